@@ -1,0 +1,87 @@
+"""Environments whose exact state can be saved without knowing what is inside them."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+
+@contextmanager
+def global_seed(seed: int) -> Iterator[None]:
+    """Seed the global generators of `random` and numpy, and give them back as they were.
+
+    Some games of popgym draw their boards from the global generators (CountRecall, the labyrinths).
+    """
+    python, array = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(array)
+
+
+class ReplayableEnv(gym.Wrapper):
+    """Make every episode a function of (seed, episode number, actions), so that it can be replayed.
+
+    Episode k of an environment reset with `seed` is seeded with a hash of (seed, k). What has happened so far is
+    then told by k and the actions taken since: `state` and `restore` need no help from the environment, and a
+    checkpoint needs no pickle of it. Environments that draw from global generators while stepping are not covered.
+    """
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self.seed = 0
+        self.episode = -1
+        self.actions: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        if seed is not None:
+            self.seed, self.episode = seed, -1
+        self.episode += 1
+        self.actions = []
+        episode_seed = int(np.random.SeedSequence([self.seed, self.episode]).generate_state(1)[0])
+        with global_seed(episode_seed):
+            return self.env.reset(seed=episode_seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        self.actions.append(np.array(action))
+        return self.env.step(action)
+
+    def state(self) -> dict[str, Any]:
+        return {"seed": self.seed, "episode": self.episode, "actions": [a.tolist() for a in self.actions]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.seed, self.episode = state["seed"], state["episode"] - 1
+        self.reset()
+        dtype = self.env.action_space.dtype
+        for action in state["actions"]:
+            self.step(np.asarray(action, dtype=dtype)[()])
+
+
+class ReplayableVectorEnv(SyncVectorEnv):
+    """N environments stepped in one process, with NEXT_STEP autoreset and an exact, picklable-free state.
+
+    Environment i reset with seed s is seeded with s + i, so its episodes do not depend on N.
+    """
+
+    def __init__(self, env_fns):
+        super().__init__(
+            [lambda fn=fn: ReplayableEnv(fn()) for fn in env_fns], autoreset_mode=AutoresetMode.NEXT_STEP
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on exactly from here, as ints and lists."""
+        return {"envs": [env.state() for env in self.envs], "autoreset": self._autoreset_envs.tolist()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Bring a fresh vector to a saved `state`; the caller keeps the last observations."""
+        self.reset(seed=0)
+        for env, saved in zip(self.envs, state["envs"], strict=True):
+            env.restore(saved)
+        self._autoreset_envs[:] = state["autoreset"]

@@ -1,0 +1,1 @@
+"""Algorithms: from a batch to a better agent."""

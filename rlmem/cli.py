@@ -1,0 +1,305 @@
+"""The command line: `rlmem VERB [flags] [key=value ...]`.
+
+Everything heavy (Hydra, torch) is imported by the verb that needs it. A user's mistake is one line each on
+stderr and exit code 2; a fault of the program keeps its traceback and exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+
+HELP = """\
+rlmem: memory in partially observable reinforcement learning.
+
+usage: rlmem COMMAND [flags] [key=value ...]
+
+  train    train one agent, or with -m one per combination of values
+  eval     play episodes with the agent of a run
+  resume   continue a run from its latest checkpoint
+  list     show the memories, environments and other options
+  config   show a composed configuration and where every value came from
+  bench    measure speed
+
+  rlmem COMMAND --help explains a command. --version prints the version; --debug shows tracebacks.
+
+examples:
+  rlmem train memory=ffm env=repeat_previous
+  rlmem train -m memory=ffm,gru seed=0,1,2
+  rlmem list env"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with examples, whose errors are UserErrors."""
+
+    def __init__(self, verb: str, description: str, *examples: str) -> None:
+        super().__init__(
+            prog=f"rlmem {verb}",
+            description=description,
+            epilog="\n".join(["examples:", *(f"  rlmem {verb} {example}".rstrip() for example in examples)]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.add_argument("--debug", action="store_true", help="show the traceback of a mistake too")
+
+    def add_overrides(self, help: str) -> None:
+        self.add_argument("overrides", nargs="*", metavar="key=value", help=help)
+
+    def add_run(self) -> None:
+        self.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.partition("unrecognized arguments: ")[2]
+        near = nearest(unknown.partition(" ")[0], self._option_string_actions) if unknown else []
+        raise UserError(sentence(self.prog, message, near=near, example=f"{self.prog} --help"))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a `_target_` may name a module of the current folder
+    try:
+        return _dispatch(arguments)
+    except UserError as error:
+        if "--debug" in arguments:
+            raise
+        for problem in error.problems:
+            print(f"rlmem: error: {problem}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("rlmem: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(arguments: list[str]) -> int:
+    wants_help = not {"-h", "--help"}.isdisjoint(arguments)
+    verb = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if verb in VERBS:
+        arguments.remove(verb)
+        make_parser, run = VERBS[verb]
+        return _help(verb, arguments) if wants_help else run(make_parser().parse_intermixed_args(arguments))
+    if wants_help or not arguments:
+        print(HELP)
+        return 0
+    if "--version" in arguments:
+        from rlmem import __version__
+
+        print(f"rlmem {__version__}")
+        return 0
+    wrong = verb or arguments[0]
+    raise UserError(
+        sentence(
+            wrong,
+            "no such command",
+            near=nearest(wrong, VERBS),
+            accepted=VERBS,
+            example="rlmem train memory=ffm",
+        )
+    )
+
+
+def _help(verb: str, arguments: list[str]) -> int:
+    VERBS[verb][0]().print_help()
+    if verb in ("train", "config"):
+        from rlmem.config.catalog import train_help
+
+        print(f"\n{train_help(arguments)}")
+    return 0
+
+
+def _train_parser() -> Parser:
+    parser = Parser(
+        "train",
+        "Train one agent in one environment; with -m, one for every combination of the values given.",
+        "memory=ffm env=repeat_previous seed=1",
+        "memory=gru env=gym env.id=CartPole-v1 algo.lr=0.001 total_steps=1e5",
+        "-m memory=ffm,gru seed=0,1,2",
+        "memory=ffm --help        the keys of that option",
+    )
+    parser.add_argument(
+        "-m", "--multirun", action="store_true", help="one job per combination of comma-separated values"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="check everything and print the summary only")
+    parser.add_overrides("group=option or key=value")
+    return parser
+
+
+def _train(args: argparse.Namespace) -> int:
+    if args.multirun:
+        return _multirun(args)
+    from rlmem.config.compose import load
+
+    config = load(args.overrides)
+    from rlmem.train import plan, train
+
+    if args.dry_run:
+        print(plan(config))
+    else:
+        train(config)
+    return 0
+
+
+def _multirun(args: argparse.Namespace) -> int:
+    from rlmem.config.multirun import JobFailed, check, launch
+
+    configs = check(args.overrides)
+    if args.dry_run:
+        from rlmem.train import plan
+
+        print("\n\n".join(plan(config) for config in configs))
+        return 0
+    try:
+        launch(args.overrides)
+    except JobFailed as error:
+        print(f"rlmem: error: a job failed, first {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _eval_parser() -> Parser:
+    parser = Parser(
+        "eval",
+        "Play episodes with the agent of a run, greedy and sampled. Only env.* may be replaced.",
+        "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
+        "RUN --episodes 100 env.level=hard --json",
+    )
+    parser.add_run()
+    parser.add_argument(
+        "--episodes", type=_integer(1), default=100, metavar="N", help="episodes of each kind (100)"
+    )
+    parser.add_argument(
+        "--seed", type=_integer(0), metavar="S", help="root of the random streams (the run's own)"
+    )
+    parser.add_argument(
+        "--step", type=_integer(0), metavar="T", help="the checkpoint of this step (the newest)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_overrides("env.key=value")
+    return parser
+
+
+def _eval(args: argparse.Namespace) -> int:
+    from rlmem.train import evaluate_run
+
+    with contextlib.redirect_stdout(sys.stderr):
+        result = evaluate_run(args.run, args.episodes, args.seed, args.overrides, args.step)
+    print(json.dumps(result, indent=2) if args.json else _table(result))
+    return 0
+
+
+def _table(result: dict[str, Any]) -> str:
+    lines = [
+        f"{result['run']} at step {result['step']:,}: {result['episodes']} episodes each",
+        f"{'':<8}  {'mean return':>20}  {'mean length':>11}",
+    ]
+    for kind in ("greedy", "sampled"):
+        row = result[kind]
+        score = f"{row['return_mean']:.4f} ± {row['return_sem']:.4f}"
+        lines.append(f"{kind:<8}  {score:>20}  {row['length_mean']:>11.1f}")
+    return "\n".join(lines)
+
+
+def _resume_parser() -> Parser:
+    parser = Parser(
+        "resume",
+        "Continue a run from its latest checkpoint, as if it had never stopped.",
+        "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
+        "RUN total_steps=2e6",
+    )
+    parser.add_run()
+    parser.add_overrides("a value to replace")
+    return parser
+
+
+def _resume(args: argparse.Namespace) -> int:
+    from rlmem.train import resume
+
+    resume(args.run, args.overrides)
+    return 0
+
+
+def _list_parser() -> Parser:
+    parser = Parser(
+        "list", "Show every config group and its options; `*` marks the default.", "", "env", "memory --json"
+    )
+    parser.add_argument("group", nargs="?", help="one group only")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _list(args: argparse.Namespace) -> int:
+    from rlmem.config.catalog import as_json, as_text, select
+
+    groups = select(args.group)
+    print(as_json(groups) if args.json else as_text(groups))
+    return 0
+
+
+def _config_parser() -> Parser:
+    parser = Parser(
+        "config",
+        "Check a command line and show what it composes, with the origin of every value. Runs nothing.",
+        "memory=ffm algo.lr=1e-3",
+        "algo=ppo_popgym --json",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_overrides("as for train")
+    return parser
+
+
+def _config(args: argparse.Namespace) -> int:
+    from rlmem.config.explain import as_json, as_yaml, explain
+
+    explained = explain(args.overrides)
+    print(as_json(explained) if args.json else as_yaml(explained))
+    return 0
+
+
+def _bench_parser() -> Parser:
+    parser = Parser(
+        "bench", "Measure speed on this machine.", "train", "train --steps 50000 --json bench.json"
+    )
+    parser.add_argument(
+        "what", choices=["train"], help="train: environment steps per second of whole training runs"
+    )
+    parser.add_argument("--steps", type=_integer(1), metavar="N", help="environment steps per measurement")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the result here")
+    return parser
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from rlmem.bench.train import main as bench_train
+
+    return bench_train(args) or 0
+
+
+def _integer(least: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected an integer >= {least}, got {text!r}")
+        return int(text)
+
+    return integer
+
+
+VERBS: dict[str, tuple[Callable[[], Parser], Callable[[argparse.Namespace], int]]] = {
+    "train": (_train_parser, _train),
+    "eval": (_eval_parser, _eval),
+    "resume": (_resume_parser, _resume),
+    "list": (_list_parser, _list),
+    "config": (_config_parser, _config),
+    "bench": (_bench_parser, _bench),
+}

@@ -1,0 +1,173 @@
+"""The on-policy training loop: collect, update, record, evaluate, checkpoint."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from torch import nn
+
+from rlmem.algos.ppo import PPO
+from rlmem.batching import Batching
+from rlmem.checkpoint import Checkpoints
+from rlmem.evaluate import evaluate_both, flat
+from rlmem.progress import Progress
+from rlmem.recorder import Recorder
+from rlmem.rollout import Collector, Episode
+from rlmem.seeding import Streams
+
+RECENT = 100
+"""Episodes behind the running return that is shown and logged."""
+
+
+@contextmanager
+def one_thread():
+    """Acting on a few rows is slower with several threads than with one; learning is not."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@dataclass
+class Schedule:
+    """Something due every `every` environment steps; never, if None."""
+
+    every: int | None
+
+    def due(self, before: int, now: int) -> bool:
+        return self.every is not None and now // self.every > before // self.every
+
+
+@dataclass
+class OnPolicyLoop:
+    """Train `agent` with `algo` for exactly `total_steps` environment steps.
+
+    One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter), one
+    row in metrics.jsonl, and whatever is due. `state_dict` taken between iterations continues the run exactly.
+    """
+
+    total_steps: int
+    agent: nn.Module
+    algo: PPO
+    batching: Batching
+    collector: Collector
+    make_eval_env: Callable[[], VectorEnv]
+    evaluation: Schedule
+    evaluation_episodes: int
+    streams: Streams
+    recorder: Recorder
+    checkpoints: Checkpoints
+    checkpoint: Schedule
+    progress: Progress
+    updates: int = 0
+    best_return: float | None = None
+    last_evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    elapsed: float = 0.0
+    learn_time: float = 0.0
+
+    def run(self) -> dict[str, dict[str, float]]:
+        """Train to the end; returns the last evaluation."""
+        while self.collector.steps < self.total_steps:
+            before = self.collector.steps
+            self.iterate()
+            finished = self.collector.steps >= self.total_steps
+            if finished or self.evaluation.due(before, self.collector.steps):
+                self.evaluate()
+            if finished or self.checkpoint.due(before, self.collector.steps):
+                self.save()
+        return self.last_evaluation
+
+    def iterate(self) -> None:
+        """One rollout and one update."""
+        began = perf_counter()
+        fraction = self.collector.steps / self.total_steps
+        with one_thread():
+            rollout, episodes = self.collector.collect(
+                self.algo.rollout_slots,
+                self.total_steps - self.collector.steps,
+                self.algo.complete_episodes,
+                self.batching.state_every,
+            )
+        learning = perf_counter()
+        metrics = self.algo.update(rollout, self.batching, fraction)
+        self.updates += 1
+        self.learn_time += perf_counter() - learning
+        self.elapsed += perf_counter() - began
+        self._record(metrics, episodes)
+
+    def _record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
+        steps = self.collector.steps
+        returns = [episode.episode_return for episode in episodes]
+        self.recent.extend(returns)
+        row: dict[str, float] = {"update": self.updates, "train/episodes": len(episodes)}
+        if returns:
+            row["train/return_mean"] = float(np.mean(returns))
+            row["train/length_mean"] = float(np.mean([episode.length for episode in episodes]))
+        if self.recent:
+            row[f"train/return_last_{RECENT}"] = float(np.mean(self.recent))
+        self.recorder.episodes(episode.row() for episode in episodes)
+        self.recorder.metrics(steps, row | metrics | self._timing())
+        self.progress.update(steps, row.get(f"train/return_last_{RECENT}"), self.shares())
+
+    def shares(self) -> dict[str, float]:
+        """Fractions of the time spent in the environment, acting and learning."""
+        clock, total = self.collector.clock, max(self.elapsed, 1e-9)
+        return {"env": clock.env / total, "act": clock.act / total, "learn": self.learn_time / total}
+
+    def _timing(self) -> dict[str, float]:
+        rate = self.collector.steps / max(self.elapsed, 1e-9)
+        shares = {f"time/{name}": share for name, share in self.shares().items()}
+        return {"time/elapsed": self.elapsed, "time/steps_per_second": rate, **shares}
+
+    def evaluate(self) -> None:
+        env = self.make_eval_env()
+        with one_thread():
+            results = evaluate_both(self.agent, env, self.evaluation_episodes, self.streams, self.collector.device)  # type: ignore[arg-type]
+        env.close()
+        self.last_evaluation = results
+        greedy = results["greedy"]["return_mean"]
+        self.best_return = greedy if self.best_return is None else max(self.best_return, greedy)
+        self.recorder.metrics(self.collector.steps, flat(results) | {"eval/greedy/best": self.best_return})
+        self.progress.evaluated(self.collector.steps, results)
+
+    def save(self) -> None:
+        self.checkpoints.save(self.collector.steps, self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent.state_dict(),
+            "algo": self.algo.state_dict(),
+            "collector": self.collector.state_dict(),
+            "updates": self.updates,
+            "best_return": self.best_return,
+            "last_evaluation": self.last_evaluation,
+            "recent": list(self.recent),
+            "elapsed": self.elapsed,
+            "learn_time": self.learn_time,
+            "clock": vars(self.collector.clock).copy(),
+            "record": self.recorder.position(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.agent.load_state_dict(state["agent"])
+        self.algo.load_state_dict(state["algo"])
+        self.collector.load_state_dict(state["collector"])
+        self.updates = state["updates"]
+        self.best_return = state["best_return"]
+        self.last_evaluation = state["last_evaluation"]
+        self.recent.extend(state["recent"])
+        self.elapsed = state["elapsed"]
+        self.learn_time = state["learn_time"]
+        vars(self.collector.clock).update(state["clock"])
+        self.recorder.rewind(state["record"])

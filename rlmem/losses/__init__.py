@@ -1,0 +1,1 @@
+"""Losses and returns as pure functions, in the notation of their papers."""

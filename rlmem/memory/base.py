@@ -1,0 +1,142 @@
+"""The memory contract, and the bases that write resets, time loops and packing once for every model."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_map
+
+from rlmem.scan import Engine, linear_scan
+from rlmem.types import State, where_start
+
+
+class Memory(nn.Module, ABC):
+    """Summarise a stream of features into an output per slot, with a state that a start flag resets.
+
+    input_size, output_size: features in and out (D and H).
+    `start[b, t]` resets row b *before* it reads slot t; what came earlier then has no influence on outputs, states or
+    gradients. `forward` equals calling `step` for every slot in turn.
+    """
+
+    input_size: int
+    output_size: int
+
+    @abstractmethod
+    def initial_state(self, batch_size: int) -> State:
+        """The state of `batch_size` rows that have read nothing, on the device and in the type of the parameters."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """Read x [B, T, D] with start [B, T] bool from `state`; return y [B, T, H] and the final state."""
+
+    def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """Read one slot, x [B, D] with start [B] bool; return y [B, H] and the next state."""
+        y, state = self.forward(x[:, None], state, start[:, None])
+        return y[:, 0], state
+
+    def _like_parameters(self) -> Tensor:
+        return next(self.parameters())
+
+
+class LinearRecurrence(Memory):
+    """Base of memories whose state follows h_t = a_t * h_{t-1} + b_t elementwise: parallel over time.
+
+    The author sets `state_shape` and writes `project`, `gates` and `read`; resets and time are done here.
+    """
+
+    state_shape: tuple[int, ...]
+    engine: Engine = "auto"
+    complex_state = False
+
+    def project(self, x: Tensor) -> Any:
+        """What `gates` and `read` share, computed once from x [B, T, D]. Default: x itself."""
+        return x
+
+    @abstractmethod
+    def gates(self, p: Any) -> tuple[Tensor, Tensor]:
+        """a ([*state_shape], constant in time, or [B, T, *state_shape]) and b [B, T, *state_shape] from `project`."""
+
+    @abstractmethod
+    def read(self, h: Tensor, p: Any) -> Tensor:
+        """y [B, T, H] from the states h [B, T, *state_shape] and `project`."""
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        like = self._like_parameters()
+        dtype = like.dtype.to_complex() if self.complex_state else like.dtype
+        return torch.zeros(batch_size, *self.state_shape, dtype=dtype, device=like.device)
+
+    def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        p = self.project(x)
+        a, b = self.gates(p)
+        h = linear_scan(a, b, state, start, self.engine)
+        return self.read(h, p), h[:, -1]
+
+
+class RecurrentCell(Memory):
+    """Base of memories that must be stepped: the author writes `cell`, and `sequence` where a fast kernel exists.
+
+    A row with starts is not stepped slot by slot with resets: its episodes are laid side by side as a packed
+    sequence (longest first), so a tape of many episodes takes as many steps as its longest episode has slots.
+    """
+
+    @abstractmethod
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step without resets: x [B, D] and state to y [B, H] and the next state."""
+
+    def sequence(self, packed: PackedSequence, state: State) -> tuple[Tensor, State]:
+        """Outputs [sum of lengths, H] and final states of packed episodes: the loop that defines it."""
+        outputs, finished = [], []
+        for x in packed.data.split(packed.batch_sizes.tolist()):
+            running = x.shape[0]
+            finished.append(tree_map(lambda s, n=running: s[n:], state))
+            y, state = self.cell(x, tree_map(lambda s, n=running: s[:n], state))
+            outputs.append(y)
+        finished.append(state)
+        return torch.cat(outputs), tree_map(lambda *parts: torch.cat(parts[::-1]), *finished)
+
+    def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        return self.cell(x, where_start(start, self.initial_state(x.shape[0]), state))
+
+    def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        B, T, _ = x.shape
+        episodes = Episodes(start)
+        fresh = self.initial_state(len(episodes.row))
+        state0 = where_start(episodes.fresh, fresh, tree_map(lambda s: s[episodes.row], state))
+        packed = PackedSequence(x.flatten(0, 1)[episodes.order], episodes.batch_sizes)
+        y, final = self.sequence(packed, state0)
+        y = y[episodes.inverse].view(B, T, -1)
+        return y, tree_map(lambda s: s[episodes.last], final)
+
+
+class Episodes:
+    """How the episodes of rows with start flags [B, T] are packed: indices only, no data.
+
+    E pieces (a row's slots from one start, or from slot 0, to the next), longest first.
+    order [B*T]: packed position -> flat slot;  inverse [B*T]: flat slot -> packed position
+    batch_sizes [longest]: pieces still running at each step, on the CPU, as PackedSequence wants it
+    row, fresh [E]: the row of each piece, and whether it begins with a start
+    last [B]: the piece that holds the end of each row
+    """
+
+    def __init__(self, start: Tensor):
+        B, T = start.shape
+        device = start.device
+        begins = start.clone()
+        begins[:, 0] = True
+        first = begins.flatten().nonzero().squeeze(1)  # [E] flat slot where each piece begins
+        E = len(first)
+        length = torch.diff(first, append=torch.full((1,), B * T, device=device))
+        by_length = torch.argsort(length, descending=True, stable=True)
+        rank = torch.empty_like(by_length)
+        rank[by_length] = torch.arange(E, device=device)
+        piece = begins.flatten().cumsum(0) - 1  # [B*T]
+        age = torch.arange(B * T, device=device) - first[piece]
+        self.order = torch.argsort(age * E + rank[piece])
+        self.inverse = torch.empty_like(self.order)
+        self.inverse[self.order] = torch.arange(B * T, device=device)
+        self.batch_sizes = torch.bincount(age).cpu()
+        self.row = first[by_length] // T
+        self.fresh = start.flatten()[first][by_length]
+        self.last = rank[piece[T - 1 :: T]]

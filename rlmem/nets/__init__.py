@@ -1,0 +1,1 @@
+"""Networks around the memory: input encoders, hidden layers, policy heads and action distributions."""

@@ -1,0 +1,96 @@
+"""Action distributions, lean enough to act with: no validation, and the generator is passed.
+
+Shapes: parameters [..., P]; actions [...] (Categorical) or [..., K]; log_prob, entropy and kl [...].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, pi
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Categorical:
+    """One of A actions from unnormalised `logits` [..., A]."""
+
+    logits: Tensor
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        # An exponential race: argmax of logits - log E is distributed as softmax(logits).
+        return (self.logits - torch.empty_like(self.logits).exponential_(generator=generator).log()).argmax(-1)
+
+    def mode(self) -> Tensor:
+        return self.logits.argmax(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        return self.logits.log_softmax(-1).gather(-1, action[..., None]).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        log_p = self.logits.log_softmax(-1)
+        return -(log_p.exp() * log_p).sum(-1)
+
+    def kl(self, other: Categorical) -> Tensor:
+        """KL(self || other)."""
+        log_p, log_q = self.logits.log_softmax(-1), other.logits.log_softmax(-1)
+        return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+@dataclass
+class MultiCategorical:
+    """K independent categoricals, the k-th over sizes[k] actions; logits [..., sum(sizes)]."""
+
+    logits: Tensor
+    sizes: list[int]
+
+    def parts(self) -> list[Categorical]:
+        return [Categorical(part) for part in self.logits.split(self.sizes, -1)]
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        return torch.stack([part.sample(generator) for part in self.parts()], -1)
+
+    def mode(self) -> Tensor:
+        return torch.stack([part.mode() for part in self.parts()], -1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        terms = [p.log_prob(a) for p, a in zip(self.parts(), action.unbind(-1), strict=True)]
+        return torch.stack(terms).sum(0)
+
+    def entropy(self) -> Tensor:
+        return torch.stack([part.entropy() for part in self.parts()]).sum(0)
+
+    def kl(self, other: MultiCategorical) -> Tensor:
+        return torch.stack([p.kl(q) for p, q in zip(self.parts(), other.parts(), strict=True)]).sum(0)
+
+
+@dataclass
+class Gaussian:
+    """Independent normal actions with `mean` and `log_std`, both [..., K]."""
+
+    mean: Tensor
+    log_std: Tensor
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self.mean + self.log_std.exp() * noise
+
+    def mode(self) -> Tensor:
+        return self.mean
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        z = (action - self.mean) * torch.exp(-self.log_std)
+        return (-0.5 * (z.square() + log(2 * pi)) - self.log_std).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return (self.log_std + 0.5 * (1 + log(2 * pi))).sum(-1)
+
+    def kl(self, other: Gaussian) -> Tensor:
+        """KL(self || other)."""
+        ratio = torch.exp(2 * (self.log_std - other.log_std))
+        distance = (self.mean - other.mean).square() * torch.exp(-2 * other.log_std)
+        return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1)).sum(-1)
+
+
+Distribution = Categorical | MultiCategorical | Gaussian

@@ -1,0 +1,86 @@
+"""From what a slot holds to the input of the memory."""
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlmem.nets.layers import orthogonal
+from rlmem.spaces import is_bounded
+from rlmem.types import PositiveInt
+
+
+class Features(nn.Module):
+    """A space's elements [..., *shape] as float vectors [..., size]: one-hot for discrete spaces, else as they are.
+
+    unit: continuous elements are policy actions, shown as the environment takes them, clipped to [-1, 1].
+    """
+
+    code: Tensor
+    component: Tensor
+
+    def __init__(self, space: Space, unit: bool = False):
+        super().__init__()
+        self.scalar = isinstance(space, spaces.Discrete)
+        self.discrete = not isinstance(space, spaces.Box)
+        self.clip = unit and isinstance(space, spaces.Box) and is_bounded(space)
+        if isinstance(space, spaces.Box):
+            self.size = int(np.prod(space.shape))
+            return
+        nvec = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(n) for n in space.nvec]  # type: ignore[attr-defined]
+        first = np.zeros(len(nvec)) if unit else np.atleast_1d(space.start)  # type: ignore[attr-defined]
+        code = [f + value for n, f in zip(nvec, first, strict=True) for value in range(n)]
+        self.size = len(code)
+        self.register_buffer("code", torch.tensor(code, dtype=torch.long), persistent=False)
+        component = np.repeat(np.arange(len(nvec)), nvec)
+        self.register_buffer("component", torch.from_numpy(component), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.discrete:
+            return x.clamp(-1, 1) if self.clip else x
+        x = x[..., None] if self.scalar else x[..., self.component]
+        return x == self.code
+
+
+class Encoder(nn.Module):
+    """Observation, previous action, previous reward and start flag to x [..., hidden_size], as in POPGym's baselines.
+
+        x = phi(W_2 LN(W_1 [obs, prev_action, prev_reward, start] + b_1) + b_2),   phi = LeakyReLU
+
+    The layer norm has no parameters. Previous action and reward are zero on an episode's first slot, so that no
+    action stands for "none yet".
+    """
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        hidden_size: PositiveInt = 128,
+        prev_action: bool = True,
+        prev_reward: bool = False,
+        start_flag: bool = True,
+    ):
+        super().__init__()
+        self.prev_action, self.prev_reward, self.start_flag = prev_action, prev_reward, start_flag
+        self.obs_features = Features(observation_space)
+        self.action_features = Features(action_space, unit=True)
+        input_size = (
+            self.obs_features.size + self.action_features.size * prev_action + int(prev_reward) + int(start_flag)
+        )
+        self.output_size = hidden_size
+        self.features = orthogonal(nn.Linear(input_size, hidden_size))
+        self.hidden = orthogonal(nn.Linear(hidden_size, hidden_size))
+
+    def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
+        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
+        dtype = self.features.weight.dtype
+        inputs = [self.obs_features(obs).to(dtype)]
+        if self.prev_action:
+            inputs.append(self.action_features(prev_action).to(dtype).masked_fill(start[..., None], 0))
+        if self.prev_reward:
+            inputs.append(prev_reward.to(dtype).masked_fill(start, 0)[..., None])
+        if self.start_flag:
+            inputs.append(start[..., None].to(dtype))
+        x = self.features(torch.cat(inputs, -1))
+        return F.leaky_relu(self.hidden(F.layer_norm(x, x.shape[-1:])))

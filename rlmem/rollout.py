@@ -1,0 +1,259 @@
+"""Acting in a vector of environments, and writing down what happened under the slot rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from rlmem.batching import Rollout
+from rlmem.spaces import to_env
+from rlmem.types import Batch, State
+
+
+class Actor(Protocol):
+    """What acting needs of an agent; see `rlmem.agent.ActorCritic.act`."""
+
+    def initial_state(self, batch_size: int) -> State: ...
+
+    def act(
+        self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor, state: State, generator: Any
+    ) -> tuple[Tensor, Tensor, State]: ...
+
+
+@dataclass
+class Episode:
+    """A finished episode: `step` environment steps had been counted when it ended in environment `env`."""
+
+    step: int
+    env: int
+    episode_return: float
+    length: int
+    terminated: bool
+    truncated: bool
+
+    def row(self) -> dict[str, Any]:
+        row = asdict(self)
+        return {"step": row.pop("step"), "env": row.pop("env"), "return": row.pop("episode_return"), **row}
+
+
+@dataclass
+class Clock:
+    """Seconds spent in the environment and in the agent while collecting."""
+
+    env: float = 0.0
+    act: float = 0.0
+
+
+class Collector:
+    """Steps N environments with an agent and keeps what the next slot needs: one continuous stream per environment.
+
+    The vector environment must reset itself with NEXT_STEP autoreset (Gymnasium's default): the step after an
+    episode's end ignores the action and returns the first observation of the next. That step is the slot of the
+    final observation; it is not an environment step and is not counted.
+    """
+
+    def __init__(self, env: VectorEnv, agent: Actor, seed: int, generator: torch.Generator | None, device: torch.device):
+        self.env, self.agent, self.generator, self.device = env, agent, generator, device
+        self.to_env = to_env(env.single_action_space)
+        self.clock = Clock()
+        self.steps = 0
+        N = env.num_envs
+        self.obs, _ = env.reset(seed=seed)
+        self.start = np.ones(N, bool)
+        self.final = np.zeros(N, bool)  # this slot holds an episode's last observation
+        action = np.zeros_like(env.action_space.sample())
+        self.prev_action = torch.from_numpy(action).to(device)
+        self.prev_reward = np.zeros(N, np.float32)
+        self.episode_return = np.zeros(N)
+        self.episode_length = np.zeros(N, np.int64)
+        self.age = np.zeros(N, np.int64)  # slots since the stream or the episode began
+        self.state = agent.initial_state(N)
+
+    def collect(
+        self,
+        slots: int,
+        budget: int,
+        complete_episodes: bool = False,
+        state_every: int | None = None,
+    ) -> tuple[Rollout, list[Episode]]:
+        """Collect `slots` slots and a bootstrap slot from every environment, at most `budget` environment steps.
+
+        complete_episodes: begin with a reset everywhere, and go on in every environment until the episode that is
+            running after `slots` slots has ended; what environments do beyond that is not counted
+        state_every: keep the memory's state every so many slots of an episode, for rows that will begin there
+
+        With a budget that ends within a step of the vector, the surplus environments' transitions are left out of
+        the rollout and of every count.
+        """
+        if complete_episodes:
+            self.restart()
+        record = _Record(tree_map(Tensor.clone, self.state))
+        episodes: list[Episode] = []
+        finished = np.zeros(self.env.num_envs, bool)
+        self.age[:] = 0
+        for t in range(2**62):
+            out_of_budget = budget <= 0
+            done = finished.all() if complete_episodes else t == slots
+            inputs = self._inputs()
+            if done or out_of_budget:
+                record.bootstrap(self.obs, self.prev_reward, self.start, inputs)
+                return record.rollout(), episodes
+            self._keep_states(record, t, state_every)
+            acted = self._counting(~self.final & ~finished, budget)
+            budget -= int(acted.sum())
+            self._step(record, inputs, acted, episodes)
+            if complete_episodes and t + 1 >= slots:
+                finished |= self.final
+        raise AssertionError("unreachable")
+
+    def restart(self) -> None:
+        """Reset every environment; running episodes are dropped."""
+        self.obs, _ = self.env.reset()
+        self.start[:] = True
+        self.final[:] = False
+        self.episode_return[:] = 0
+        self.episode_length[:] = 0
+
+    def _inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        to = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
+        return to(self.obs), self.prev_action, to(self.prev_reward), to(self.start)
+
+    def _keep_states(self, record: _Record, t: int, every: int | None) -> None:
+        self.age[self.start] = 0
+        if every is not None and t > 0:
+            rows = np.flatnonzero((self.age % every == 0) & ~self.start)
+            if len(rows):
+                record.keep_state(t, torch.from_numpy(rows).to(self.device), self.state)
+        self.age += 1
+
+    @staticmethod
+    def _counting(acted: np.ndarray, budget: int) -> np.ndarray:
+        """The first `budget` of the environments that acted."""
+        return acted & (np.cumsum(acted) <= budget)
+
+    def _step(self, record: _Record, inputs: tuple, acted: np.ndarray, episodes: list[Episode]) -> None:
+        began = perf_counter()
+        action, log_prob, self.state = self.agent.act(*inputs, self.state, self.generator)
+        env_action = self.to_env(action.cpu().numpy())
+        acting_done = perf_counter()
+        obs, reward, terminated, truncated, _ = self.env.step(env_action)
+        self.clock.act += acting_done - began
+        self.clock.env += perf_counter() - acting_done
+        reward = reward.astype(np.float32)
+        record.slot(self.obs, self.prev_reward, self.start, inputs, action, log_prob, reward, terminated, acted)
+        self._count(acted, reward, terminated, truncated, episodes)
+        self.start, self.final = self.final, (terminated | truncated) & ~self.final
+        self.obs, self.prev_action = obs, action
+        self.prev_reward = np.where(self.start, np.float32(0), reward)
+
+    def _count(
+        self,
+        acted: np.ndarray,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        episodes: list[Episode],
+    ) -> None:
+        self.episode_return[acted] += reward[acted]
+        self.episode_length += acted
+        before = self.steps
+        self.steps += int(acted.sum())
+        for i in np.flatnonzero(acted & (terminated | truncated)):
+            step = before + int(acted[: i + 1].sum())
+            episodes.append(
+                Episode(
+                    step,
+                    int(i),
+                    float(self.episode_return[i]),
+                    int(self.episode_length[i]),
+                    bool(terminated[i]),
+                    bool(truncated[i]),
+                )
+            )
+        ended = terminated | truncated
+        self.episode_return[ended] = 0
+        self.episode_length[ended] = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that continues the streams exactly; the environment must offer `state()`."""
+        arrays = {name: torch.from_numpy(np.asarray(getattr(self, name)).copy()) for name in _ARRAYS}
+        return {
+            **arrays,
+            "prev_action": self.prev_action,
+            "state": self.state,
+            "steps": self.steps,
+            "generator": None if self.generator is None else self.generator.get_state(),
+            "env": self.env.state(),  # type: ignore[attr-defined]
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in _ARRAYS:
+            setattr(self, name, state[name].cpu().numpy().copy())
+        self.prev_action = state["prev_action"].to(self.device)
+        self.state = tree_map(lambda s: s.to(self.device), state["state"])
+        self.steps = state["steps"]
+        if self.generator is not None:
+            self.generator.set_state(state["generator"].cpu())
+        self.env.restore(state["env"])  # type: ignore[attr-defined]
+
+
+_ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length", "age")
+
+
+@dataclass
+class _Record:
+    """Slots of a rollout while it is being lived: lists over time, stacked to [N, T+1, ...] at the end."""
+
+    state0: State
+    numpy: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    torch: dict[str, list[Tensor]] = field(default_factory=dict)
+    kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
+
+    def slot(self, obs, prev_reward, start, inputs, action, log_prob, reward, terminated, acted) -> None:
+        self._add(self.numpy, obs=obs, prev_reward=prev_reward, start=start)
+        self._add(self.numpy, reward=reward, terminated=terminated, mask=acted)
+        self._add(self.torch, prev_action=inputs[1], action=action, log_prob=log_prob)
+
+    def bootstrap(self, obs, prev_reward, start, inputs) -> None:
+        """The last slot, in which nothing acted."""
+        nothing = np.zeros_like(start)
+        log_prob = torch.zeros(len(start), device=inputs[1].device)
+        self.slot(
+            obs, prev_reward, start, inputs, inputs[1], log_prob, np.zeros_like(prev_reward), nothing, nothing
+        )
+
+    def keep_state(self, t: int, rows: Tensor, state: State) -> None:
+        self.kept.append((t, rows, tree_map(lambda s: s[rows], state)))
+
+    def rollout(self) -> Rollout:
+        stacked: dict[str, Tensor] = {name: torch.stack(values, 1) for name, values in self.torch.items()}
+        device = stacked["action"].device
+        for name, values in self.numpy.items():
+            stacked[name] = torch.from_numpy(np.stack(values, 1)).to(device)
+        behaviour = {"log_prob": stacked.pop("log_prob")}
+        streams = Batch(state0=self.state0, behaviour=behaviour, **stacked)
+        if not self.kept:
+            return Rollout(streams)
+        states = tree_map(lambda *parts: torch.cat(parts), *[state for _, _, state in self.kept])
+        N, _ = streams.shape
+        index = torch.zeros(streams.shape, dtype=torch.long, device=device)
+        position = N
+        for t, rows, _ in self.kept:
+            index[rows, t] = torch.arange(position, position + len(rows), device=device)
+            position += len(rows)
+        return Rollout(streams, states, index)
+
+    @staticmethod
+    def _add(lists: dict[str, list[Any]], **values: Any) -> None:
+        for name, value in values.items():
+            lists.setdefault(name, []).append(value)
+
+

@@ -1,0 +1,34 @@
+"""What rlmem needs to know of Gymnasium spaces: which it reads, and how policy actions become environment actions."""
+
+from collections.abc import Callable
+
+import numpy as np
+from gymnasium import Space, spaces
+
+READABLE = "Box of one dimension, Discrete or MultiDiscrete"
+
+
+def is_readable(space: Space) -> bool:
+    """Whether the encoder can read observations of `space`."""
+    if isinstance(space, spaces.Box):
+        return len(space.shape) == 1
+    return isinstance(space, spaces.Discrete) or (isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1)
+
+
+def is_bounded(space: spaces.Box) -> bool:
+    return bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+
+
+def to_env(space: Space) -> Callable[[np.ndarray], np.ndarray]:
+    """How a policy's actions [N, ...] become those of an environment with action space `space`.
+
+    Discrete policies count from zero. Continuous policies act in [-1, 1] per dimension, which is clipped and mapped
+    to the bounds; an unbounded Box takes the action as it is.
+    """
+    if isinstance(space, spaces.Box):
+        if not is_bounded(space):
+            return lambda action: action.astype(space.dtype)
+        low, scale = space.low, (space.high - space.low) / 2
+        return lambda action: (low + (np.clip(action, -1, 1) + 1) * scale).astype(space.dtype)
+    first = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
+    return lambda action: action + first

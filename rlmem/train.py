@@ -1,0 +1,329 @@
+"""From a checked configuration to a trained agent: builds the parts, runs the loop, says what happened.
+
+The only module below the command line that knows the configuration; everything it builds takes plain arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium.vector import VectorEnv
+from torch.utils._pytree import tree_leaves
+
+from rlmem import __version__, rundir
+from rlmem.agent import ActorCritic
+from rlmem.algos.ppo import PPO
+from rlmem.batching import Batching
+from rlmem.checkpoint import Checkpoints, read
+from rlmem.config.compose import Config, apply
+from rlmem.config.targets import build
+from rlmem.errors import UserError
+from rlmem.evaluate import evaluate_both
+from rlmem.loggers import RunInfo
+from rlmem.loop import OnPolicyLoop, Schedule, one_thread
+from rlmem.progress import Progress
+from rlmem.recorder import Logger, Recorder
+from rlmem.rollout import Collector
+from rlmem.seeding import Streams
+from rlmem.spaces import READABLE, is_readable
+
+RESUMABLE = ("total_steps", "device", "threads", "checkpoint", "evaluation", "logger")
+"""Keys that a resumed run may change: none of them changes what was learnt so far."""
+
+
+@dataclass
+class Parts:
+    """What a run is made of, before anything is written."""
+
+    streams: Streams
+    device: torch.device
+    env: VectorEnv
+    agent: ActorCritic
+    algo: PPO
+    batching: Batching
+
+
+def train(config: Config) -> float:
+    """Run `config` in a new run directory; returns the greedy evaluation return at the end (a sweeper's objective).
+
+    Raises UserError for choices that do not go together, before anything is written.
+    """
+    parts = assemble(config)
+    run_dir = rundir.create(config.values["run_dir"], config.choices, config.values["seed"])
+    rundir.describe(run_dir, config.values, config.choices, config.overrides)
+    return _run(config, parts, run_dir, restored=None)
+
+
+def resume(run_dir: Path, overrides: Sequence[str]) -> float:
+    """Continue the run in `run_dir` from its newest intact checkpoint, exactly where it was.
+
+    overrides: `key=value` of RESUMABLE keys. Raises UserError for any other.
+    """
+    values, about = rundir.read(run_dir)
+    _only(overrides, RESUMABLE, "would change the experiment; a resumed run accepts", f"rlmem resume {run_dir}")
+    config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
+    parts = assemble(config)
+    try:
+        _, restored = Checkpoints(run_dir / "checkpoints").load()
+    except FileNotFoundError:
+        restored = {}
+    if overrides:
+        rundir.describe(run_dir, config.values, config.choices, config.overrides)
+    return _run(config, parts, run_dir, restored)
+
+
+def plan(config: Config) -> str:
+    """The summary of a run that is not started; raises UserError as `train` does."""
+    return summary(config, assemble(config), "nowhere: a dry run writes nothing")
+
+
+def evaluate_run(
+    run_dir: Path, episodes: int = 100, seed: int | None = None, overrides: Sequence[str] = (), step: int | None = None
+) -> dict[str, Any]:
+    """Evaluate a run's agent on whole episodes, greedy and sampled, and append the result to <run>/eval.jsonl.
+
+    seed: root of the evaluation's own streams; None: the run's seed
+    overrides: `env.*` keys, such as another level, that leave the spaces as they are
+    step: which checkpoint; None: the newest intact one
+    """
+    values, about = rundir.read(run_dir)
+    _only(overrides, ("env",), "cannot be evaluated differently; evaluation accepts", f"rlmem eval {run_dir}")
+    trained = Config(values, about["choices"], tuple(about["overrides"]))
+    config = apply(trained, overrides)
+    parts = assemble(trained)
+    checkpoint = _checkpoint(run_dir, step)
+    parts.agent.load_state_dict(checkpoint["agent"])
+    env = make_env(config)
+    for kind in ("observation", "action"):
+        was, now = (getattr(e, f"single_{kind}_space") for e in (parts.env, env))
+        if was != now:
+            raise UserError(
+                f"{' '.join(overrides)}: changes the {kind} space from {was} to {now}, which the agent cannot read; "
+                f"expected an environment of the same spaces; e.g. another level or length of env={config.choices['env']}"
+            )
+    streams = Streams(config.values["seed"] if seed is None else seed)
+    with one_thread():
+        results = evaluate_both(parts.agent, env, episodes, streams, parts.device)
+    row = {
+        "run": str(run_dir),
+        "step": checkpoint["collector"]["steps"],
+        "episodes": episodes,
+        "seed": streams.seed,
+        "env": dict(config.values["env"]),
+        **results,
+    }
+    with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    return row
+
+
+def assemble(config: Config) -> Parts:
+    """Build and check everything that a run needs, writing nothing. Raises UserError."""
+    values = config.values
+    streams = Streams(values["seed"])
+    device = choose_device(values["device"])
+    env = make_env(config)
+    algo, batching = build(values["algo"]), build(values["batching"])
+    _check(config, env, algo)
+    with streams.module_init("init"):
+        encoder = build(
+            values["encoder"],
+            observation_space=env.single_observation_space,
+            action_space=env.single_action_space,
+        )
+        memory = build(values["memory"], input_size=encoder.output_size)
+        agent = algo.make_agent(encoder, memory, env.single_action_space).to(device)
+    return Parts(streams, device, env, agent, algo, batching)
+
+
+def make_env(config: Config) -> VectorEnv:
+    """The vector environment of `config`; what it refuses becomes a UserError."""
+    choice = config.choices["env"]
+    try:
+        return build(config.values["env"])
+    except ImportError as error:
+        raise UserError(f"env={choice}: {error}") from error
+    except (gym.error.Error, TypeError, ValueError, AssertionError) as error:
+        raise UserError(f"env={choice}: cannot be made ({error}); see `rlmem config env={choice}`") from error
+
+
+def choose_device(name: str) -> torch.device:
+    """cpu, cuda, or auto: cuda if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("device=cuda: no CUDA device is available here; accepted: cpu, auto; e.g. device=auto")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def _check(config: Config, env: VectorEnv, algo: PPO) -> None:
+    """Choices that do not go together, all of them at once."""
+    env_name, algo_name = config.choices["env"], config.choices["algo"]
+    observation, action = env.single_observation_space, env.single_action_space
+    problems = []
+    if not is_readable(observation):
+        problems.append(
+            f"env={env_name}: no encoder reads observation space {observation}; expected {READABLE}; "
+            f"e.g. env=repeat_previous"
+        )
+    if not isinstance(action, algo.action_spaces) or not is_readable(action):
+        names = ", ".join(space.__name__ for space in algo.action_spaces)
+        problems.append(
+            f"algo={algo_name}: does not support action space {action} of env={env_name}; "
+            f"supported: {names}, of one dimension; e.g. env=repeat_previous"
+        )
+    if algo.num_minibatches > env.num_envs:
+        problems.append(
+            f"algo.num_minibatches={algo.num_minibatches}: needs at least as many environments, "
+            f"but env.num_envs={env.num_envs}; e.g. env.num_envs={algo.num_minibatches}"
+        )
+    if problems:
+        raise UserError(*problems)
+
+
+def _only(overrides: Sequence[str], accepted: Sequence[str], reason: str, command: str) -> None:
+    """Refuse overrides of keys outside `accepted`."""
+    problems = [
+        f"{override}: {reason} {', '.join(accepted)}; e.g. {command} {'env.level=medium' if accepted == ('env',) else 'total_steps=2000000'}"
+        for override in overrides
+        if override.lstrip("+~").split("=")[0].split(".")[0] not in accepted
+    ]
+    if problems:
+        raise UserError(*problems)
+
+
+def _checkpoint(run_dir: Path, step: int | None) -> dict[str, Any]:
+    checkpoints = Checkpoints(run_dir / "checkpoints")
+    steps = {int(path.stem.removeprefix("step_")): path for path in checkpoints.paths()}
+    if not steps:
+        raise UserError(f"{run_dir}: has no checkpoint yet; expected one in {run_dir / 'checkpoints'}")
+    if step is None:
+        return checkpoints.load()[1]
+    if step not in steps:
+        raise UserError(f"--step {step}: no such checkpoint; accepted: {', '.join(map(str, steps))}")
+    return read(steps[step])
+
+
+def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] | None) -> float:
+    """Train in `run_dir`; restored: None for a new run, else the checkpoint to continue from ({}: from the start)."""
+    values = config.values
+    torch.set_num_threads(values["threads"] or _all_cores())
+    begin = restored["collector"]["steps"] if restored else 0
+    with Progress(values["total_steps"], run_dir / "log.txt", begin) as progress:
+        progress.say(summary(config, parts, str(run_dir)))
+        recorder = Recorder(run_dir, make_loggers(config, run_dir, begin, progress), progress.say)
+        loop = make_loop(config, parts, run_dir, recorder, progress)
+        if restored:
+            loop.load_state_dict(restored)
+        if restored is not None:
+            recorder.rewind(restored.get("record", {"metrics": 0, "episodes": 0}))
+            progress.say(f"resumed at step {begin}" if restored else "no checkpoint yet: starting from the beginning")
+        try:
+            results = loop.run()
+        except BaseException as error:
+            what = "stopped" if isinstance(error, KeyboardInterrupt) else f"failed: {error!r}"
+            progress.say(
+                f"{what} after step {loop.collector.steps}; what the last checkpoint holds is safe\n"
+                f"  continue with    rlmem resume {run_dir}"
+            )
+            raise
+        finally:
+            recorder.close()
+            parts.env.close()
+        progress.say(closing(run_dir, loop, results))
+    return results["greedy"]["return_mean"]
+
+
+def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, progress: Progress) -> OnPolicyLoop:
+    values, streams = config.values, parts.streams
+    parts.algo.setup(parts.agent, streams.torch("rows"))
+    collector = Collector(
+        parts.env, parts.agent, streams.int("env"), streams.torch("act", parts.device), parts.device
+    )
+    return OnPolicyLoop(
+        total_steps=values["total_steps"],
+        agent=parts.agent,
+        algo=parts.algo,
+        batching=parts.batching,
+        collector=collector,
+        make_eval_env=lambda: make_env(config),
+        evaluation=Schedule(values["evaluation"]["every"]),
+        evaluation_episodes=values["evaluation"]["episodes"],
+        streams=streams,
+        recorder=recorder,
+        checkpoints=Checkpoints(run_dir / "checkpoints", values["checkpoint"]["keep"]),
+        checkpoint=Schedule(values["checkpoint"]["every"]),
+        progress=progress,
+    )
+
+
+def make_loggers(config: Config, run_dir: Path, step: int, progress: Progress) -> list[tuple[str, Logger]]:
+    """The chosen mirrors; one that cannot start is said and left out."""
+    run = RunInfo(run_dir.name, config.values, step)
+    loggers: list[tuple[str, Logger]] = []
+    for name, node in config.values["logger"].items():
+        if "_target_" not in node:
+            continue
+        try:
+            logger = build(node, run_dir=run_dir, run=run)
+        except Exception as error:  # a mirror must never stop a run, whatever its library raises
+            progress.say(f"logger={name} could not start: {error}; the run goes on, metrics.jsonl is complete")
+            continue
+        if note := getattr(logger, "note", None):
+            progress.say(note)
+        loggers.append((name, logger))
+    return loggers
+
+
+def summary(config: Config, parts: Parts, where: str) -> str:
+    """What is about to happen, in one screen."""
+    values, choices, algo, env = config.values, config.choices, parts.algo, parts.env
+    memory = parts.agent.memory
+    numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
+    engine = f", {memory.engine} engine" if hasattr(memory, "engine") else ""
+    per_update = algo.rollout_slots * env.num_envs
+    level = f" ({values['env']['level']})" if "level" in values["env"] else ""
+    threads = f", {values['threads'] or _all_cores()} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
+    rows = {
+        "memory": f"{choices['memory']}: {_count(memory):,} parameters, state of {numbers:,} numbers{engine}",
+        "agent": f"{_count(parts.agent):,} parameters on {parts.device}{threads}",
+        "env": f"{env.num_envs} x {choices['env']}{level}: observation {env.single_observation_space}, "
+        f"action {env.single_action_space}",
+        "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps in about "
+        f"{-(-values['total_steps'] // per_update):,} updates of {env.num_envs} x {algo.rollout_slots} slots, "
+        f"{algo.epochs} epochs of {algo.num_minibatches} minibatches",
+        "logging": ", ".join(values["logger"]),
+        "output": where,
+    }
+    lines = [f"  {name:<9} {text}" for name, text in rows.items()]
+    return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
+
+
+def closing(run_dir: Path, loop: OnPolicyLoop, results: dict[str, dict[str, float]]) -> str:
+    """The result and what one may do next."""
+    scores = ", ".join(f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in results.items())
+    return "\n".join(
+        [
+            f"done: {loop.collector.steps:,} steps, {loop.updates:,} updates in {loop.elapsed:.0f} s",
+            f"  mean evaluation return: {scores} ({loop.evaluation_episodes} episodes each)",
+            f"  results lie in   {run_dir}",
+            f"  evaluate         rlmem eval {run_dir}",
+            f"  train longer     rlmem resume {run_dir} total_steps={2 * loop.total_steps}",
+        ]
+    )
+
+
+def _count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _all_cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,40 @@
+"""Shared fixtures: small agents and environments, one thread."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine holds
+
+import pytest
+import torch
+import yaml
+
+from rlmem.config.paths import conf_dir
+from rlmem.config.targets import build
+
+torch.set_num_threads(1)
+
+
+def options(group: str) -> list[str]:
+    """The options of a config group: a new yaml enrols itself in the tests."""
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if not path.stem.startswith("_"))
+
+
+def make_memory(name: str, input_size: int, dtype: torch.dtype = torch.float32, **sizes):
+    """A small memory of conf/memory/<name>.yaml."""
+    node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
+    torch.manual_seed(0)
+    return build(node | {"hidden_size": 16} | sizes, input_size=input_size).to(dtype)
+
+
+@pytest.fixture(params=options("memory"))
+def memory_name(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run the test in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -1,0 +1,162 @@
+"""PPO over memories: the replay invariant, and that one update does what it says."""
+
+import pytest
+import torch
+from conftest import make_memory
+from gymnasium import spaces
+from torch.utils._pytree import tree_map
+
+from rlmem.algos.ppo import PPO
+from rlmem.batching import Segment, Tape
+from rlmem.nets.encoder import Encoder, Features
+from rlmem.rollout import Collector
+from rlmem.seeding import Streams
+from rlmem.spaces import to_env
+from rlmem_envs import popgym
+
+CPU = torch.device("cpu")
+SCHEMES = {"tape": Tape(), "segment": Segment(None), "segment-5": Segment(5), "segment-1": Segment(1)}
+ENVS = {"discrete": "RepeatPrevious", "multidiscrete": "Battleship", "continuous": "PositionOnlyPendulum"}
+
+
+def setup(memory_name, env_name="RepeatPrevious", num_envs=6, seed=0, **hyperparameters):
+    env = popgym.make(env_name, "easy", num_envs)
+    streams = Streams(seed)
+    algo = PPO(**({"rollout_slots": 30, "num_minibatches": 3, "epochs": 2} | hyperparameters))
+    with streams.module_init("init"):
+        encoder = Encoder(env.single_observation_space, env.single_action_space, prev_reward=True)
+        memory = make_memory(memory_name, encoder.output_size, hidden_size=32)
+        agent = algo.make_agent(encoder, memory, env.single_action_space)
+    algo.setup(agent, streams.torch("rows"))
+    return algo, Collector(env, agent, streams.int("env"), streams.torch("act"), CPU)
+
+
+def collect(algo, collector, batching):
+    return collector.collect(algo.rollout_slots, 10**9, algo.complete_episodes, batching.state_every)[0]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("env", ENVS)
+def test_recomputed_log_probs_equal_those_of_acting(memory_name, scheme, env):
+    """The replay invariant, over updates that change the policy and rollouts that begin in mid-episode."""
+    algo, collector = setup(memory_name, ENVS[env])
+    batching = SCHEMES[scheme]
+    for _ in range(4):
+        metrics = algo.update(collect(algo, collector, batching), batching, 0.0)
+        assert metrics["ppo/ratio_max_dev"] <= 1e-5, f"{memory_name} x {scheme}"
+
+
+@pytest.mark.parametrize("scheme", ["tape", "segment", "segment-5"])
+def test_the_replay_invariant_notices_a_wrong_state_and_a_shifted_input(scheme):
+    batching = SCHEMES[scheme]
+    for spoil in ("state", "prev_action", "start"):
+        algo, collector = setup("gru")
+        for _ in range(3):
+            algo.update(collect(algo, collector, batching), batching, 0.0)
+        rollout = collect(algo, collector, batching)
+        if spoil == "state":
+            rollout.streams.state0 = tree_map(lambda s: s + 0.1, rollout.streams.state0)
+        elif spoil == "prev_action":
+            rollout.streams.prev_action = rollout.streams.prev_action.roll(1, 1)
+        else:
+            rollout.streams.start[:, 7] = ~rollout.streams.start[:, 7]
+        assert algo.update(rollout, batching, 0.0)["ppo/ratio_max_dev"] > 1e-4, spoil
+
+
+def test_the_same_rollout_gives_the_same_loss_and_gradient_under_both_schemes():
+    """With rollouts of complete episodes, tape and whole-episode segments are the same transitions."""
+    gradients = []
+    for scheme in ("tape", "segment"):
+        algo, collector = setup("ffm", complete_episodes=True, epochs=1, num_minibatches=1, max_grad_norm=None)
+        batching = SCHEMES[scheme]
+        rollout = collect(algo, collector, batching)
+        rows = batching.rows(rollout.streams)
+        batch = rows.batch(rollout)
+        algo._evaluate_rollout(rollout.streams, rows, batch)
+        metrics = algo._minibatch(batch)
+        gradients.append((metrics, [p.grad.clone() for p in algo.agent.parameters()]))
+    (first, g1), (second, g2) = gradients
+    for name in ("policy_loss", "value_loss", "entropy"):
+        torch.testing.assert_close(first[name], second[name], atol=1e-6, rtol=1e-5)
+    for a, b in zip(g1, g2, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_padding_changes_neither_loss_nor_gradient():
+    algo, collector = setup("lstm")
+    batching = Segment(5)
+    rollout = collect(algo, collector, batching)
+    rows = batching.rows(rollout.streams)
+    batch = rows.batch(rollout)
+    algo._evaluate_rollout(rollout.streams, rows, batch)
+    weights = [p.detach().clone() for p in algo.agent.parameters()]
+    results = []
+    for fill in (0, 3):
+        batch.obs = torch.where(rows.valid, batch.obs, fill)
+        batch.prev_reward = torch.where(rows.valid, batch.prev_reward, float(fill))
+        batch.reward = torch.where(batch.mask, batch.reward, torch.nan if fill else 0.0)
+        for parameter, weight in zip(algo.agent.parameters(), weights, strict=True):
+            parameter.data.copy_(weight)
+        loss = algo._minibatch(batch)["policy_loss"]
+        results.append((loss, [p.grad.clone() for p in algo.agent.parameters()]))
+    assert results[0][0] == results[1][0]
+    for a, b in zip(results[0][1], results[1][1], strict=True):
+        assert torch.equal(a, b)
+
+
+def test_published_settings_run_and_adapt_the_kl_penalty():
+    algo, collector = setup(
+        "gru", complete_episodes=True, kl_coef=0.2, normalize_advantage="batch", value_error_clamp=10.0,
+        gae_lambda=1.0, max_grad_norm=None, num_minibatches=2,
+    )  # fmt: skip
+    batching = Tape()
+    seen = []
+    for _ in range(3):
+        metrics = algo.update(collect(algo, collector, batching), batching, 0.0)
+        seen.append(metrics["ppo/kl_coef"])
+        assert metrics["ppo/kl"] >= 0
+    assert seen[0] == 0.2
+    assert seen[-1] != 0.2
+
+
+def test_a_loss_that_is_not_finite_stops_training():
+    algo, collector = setup("mlp")
+    rollout = collect(algo, collector, Tape())
+    rollout.streams.reward[0, 3] = torch.nan
+    before = [p.clone() for p in algo.agent.parameters()]
+    with pytest.raises(FloatingPointError, match="no step was taken"):
+        algo.update(rollout, Tape(), 0.0)
+    assert all(torch.equal(a, b) for a, b in zip(before, algo.agent.parameters(), strict=True))
+
+
+def test_the_learning_rate_is_annealed():
+    algo, collector = setup("mlp", lr=0.001)
+    rates = [algo.update(collect(algo, collector, Tape()), Tape(), p)["ppo/lr"] for p in (0.0, 0.75)]
+    assert rates == pytest.approx([0.001, 0.00025])
+
+
+def test_features_are_one_hot_per_component():
+    features = Features(spaces.MultiDiscrete([2, 3]))
+    assert features(torch.tensor([[1, 0], [0, 2]])).long().tolist() == [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]
+    shifted = Features(spaces.Discrete(3, start=5))
+    assert shifted(torch.tensor([5, 7])).long().tolist() == [[1, 0, 0], [0, 0, 1]]
+    action = Features(spaces.Box(-2, 2, (1,)), unit=True)
+    assert action(torch.tensor([[3.0]])).tolist() == [[1.0]]
+
+
+def test_policy_actions_become_environment_actions():
+    import numpy as np
+
+    box = to_env(spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32)))
+    np.testing.assert_allclose(box(np.array([[0.5, -3.0], [-1.0, 0.0]])), [[1.0, 0.0], [-2.0, 0.5]])
+    assert to_env(spaces.Discrete(3, start=4))(np.array([0, 2])).tolist() == [4, 6]
+
+
+def test_the_first_slot_of_an_episode_shows_no_previous_action():
+    encoder = Encoder(spaces.Discrete(3), spaces.Discrete(2))
+    obs, reward = torch.tensor([1, 1]), torch.zeros(2)
+    start = torch.tensor([True, True])
+    x = encoder(obs, torch.tensor([0, 1]), reward, start)
+    assert torch.equal(x[0], x[1])
+    x = encoder(obs, torch.tensor([0, 1]), reward, ~start)
+    assert not torch.equal(x[0], x[1])

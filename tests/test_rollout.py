@@ -1,0 +1,135 @@
+"""The slot rule: what a rollout holds, and what is counted."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Scripted
+
+from rlmem.evaluate import evaluate
+from rlmem.rollout import Collector
+from rlmem.seeding import Streams
+
+CPU = torch.device("cpu")
+
+
+class Counter:
+    """An agent whose action is known: its state counts the slots read since the last start, modulo 4."""
+
+    def initial_state(self, n):
+        return torch.zeros(n, 1)
+
+    def act(self, obs, prev_action, prev_reward, start, state, generator):
+        count = torch.where(start[:, None], 0, state) + 1
+        action = count[:, 0].long() % 4
+        return action, -count[:, 0], count
+
+
+def collector(*scripts, **kwargs):
+    env = SyncVectorEnv([lambda s=s: Scripted(*s) for s in scripts])
+    return Collector(env, Counter(), 0, None, CPU, **kwargs)
+
+
+def test_an_episode_of_n_actions_takes_n_plus_one_slots():
+    rollout, episodes = collector(((3, -2),)).collect(slots=9, budget=10**9)
+    s = rollout.streams
+    #        episode 0: 3 acts + final | episode 1: 2 acts + final | episode 2: 2 of 3 acts | bootstrap
+    assert s.obs[0, :, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert s.obs[0, :, 1].tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1, 2]
+    assert s.start[0].tolist() == [True, False, False, False, True, False, False, True, False, False]
+    assert s.mask[0].tolist() == [True, True, True, False, True, True, False, True, True, False]
+    assert s.terminated[0].tolist() == [False, False, True] + [False] * 7
+    assert [(e.length, e.terminated, e.truncated, e.step) for e in episodes] == [(3, True, False, 3), (2, False, True, 5)]
+
+
+def test_action_reward_and_previous_action_belong_to_their_slot():
+    rollout, episodes = collector(((3, -2),)).collect(slots=9, budget=10**9)
+    s = rollout.streams
+    acted = s.mask[0]
+    # Counter's action in slot t of an episode is t + 1; Scripted pays step + action / 10.
+    assert s.action[0][acted].tolist() == [1, 2, 3, 1, 2, 1, 2]
+    torch.testing.assert_close(s.reward[0][acted], torch.tensor([1.1, 2.2, 3.3, 1.1, 2.2, 1.1, 2.2]))
+    for t in range(1, 10):
+        if not s.start[0, t]:
+            assert s.prev_action[0, t] == s.action[0, t - 1]
+            assert s.prev_reward[0, t] == s.reward[0, t - 1]
+    assert (s.prev_reward[0][s.start[0]] == 0).all()
+    assert episodes[0].episode_return == pytest.approx(6.6)
+
+
+def test_rollouts_continue_each_other():
+    """Two rollouts of 4 slots see what one of 8 sees; the bootstrap slot of the first opens the second."""
+    one, _ = collector(((3, -2),), ((5,), 0)).collect(slots=8, budget=10**9)
+    two = collector(((3, -2),), ((5,), 0))
+    first, _ = two.collect(slots=4, budget=10**9)
+    second, _ = two.collect(slots=4, budget=10**9)
+    for name in ("obs", "start", "mask", "action", "reward", "prev_action", "prev_reward"):
+        joined = torch.cat([getattr(first.streams, name)[:, :4], getattr(second.streams, name)[:, :4]], 1)
+        assert torch.equal(joined, getattr(one.streams, name)[:, :8]), name
+    assert torch.equal(first.streams.obs[:, 4], second.streams.obs[:, 0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(budget=st.integers(1, 60), slots=st.integers(1, 9), complete=st.booleans())
+def test_exactly_the_budget_is_counted(budget, slots, complete):
+    c = collector(((3, -2),), ((4, 1),), ((-6,),))
+    counted = 0
+    while counted < budget:
+        rollout, _ = c.collect(slots, budget - counted, complete)
+        counted += int(rollout.streams.mask.sum())
+        assert not rollout.streams.mask[:, -1].any(), "the bootstrap slot was acted in"
+    assert counted == c.steps == budget
+
+
+def test_complete_episodes_start_at_starts_and_end_at_ends():
+    c = collector(((3, -2),), ((7,),))
+    for _ in range(2):
+        rollout, episodes = c.collect(slots=5, budget=10**9, complete_episodes=True)
+        s = rollout.streams
+        assert s.start[:, 0].all()
+        for row in range(2):
+            assert s.mask[row].sum() == sum(e.length for e in episodes if e.env == row), "an unfinished episode counts"
+        assert s.mask.sum(1).min() >= 4
+
+
+def test_kept_states_are_those_acting_had():
+    rollout, _ = collector(((3, -2),), ((9,),)).collect(slots=12, budget=10**9, state_every=2)
+    s = rollout.streams
+    for env in range(2):
+        age = 0
+        for t in range(12):
+            age = 0 if s.start[env, t] else age
+            if t and age % 2 == 0 and not s.start[env, t]:
+                kept = rollout.state_at(torch.tensor([env]), torch.tensor([t]))
+                assert kept.item() == age, f"state before slot {t} of environment {env}"
+            age += 1
+
+
+def test_evaluation_plays_each_environments_share_of_whole_episodes():
+    env = SyncVectorEnv([lambda: Scripted((2,)), lambda: Scripted((-9,))])
+    scores = evaluate(Counter(), env, 7, True, Streams(0), CPU)
+    assert sorted(scores.lengths.tolist()) == [2, 2, 2, 2, 9, 9, 9]
+
+
+def test_a_saved_collector_goes_on_exactly():
+    from rlmem_envs import popgym
+
+    def fresh():
+        env = popgym.make("CountRecall", "easy", num_envs=3)  # draws from numpy's global generator
+        return Collector(env, Counter(), 7, None, CPU)
+
+    a = fresh()
+    a.collect(70, 10**9)
+    saved = a.state_dict()
+    np.random.random(10)
+    b = fresh()
+    b.load_state_dict(saved)
+    for x, y in zip(a.collect(80, 10**9), b.collect(80, 10**9), strict=True):
+        if isinstance(x, list):
+            assert x == y
+        else:
+            assert torch.equal(x.streams.obs, y.streams.obs)
+            assert torch.equal(x.streams.reward, y.streams.reward)
+            assert torch.equal(x.streams.start, y.streams.start)
