@@ -99,7 +99,7 @@ class Tape(Batching):
     """
 
     def rows(self, streams: Batch) -> Rows:
-        N, T = streams.shape
+        _, T = streams.shape
         env = streams.mask.any(1).nonzero().squeeze(1)
         whole = torch.full_like(env, T)
         return Rows(env, torch.zeros_like(env), whole, whole)
@@ -122,7 +122,7 @@ class Segment(Batching):
         return self.length
 
     def rows(self, streams: Batch) -> Rows:
-        N, T = streams.shape
+        _, T = streams.shape
         begins = streams.start.clone()
         begins[:, 0] = True
         env, slot = begins.nonzero(as_tuple=True)  # one entry per piece of an episode, in stream order

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 from rlmem.types import PositiveInt
 
@@ -56,20 +57,20 @@ class WandbLogger:
     ):
         import wandb
 
-        arguments: dict[str, Any] = dict(
-            dir=str(run_dir),
-            project=project,
-            entity=entity,
-            group=group,
-            tags=list(tags),
-            name=run.name,
-            config=run.config,
-            id=_stored_id(run_dir),
-            resume="allow",
-            settings=wandb.Settings(
+        arguments: dict[str, Any] = {
+            "dir": str(run_dir.resolve()),  # the service may have started in another directory
+            "project": project,
+            "entity": entity,
+            "group": group,
+            "tags": list(tags),
+            "name": run.name,
+            "config": run.config,
+            "id": _stored_id(run_dir),
+            "resume": "allow",
+            "settings": wandb.Settings(
                 init_timeout=init_timeout, finish_timeout=2 * init_timeout, console="off", silent=True
             ),
-        )
+        }
         self.note: str | None = None
         try:
             if mode == "online" and not wandb.login(prompt=False):
@@ -90,9 +91,7 @@ class WandbLogger:
 
 def _stored_id(run_dir: Path) -> str:
     """The run's W&B id, drawn once and kept in the run directory."""
-    from wandb.util import generate_id
-
     path = run_dir / "wandb_id.json"
     if not path.exists():
-        path.write_text(json.dumps(generate_id()))
+        path.write_text(json.dumps(uuid4().hex[:8]))
     return json.loads(path.read_text())

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from torch import nn
 
+from rlmem.agent import ActorCritic
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Batching
 from rlmem.checkpoint import Checkpoints
@@ -57,7 +57,7 @@ class OnPolicyLoop:
     """
 
     total_steps: int
-    agent: nn.Module
+    agent: ActorCritic
     algo: PPO
     batching: Batching
     collector: Collector
@@ -133,7 +133,7 @@ class OnPolicyLoop:
     def evaluate(self) -> None:
         env = self.make_eval_env()
         with one_thread():
-            results = evaluate_both(self.agent, env, self.evaluation_episodes, self.streams, self.collector.device)  # type: ignore[arg-type]
+            results = evaluate_both(self.agent, env, self.evaluation_episodes, self.streams, self.collector.device)
         env.close()
         self.last_evaluation = results
         greedy = results["greedy"]["return_mean"]

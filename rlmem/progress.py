@@ -20,9 +20,9 @@ class Progress:
     total: environment steps;  log: file that receives every line as well
     """
 
-    def __init__(self, total: int, log: Path, start: int = 0):
+    def __init__(self, total: int, log: Path, start: int = 0, console: Console | None = None):
         self.total, self.start = total, start
-        self.console = Console(highlight=False, soft_wrap=True)
+        self.console = console or Console(highlight=False, soft_wrap=True)
         self.log = open(log, "a", encoding="utf-8")
         self.began = self.last_line = monotonic()
         self.best: float | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
@@ -17,6 +16,9 @@ from rlmem.batching import Rollout
 from rlmem.spaces import to_env
 from rlmem.types import Batch, State
 
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
+"""A slot as the agent reads it: obs, prev_action, prev_reward, start."""
+
 
 class Actor(Protocol):
     """What acting needs of an agent; see `rlmem.agent.ActorCritic.act`."""
@@ -24,7 +26,13 @@ class Actor(Protocol):
     def initial_state(self, batch_size: int) -> State: ...
 
     def act(
-        self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor, state: State, generator: Any
+        self,
+        obs: Tensor,
+        prev_action: Tensor,
+        prev_reward: Tensor,
+        start: Tensor,
+        state: State,
+        generator: Any,
     ) -> tuple[Tensor, Tensor, State]: ...
 
 
@@ -60,7 +68,9 @@ class Collector:
     final observation; it is not an environment step and is not counted.
     """
 
-    def __init__(self, env: VectorEnv, agent: Actor, seed: int, generator: torch.Generator | None, device: torch.device):
+    def __init__(
+        self, env: VectorEnv, agent: Actor, seed: int, generator: torch.Generator | None, device: torch.device
+    ):
         self.env, self.agent, self.generator, self.device = env, agent, generator, device
         self.to_env = to_env(env.single_action_space)
         self.clock = Clock()
@@ -122,7 +132,7 @@ class Collector:
         self.episode_return[:] = 0
         self.episode_length[:] = 0
 
-    def _inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _inputs(self) -> Inputs:
         to = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
         return to(self.obs), self.prev_action, to(self.prev_reward), to(self.start)
 
@@ -139,7 +149,7 @@ class Collector:
         """The first `budget` of the environments that acted."""
         return acted & (np.cumsum(acted) <= budget)
 
-    def _step(self, record: _Record, inputs: tuple, acted: np.ndarray, episodes: list[Episode]) -> None:
+    def _step(self, record: _Record, inputs: Inputs, acted: np.ndarray, episodes: list[Episode]) -> None:
         began = perf_counter()
         action, log_prob, self.state = self.agent.act(*inputs, self.state, self.generator)
         env_action = self.to_env(action.cpu().numpy())
@@ -226,9 +236,7 @@ class _Record:
         """The last slot, in which nothing acted."""
         nothing = np.zeros_like(start)
         log_prob = torch.zeros(len(start), device=inputs[1].device)
-        self.slot(
-            obs, prev_reward, start, inputs, inputs[1], log_prob, np.zeros_like(prev_reward), nothing, nothing
-        )
+        self.slot(obs, prev_reward, start, inputs, inputs[1], log_prob, np.zeros_like(prev_reward), nothing, nothing)
 
     def keep_state(self, t: int, rows: Tensor, state: State) -> None:
         self.kept.append((t, rows, tree_map(lambda s: s[rows], state)))
@@ -255,5 +263,3 @@ class _Record:
     def _add(lists: dict[str, list[Any]], **values: Any) -> None:
         for name, value in values.items():
             lists.setdefault(name, []).append(value)
-
-

@@ -17,7 +17,17 @@ import yaml
 from rlmem import __version__
 from rlmem.errors import UserError
 
-PACKAGES = ("torch", "numpy", "gymnasium", "popgym", "hydra-core", "omegaconf", "wandb", "tensorboard", "pybullet")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "gymnasium",
+    "popgym",
+    "hydra-core",
+    "omegaconf",
+    "wandb",
+    "tensorboard",
+    "pybullet",
+)
 
 
 def create(run_dir: str | None, choices: Mapping[str, Any], seed: int) -> Path:

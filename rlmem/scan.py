@@ -14,6 +14,11 @@ from torch import Tensor
 Engine = Literal["auto", "loop", "chunked"]
 
 
+def chosen_engine(engine: Engine) -> Engine:
+    """The engine that scans of more than one slot run on."""
+    return "chunked" if engine == "auto" else engine
+
+
 def linear_scan(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, engine: Engine = "auto") -> Tensor:
     """All states h [B, T, ...] of h_t = a_t * (0 if start_t else h_{t-1}) + b_t.
 
@@ -27,7 +32,7 @@ def linear_scan(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, engine: Engine 
     """
     if a.dim() < b.dim():
         a = a.expand(b.shape[2:])[None, None]
-    if engine == "loop" or (engine == "auto" and b.shape[1] == 1):
+    if b.shape[1] == 1 or chosen_engine(engine) == "loop":
         return _loop(a.expand_as(b), b, h0, start)
     return _Chunked.apply(a, b, h0, start)
 
@@ -51,13 +56,13 @@ class _Chunked(torch.autograd.Function):
     recurrence in reversed time, cut where slot t+1 is a start."""
 
     @staticmethod
-    def forward(ctx, a: Tensor, b: Tensor, h0: Tensor, start: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx, a: Tensor, b: Tensor, h0: Tensor, start: Tensor) -> Tensor:
         h = chunked(a, b, h0, start)
         ctx.save_for_backward(a, h, h0, start)
         return h
 
     @staticmethod
-    def backward(ctx, grad_h: Tensor):  # type: ignore[override]
+    def backward(ctx, grad_h: Tensor):
         a, h, h0, start = ctx.saved_tensors
         grad_a = grad_h0 = None
         a_next = a.conj() if a.shape[1] == 1 else torch.cat([a[:, 1:], a[:, :1]], 1).conj()
@@ -79,7 +84,7 @@ def chunked(a: Tensor, b: Tensor, h0: Tensor, start: Tensor) -> Tensor:
     With C chunks of K slots: K steps for all chunks at once, C steps for the carry, one correction of all slots
     before a chunk's first start: h += (a_1 ... a_k) * carry.
     """
-    B, T = b.shape[:2]
+    T = b.shape[1]
     K = isqrt(T - 1) + 1
     C = -(-T // K)
     constant = a.shape[1] == 1

@@ -6,6 +6,7 @@ The only module below the command line that knows the configuration; everything 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +28,19 @@ from rlmem.errors import UserError
 from rlmem.evaluate import evaluate_both
 from rlmem.loggers import RunInfo
 from rlmem.loop import OnPolicyLoop, Schedule, one_thread
+from rlmem.memory.base import LinearRecurrence
 from rlmem.progress import Progress
 from rlmem.recorder import Logger, Recorder
 from rlmem.rollout import Collector
+from rlmem.scan import chosen_engine
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_readable
 
 RESUMABLE = ("total_steps", "device", "threads", "checkpoint", "evaluation", "logger")
 """Keys that a resumed run may change: none of them changes what was learnt so far."""
+
+EVAL_ENVS = 64
+"""Environments that play evaluation episodes side by side, at most."""
 
 
 @dataclass
@@ -66,7 +72,12 @@ def resume(run_dir: Path, overrides: Sequence[str]) -> float:
     overrides: `key=value` of RESUMABLE keys. Raises UserError for any other.
     """
     values, about = rundir.read(run_dir)
-    _only(overrides, RESUMABLE, "would change the experiment; a resumed run accepts", f"rlmem resume {run_dir}")
+    _only(
+        overrides,
+        RESUMABLE,
+        "would change the experiment; a resumed run accepts",
+        f"rlmem resume {run_dir} total_steps=2000000",
+    )
     config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
     parts = assemble(config)
     try:
@@ -84,7 +95,11 @@ def plan(config: Config) -> str:
 
 
 def evaluate_run(
-    run_dir: Path, episodes: int = 100, seed: int | None = None, overrides: Sequence[str] = (), step: int | None = None
+    run_dir: Path,
+    episodes: int = 100,
+    seed: int | None = None,
+    overrides: Sequence[str] = (),
+    step: int | None = None,
 ) -> dict[str, Any]:
     """Evaluate a run's agent on whole episodes, greedy and sampled, and append the result to <run>/eval.jsonl.
 
@@ -93,19 +108,24 @@ def evaluate_run(
     step: which checkpoint; None: the newest intact one
     """
     values, about = rundir.read(run_dir)
-    _only(overrides, ("env",), "cannot be evaluated differently; evaluation accepts", f"rlmem eval {run_dir}")
+    _only(
+        overrides,
+        ("env",),
+        "cannot be evaluated differently; evaluation accepts",
+        f"rlmem eval {run_dir} env.level=medium",
+    )
     trained = Config(values, about["choices"], tuple(about["overrides"]))
     config = apply(trained, overrides)
     parts = assemble(trained)
     checkpoint = _checkpoint(run_dir, step)
     parts.agent.load_state_dict(checkpoint["agent"])
-    env = make_env(config)
+    env = make_env(config, min(episodes, EVAL_ENVS))
     for kind in ("observation", "action"):
         was, now = (getattr(e, f"single_{kind}_space") for e in (parts.env, env))
         if was != now:
             raise UserError(
                 f"{' '.join(overrides)}: changes the {kind} space from {was} to {now}, which the agent cannot read; "
-                f"expected an environment of the same spaces; e.g. another level or length of env={config.choices['env']}"
+                f"expected the same spaces; e.g. another length of env={config.choices['env']}"
             )
     streams = Streams(config.values["seed"] if seed is None else seed)
     with one_thread():
@@ -131,7 +151,7 @@ def assemble(config: Config) -> Parts:
     env = make_env(config)
     algo, batching = build(values["algo"]), build(values["batching"])
     _check(config, env, algo)
-    with streams.module_init("init"):
+    with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
         encoder = build(
             values["encoder"],
             observation_space=env.single_observation_space,
@@ -142,11 +162,11 @@ def assemble(config: Config) -> Parts:
     return Parts(streams, device, env, agent, algo, batching)
 
 
-def make_env(config: Config) -> VectorEnv:
-    """The vector environment of `config`; what it refuses becomes a UserError."""
-    choice = config.choices["env"]
+def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
+    """The vector environment of `config`, of another size if given; what it refuses becomes a UserError."""
+    choice, node = config.choices["env"], config.values["env"]
     try:
-        return build(config.values["env"])
+        return build(node if num_envs is None else node | {"num_envs": num_envs})
     except ImportError as error:
         raise UserError(f"env={choice}: {error}") from error
     except (gym.error.Error, TypeError, ValueError, AssertionError) as error:
@@ -190,7 +210,7 @@ def _check(config: Config, env: VectorEnv, algo: PPO) -> None:
 def _only(overrides: Sequence[str], accepted: Sequence[str], reason: str, command: str) -> None:
     """Refuse overrides of keys outside `accepted`."""
     problems = [
-        f"{override}: {reason} {', '.join(accepted)}; e.g. {command} {'env.level=medium' if accepted == ('env',) else 'total_steps=2000000'}"
+        f"{override}: {reason} {', '.join(accepted)}; e.g. {command}"
         for override in overrides
         if override.lstrip("+~").split("=")[0].split(".")[0] not in accepted
     ]
@@ -243,16 +263,14 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] |
 def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, progress: Progress) -> OnPolicyLoop:
     values, streams = config.values, parts.streams
     parts.algo.setup(parts.agent, streams.torch("rows"))
-    collector = Collector(
-        parts.env, parts.agent, streams.int("env"), streams.torch("act", parts.device), parts.device
-    )
+    collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", parts.device), parts.device)
     return OnPolicyLoop(
         total_steps=values["total_steps"],
         agent=parts.agent,
         algo=parts.algo,
         batching=parts.batching,
         collector=collector,
-        make_eval_env=lambda: make_env(config),
+        make_eval_env=lambda: make_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
         evaluation=Schedule(values["evaluation"]["every"]),
         evaluation_episodes=values["evaluation"]["episodes"],
         streams=streams,
@@ -286,7 +304,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     values, choices, algo, env = config.values, config.choices, parts.algo, parts.env
     memory = parts.agent.memory
     numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
-    engine = f", {memory.engine} engine" if hasattr(memory, "engine") else ""
+    engine = f", {chosen_engine(memory.engine)} scan" if isinstance(memory, LinearRecurrence) else ""
     per_update = algo.rollout_slots * env.num_envs
     level = f" ({values['env']['level']})" if "level" in values["env"] else ""
     threads = f", {values['threads'] or _all_cores()} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
@@ -324,6 +342,4 @@ def _count(module: torch.nn.Module) -> int:
 
 
 def _all_cores() -> int:
-    import os
-
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -106,7 +106,12 @@ def pairs():
     rng = torch.Generator().manual_seed(0)
     draw = lambda *shape: torch.randn(*shape, generator=rng)  # noqa: E731
     logits, other = draw(5, 7), draw(5, 7)
-    yield Categorical(logits), Categorical(other), reference.Categorical(logits=logits), reference.Categorical(logits=other)
+    yield (
+        Categorical(logits),
+        Categorical(other),
+        reference.Categorical(logits=logits),
+        reference.Categorical(logits=other),
+    )
     mean, log_std, mean2, log_std2 = draw(5, 3), draw(5, 3), draw(5, 3), draw(5, 3)
     normal = lambda m, s: reference.Independent(reference.Normal(m, s.exp()), 1)  # noqa: E731
     yield Gaussian(mean, log_std), Gaussian(mean2, log_std2), normal(mean, log_std), normal(mean2, log_std2)

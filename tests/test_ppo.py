@@ -4,6 +4,7 @@ import pytest
 import torch
 from conftest import make_memory
 from gymnasium import spaces
+from rlmem_envs import popgym
 from torch.utils._pytree import tree_map
 
 from rlmem.algos.ppo import PPO
@@ -12,7 +13,6 @@ from rlmem.nets.encoder import Encoder, Features
 from rlmem.rollout import Collector
 from rlmem.seeding import Streams
 from rlmem.spaces import to_env
-from rlmem_envs import popgym
 
 CPU = torch.device("cpu")
 SCHEMES = {"tape": Tape(), "segment": Segment(None), "segment-5": Segment(5), "segment-1": Segment(1)}

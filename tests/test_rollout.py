@@ -41,7 +41,10 @@ def test_an_episode_of_n_actions_takes_n_plus_one_slots():
     assert s.start[0].tolist() == [True, False, False, False, True, False, False, True, False, False]
     assert s.mask[0].tolist() == [True, True, True, False, True, True, False, True, True, False]
     assert s.terminated[0].tolist() == [False, False, True] + [False] * 7
-    assert [(e.length, e.terminated, e.truncated, e.step) for e in episodes] == [(3, True, False, 3), (2, False, True, 5)]
+    assert [(e.length, e.terminated, e.truncated, e.step) for e in episodes] == [
+        (3, True, False, 3),
+        (2, False, True, 5),
+    ]
 
 
 def test_action_reward_and_previous_action_belong_to_their_slot():

@@ -36,9 +36,7 @@ def values_and_grads(a, b, h0, start, cotangent, engine):
 )
 def test_chunked_equals_the_loop_in_values_and_gradients(seed, B, T, dtype, constant, start_rate):
     case = problem(seed, B, T, dtype, constant, start_rate)
-    for ours, truth in zip(
-        values_and_grads(*case, "chunked"), values_and_grads(*case, "loop"), strict=True
-    ):
+    for ours, truth in zip(values_and_grads(*case, "chunked"), values_and_grads(*case, "loop"), strict=True):
         torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-9)
 
 

@@ -1,8 +1,9 @@
 """Environments whose exact state can be saved without knowing what is inside them."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -65,15 +66,16 @@ class ReplayableEnv(gym.Wrapper):
 
 
 class ReplayableVectorEnv(SyncVectorEnv):
-    """N environments stepped in one process, with NEXT_STEP autoreset and an exact, picklable-free state.
+    """N environments stepped in one process, with NEXT_STEP autoreset and an exact state without pickles.
 
     Environment i reset with seed s is seeded with s + i, so its episodes do not depend on N.
     """
 
-    def __init__(self, env_fns):
-        super().__init__(
-            [lambda fn=fn: ReplayableEnv(fn()) for fn in env_fns], autoreset_mode=AutoresetMode.NEXT_STEP
-        )
+    envs: tuple[ReplayableEnv, ...]  # type: ignore[assignment]
+
+    def __init__(self, make_envs: Sequence[Callable[[], gym.Env]]):
+        replayable = [partial(_replayable, make) for make in make_envs]
+        super().__init__(replayable, autoreset_mode=AutoresetMode.NEXT_STEP)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on exactly from here, as ints and lists."""
@@ -85,3 +87,7 @@ class ReplayableVectorEnv(SyncVectorEnv):
         for env, saved in zip(self.envs, state["envs"], strict=True):
             env.restore(saved)
         self._autoreset_envs[:] = state["autoreset"]
+
+
+def _replayable(make: Callable[[], gym.Env]) -> gym.Env:
+    return ReplayableEnv(make())

@@ -44,7 +44,7 @@ def flat_observations(env: gym.Env) -> gym.Env:
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
         return env
     if isinstance(space, spaces.Tuple) and all(isinstance(part, spaces.Discrete) for part in space):
-        starts = np.array([part.start for part in space])  # type: ignore[attr-defined]
-        nvec = [int(part.n) for part in space]  # type: ignore[attr-defined]
+        starts = np.array([part.start for part in space])
+        nvec = [int(part.n) for part in space]
         return TransformObservation(env, lambda obs: np.array(obs) - starts, spaces.MultiDiscrete(nvec))
     return FlattenObservation(env)

@@ -128,9 +128,7 @@ class PPO:
         log_prob = self.agent.policy.distribution(parameters).log_prob(batch.action)
         ratio = torch.exp(log_prob - batch.behaviour["log_prob"])
         stream_value = rows.scatter(value, streams.shape)
-        advantage = gae(
-            streams.reward, stream_value, streams.terminated, streams.mask, self.gamma, self.gae_lambda
-        )
+        advantage = gae(streams.reward, stream_value, streams.terminated, streams.mask, self.gamma, self.gae_lambda)
         target = rows.gather(advantage + stream_value)
         explained = 1 - _variance(target - value, batch.mask) / (_variance(target, batch.mask) + 1e-8)
         if self.normalize_advantage == "batch":
@@ -168,7 +166,9 @@ class PPO:
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), limit)
         if not torch.isfinite(grad_norm):
-            raise FloatingPointError(f"gradient norm is {float(grad_norm)}, loss {float(loss.detach())}: no step was taken")
+            raise FloatingPointError(
+                f"gradient norm is {float(grad_norm)}, loss {float(loss.detach())}: no step was taken"
+            )
         self.optimiser.step()
         clipped = masked_mean(((torch.exp(log_ratio) - 1).abs() > self.clip).float(), mask)
         return {

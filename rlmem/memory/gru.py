@@ -28,7 +28,7 @@ class GRU(RecurrentCell):
         return self._like_parameters().new_zeros(batch_size, self.output_size)
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        h = torch.gru_cell(x, state, *self.rnn._flat_weights)
+        h = torch.gru_cell(x, state, *self.rnn.all_weights[0])
         return h, h
 
     def sequence(self, packed: PackedSequence, state: Tensor) -> tuple[Tensor, Tensor]:

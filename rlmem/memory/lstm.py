@@ -31,7 +31,7 @@ class LSTM(RecurrentCell):
         return zeros, zeros.clone()
 
     def cell(self, x: Tensor, state: Pair) -> tuple[Tensor, Pair]:
-        h, c = torch.lstm_cell(x, state, *self.rnn._flat_weights)
+        h, c = torch.lstm_cell(x, state, *self.rnn.all_weights[0])
         return h, (h, c)
 
     def sequence(self, packed: PackedSequence, state: Pair) -> tuple[Tensor, Pair]:

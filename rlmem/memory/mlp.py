@@ -20,7 +20,10 @@ class MLP(Memory):
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
         self.layers = nn.Sequential(
-            nn.Linear(input_size, hidden_size), nn.LeakyReLU(), nn.Linear(hidden_size, hidden_size), nn.LeakyReLU()
+            nn.Linear(input_size, hidden_size),
+            nn.LeakyReLU(),
+            nn.Linear(hidden_size, hidden_size),
+            nn.LeakyReLU(),
         )
 
     def initial_state(self, batch_size: int) -> State:

@@ -7,9 +7,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, pi
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+
+class Distribution(Protocol):
+    """What algorithms need of an action distribution."""
+
+    def sample(self, generator: torch.Generator) -> Tensor: ...
+
+    def mode(self) -> Tensor: ...
+
+    def log_prob(self, action: Tensor) -> Tensor: ...
+
+    def entropy(self) -> Tensor: ...
+
+    def kl(self, other: Any) -> Tensor:
+        """KL(self || other), other of the same kind."""
+        ...
 
 
 @dataclass
@@ -91,6 +108,3 @@ class Gaussian:
         ratio = torch.exp(2 * (self.log_std - other.log_std))
         distance = (self.mean - other.mean).square() * torch.exp(-2 * other.log_std)
         return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1)).sum(-1)
-
-
-Distribution = Categorical | MultiCategorical | Gaussian

@@ -1,0 +1,1 @@
+"""Speed, measured as ratios to named peers within one process."""

@@ -1,0 +1,198 @@
+"""`rlmem bench train`: environment steps per second, learning included, beside sb3-contrib's RecurrentPPO."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.utils.flop_counter import FlopCounterMode
+
+from rlmem.config.compose import load
+from rlmem.errors import UserError
+from rlmem.loop import OnPolicyLoop, one_thread
+from rlmem.progress import Progress
+from rlmem.recorder import Recorder
+from rlmem.train import assemble, make_loop
+
+ENVS, SLOTS, EPOCHS, MINIBATCHES, WIDTH = 16, 128, 4, 4, 256
+SETTING = (
+    f"popgym RepeatPreviousEasy, {ENVS} environments, rollouts of {SLOTS}, {EPOCHS} epochs of {MINIBATCHES} "
+    f"minibatches, memory {WIDTH}, heads 128-128"
+)
+GOALS = {"rlmem lstm": ("sb3 lstm", 3.0), "rlmem ffm": ("sb3 shared lstm", 4.0)}
+"""Ours, the peer it is measured against, and the ratio it must reach."""
+
+
+class Ours:
+    """rlmem's own training loop, record and all."""
+
+    def __init__(self, memory: str, scratch: Path):
+        config = load(
+            [
+                f"memory={memory}",
+                f"env.num_envs={ENVS}",
+                f"algo.rollout_slots={SLOTS}",
+                f"algo.epochs={EPOCHS}",
+                f"algo.num_minibatches={MINIBATCHES}",
+                f"memory.hidden_size={WIDTH}",
+                "algo.head_sizes=[128,128]",
+                "total_steps=100000000",
+                "device=cpu",
+            ]
+        )
+        run_dir = scratch / memory
+        run_dir.mkdir()
+        quiet = Progress(config.values["total_steps"], run_dir / "log.txt", console=Console(quiet=True))
+        recorder = Recorder(run_dir, [], quiet.say)
+        self.loop: OnPolicyLoop = make_loop(config, assemble(config), run_dir, recorder, quiet)
+        self.flops = self._flops_of_an_update()
+
+    def iterate(self) -> int:
+        before = self.loop.collector.steps
+        self.loop.iterate()
+        return self.loop.collector.steps - before
+
+    def _flops_of_an_update(self) -> float:
+        """Matrix-product operations of one update."""
+        with one_thread():
+            rollout, _ = self.loop.collector.collect(SLOTS, 2**62)
+        with FlopCounterMode(display=False) as counter:
+            self.loop.algo.update(rollout, self.loop.batching, 0.0)
+        return counter.get_total_flops()
+
+    def forget_times(self) -> None:
+        self.loop.learn_time = self.loop.elapsed = 0.0
+        self.loop.collector.clock.env = self.loop.collector.clock.act = 0.0
+
+
+class StableBaselines:
+    """sb3-contrib's RecurrentPPO on the same game, with its own defaults where nothing is said."""
+
+    def __init__(self, shared: bool):
+        from popgym.envs import RepeatPreviousEasy
+        from sb3_contrib import RecurrentPPO
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        lstm = {"shared_lstm": True, "enable_critic_lstm": False} if shared else {}
+        self.model = RecurrentPPO(
+            "MlpLstmPolicy",
+            DummyVecEnv([RepeatPreviousEasy] * ENVS),
+            n_steps=SLOTS,
+            batch_size=ENVS * SLOTS // MINIBATCHES,
+            n_epochs=EPOCHS,
+            policy_kwargs={
+                "lstm_hidden_size": WIDTH,
+                "net_arch": {"pi": [128, 128], "vf": [128, 128]},
+                **lstm,
+            },
+            device="cpu",
+        )
+
+    def iterate(self) -> int:
+        self.model.learn(ENVS * SLOTS, reset_num_timesteps=False)
+        return ENVS * SLOTS
+
+
+def main(rounds: int = 5, json_path: Path | None = None) -> dict[str, Any]:
+    """Measure round-robin, print the table, return (and write) the numbers.
+
+    Every contestant is warmed up once, then runs one iteration of 2,048 slots per round; rates are medians.
+    Raises UserError without sb3-contrib.
+    """
+    try:
+        import sb3_contrib  # noqa: F401
+    except ImportError as error:
+        raise UserError("bench train: needs sb3-contrib as the peer: pip install 'rlmem[bench]'") from error
+    with tempfile.TemporaryDirectory() as scratch:
+        ours = {f"rlmem {name}": Ours(name, Path(scratch)) for name in ("lstm", "gru", "ffm")}
+        peers = {"sb3 lstm": StableBaselines(False), "sb3 shared lstm": StableBaselines(True)}
+        rates = measure({**peers, **ours}, rounds)
+        peak = matmul_rate()
+        result = {
+            "setting": SETTING,
+            "steps_per_second": rates,
+            "ratios": {f"{name} / {peer}": rates[name] / rates[peer] for name, (peer, _) in GOALS.items()},
+            "time_shares": {name: ours_.loop.shares() for name, ours_ in ours.items()},
+            "matmul_share_while_learning": {name: matmul_share(ours_, rounds, peak) for name, ours_ in ours.items()},
+            "matmul_gflops": peak / 1e9,
+            "machine": machine(),
+        }
+    report(result)
+    if json_path is not None:
+        json_path.write_text(json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def measure(contestants: dict[str, Any], rounds: int) -> dict[str, float]:
+    """Median environment steps per second of each, taken in turns so that all see the same machine."""
+    for contestant in contestants.values():
+        contestant.iterate()
+        if isinstance(contestant, Ours):
+            contestant.forget_times()
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, contestant in contestants.items():
+            began = perf_counter()
+            steps = contestant.iterate()
+            rates[name].append(steps / (perf_counter() - began))
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
+def matmul_rate(size: int = 2048, seconds: float = 1.0) -> float:
+    """Floating-point operations per second of a large float32 matrix product on the threads that learning uses."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    return 2 * size**3 * rate(lambda: torch.mm(a, b), seconds)
+
+
+def rate(function: Callable[[], Any], seconds: float) -> float:
+    """Best calls per second over repeated calls for at least `seconds`."""
+    function()
+    best, began = 0.0, perf_counter()
+    while perf_counter() - began < seconds:
+        start = perf_counter()
+        function()
+        best = max(best, 1 / (perf_counter() - start))
+    return best
+
+
+def matmul_share(ours: Ours, rounds: int, peak: float) -> float:
+    """Fraction of the machine's matrix-product rate that learning reached."""
+    return ours.flops * rounds / ours.loop.learn_time / peak
+
+
+def machine() -> dict[str, Any]:
+    packages = ("torch", "sb3-contrib", "popgym", "gymnasium", "numpy")
+    return {
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processor": platform.processor() or platform.machine(),
+        "versions": {package: version(package) for package in packages},
+    }
+
+
+def report(result: dict[str, Any]) -> None:
+    table = Table(title=result["setting"], title_justify="left")
+    for column in ("", "steps/s", "env", "act", "learn", "of matmul rate while learning"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, steps in result["steps_per_second"].items():
+        shares = result["time_shares"].get(name, {})
+        reached = result["matmul_share_while_learning"].get(name)
+        cells = [f"{shares[part]:.0%}" if shares else "" for part in ("env", "act", "learn")]
+        table.add_row(name, f"{steps:,.0f}", *cells, "" if reached is None else f"{reached:.0%}")
+    console = Console()
+    console.print(table)
+    for name, (peer, goal) in GOALS.items():
+        ratio = result["ratios"][f"{name} / {peer}"]
+        verdict = "reached" if ratio >= goal else "missed"
+        console.print(f"{name} / {peer}: {ratio:.1f}x (goal {goal:.0f}x: {verdict})")

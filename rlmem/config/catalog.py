@@ -1,0 +1,118 @@
+"""`rlmem list`: every group and option with one line each, read from the YAML alone (no Hydra, no torch)."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import yaml
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.config.paths import conf_dir, experiments_dir
+from rlmem.config.yamlfile import description, leaves
+from rlmem.errors import UserError
+
+Catalog = dict[str, dict[str, str]]
+WIDTH = 100
+
+
+def catalog() -> Catalog:
+    """Group -> option -> description, in the order of config.yaml's defaults; experiments last."""
+    folders = sorted(folder for folder in conf_dir().iterdir() if folder.is_dir())
+    order = list(default_choices())
+    folders.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
+    groups = {folder.name: _options(folder) for folder in folders}
+    experiments = experiments_dir()
+    return groups | ({"experiment": _options(experiments)} if experiments else {})
+
+
+def select(group: str | None) -> Catalog:
+    """The whole catalogue, or one group of it."""
+    groups = catalog()
+    if group is None:
+        return groups
+    if group not in groups:
+        raise UserError(
+            sentence(
+                group,
+                "no such group",
+                near=nearest(group, groups),
+                accepted=groups,
+                example="rlmem list memory",
+            )
+        )
+    return {group: groups[group]}
+
+
+def as_json(groups: Catalog) -> str:
+    """{"memory": [{"name": "ffm", "description": "..."}, ...]}"""
+    rows = {g: [{"name": name, "description": text} for name, text in options.items()] for g, options in groups.items()}
+    return json.dumps(rows, indent=2)
+
+
+def as_text(groups: Catalog) -> str:
+    """Aligned columns, at most 100 wide; `*` marks the default."""
+    defaults = default_choices()
+    blocks = []
+    for group, options in groups.items():
+        chosen = defaults.get(group, [])
+        marked = {f"{name}{' *' if name in _as_list(chosen) else ''}": text for name, text in options.items()}
+        blocks.append(f"{group}\n{columns(marked)}")
+    return "\n\n".join(blocks)
+
+
+def columns(rows: dict[str, str], width: int = WIDTH) -> str:
+    """Names and texts side by side, the texts wrapped."""
+    left = max(map(len, rows), default=0) + 4
+    lines = []
+    for name, text in rows.items():
+        wrapped = textwrap.wrap(text, max(20, width - left)) or [""]
+        lines.append(f"  {name:<{left - 2}}{wrapped[0]}".rstrip())
+        lines += [" " * left + line for line in wrapped[1:]]
+    return "\n".join(lines)
+
+
+def train_help(overrides: list[str]) -> str:
+    """What `rlmem train --help` adds: the groups, the top-level keys, the keys of the options named."""
+    groups = {group: ", ".join(options) for group, options in catalog().items() if group != "experiment"}
+    top = {leaf.path: leaf for leaf in leaves(conf_dir() / "config.yaml")}
+    keys = {
+        f"{path}={leaf.text}": leaf.comment for path, leaf in top.items() if not path.startswith(("defaults", "hydra"))
+    }
+    parts = [f"groups (rlmem list says what each option is):\n{columns(groups)}", f"keys:\n{columns(keys)}"]
+    for override in overrides:
+        group, _, name = override.partition("=")
+        file = conf_dir() / group / f"{name}.yaml"
+        if group in groups and file.is_file():
+            parts.append(f"{override}: {description(file)}\n{columns(_keys(group, file))}")
+    return "\n\n".join(parts)
+
+
+def default_choices() -> dict[str, str | list[str]]:
+    """The defaults list of config.yaml: group -> option, or a list of options."""
+    entries = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    pairs = [next(iter(entry.items())) for entry in entries if isinstance(entry, dict)]
+    return {group: choice for group, choice in pairs if not group.startswith("override ")}
+
+
+def _options(folder: Path) -> dict[str, str]:
+    files = {file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.yaml"))}
+    return {name: description(file) for name, file in files.items() if not file.name.startswith("_")}
+
+
+def _keys(group: str, file: Path) -> dict[str, str]:
+    """`memory.hidden_size=256` -> its comment, with the private files that an option builds on."""
+    own = leaves(file)
+    text = file.read_text(encoding="utf-8")
+    parents = yaml.safe_load(text).get("defaults", [])
+    files = [file.parent / f"{parent}.yaml" for parent in parents]
+    shared = [leaf for parent in files if parent.is_file() for leaf in leaves(parent)]
+    package = "" if text.startswith("# @package _global_") else f"{group}."
+    merged = {leaf.path: leaf for leaf in shared} | {leaf.path: leaf for leaf in own}
+    shown = [leaf for path, leaf in merged.items() if not path.endswith("_target_") and path != "defaults"]
+    return {f"{package}{leaf.path}={leaf.text}": leaf.comment for leaf in shown}
+
+
+def _as_list(choice: str | list[str]) -> list[str]:
+    return choice if isinstance(choice, list) else [choice]

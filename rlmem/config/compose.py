@@ -1,0 +1,195 @@
+"""A command line or a stored run plus overrides -> one checked Config, or all its problems at once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from rlmem.config.groups import Choice, Groups
+from rlmem.config.messages import sentence, show
+from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
+from rlmem.config.paths import conf_dir
+from rlmem.config.provenance import COMMAND_LINE, hint, lookup, sources
+from rlmem.config.validate import MISSING, Fault, validate
+from rlmem.errors import UserError
+
+_FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning)
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run: plain nested values, the option chosen in each group, the overrides as given."""
+
+    values: dict[str, Any]
+    choices: dict[str, Choice]
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Base:
+    """The composition before single values are set; files are the (package, file) pairs merged, in order."""
+
+    tree: DictConfig
+    choices: dict[str, Choice]
+    options: dict[str, list[str]]
+    files: tuple[tuple[str, Path], ...]
+
+
+def load(overrides: Sequence[str]) -> Config:
+    """Compose conf/ with overrides and check the result. Raises UserError with every problem."""
+    base, assignments, problems = compose_base(overrides)
+    values = _settle(base, assignments, problems)
+    return Config(values, base.choices, tuple(overrides))
+
+
+def apply(config: Config, overrides: Sequence[str]) -> Config:
+    """The same checks for a stored run's config with some values replaced; its groups are fixed."""
+    parsed, problems = parse(overrides)
+    assignments = []
+    for override in parsed:
+        group = override.key_or_group
+        if group in config.choices and not isinstance(override.value(), dict):
+            chosen = show(config.choices[group])
+            problems.append(
+                f"{override.input_line}: `{group}` is fixed for this run ({chosen}); start a new run instead"
+            )
+        else:
+            assignments.append(override)
+    base = Base(OmegaConf.create(config.values), config.choices, {}, ())
+    values = _settle(base, assignments, problems)
+    return Config(values, config.choices, config.overrides + tuple(overrides))
+
+
+@contextmanager
+def config_loader() -> Iterator[ConfigLoader]:
+    """Hydra's loader on conf/. Hydra is global: the object of a surrounding job is put back afterwards."""
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with (
+            initialize_config_dir(str(conf_dir()), job_name="rlmem", version_base="1.3"),
+            warnings.catch_warnings(),
+        ):
+            warnings.filterwarnings("error", message="provider=hydra.searchpath")
+            yield GlobalHydra.instance().config_loader()
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
+def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[str]]:
+    """Compose the group choices alone; also the overrides of single values, and the problems so far."""
+    with config_loader() as loader:
+        parsed, problems = parse(overrides, loader)
+        chosen = [str(override.input_line) for override in parsed if override.is_hydra_override()]
+        assignments = []
+        try:
+            groups = Groups.read(loader, chosen)
+            for override in parsed:
+                if override.is_hydra_override():
+                    continue
+                if not groups.is_choice(override):
+                    assignments.append(override)
+                elif problem := groups.problem(override):
+                    problems.append(problem)
+                else:
+                    chosen.append(str(override.input_line))
+            return _compose(loader, chosen, groups), assignments, problems
+        except _FAILURES as error:
+            raise UserError(*problems, _root_cause(error)) from error
+
+
+def _compose(loader: ConfigLoader, lines: list[str], groups: Groups) -> Base:
+    tree = compose("config", overrides=lines, return_hydra_config=True)
+    folders = [Path(source.path) for source in tree.hydra.runtime.config_sources if source.schema == "file"]
+    defaults = loader.compute_defaults_list("config", lines, RunMode.RUN).defaults
+    choices = groups.chosen(defaults)
+    with open_dict(tree):
+        del tree["hydra"]
+        for group in choices:
+            tree.setdefault(group, {})
+    files = []
+    for entry in defaults:
+        names = [folder / f"{entry.config_path}.yaml" for folder in folders]
+        files += [(entry.package or "", file) for file in names if file.is_file()][:1]
+    return Base(tree, choices, groups.options, tuple(files))
+
+
+def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) -> dict[str, Any]:
+    """Set the single values, resolve interpolations and validate; UserError with every problem."""
+    before: Any = OmegaConf.to_container(base.tree)
+    try:
+        given = _assign(base, before, assignments, problems)
+        values: Any = OmegaConf.to_container(base.tree, resolve=True)
+    except _FAILURES as error:
+        raise UserError(*problems, _root_cause(error)) from error
+    problems += [_missing(path, base) for path, value in leaf_paths(values) if value == MISSING]
+    touched = {path.partition(".")[0] for path in given}  # after a wrong name, only these: it stays fast
+    checked, faults = validate(values, only=touched if problems else None)
+    problems += [_fault(fault, given, before, base) for fault in faults]
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+    return checked
+
+
+def _assign(base: Base, before: dict[str, Any], assignments: Sequence[Override], problems: list[str]) -> dict[str, str]:
+    """Set the values whose keys exist, append the others to `problems`; the paths set, as origins."""
+    OmegaConf.set_struct(base.tree, False)
+    targets = [o.key_or_group for o in assignments if o.key_or_group.endswith("._target_")]
+    free = {target.removesuffix("._target_") for target in targets}  # held to the new target's signature
+    given: dict[str, str] = {}
+    for override in assignments:
+        key, value = override.key_or_group, override.value()
+        problem = form_problem(override, before)
+        if not problem and key.rpartition(".")[0] not in free:
+            problem = key_problem(override, before, base.options)
+        if problem:
+            problems.append(problem)
+            continue
+        OmegaConf.update(base.tree, key, value, merge=True, force_add=True)
+        given |= {path: COMMAND_LINE for path, _ in leaf_paths({key: value})}
+    return given
+
+
+def _missing(path: str, base: Base) -> str:
+    group = path.partition(".")[0]
+    return sentence(path, f"required by {group}={show(base.choices.get(group))}", example=hint(path, base.files))
+
+
+def _fault(fault: Fault, given: dict[str, str], before: Any, base: Base) -> str:
+    """The sentence for a refused value: where it was set, and the shipped value as the example."""
+    if fault.value == MISSING:
+        return f"{fault.path}: {fault.what}"
+    source = lookup(fault.path, given)
+    default = dict(leaf_paths(before)).get(fault.path, MISSING)
+    example = f"{fault.path}={show(default)}" if source and default != MISSING else None
+    source = source or lookup(fault.path, sources(base.files)) or "the stored run"
+    where = f"{fault.path}={show(fault.value)} ({source})"
+    return sentence(where, fault.what, near=fault.near, accepted=fault.accepted, example=example)
+
+
+def _root_cause(error: BaseException) -> str:
+    """Hydra's or OmegaConf's error as one line: its own first line, and that of the error that started it."""
+    root = error
+    while root.__cause__:
+        root = root.__cause__
+    key = getattr(root, "full_key", None)
+    lines = dict.fromkeys([_first_line(error), f"{key}: {_first_line(root)}" if key else _first_line(root)])
+    return " ".join(line for line in lines if line) or type(root).__name__
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

@@ -1,0 +1,68 @@
+"""The config groups as Hydra finds them: the options of each, the default of each, and what a run chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.default_element import ResultDefault
+from hydra.core.override_parser.types import Override
+
+from rlmem.config.catalog import default_choices
+from rlmem.config.messages import nearest, sentence, show
+from rlmem.config.overrides import form_problem
+
+Choice = str | list[str]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Options by group (files that start with `_` are private), and the default choices."""
+
+    options: dict[str, list[str]]
+    defaults: dict[str, Any]
+
+    @classmethod
+    def read(cls, loader: ConfigLoader, hydra_lines: Sequence[str]) -> Groups:
+        """Looks through Hydra's search path, which `hydra.searchpath=[...]` may extend."""
+        options = {}
+        for group in loader.list_groups(""):
+            names = loader.get_group_options(group, config_name="config", overrides=list(hydra_lines))
+            options[group] = sorted(name for name in names if not name.startswith("_"))
+        options.pop("hydra", None)
+        return cls(options, default_choices())
+
+    def is_choice(self, override: Override) -> bool:
+        """Whether an override chooses an option, rather than setting a value."""
+        return override.key_or_group in self.options and not isinstance(override.value(), dict)
+
+    def problem(self, override: Override) -> str | None:
+        """Why a choice is refused, if it is."""
+        group, choice, line = override.key_or_group, override.value(), override.input_line or ""
+        options, default = self.options[group], self.defaults.get(group, self.options[group][0])
+        if problem := form_problem(override, {group: default}):
+            return problem
+        example = f"rlmem train {group}={show(default)}"
+        if isinstance(choice, list) and not isinstance(default, list):
+            return sentence(line, f"`{group}` takes one option", accepted=options, example=example)
+        for name in choice if isinstance(choice, list) else [choice]:
+            if name not in options:
+                what = f"`{group}` has no option {show(name) or 'without a name'}"
+                return sentence(line, what, near=nearest(name, options), accepted=options, example=example)
+        return None
+
+    def chosen(self, defaults: Iterable[ResultDefault]) -> dict[str, Choice]:
+        """The option of every group in a resolved defaults list; a list where the default is one."""
+        found: dict[str, list[str]] = {group: [] for group in self.options}
+        for entry in defaults:
+            group, _, name = (entry.config_path or "").partition("/")
+            if entry.parent == "config" and group in found:
+                found[group].append(name)
+        several = {group for group, choice in self.defaults.items() if isinstance(choice, list)}
+        return {
+            group: names if group in several else names[0]
+            for group, names in found.items()
+            if names or group in several
+        }

@@ -1,0 +1,96 @@
+"""The words of a message: nearest names, values as one would type them, types as one would say them."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, Union
+
+
+def sentence(
+    where: str,
+    what: str,
+    *,
+    near: Iterable[str] = (),
+    accepted: Iterable[str] = (),
+    example: str | None = None,
+) -> str:
+    """One line: where, what, the nearest name, what is accepted, an example."""
+    parts = [f"{where}: {what}"]
+    near, accepted = list(near), list(accepted)
+    if near:
+        parts.append(f"did you mean {' or '.join(f'`{name}`' for name in near)}?")
+    if accepted:
+        parts.append(f"accepted: {', '.join(accepted)}")
+    if example:
+        parts.append(f"e.g. {example}")
+    return "; ".join(parts).replace("?; ", "? ")
+
+
+def nearest(word: object, names: Iterable[str]) -> list[str]:
+    """The name closest to `word`, as a list of one or none."""
+    return difflib.get_close_matches(str(word), list(names), n=1)
+
+
+def show(value: Any) -> str:
+    """A value as one types it on the command line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(show, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}: {show(item)}' for key, item in value.items())}}}"
+    return str(value)
+
+
+def got(value: Any) -> str:
+    """A refused value: text in quotes, so that '1' and 1 differ."""
+    return repr(value) if isinstance(value, str) else show(value)
+
+
+def describe(annotation: Any) -> str:
+    """A type as words: `Annotated[float, Gt(0)] | None` is "a number > 0 or null"."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return f"{describe(arguments[0])} {' and '.join(_bounds(arguments[1:]))}".rstrip()
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(describe, arguments))
+    if origin is Literal:
+        return f"one of {', '.join(map(show, arguments))}"
+    if origin is not None and issubclass(origin, Mapping):
+        return "a mapping {key: value}"
+    if origin is not None and issubclass(origin, Iterable):
+        return f"a list [...] of {describe(arguments[0])}"
+    return _PLAIN.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def choices(annotation: Any) -> list[str]:
+    """The texts that a type with `Literal` accepts."""
+    if typing.get_origin(annotation) is Literal:
+        return [text for text in typing.get_args(annotation) if isinstance(text, str)]
+    return [text for part in typing.get_args(annotation) for text in choices(part)]
+
+
+_PLAIN = {
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    type(None): "null",
+    dict: "a mapping {key: value}",
+    list: "a list [...]",
+    tuple: "a list [...]",
+    Any: "anything",
+}
+_SYMBOLS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
+    for item in metadata:
+        for name, symbol in _SYMBOLS.items():
+            if getattr(item, name, None) is not None:
+                yield f"{symbol} {getattr(item, name)}"

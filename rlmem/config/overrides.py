@@ -1,0 +1,148 @@
+"""The command line's `key=value` items: reading them, and refusing a wrong key before Hydra sees it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from rlmem.config.messages import nearest, sentence, show
+from rlmem.config.schema import SUPPLIED
+
+EXAMPLE = "rlmem train memory=ffm"
+
+
+def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[list[Override], list[str]]:
+    """The readable overrides, and one sentence for each line that is none."""
+    parser = OverridesParser.create(config_loader=loader)
+    parsed, problems = [], []
+    for line in lines:
+        try:
+            override = parser.parse_overrides([line])[0]
+        except HydraException:
+            problems.append(_malformed(line))
+            continue
+        if override.key_or_group:
+            parsed.append(override)
+        else:
+            problems.append(_malformed(line))
+    return parsed, problems
+
+
+def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
+    """Why this form of override (deleting, adding, several values, a package) is refused, if it is."""
+    line, key = override.input_line or "", override.key_or_group
+    known = not key_problem(override, tree, {})
+    if override.is_delete():
+        example = _setting(key, _node_at(tree, key)) if known else EXAMPLE
+        return sentence(line, "keys cannot be removed; give a value instead", example=example)
+    if override.package is not None:
+        return sentence(line, "`@` is not accepted in a key", example=EXAMPLE)
+    if override.is_sweep_override():
+        return sentence(line, "several values; -m runs one job per value", example=f"rlmem train -m {line}")
+    if known and line.startswith("+"):
+        return sentence(line, "keys cannot be added, only set; write it without `+`", example=line.lstrip("+"))
+    return None
+
+
+def key_problem(override: Override, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str | None:
+    """Why the key of an override does not name a value of `tree`, if it does not."""
+    line, parts = override.input_line or "", override.key_or_group.split(".")
+    node: Any = tree
+    for depth, part in enumerate(parts):
+        walked = ".".join(parts[:depth])
+        if not isinstance(node, Mapping):
+            what = f"`{walked}` is a value, not a section"
+            return sentence(line, what, example=f"{walked}={show(node)}")
+        if part not in node:
+            return _unknown_key(line, parts[: depth + 1], node, tree, options)
+        inside_target = "_target_" in node
+        node = node[part]
+        if inside_target and isinstance(node, Mapping):
+            return None  # an argument that is itself a mapping: its keys are free
+    if isinstance(node, Mapping) and not isinstance(override.value(), dict):
+        return _section(line, override.key_or_group, node)
+    return None
+
+
+def leaf_paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of nested mappings with its dotted path; an empty mapping is a value."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaf_paths(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _malformed(line: str) -> str:
+    key, equals, value = line.partition("=")
+    if not equals:
+        return sentence(line or repr(line), "expected key=value", example=EXAMPLE)
+    if not re.fullmatch(r"[~+]*\w+([./@]\w+)*", key):
+        return sentence(line, f"cannot read the key {key!r}", example=EXAMPLE)
+    what = f"cannot read the value {value!r}; check brackets, and put quotes around special characters"
+    return sentence(line, what, example="\"run_dir='runs/a#1'\"")
+
+
+def _section(line: str, key: str, node: Mapping[str, Any]) -> str:
+    names = [name for name in node if not str(name).startswith("_")]
+    what = f"`{key}` is a section; set one of its keys"
+    return sentence(line, what, accepted=names, example=_setting(key, node))
+
+
+def _setting(key: str, node: Any) -> str:
+    """An override that sets `key` to its present value, or the first value of a section."""
+    leaves = leaf_paths(node, f"{key}.") if isinstance(node, Mapping) else iter([(key, node)])
+    path, value = next((leaf for leaf in leaves if not leaf[0].endswith("._target_")), (key, "..."))
+    return f"{path}={show(value)}"
+
+
+def _unknown_key(
+    line: str,
+    parts: list[str],
+    node: Mapping[str, Any],
+    tree: Mapping[str, Any],
+    options: Mapping[str, Sequence[str]],
+) -> str:
+    *parents, name = parts
+    group = parents[0] if parents else ""
+    if name in SUPPLIED.get(group, ()):
+        return sentence(line, f"`{name}` is supplied at run time, not by the configuration")
+    prefix = "".join(f"{parent}." for parent in parents)
+    accepted = sorted(str(key) for key in node if not str(key).startswith("_"))
+    near = [prefix + key for key in nearest(name, accepted)] or _elsewhere(name, tree, options)
+    what = "no such key" if accepted else f"`{'.'.join(parents)}` has no keys"
+    return sentence(line, what, near=near, accepted=accepted, example=_example(near, tree, options))
+
+
+def _elsewhere(name: str, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> list[str]:
+    """`lr` is `algo.lr`, and `gru` is `memory=gru`."""
+    same = [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] == name]
+    return same or [_choose(group, name, tree) for group, names in options.items() if name in names]
+
+
+def _choose(group: str, name: str, tree: Mapping[str, Any]) -> str:
+    """`memory=gru`, but `logger=[local,wandb]`, whose node is a mapping of several."""
+    return f"{group}={name}" if "_target_" in tree[group] else f"{group}={show([*tree[group], name])}"
+
+
+def _example(near: list[str], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str:
+    if not near or near[0] in ("memory", "memory=ffm"):
+        return EXAMPLE
+    if "=" in near[0]:
+        return f"rlmem train {near[0]}"
+    if near[0] in options:
+        return f"rlmem train {near[0]}={options[near[0]][0]}"
+    return f"rlmem train {_setting(near[0], _node_at(tree, near[0]))}"
+
+
+def _node_at(tree: Mapping[str, Any], key: str) -> Any:
+    node: Any = tree
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node

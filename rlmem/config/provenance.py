@@ -1,0 +1,39 @@
+"""Where each value came from: the file and line that set it last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from rlmem.config.paths import display
+from rlmem.config.yamlfile import leaves
+
+COMMAND_LINE = "command line"
+
+
+def sources(files: Iterable[tuple[str, Path]]) -> dict[str, str]:
+    """Dotted path -> `conf/algo/ppo.yaml:7`, for (package, file) pairs in the order they are merged."""
+    found = {}
+    for package, file in files:
+        prefix = f"{package}." if package else ""
+        for leaf in leaves(file):
+            found[prefix + leaf.path] = f"{display(file)}:{leaf.line}"
+    return found
+
+
+def lookup(path: str, origins: Mapping[str, str]) -> str | None:
+    """The origin of a value, or of the nearest mapping around it that was set as a whole."""
+    while path:
+        if path in origins:
+            return origins[path]
+        path = path.rpartition(".")[0]
+    return None
+
+
+def hint(path: str, files: Iterable[tuple[str, Path]]) -> str | None:
+    """The `e.g. ...` of the comment beside a value, such as the one that says what a required key may be."""
+    for package, file in files:
+        for leaf in leaves(file):
+            if path == (f"{package}.{leaf.path}" if package else leaf.path) and "e.g. " in leaf.comment:
+                return leaf.comment.partition("e.g. ")[2]
+    return None

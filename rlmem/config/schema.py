@@ -1,0 +1,44 @@
+"""The keys of config.yaml itself, written as constructors: one validator serves them and the groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Lt
+
+Positive = Annotated[int, Gt(0)]
+
+SUPPLIED = {
+    "memory": {"input_size"},
+    "env": {"seed"},
+    "encoder": {"observation_space", "action_space"},
+    "algo": set(),
+    "batching": set(),
+    "logger": {"run_dir", "run"},
+}
+"""The groups of a run, and the constructor arguments that `rlmem.train` supplies, not the configuration."""
+
+
+@dataclass
+class Run:
+    total_steps: Positive
+    seed: Annotated[int, Ge(0), Lt(2**32)]
+    device: Literal["cpu", "cuda", "auto"]
+    threads: Positive | None
+    run_dir: str | None
+
+
+@dataclass
+class Checkpoint:
+    every: Positive | None
+    keep: Positive
+
+
+@dataclass
+class Evaluation:
+    every: Positive | None
+    episodes: Positive
+
+
+SECTIONS = {"checkpoint": Checkpoint, "evaluation": Evaluation}

@@ -1,0 +1,66 @@
+"""From a node with `_target_` to the class or function it names, its arguments, and the object it builds."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+
+
+def build(node: dict[str, Any], **runtime: Any) -> Any:
+    """Call the target of `node` with the node's own keys and the arguments supplied at run time."""
+    arguments = {key: value for key, value in node.items() if key != "_target_"}
+    return locate(node["_target_"])(**arguments, **runtime)
+
+
+def locate(target: str) -> Callable[..., Any]:
+    """The class or function at `package.module.Name`; a UserError says what is missing.
+
+    Hydra's `get_object` does the same, but logs the error first and hides which package is missing.
+    """
+    module_name, _, name = target.rpartition(".")
+    if not module_name:
+        raise UserError("expected package.module.Name, such as rlmem.memory.gru.GRU")
+    module = _import(module_name)
+    found = getattr(module, name, None)
+    if not callable(found):
+        public = [other for other in dir(module) if not other.startswith("_")]
+        raise UserError(sentence(module_name, f"no class or function `{name}`", near=nearest(name, public)))
+    return found
+
+
+def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The keyword arguments of a target."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: p for name, p in inspect.signature(target).parameters.items() if p.kind in named}
+
+
+def takes_any_keyword(target: Callable[..., Any]) -> bool:
+    """Whether the signature ends in `**kwargs`."""
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
+
+
+def annotation(parameter: inspect.Parameter, target: Callable[..., Any]) -> Any:
+    """The type of one argument, evaluated where the target was written; Any if it has none."""
+    if parameter.annotation is inspect.Parameter.empty:
+        return Any
+    function = inspect.unwrap(target.__init__ if inspect.isclass(target) else target)
+    holder = type("holder", (), {"__annotations__": {"it": parameter.annotation}})
+    return get_type_hints(holder, getattr(function, "__globals__", {}), include_extras=True)["it"]
+
+
+def _import(module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if f"{module_name}.".startswith(f"{missing}."):
+            raise UserError(f"no module `{missing}` can be imported") from error
+        needs = f"{module_name} needs the package `{missing}`, which is not installed"
+        raise UserError(f"{needs}; e.g. pip install {missing}") from error
+    except ImportError as error:
+        raise UserError(f"{module_name} cannot be imported ({error})") from error

@@ -1,0 +1,133 @@
+"""Every value against the annotation of the constructor argument it is for: the code is the schema."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from rlmem.config.messages import choices, describe, got, nearest
+from rlmem.config.schema import SECTIONS, SUPPLIED, Run
+from rlmem.config.targets import annotation, locate, parameters, takes_any_keyword
+from rlmem.errors import UserError
+
+MISSING = "???"
+_STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One refused value or key: its dotted path, what is wrong, the nearest and the accepted names."""
+
+    path: str
+    what: str
+    value: Any = None
+    near: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+
+
+def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tuple[dict[str, Any], list[Fault]]:
+    """The values coerced to their annotations, and every fault; `only`: check these top-level keys alone."""
+    checked, faults = dict(values), []
+    for name in values if only is None else only:
+        if name in SECTIONS:
+            checked[name], found = _arguments(name, values[name], SECTIONS[name])
+        elif name == "logger":
+            checked[name], found = _loggers(values[name])
+        elif name in SUPPLIED:
+            checked[name], found = _node(name, values[name], SUPPLIED[name])
+        else:
+            continue
+        faults += found
+    scalars = [name for name in values if name not in SECTIONS | SUPPLIED and (only is None or name in only)]
+    run, found = _arguments("", {name: values[name] for name in scalars}, Run, complete=only is None)
+    return checked | run, faults + found
+
+
+def coerce(value: Any, kind: Any) -> Any:
+    """`value` as `kind`, or ValidationError. 1 may be a float, 1e6 an integer; true and '1' no numbers."""
+    adapter = TypeAdapter(kind, config=_STRICT)
+    try:
+        checked = adapter.validate_json(json.dumps(value))
+    except ValidationError:
+        checked = adapter.validate_json(json.dumps(_whole(value)))
+    return adapter.dump_python(checked, mode="json")
+
+
+def _loggers(entries: Any) -> tuple[Any, list[Fault]]:
+    if not isinstance(entries, dict):
+        return entries, [Fault("logger", "expected a mapping of loggers", entries)]
+    checked, faults = {}, []
+    for name, node in entries.items():
+        path = f"logger.{name}"
+        if node == {}:  # the local logger: nothing to build
+            checked[name] = node
+            continue
+        checked[name], found = _node(path, node, SUPPLIED["logger"])
+        faults += found
+    return checked, faults
+
+
+def _node(path: str, node: Any, supplied: set[str]) -> tuple[Any, list[Fault]]:
+    target = node.get("_target_") if isinstance(node, dict) else None
+    if not isinstance(target, str):
+        return node, [Fault(f"{path}._target_", "expected a class or function, as package.module.Name", target)]
+    try:
+        found = locate(target)
+    except UserError as error:
+        return node, [Fault(f"{path}._target_", str(error), target)]
+    arguments = {key: value for key, value in node.items() if key != "_target_"}
+    checked, faults = _arguments(path, arguments, found, supplied)
+    return {"_target_": target} | checked, faults
+
+
+def _arguments(
+    path: str, node: Any, target: Callable[..., Any], supplied: Collection[str] = (), complete: bool = True
+) -> tuple[Any, list[Fault]]:
+    """The keys of one node against the arguments of its target."""
+    if not isinstance(node, dict):
+        return node, [Fault(path, "expected a mapping {key: value}", node)]
+    accepted = {name: p for name, p in parameters(target).items() if name not in supplied}
+    prefix = f"{path}." if path else ""
+    checked, faults = dict(node), []
+    for key, value in node.items():
+        if key in accepted and value != MISSING:
+            kind = annotation(accepted[key], target)
+            try:
+                checked[key] = coerce(value, kind)
+            except ValidationError:
+                faults.append(_wrong_value(f"{prefix}{key}", value, kind))
+        elif key in supplied:
+            faults.append(Fault(f"{prefix}{key}", "supplied at run time, not by the configuration", value))
+        elif key not in accepted and not takes_any_keyword(target):
+            faults.append(_unknown_key(prefix, key, value, target, accepted))
+    for name, parameter in accepted.items():
+        if complete and name not in node and parameter.default is inspect.Parameter.empty:
+            faults.append(Fault(f"{prefix}{name}", f"required by {_name(target)} and not given", MISSING))
+    return checked, faults
+
+
+def _wrong_value(path: str, value: Any, kind: Any) -> Fault:
+    near = nearest(value, choices(kind)) if isinstance(value, str) else []
+    return Fault(path, f"expected {describe(kind)}, got {got(value)}", value, tuple(near))
+
+
+def _unknown_key(prefix: str, key: str, value: Any, target: Any, accepted: Collection[str]) -> Fault:
+    near = tuple(f"{prefix}{name}" for name in nearest(key, accepted))
+    return Fault(f"{prefix}{key}", f"no such key for {_name(target)}", value, near, tuple(sorted(accepted)))
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _name(target: Callable[..., Any]) -> str:
+    return "config.yaml" if target is Run else f"{target.__module__}.{target.__qualname__}"

@@ -1,0 +1,52 @@
+"""What a config file says beside its values: line numbers, comments, its one-line description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One value of a file: its dotted path, its text, its line (from 1) and the comment behind it."""
+
+    path: str
+    text: str
+    line: int
+    comment: str
+
+
+def description(file: Path) -> str:
+    """The first comment line that is no `# @package` directive; empty if there is none."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        comment = line.removeprefix("#").strip()
+        if line.startswith("#") and not comment.startswith("@"):
+            return comment
+    return ""
+
+
+def leaves(file: Path) -> list[Leaf]:
+    """Every value of a file in order; lists and empty mappings count as values."""
+    text = file.read_text(encoding="utf-8")
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    return list(_walk(root, "", text.splitlines())) if root else []
+
+
+def _walk(node: yaml.Node, prefix: str, lines: list[str]) -> Iterator[Leaf]:
+    for key, value in node.value:
+        path = f"{prefix}{key.value}"
+        if isinstance(value, yaml.MappingNode) and value.value:
+            yield from _walk(value, f"{path}.", lines)
+        else:
+            yield _leaf(path, value, lines)
+
+
+def _leaf(path: str, value: yaml.Node, lines: list[str]) -> Leaf:
+    start, end = value.start_mark, value.end_mark
+    same_line = start.line == end.line
+    text = lines[start.line][start.column : end.column] if same_line else "..."
+    comment = lines[start.line][end.column :].partition("#")[2].strip() if same_line else ""
+    return Leaf(path, text, start.line + 1, comment)

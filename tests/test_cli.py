@@ -1,0 +1,214 @@
+"""The command line as a user meets it: help, exit codes, one line per mistake, JSON, several jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+import rlmem
+import rlmem.cli
+from rlmem.cli import VERBS, main
+from rlmem.config.paths import conf_dir
+from rlmem.errors import UserError
+
+ROOT = conf_dir().parent
+TINY = [
+    "env=repeat_first",
+    "env.num_envs=2",
+    "algo.num_minibatches=1",
+    "algo.rollout_slots=64",
+    "total_steps=128",
+]
+TINY += [
+    "algo.epochs=1",
+    "evaluation.episodes=2",
+    "memory.hidden_size=8",
+    "encoder.hidden_size=8",
+    "threads=1",
+]
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "envs"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], [], ["trian", "-h"]])
+def test_help_names_every_command(arguments, capsys):
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert [verb for verb in VERBS if f"\n  {verb} " not in text] == []
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["train", "--help"]])
+def test_help_and_list_answer_fast_and_without_torch_or_hydra(arguments):
+    code = """
+import sys
+from rlmem.cli import main
+assert main(sys.argv[1:]) == 0
+assert not {"torch", "hydra", "omegaconf", "pydantic"} & set(sys.modules)
+"""
+    started = time.perf_counter()
+    done = run(code, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert time.perf_counter() - started < 2.0  # 0.1-0.2 s on an idle machine
+
+
+def test_a_wrong_name_is_refused_without_loading_torch():
+    code = "import sys; from rlmem.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    done = run(code, "train", "memroy=ffm", "algo.lrr=1")
+    assert done.stdout.split() == ["2", "False"]
+    assert len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_command_explains_itself_with_examples_whatever_else_is_given(verb, capsys):
+    assert main([verb, "--no-such-flag", "oops=1", "-h"]) == 0
+    text = capsys.readouterr().out
+    assert f"usage: rlmem {verb}" in text
+    assert f"examples:\n  rlmem {verb}" in text
+
+
+def test_train_help_lists_groups_keys_and_the_keys_of_the_options_named(capsys):
+    assert main(["train", "memory=ffm", "env=repeat_first", "--help"]) == 0
+    text = capsys.readouterr().out
+    for part in (
+        "ffm, gru",
+        "total_steps=",
+        "root of every random stream",
+        "memory.trace_size=",
+        "env.level=easy",
+    ):
+        assert part in text
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"rlmem {rlmem.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        (["trian"], ["trian: no such command", "did you mean `train`?", "accepted: train, eval"]),
+        (["--nope"], ["--nope: no such command"]),
+        (["list", "evn"], ["evn: no such group", "did you mean `env`?", "accepted: memory"]),
+        (["train", "--multirn"], ["--multirn", "did you mean `--multirun`?"]),
+        (["eval"], ["RUN"]),
+        (["eval", "run", "--episodes", "x"], ["--episodes", "expected an integer >= 1, got 'x'"]),
+        (["bench", "nope"], ["'nope'"]),
+        (["train", "algo.lr=abc"], ["expected a number > 0, got 'abc'"]),
+        (["config", "algo.lrr=1"], ["did you mean `algo.lr`?"]),
+        (["train", "seed=0", "--dry-run", "memory=fmf"], ["did you mean `ffm`?"]),
+        (["train", "-m", "memory=ffm,gur"], ["memory=gur", "did you mean `gru`?"]),
+        (["eval", "no/such/run"], ["no/such/run"]),
+        (["resume", "no/such/run", "total_steps=1e6"], ["no/such/run"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, facts, capsys):
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    (line,) = output.err.splitlines()
+    assert line.startswith("rlmem: error: ")
+    assert [fact for fact in facts if fact not in line] == []
+    assert output.out == ""
+
+
+def test_debug_shows_the_trace():
+    with pytest.raises(UserError):
+        main(["train", "memroy=ffm", "--debug"])
+
+
+def test_list_says_every_option_with_one_line(capsys):
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert [part for part in ("  ffm *", "  gru ") if part not in text] == []
+    assert "  _popgym" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_list_as_json(capsys):
+    assert main(["list", "memory", "--json"]) == 0
+    (group,) = json.loads(capsys.readouterr().out).items()
+    assert group[0] == "memory"
+    assert {"name": "gru", "description": "Gated Recurrent Unit (Cho et al. 2014)"} in group[1]
+    assert main(["list", "--json"]) == 0
+    assert all(row["description"] for rows in json.loads(capsys.readouterr().out).values() for row in rows)
+
+
+def test_config_shows_where_values_come_from(capsys):
+    assert main(["config", "memory=gru", "algo.lr=1e-3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split() == ["lr:", "0.001", "#", "command", "line"] for line in lines)
+    assert any("# conf/memory/gru.yaml:" in line for line in lines)
+    assert main(["config", "memory=gru", "algo.lr=1e-3", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["algo.lr"] == {"value": 0.001, "source": "command line"}
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--dry-run", *TINY]) == 0
+    assert "128 steps" in capsys.readouterr().out
+    assert main(["train", "-m", "seed=0,1", "--dry-run", *TINY]) == 0
+    assert capsys.readouterr().out.count("128 steps") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interruption_is_one_line(monkeypatch, capsys):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rlmem.cli, "_dispatch", interrupted)
+    assert main(["train"]) == 130
+    assert capsys.readouterr().err == "rlmem: interrupted\n"
+
+
+def test_four_jobs_are_four_runs_and_nothing_else_appears(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "-m", "memory=mlp,gru", "seed=0,1", *TINY]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    written = {path.name for path in (tmp_path / "runs" / "multirun").rglob("*") if path.is_file()}
+    assert written == {"multirun.yaml"}
+    assert len(list(tmp_path.glob("runs/*/*/metrics.jsonl"))) == 4
+    assert "[HYDRA]" not in capsys.readouterr().out
+
+
+def test_a_failing_job_is_named_and_the_others_still_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    import rlmem.train
+
+    seen = []
+
+    def train(config):
+        seen.append((config.values["seed"], config.values["env"]["params"]))
+        if config.values["seed"] == 1:
+            raise RuntimeError("boom")
+        return 0.0
+
+    monkeypatch.setattr(rlmem.train, "train", train)
+    assert main(["train", "-m", "seed=0,1,2", "env.params.k=4"]) == 1
+    assert seen == [(seed, {"k": 4}) for seed in (0, 1, 2)]
+    error = capsys.readouterr().err
+    assert "RuntimeError: boom" in error
+    assert "rlmem: job failed: seed=1 env.params.k=4" in error
+    assert error.splitlines()[-1] == "rlmem: error: a job failed, first seed=1 env.params.k=4"
+
+
+def test_train_eval_resume(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "memory=gru", "run_dir=here", *TINY]) == 0
+    assert main(["resume", "here", "total_steps=256"]) == 0
+    capsys.readouterr()
+    assert main(["eval", "here", "--episodes", "3", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["step"], result["episodes"]) == (256, 3)
+    assert main(["eval", "--episodes", "3", "here", "env.max_episode_steps=5"]) == 0
+    assert "greedy" in capsys.readouterr().out

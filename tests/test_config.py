@@ -1,0 +1,278 @@
+"""Composition, messages, validation against constructors, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import pytest
+import yaml
+from annotated_types import Ge, Gt, Interval, Le
+from pydantic import ValidationError
+
+from rlmem.config import explain, multirun
+from rlmem.config.compose import Config, apply, load
+from rlmem.config.messages import describe
+from rlmem.config.paths import conf_dir
+from rlmem.config.provenance import sources
+from rlmem.config.targets import build, locate
+from rlmem.config.validate import coerce, validate
+from rlmem.errors import UserError
+
+OPTIONS = sorted(
+    f"{file.parent.name}={file.stem}" for file in conf_dir().glob("*/*.yaml") if not file.name.startswith("_")
+)
+REQUIRED = {"env=gym": ["env.id=CartPole-v1"]}
+
+
+class Toy:
+    """A stand-in for a user's own memory."""
+
+    def __init__(
+        self,
+        input_size: int,
+        width: Annotated[int, Gt(0)] = 8,
+        rate: Annotated[float, Gt(0)] | None = None,
+        mode: Literal["fast", "exact"] = "fast",
+        sizes: tuple[Annotated[int, Gt(0)], ...] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.input_size, self.width, self.sizes = input_size, width, sizes
+
+
+TOY = f"{__name__}.Toy"
+
+
+def problems(*overrides: str) -> tuple[str, ...]:
+    with pytest.raises(UserError) as caught:
+        load(overrides)
+    found = caught.value.problems
+    assert all("\n" not in problem for problem in found)
+    return found
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_composes_and_fits_its_constructor(option):
+    config = load([option, *REQUIRED.get(option, [])])
+    group, _, name = option.partition("=")
+    assert name in config.choices[group]
+    assert validate(config.values) == (config.values, [])
+
+
+@pytest.mark.parametrize(
+    ("override", "facts"),
+    [
+        (
+            "memroy=ffm",
+            ["no such key", "did you mean `memory`?", "accepted: algo,", "rlmem train memory=ffm"],
+        ),
+        (
+            "memory=fmf",
+            ["no option fmf", "did you mean `ffm`?", "accepted: ffm, gru", "rlmem train memory=ffm"],
+        ),
+        ("env=_popgym", ["no option _popgym", "repeat_first", "rlmem train env=repeat_previous"]),
+        ("memory=null", ["no option null", "accepted: ffm"]),
+        ("memory=[ffm,gru]", ["takes one option", "accepted: ffm"]),
+        ("logger=[local,wndb]", ["no option wndb", "`wandb`", "logger=[local]"]),
+        ("algo.lrr=1", ["no such key", "did you mean `algo.lr`?", "accepted: adam_eps", "algo.lr="]),
+        ("+algo.lrr=1", ["no such key", "did you mean `algo.lr`?"]),
+        ("+algo.lr=1", ["cannot be added", "e.g. algo.lr=1"]),
+        ("++memory=gru", ["cannot be added", "e.g. memory=gru"]),
+        ("~algo.lr", ["cannot be removed", "e.g. algo.lr="]),
+        ("~memory", ["cannot be removed", "e.g. memory=ffm"]),
+        ("algo.lr", ["expected key=value", "e.g. rlmem train memory=ffm"]),
+        ("", ["'': expected key=value"]),
+        ("=5", ["cannot read the key ''"]),
+        ("algo lr=5", ["cannot read the key 'algo lr'"]),
+        ("env.params={k: 4", ["cannot read the value '{k: 4'", "brackets"]),
+        ("memory@other=ffm", ["`@` is not accepted"]),
+        ("algo.lr.x=1", ["`algo.lr` is a value, not a section", "e.g. algo.lr="]),
+        ("checkpoint=5", ["`checkpoint` is a section", "accepted: every, keep", "e.g. checkpoint.every="]),
+        ("memory=ffm,gru", ["several values", "e.g. rlmem train -m memory=ffm,gru"]),
+        ("lr=0.1", ["did you mean `algo.lr`?"]),
+        ("gru=1", ["did you mean `memory=gru`?", "rlmem train memory=gru"]),
+        ("memory.gru=1", ["did you mean `memory=gru`?"]),
+        ("logger.wandb.mode=offline", ["did you mean `logger=[local,wandb]`?"]),
+        ("logger.local.x=1", ["`logger.local` has no keys"]),
+        ("memory.input_size=3", ["`input_size` is supplied at run time"]),
+        ("env.seed=3", ["`seed` is supplied at run time"]),
+        ("env=gym", ["env.id: required by env=gym", "e.g. env.id=CartPole-v1"]),
+        ("algo.lr=abc", ["algo.lr=abc (command line): expected a number > 0, got 'abc'", "e.g. algo.lr=0."]),
+        ("algo.lr='1'", ["got '1'"]),
+        ("algo.lr=nan", ["expected a number > 0, got nan"]),
+        ("algo.anneal_lr=1", ["expected true or false, got 1"]),
+        ("total_steps=1.5", ["expected an integer > 0, got 1.5", "e.g. total_steps="]),
+        ("seed=-1", ["expected an integer >= 0", "got -1", "e.g. seed=0"]),
+        ("seed=true", ["expected an integer >= 0", "got true"]),
+        ("threads=0", ["expected an integer > 0 or null, got 0", "e.g. threads=null"]),
+        ("env.num_envs=0", ["expected an integer > 0, got 0", "e.g. env.num_envs="]),
+        ("env.level=esy", ["expected one of easy, medium, hard", "did you mean `easy`?", "env.level=easy"]),
+        ("checkpoint={every: 1, kep: 2}", ["checkpoint.kep=2", "did you mean `checkpoint.keep`?"]),
+        ("run_dir=${nope}", ["nope", "not found"]),
+        ("run_dir='${nope'", ["run_dir", "${nope"]),
+        ("hydra.foo=1", ["foo"]),
+        ("hydra.searchpath=[file:///nope]", ["/nope is not available"]),
+        ("memory._target_=nopkg.X", ["(command line)", "no module `nopkg`", "e.g. memory._target_=rlmem"]),
+        ("memory._target_=rlmem.memory.gru.GRUU", ["no class or function `GRUU`", "did you mean `GRU`?"]),
+        ("memory._target_=GRU", ["expected package.module.Name"]),
+    ],
+)
+def test_a_mistake_is_one_line_with_everything_needed_to_act(override, facts):
+    (line,) = problems(override)
+    assert line.startswith(override.partition("=")[0]) or override.startswith(("hydra", "run_dir", "=", "check"))
+    assert [fact for fact in facts if fact not in line] == []
+    assert "use +" not in line
+
+
+def test_all_problems_of_a_command_line_come_at_once():
+    found = problems("memroy=ffm", "memory=fmf", "algo.lr=abc", "algo.lrr=1", "seed=-1", "oops", "env=gym")
+    for start in ("memroy", "memory=fmf", "algo.lr=abc", "algo.lrr", "seed=-1", "oops", "env.id"):
+        assert len([line for line in found if line.startswith(start)]) == 1
+
+
+def test_numbers_are_lenient_where_nothing_is_lost():
+    config = load(["total_steps=1e6", "algo.lr=1"])
+    assert config.values["total_steps"] == 1_000_000
+    assert type(config.values["total_steps"]) is int
+    assert type(config.values["algo"]["lr"]) is float
+
+
+def test_values_are_plain_and_interpolations_resolved():
+    config = load(["run_dir=runs/${seed}", "seed=3", "logger=[local,wandb]"])
+    assert config.values["run_dir"] == "runs/3"
+    assert config.choices["logger"] == ["local", "wandb"]
+    assert yaml.safe_load(yaml.safe_dump(config.values)) == config.values
+    assert "hydra" not in config.values
+
+
+def test_a_mapping_argument_takes_any_key():
+    assert load(["env.params.k=4"]).values["env"]["params"] == {"k": 4}
+    assert load(["env=gym", "env.id=X", "env.kwargs={a: {b: 1}}"]).values["env"]["kwargs"] == {"a": {"b": 1}}
+
+
+def test_a_published_setting_may_fix_the_budget_and_the_command_line_still_wins():
+    assert load(["algo=ppo_popgym"]).values["total_steps"] == 15_000_000
+    assert load(["algo=ppo_popgym", "total_steps=5"]).values["total_steps"] == 5
+
+
+def test_a_users_class_is_held_to_its_own_signature():
+    stale = problems(f"memory._target_={TOY}", "memory=gru", "memory.width=0", "memory.wdth=1")
+    assert any(line.startswith("memory.hidden_size=") and "conf/memory/gru.yaml:" in line for line in stale)
+    assert any(line.startswith("memory.width=0 (command line): expected an integer > 0") for line in stale)
+    assert any("memory.wdth=1" in line and "`memory.width`" in line for line in stale)
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    (tmp_path / "needs_extra.py").write_text("import no_such_extra\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="needs_extra needs the package `no_such_extra`, which is not installed"):
+        locate("needs_extra.Thing")
+
+
+def test_the_search_path_adds_options_and_their_lines_are_cited(tmp_path):
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "toy.yaml").write_text(f"# Toy\n_target_: {TOY}\nwidth: wide\n")
+    (line,) = problems("memory=toy", f"hydra.searchpath=[file://{tmp_path}]")
+    assert f"memory.width=wide ({tmp_path}/memory/toy.yaml:3): expected an integer > 0" in line
+
+
+def test_build_calls_the_target_with_its_keys_and_the_runtime_arguments():
+    toy = build({"_target_": TOY, "width": 3}, input_size=5)
+    assert (toy.input_size, toy.width) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Annotated[int, Gt(0)], "an integer > 0"),
+        (Annotated[float, Ge(0), Le(1)] | None, "a number >= 0 and <= 1 or null"),
+        (Annotated[float, Interval(gt=0, lt=1)], "a number > 0 and < 1"),
+        (Literal["a", "b"], "one of a, b"),
+        (list[Annotated[int, Gt(0)]], "a list [...] of an integer > 0"),
+        (dict[str, Any], "a mapping {key: value}"),
+        (bool, "true or false"),
+    ],
+)
+def test_types_are_said_in_words(kind, words):
+    assert describe(kind) == words
+
+
+def test_sequences_are_coerced_item_by_item():
+    assert coerce([1.0, 2], tuple[int, ...]) == [1, 2]
+    with pytest.raises(ValidationError):
+        coerce([1.5], tuple[int, ...])
+
+
+def test_a_stored_run_takes_values_but_not_groups():
+    stored = load(["memory=gru"])
+    changed = apply(stored, ["total_steps=2e6", "algo.lr=0.1"])
+    assert changed.values["total_steps"] == 2_000_000
+    assert changed.choices == stored.choices
+    assert changed.overrides == ("memory=gru", "total_steps=2e6", "algo.lr=0.1")
+    assert stored.values["total_steps"] != 2_000_000
+    with pytest.raises(UserError) as caught:
+        apply(stored, ["memory=ffm", "algo.lrr=1", "seed=x"])
+    group, key, value = caught.value.problems
+    assert "memory=ffm: `memory` is fixed for this run (gru)" in group
+    assert "did you mean `algo.lr`?" in key
+    assert "seed=x (command line): expected an integer" in value
+
+
+def test_a_stored_value_that_no_longer_fits_is_said():
+    values = load([]).values
+    values["seed"] = -1
+    with pytest.raises(UserError, match=r"seed=-1 \(the stored run\)"):
+        apply(Config(values, {}, ()), [])
+
+
+def test_every_value_has_the_line_that_set_it():
+    explained = explain.explain(["algo=ppo_popgym", "env=repeat_first", "memory.hidden_size=64", "env.params={k: 2}"])
+    for path, origin in explained.origins.items():
+        if origin == "command line":
+            continue
+        file, _, number = origin.partition(":")
+        line = (conf_dir().parent / file).read_text().splitlines()[int(number) - 1]
+        assert line.strip().startswith(f"{path.rpartition('.')[2]}:")
+    assert explained.origins["env.num_envs"].startswith("conf/algo/ppo_popgym.yaml:")
+    assert explained.origins["env.level"].startswith("conf/env/_popgym.yaml:")
+    assert explained.origins["env.name"].startswith("conf/env/repeat_first.yaml:")
+    assert explained.origins["logger.local"].startswith("conf/logger/local.yaml:")
+    assert {p for p, o in explained.origins.items() if o == "command line"} == {
+        "memory.hidden_size",
+        "env.params.k",
+    }
+
+
+def test_the_explained_yaml_reads_back_as_the_configuration():
+    explained = explain.explain(["algo.lr=1e-5", "run_dir='a: b'", "logger=[local,wandb]"])
+    assert yaml.safe_load(explain.as_yaml(explained)) == explained.values
+
+
+def test_later_files_win_in_provenance(tmp_path):
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("x: 1\ny: {z: 2}\n")
+    second.write_text("# comment\nz: 3\n")
+    assert sources([("", first), ("y", second)]) == {"x": f"{first}:1", "y.z": f"{second}:2"}
+
+
+def test_a_sweep_expands_to_its_jobs():
+    jobs = multirun.expand(["memory=ffm,gru", "seed=range(2)", "algo.lr=0.1", "encoder.hidden_size=choice(1,2)"])
+    assert len(jobs) == 8
+    assert jobs[0] == ["memory=ffm", "seed=0", "algo.lr=0.1", "encoder.hidden_size=1"]
+    assert [job[0] for job in multirun.expand(["env=glob(repeat*)"])] == [
+        "env=repeat_first",
+        "env=repeat_previous",
+    ]
+
+
+def test_the_mistakes_of_all_jobs_come_before_the_first_job_once_each():
+    with pytest.raises(UserError) as caught:
+        multirun.check(["memory=ffm,gur", "seed=-1,0", "foo=1", "oops"])
+    starts = [line.partition(" ")[0].rstrip(":") for line in caught.value.problems]
+    assert sorted(starts) == ["foo=1", "memory=gur", "oops", "seed=-1"]
+
+
+def test_jobs_may_not_share_a_run_directory():
+    with pytest.raises(UserError, match="run_dir=here: 2 jobs would share one run directory"):
+        multirun.check(["run_dir=here", "seed=0,1"])
+    assert len(multirun.check(["run_dir=runs/${seed}", "seed=0,1"])) == 2

@@ -1,0 +1,153 @@
+"""Which part of the source may import what: the layers of docs/design.md, read from the syntax tree.
+
+Every import statement counts, also inside functions and under TYPE_CHECKING. Names built at run time
+(importlib, a `_target_`) are not seen.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+SPACES = "gymnasium.Space gymnasium.spaces"
+DATA = "rlmem.types rlmem.scan rlmem.spaces rlmem.errors"
+LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agent rlmem.algos"
+RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
+ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
+RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.loop"
+
+LAYERS = {
+    # the environments, which know nothing of rlmem
+    "rlmem_envs": "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet",
+    # the bottom: data and mathematics
+    "rlmem": "",
+    "rlmem.errors": "",
+    "rlmem.types": "torch numpy annotated_types",
+    "rlmem.scan": "torch numpy",
+    "rlmem.seeding": "torch numpy",
+    "rlmem.spaces": f"numpy {SPACES}",
+    # networks and losses, which do not know each other
+    "rlmem.memory": f"torch numpy {DATA} rlmem.memory",
+    "rlmem.nets": f"torch numpy {SPACES} {DATA} rlmem.nets",
+    "rlmem.losses": f"torch numpy {DATA} rlmem.losses",
+    "rlmem.batching": "torch numpy rlmem.types",
+    # agents and algorithms
+    "rlmem.agent": f"torch {SPACES} {DATA} rlmem.memory rlmem.nets",
+    "rlmem.algos": f"torch numpy {SPACES} {LEARNING}",
+    # acting, recording, and the loop around both: the Gymnasium interface, never a concrete environment
+    "rlmem.rollout": f"torch numpy gymnasium {ACTING}",
+    "rlmem.evaluate": f"torch numpy gymnasium {ACTING}",
+    "rlmem.loop": f"torch numpy gymnasium {RUNNING}",
+    "rlmem.checkpoint": "torch",
+    "rlmem.recorder": "",
+    "rlmem.rundir": f"yaml {DATA} rlmem.__version__",
+    "rlmem.progress": "rich",
+    "rlmem.loggers": f"{DATA} lazy:torch lazy:wandb",
+    # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
+    "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config lazy:rlmem.train",
+    "rlmem.train": f"torch numpy gymnasium {RUNNING} rlmem.config",
+    "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
+    f"{RUNNING} rlmem.bench rlmem.config rlmem.train",
+    # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs
+    "rlmem.cli": "rlmem.errors rlmem.config.messages lazy:rlmem",
+    "rlmem.__main__": "rlmem.cli",
+}
+"""Module or package -> what it may import beside the standard library; `lazy:` only inside a function."""
+
+
+def layer_of(module: str) -> str | None:
+    """The most specific entry that holds `module`; the entry `rlmem` is rlmem/__init__.py alone."""
+    holders = [layer for layer in LAYERS if within(module, layer) and (layer != "rlmem" or module == "rlmem")]
+    return max(holders, key=len, default=None)
+
+
+def within(name: str, prefix: str) -> bool:
+    return f"{name}.".startswith(f"{prefix}.")
+
+
+def imports(tree: ast.AST, package: str, in_function: bool = False) -> Iterator[tuple[int, str, bool]]:
+    """(line, dotted name, whether it is inside a function) of every import below `tree`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name, in_function) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            origin = ".".join([*parents, node.module] if node.module else parents)
+            yield from ((node.lineno, f"{origin}.{alias.name}", in_function) for alias in node.names)
+        else:
+            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from imports(node, package, in_function or function)
+
+
+def violations(source: str, module: str, file: str) -> list[str]:
+    """One line for each import that the layer of `module` does not allow."""
+    layer = layer_of(module)
+    if layer is None:
+        return [f"{file}: `{module}` is in no layer; add it to LAYERS in {Path(__file__).name}"]
+    rules = LAYERS[layer].split()
+    found = []
+    package = module if file.endswith("__init__.py") else module.rpartition(".")[0]
+    for line, name, in_function in imports(ast.parse(source), package):
+        allowed = [r.removeprefix("lazy:") for r in rules if in_function or not r.startswith("lazy:")]
+        if name.split(".")[0] in sys.stdlib_module_names or any(within(name, prefix) for prefix in allowed):
+            continue
+        found.append(f"{file}:{line}: imports {name}; {layer} may import the standard library and: {' '.join(rules)}")
+    return found
+
+
+def source_files() -> list[Path]:
+    return sorted(path for folder in ("rlmem", "envs/rlmem_envs") for path in (ROOT / folder).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part not in ("envs", "__init__"))
+
+
+def test_every_import_stays_within_its_layer():
+    assert len(source_files()) > 20
+    found = [
+        problem
+        for path in source_files()
+        for problem in violations(path.read_text(), module_name(path), path.relative_to(ROOT).as_posix())
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_every_layer_of_the_table_allows_only_layers_that_exist():
+    rules = {rule.removeprefix("lazy:") for rules in LAYERS.values() for rule in rules.split()}
+    modules = {module_name(path) for path in source_files()} | {"rlmem.__version__"}
+    missing = [rule for rule in rules if within(rule, "rlmem") and not any(within(m, rule) for m in modules)]
+    assert not missing
+
+
+BAD = {
+    "a memory that reads the configuration": ("rlmem.memory.gru", "import hydra"),
+    "a lazy import counts too": ("rlmem.memory.gru", "def f():\n    from rlmem.batching import Tape"),
+    "memory and nets do not know each other": (
+        "rlmem.memory.gru",
+        "from rlmem.nets.layers import orthogonal",
+    ),
+    "types is the bottom": ("rlmem.types", "from rlmem.scan import linear_scan"),
+    "a relative import is no way around": ("rlmem.memory.gru", "from ..algos import ppo"),
+    "a package's name through the front door": ("rlmem.losses.ppo", "from rlmem import agent"),
+    "only the spaces of gymnasium": ("rlmem.nets.encoder", "import gymnasium"),
+    "a concrete environment in the rollout": ("rlmem.rollout", "from rlmem_envs.popgym import make"),
+    "an environment that knows rlmem": ("rlmem_envs.vector", "from rlmem.types import Batch"),
+    "popgym is imported when it is needed": ("rlmem_envs.popgym", "import popgym"),
+    "a heavy import at the top of the command line": ("rlmem.cli", "from rlmem.train import train"),
+    "a new module without a layer": ("rlmem.misc", ""),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_wrong_import_is_found_and_named(case):
+    module, source = BAD[case]
+    file = module.replace(".", "/") + ".py"
+    (problem,) = violations(source, module, file)
+    assert problem.startswith(file), case
+    assert "may import" in problem or "in no layer" in problem

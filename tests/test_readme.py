@@ -1,0 +1,122 @@
+"""README.md and CONTRIBUTING.md run: their commands on small budgets, their example files, their make targets."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SMALL = "total_steps=600 env.num_envs=8 algo.rollout_slots=16 evaluation.every=null evaluation.episodes=4 threads=1"
+SHRINK = {"train": SMALL, "resume": "total_steps=800", "eval": "--episodes=4"}
+"""What is appended to a command; later values win."""
+
+FENCE = re.compile(r"(<!-- not run: .+? -->\n)?^```(\S*) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the file it shows, and whether it is marked as not run."""
+
+    document: str
+    language: str
+    file: str
+    text: str
+    skipped: bool
+
+
+def blocks(document: str) -> list[Block]:
+    found = FENCE.finditer((ROOT / document).read_text(encoding="utf-8"))
+    return [Block(document, m[2], m[3], m[4], m[1] is not None) for m in found]
+
+
+def commands(document: str) -> list[str]:
+    """The `rlmem` lines of the sh blocks that are run, in order."""
+    shell = [b for b in blocks(document) if b.language == "sh" and not b.skipped]
+    return [line for b in shell for line in b.text.splitlines() if line.startswith("rlmem ")]
+
+
+def small(command: str) -> str:
+    """The command on a small budget; a flag that only asks for information stays as it is."""
+    command = command.partition("  #")[0].strip()
+    verb = command.split()[1]
+    if verb not in SHRINK or "--help" in command:
+        return command
+    return f"{command} {SHRINK[verb]}"
+
+
+def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
+    return subprocess.run(["bash", "-c", command], cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def readme_folder(tmp_path_factory) -> Path:
+    """Where the README's commands run one after another: later ones use the runs of earlier ones."""
+    return tmp_path_factory.mktemp("readme")
+
+
+@pytest.fixture(scope="module")
+def contributing_folder(tmp_path_factory) -> Path:
+    """A folder that holds nothing but the example files of CONTRIBUTING.md."""
+    folder = tmp_path_factory.mktemp("contributing")
+    for block in blocks("CONTRIBUTING.md"):
+        if block.file:
+            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.file).write_text(block.text)
+    return folder
+
+
+@pytest.mark.parametrize("command", commands("README.md"))
+def test_readme_commands_run(readme_folder, command):
+    done = shell(small(command), readme_folder)
+    assert done.returncode == 0, f"{small(command)}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("command", commands("CONTRIBUTING.md"))
+def test_contributing_examples_run(contributing_folder, command):
+    done = shell(small(command), contributing_folder)
+    assert done.returncode == 0, f"{small(command)}\n{done.stdout}\n{done.stderr}"
+
+
+def transcripts() -> list[tuple[str, str]]:
+    """(command, output) of the text blocks that begin with a `$` line."""
+    shown = [b.text for b in blocks("README.md") if b.language == "text" and b.text.startswith("$ ")]
+    return [(text.partition("\n")[0][2:], text.partition("\n")[2]) for text in shown]
+
+
+@pytest.mark.parametrize(("command", "output"), transcripts())
+def test_the_mistakes_shown_are_answered_as_shown(tmp_path, command, output):
+    done = shell(command, tmp_path)
+    assert (done.returncode, done.stderr) == (2, output)
+
+
+def test_every_make_target_named_exists():
+    documents = ("README.md", "CONTRIBUTING.md", ".ci/run")
+    named = set()
+    for document in documents:
+        for match in re.finditer(r"(?:^|`)make ((?:[a-z-]+ ?)+)", (ROOT / document).read_text(), re.MULTILINE):
+            named |= set(match[1].split())
+    assert {"demo", "test"} <= named
+    for target in sorted(named):
+        done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_every_linked_file_exists():
+    for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md"):
+        text = (ROOT / document).read_text()
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / document).parent.joinpath(target).exists(), f"{document} links to {target}"
+
+
+def test_commands_are_found_and_shrunk():
+    found = [shlex.split(line, comments=True) for line in commands("README.md")]
+    assert {line[1] for line in found} >= {"train", "eval", "resume", "list", "config"}
+    assert small("rlmem train memory=ffm   # why").endswith(SMALL)
+    assert small("rlmem list   # why") == "rlmem list"

@@ -1,0 +1,370 @@
+"""Whole runs: the record, determinism, resume, evaluation, loggers, refusals."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import options
+
+from rlmem.checkpoint import Checkpoints
+from rlmem.config.compose import load
+from rlmem.errors import UserError
+from rlmem.recorder import read_jsonl
+from rlmem.train import evaluate_run, plan, resume, train
+
+SMALL = [
+    "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32", "algo.epochs=1", "memory.hidden_size=16",
+    "total_steps=500", "evaluation.every=200", "evaluation.episodes=4", "checkpoint.every=150", "threads=1",
+]  # fmt: skip
+
+
+def run(*overrides: str, run_dir: str = "run") -> Path:
+    train(load([*SMALL, f"run_dir={run_dir}", *overrides]))
+    return Path(run_dir)
+
+
+def without_time(run_dir: Path, keep=lambda row: True) -> list[dict]:
+    rows = read_jsonl(run_dir / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows if keep(row)]
+
+
+def weights(run_dir: Path) -> dict[str, torch.Tensor]:
+    return Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
+
+
+def test_a_run_directory_is_the_record(in_tmp):
+    run_dir = run()
+    assert {p.name for p in run_dir.iterdir()} == {
+        "config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "checkpoints", "log.txt",
+    }  # fmt: skip
+    rows = read_jsonl(run_dir / "metrics.jsonl")
+    assert rows[-1]["step"] == 500
+    updates = [row for row in rows if "update" in row]
+    assert sum(row["batch/transitions"] for row in updates) == 500
+    assert all(row["ppo/ratio_max_dev"] <= 1e-5 for row in updates)
+    assert [row["step"] for row in rows if "eval/greedy/return_mean" in row][-1] == 500
+    episodes = read_jsonl(run_dir / "episodes.jsonl")
+    assert sum(row["train/episodes"] for row in updates) == len(episodes) > 0
+    assert {e["length"] for e in episodes} == {51}
+    assert not any(e["truncated"] for e in episodes)
+    about = json.loads((run_dir / "run.json").read_text())
+    assert about["choices"]["memory"] == "ffm"
+    assert about["versions"]["torch"]
+    assert "done: 500 steps" in (run_dir / "log.txt").read_text()
+
+
+def test_two_processes_with_one_seed_write_the_same_metrics(in_tmp):
+    command = [
+        sys.executable,
+        "-m",
+        "rlmem",
+        "train",
+        *SMALL,
+        "memory=lstm",
+        "batching=segment",
+        "batching.length=8",
+    ]
+    jobs = [subprocess.Popen([*command, f"run_dir={name}"], stdout=subprocess.DEVNULL) for name in ("a", "b")]
+    assert [job.wait(120) for job in jobs] == [0, 0]
+    a, b = without_time(Path("a")), without_time(Path("b"))
+    assert a == b
+    assert len(a) > 5
+    assert (Path("a") / "episodes.jsonl").read_text() == (Path("b") / "episodes.jsonl").read_text()
+
+
+def test_another_seed_writes_other_metrics(in_tmp):
+    assert without_time(run("seed=1", run_dir="a")) != without_time(run("seed=2", run_dir="b"))
+
+
+def test_evaluating_more_often_does_not_change_training(in_tmp):
+    training = lambda row: "update" in row  # noqa: E731
+    often = without_time(run("evaluation.every=50", run_dir="often"), training)
+    never = without_time(run("evaluation.every=null", run_dir="never"), training)
+    assert often == never
+
+
+@pytest.mark.parametrize("memory", options("memory"))
+@pytest.mark.parametrize("batching", ["tape", "segment"])
+def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
+    """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
+    choices = [f"memory={memory}", f"batching={batching}", "env=count_recall"]
+    whole = run(*choices, run_dir="whole")
+    config = load([*SMALL, *choices, "run_dir=cut"])
+
+    class Killed(Exception):
+        pass
+
+    from rlmem import loop
+
+    original, calls = loop.OnPolicyLoop.iterate, []
+
+    def dies_at_the_fourth(self):
+        calls.append(1)
+        if len(calls) == 4:
+            raise Killed
+        original(self)
+
+    loop.OnPolicyLoop.iterate = dies_at_the_fourth
+    try:
+        with pytest.raises(Killed):
+            train(config)
+    finally:
+        loop.OnPolicyLoop.iterate = original
+    assert len(read_jsonl(Path("cut/metrics.jsonl"))) < len(read_jsonl(whole / "metrics.jsonl"))
+    resume(Path("cut"), [])
+    assert without_time(Path("cut")) == without_time(whole)
+    assert Path("cut/episodes.jsonl").read_text() == (whole / "episodes.jsonl").read_text()
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(Path("cut"))[name]), name
+
+
+def test_kill_minus_nine_loses_nothing_but_time(in_tmp):
+    choices = ["memory=gru", "total_steps=3000", "checkpoint.every=300", "evaluation.every=null"]
+    whole = run(*choices, run_dir="whole")
+    command = [sys.executable, "-m", "rlmem", "train", *SMALL, *choices, "run_dir=cut"]
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(Path("cut/checkpoints").glob("*.pt")) and time.monotonic() < deadline and job.poll() is None:
+        time.sleep(0.01)
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    resume(Path("cut"), [])
+    assert without_time(Path("cut")) == without_time(whole)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(in_tmp):
+    run_dir = run()
+    for path in (run_dir / "checkpoints").iterdir():
+        path.unlink()
+    before = without_time(run_dir)
+    resume(run_dir, [])
+    assert without_time(run_dir) == before
+
+
+def test_a_finished_run_can_be_trained_longer(in_tmp):
+    run_dir = run()
+    resume(run_dir, ["total_steps=900"])
+    updates = [row for row in read_jsonl(run_dir / "metrics.jsonl") if "update" in row]
+    assert sum(row["batch/transitions"] for row in updates) == updates[-1]["step"] == 900
+    assert load([]).values["total_steps"] != 900
+    assert "total_steps: 900" in (run_dir / "config.yaml").read_text()
+
+
+def test_resume_refuses_what_would_change_the_experiment(in_tmp):
+    run_dir = run()
+    for override in ("algo.lr=0.1", "seed=3", "memory=gru", "env.level=hard"):
+        with pytest.raises(UserError, match=override.split("=")[0]):
+            resume(run_dir, [override])
+
+
+def test_evaluation_has_its_own_streams_and_takes_other_levels(in_tmp):
+    run_dir = run()
+    first = evaluate_run(run_dir, episodes=6)
+    again = evaluate_run(run_dir, episodes=6)
+    other = evaluate_run(run_dir, episodes=6, seed=1)
+    assert first == again
+    assert first["sampled"] != other["sampled"]
+    longer = evaluate_run(run_dir, episodes=3, overrides=["env.level=medium"])
+    assert longer["greedy"]["length_mean"] == 103
+    custom = evaluate_run(run_dir, episodes=3, overrides=["env.params={num_decks: 3}"])
+    assert custom["greedy"]["length_mean"] == 155
+    assert len(read_jsonl(run_dir / "eval.jsonl")) == 5
+    with pytest.raises(UserError, match=r"algo\.lr"):
+        evaluate_run(run_dir, episodes=1, overrides=["algo.lr=1"])
+
+
+def test_evaluation_refuses_a_level_the_agent_cannot_read(in_tmp):
+    run_dir = run("env=count_recall")
+    with pytest.raises(UserError, match="observation space"):
+        evaluate_run(run_dir, episodes=1, overrides=["env.level=hard"])
+
+
+def test_choices_that_do_not_go_together_are_refused_before_anything_is_written(in_tmp):
+    with pytest.raises(UserError, match=r"num_minibatches=8.*num_envs=2"):
+        train(load(["env.num_envs=2"]))
+    with pytest.raises(UserError, match=r"algo=ppo.*does not support action space MultiBinary"):
+        train(load(["env._target_=test_run.make_multibinary"]))
+    with pytest.raises(UserError, match="observation space"):
+        train(load(["env=gym", "env.id=rlmem-test/Image-v0"]))
+    with pytest.raises(UserError, match="cannot be made"):
+        train(load(["env=gym", "env.id=NoSuchGame-v0"]))
+    with pytest.raises(UserError, match="num_decs"):
+        train(load(["env.params={num_decs: 3}"]))
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="device=cuda"):
+            train(load(["device=cuda"]))
+    assert list(in_tmp.iterdir()) == []
+
+
+def make_multibinary(name: str, level: str = "easy", num_envs: int = 2, max_episode_steps=None, params=None):
+    """An environment whose actions PPO does not support."""
+    from gymnasium import spaces
+    from rlmem_envs.vector import vectorise
+    from scripted import Scripted
+
+    class MultiBinary(Scripted):
+        def __init__(self):
+            super().__init__()
+            self.action_space = spaces.MultiBinary(3)
+
+    return vectorise(MultiBinary, 8)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def image_env():
+    import gymnasium as gym
+    import numpy as np
+    from scripted import Scripted
+
+    class Image(Scripted):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+    gym.register("rlmem-test/Image-v0", Image)
+    yield
+    del gym.registry["rlmem-test/Image-v0"]
+
+
+def test_a_labyrinth_without_its_package_names_the_extra(in_tmp, monkeypatch):
+    from rlmem_envs import popgym
+
+    monkeypatch.setattr(popgym.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'rlmem\[labyrinth\]'"):
+        train(load(["env=labyrinth_escape"]))
+
+
+def test_a_directory_that_cannot_be_written_is_said(in_tmp):
+    Path("file").touch()
+    for run_dir in ("file", "file/run", "/proc/run"):
+        with pytest.raises(UserError, match="run_dir="):
+            train(load([*SMALL, f"run_dir={run_dir}"]))
+
+
+def test_a_run_directory_is_never_overwritten(in_tmp):
+    run_dir = run()
+    with pytest.raises(UserError, match="rlmem resume"):
+        run()
+    assert read_jsonl(run_dir / "metrics.jsonl")
+
+
+def test_a_dry_run_writes_nothing_and_says_what_would_happen(in_tmp):
+    text = plan(load(["memory=lstm", "seed=3"]))
+    assert "seed 3" in text
+    assert "lstm" in text
+    assert "395,264 parameters" in text  # POPGym's LSTM of 256 on 128 inputs
+    assert list(in_tmp.iterdir()) == []
+
+
+@pytest.mark.parametrize("env", [o for o in options("env") if o != "gym"])
+def test_every_popgym_family_trains_at_its_hardest(in_tmp, env):
+    rows = read_jsonl(run(f"env={env}", "env.level=hard", "total_steps=200", "evaluation.every=null",
+                          "evaluation.episodes=1") / "metrics.jsonl")  # fmt: skip
+    assert rows[-2]["step"] == 200
+    assert all(row.get("ppo/ratio_max_dev", 0) <= 1e-5 for row in rows)
+
+
+def test_any_gymnasium_environment_trains(in_tmp):
+    for env_id in ("CartPole-v1", "Pendulum-v1"):
+        run_dir = run("env=gym", f"env.id={env_id}", run_dir=env_id)
+        assert read_jsonl(run_dir / "metrics.jsonl")[-1]["step"] == 500
+
+
+def test_a_published_setting_may_fix_the_budget_and_is_still_overridden():
+    config = load(["algo=ppo_popgym"])
+    assert config.values["total_steps"] == 15_000_000
+    assert config.values["env"]["num_envs"] == 64
+    assert config.values["algo"]["gae_lambda"] == 1.0
+    assert load(["algo=ppo_popgym", "total_steps=10", "env.num_envs=8"]).values["total_steps"] == 10
+
+
+def test_tensorboard_shows_what_metrics_jsonl_holds(in_tmp):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run_dir = run("logger=tensorboard")
+    events = EventAccumulator(str(run_dir / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    shown = {(name, e.step): e.value for name in events.Tags()["scalars"] for e in events.Scalars(name)}
+    assert_mirrored(run_dir, shown, relative=1e-6)  # event files hold float32
+
+
+def test_wandb_offline_holds_what_metrics_jsonl_holds(in_tmp):
+    run_dir = run("logger=[tensorboard,wandb]", "logger.wandb.mode=offline")
+    (file,) = run_dir.glob("wandb/offline-run-*/run-*.wandb")
+    shown = {}
+    records = list(wandb_records(file))
+    for record in records:
+        if record.HasField("history"):
+            row = {(i.key or i.nested_key[0]): json.loads(i.value_json) for i in record.history.item}
+            shown |= {(name, row["step"]): value for name, value in row.items()}
+    assert_mirrored(run_dir, shown, relative=0)
+    assert any(record.HasField("exit") and record.exit.exit_code == 0 for record in records), "the run did not finish"
+    config = {u.key: u.value_json for r in records if r.HasField("run") for u in r.run.config.update}
+    assert json.loads(config["total_steps"]) == 500
+    assert (run_dir / "tensorboard").is_dir()
+
+
+def assert_mirrored(run_dir: Path, shown: dict, relative: float) -> None:
+    rows = read_jsonl(run_dir / "metrics.jsonl")
+    expected = {(name, row["step"]): value for row in rows for name, value in row.items() if name != "step"}
+    assert len(expected) > 50
+    for key, value in expected.items():
+        assert shown[key] == pytest.approx(value, rel=relative, abs=relative), key
+
+
+def wandb_records(path: Path):
+    """Records of a .wandb file: LevelDB's log format, 32 KiB blocks of (crc, length, type, data) after 7 bytes."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, block, parts = path.read_bytes(), 32768, b""
+    assert data[:4] == b":W&B"
+    position = 7
+    while position + 7 <= len(data):
+        left = block - position % block
+        if left < 7:
+            position += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, position)
+        if kind == 0:
+            break
+        parts += data[position + 7 : position + 7 + length]
+        position += 7 + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            record = Record()
+            record.ParseFromString(parts)
+            parts = b""
+            yield record
+
+
+def test_wandb_without_a_key_or_network_goes_offline_and_the_run_finishes(in_tmp, monkeypatch, capsys):
+    for name in [n for n in os.environ if n.startswith("WANDB")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(in_tmp))
+    monkeypatch.setenv("NETRC", str(in_tmp / "netrc"))
+    run_dir = run("logger=wandb", "total_steps=200", run_dir="no_key")
+    assert "goes offline" in capsys.readouterr().out
+    assert list(run_dir.glob("wandb/offline-run-*/*.wandb"))
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
+    run_dir = run("logger=wandb", "total_steps=200", "logger.wandb.init_timeout=3", run_dir="no_network")
+    assert "goes offline" in capsys.readouterr().out
+    assert read_jsonl(run_dir / "metrics.jsonl")[-1]["step"] == 200
+
+
+def test_a_logger_that_breaks_is_said_once_and_never_stops_the_run(in_tmp, monkeypatch, capsys):
+    from rlmem.loggers import TensorBoardLogger
+
+    def broken(self, step, metrics):
+        raise RuntimeError("the server is gone")
+
+    monkeypatch.setattr(TensorBoardLogger, "log", broken)
+    run_dir = run("logger=tensorboard")
+    assert capsys.readouterr().out.count("the server is gone") == 1
+    assert read_jsonl(run_dir / "metrics.jsonl")[-1]["step"] == 500
