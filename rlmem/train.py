@@ -198,11 +198,6 @@ def _check(config: Config, env: VectorEnv, algo: PPO) -> None:
             f"algo={algo_name}: does not support action space {action} of env={env_name}; "
             f"supported: {names}, of one dimension; e.g. env=repeat_previous"
         )
-    if algo.num_minibatches > env.num_envs:
-        problems.append(
-            f"algo.num_minibatches={algo.num_minibatches}: needs at least as many environments, "
-            f"but env.num_envs={env.num_envs}; e.g. env.num_envs={algo.num_minibatches}"
-        )
     if problems:
         raise UserError(*problems)
 
@@ -306,6 +301,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
     engine = f", {chosen_engine(memory.engine)} scan" if isinstance(memory, LinearRecurrence) else ""
     per_update = algo.rollout_slots * env.num_envs
+    minibatches = min(algo.num_minibatches, env.num_envs) if choices["batching"] == "tape" else algo.num_minibatches
     level = f" ({values['env']['level']})" if "level" in values["env"] else ""
     threads = f", {values['threads'] or _all_cores()} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     rows = {
@@ -315,7 +311,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         f"action {env.single_action_space}",
         "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps in about "
         f"{-(-values['total_steps'] // per_update):,} updates of {env.num_envs} x {algo.rollout_slots} slots, "
-        f"{algo.epochs} epochs of {algo.num_minibatches} minibatches",
+        f"{algo.epochs} epochs of {minibatches} minibatches",
         "logging": ", ".join(values["logger"]),
         "output": where,
     }

@@ -30,7 +30,7 @@ class PPO:
 
     rollout_slots: slots collected from every environment per update
     complete_episodes: start rollouts from a reset and run every episode to its end
-    epochs, num_minibatches: passes over a rollout, and parts of each pass
+    epochs, num_minibatches: passes over a rollout, and parts of each pass (at most one per row)
     lr, anneal_lr, adam_eps, max_grad_norm: Adam, linearly annealed to zero over the run, clipped by global norm
     gamma, gae_lambda: discount and GAE's trade-off;  clip: of the probability ratio
     value_error_clamp: upper bound of the squared value error;  normalize_advantage: over what, if at all
@@ -104,7 +104,7 @@ class PPO:
         sums: defaultdict[str, list[Tensor]] = defaultdict(list)
         for _ in range(self.epochs):
             order = torch.randperm(len(rows.env), generator=self.generator).to(rows.env.device)
-            for part in order.chunk(self.num_minibatches):
+            for part in order.tensor_split(min(self.num_minibatches, len(order))):
                 for name, value in self._minibatch(batch.rows(part)).items():
                     sums[name].append(value)
         metrics |= {f"ppo/{name}": float(torch.stack(values).mean()) for name, values in sums.items()}
