@@ -15,6 +15,7 @@ from conftest import options
 
 from rlmem.checkpoint import Checkpoints
 from rlmem.config.compose import load
+from rlmem.config.paths import conf_dir
 from rlmem.errors import UserError
 from rlmem.recorder import read_jsonl
 from rlmem.train import evaluate_run, plan, resume, train
@@ -261,7 +262,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_happen(in_tmp):
     assert list(in_tmp.iterdir()) == []
 
 
-@pytest.mark.parametrize("env", [o for o in options("env") if o != "gym"])
+@pytest.mark.parametrize("env", [o for o in options("env") if "_popgym" in (conf_dir() / f"env/{o}.yaml").read_text()])
 def test_every_popgym_family_trains_at_its_hardest(in_tmp, env):
     rows = read_jsonl(run(f"env={env}", "env.level=hard", "total_steps=200", "evaluation.every=null",
                           "evaluation.episodes=1") / "metrics.jsonl")  # fmt: skip

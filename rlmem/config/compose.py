@@ -137,7 +137,7 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
     except _FAILURES as error:
         raise UserError(*problems, _root_cause(error)) from error
     problems += [_missing(path, base) for path, value in leaf_paths(values) if value == MISSING]
-    touched = {path.partition(".")[0] for path in given}  # after a wrong name, only these: it stays fast
+    touched = dict.fromkeys(path.partition(".")[0] for path in given)  # after a wrong name, only these: it stays fast
     checked, faults = validate(values, only=touched if problems else None)
     problems += [_fault(fault, given, before, base) for fault in faults]
     if problems:

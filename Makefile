@@ -1,0 +1,53 @@
+# Every verb works on a clean clone, in any order: the stamps create .venv and install what the verb needs.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+DEV_STAMP := $(VENV)/.ready-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint type bench docker clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv and install rlmem into it
+
+demo: $(STAMP) ## Train FFM with PPO until it solves repeat_previous (minutes)
+	$(BIN)/rlmem train memory=ffm algo=ppo env=repeat_previous
+
+test: $(STAMP) ## Run the tests
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP) ## Run the learning tests (minutes each)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(DEV_STAMP) ## Check style and format of the code and of the Dockerfiles
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/hadolint docker/Dockerfile.cpu docker/Dockerfile.cuda
+
+type: $(DEV_STAMP) ## Check types
+	$(BIN)/mypy
+
+bench: $(DEV_STAMP) ## Measure training speed beside sb3-contrib
+	$(BIN)/rlmem bench train
+
+docker: ## Build the CPU image rlmem:cpu
+	@docker info >/dev/null 2>&1 || { echo "make docker: no Docker engine answers (docker info fails); install or start one, then try again" >&2; exit 1; }
+	docker build -f docker/Dockerfile.cpu -t rlmem:cpu .
+
+clean: ## Delete .venv, caches and builds; runs/ stays
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find rlmem envs tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 14) else "rlmem needs Python 3.10 to 3.13, but $(PYTHON) is %d.%d; try make PYTHON=python3.11" % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[test]"
+	@touch $@
+
+$(DEV_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
