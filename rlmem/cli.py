@@ -66,9 +66,6 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Threads that wait must yield: spinning ones make an update 30 times slower when another job wants a core.
-    # OpenMP reads this when torch is first imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a `_target_` may name a module of the current folder
     try:
@@ -271,6 +268,9 @@ def _bench_parser() -> Parser:
     parser.add_argument(
         "--rounds", type=_integer(1), default=5, metavar="N", help="iterations of each contestant (default 5)"
     )
+    parser.add_argument(
+        "--threads", type=_integer(1), metavar="N", help="threads rlmem learns with (default: all cores)"
+    )
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the result here")
     return parser
 
@@ -278,7 +278,7 @@ def _bench_parser() -> Parser:
 def _bench(args: argparse.Namespace) -> int:
     from rlmem.bench.train import main as bench_train
 
-    bench_train(args.rounds, args.json)
+    bench_train(args.rounds, args.threads, args.json)
     return 0
 
 

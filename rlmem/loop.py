@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -28,7 +28,7 @@ RECENT = 100
 
 
 @contextmanager
-def one_thread():
+def one_thread() -> Iterator[None]:
     """Acting on a few rows is slower with several threads than with one; learning is not."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

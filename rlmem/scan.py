@@ -65,16 +65,15 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx, grad_h: Tensor):
         a, h, h0, start = ctx.saved_tensors
         grad_a = grad_h0 = None
-        a_next = a.conj() if a.shape[1] == 1 else torch.cat([a[:, 1:], a[:, :1]], 1).conj()
+        a_next = a.conj() if a.shape[1] == 1 else torch.cat([a[:, 1:], a[:, :1]], 1).flip(1).conj()
         cut = torch.cat([start[:, 1:], torch.ones_like(start[:, :1])], 1)
-        flip = lambda x: x.flip(1) if x.shape[1] > 1 else x  # noqa: E731
-        g = chunked(flip(a_next), grad_h.flip(1), torch.zeros_like(h0), cut.flip(1)).flip(1)
-        alive = ~_like(start, h)
+        g = chunked(a_next.resolve_conj(), grad_h.flip(1), torch.zeros_like(h0), cut.flip(1)).flip(1)
+        fresh = _like(start, h)
         if ctx.needs_input_grad[0]:
-            previous = torch.cat([h0[:, None], h[:, :-1]], 1)
-            grad_a = torch.where(alive, g * previous.conj(), 0).sum_to_size(a.shape)
+            previous = torch.cat([h0[:, None], h[:, :-1]], 1).masked_fill_(fresh, 0)
+            grad_a = (g * previous.conj()).sum_to_size(a.shape)
         if ctx.needs_input_grad[2]:
-            grad_h0 = torch.where(alive[:, 0], g[:, 0] * a[:, 0].conj(), 0)
+            grad_h0 = (g[:, 0] * a[:, 0].conj()).masked_fill(fresh[:, 0], 0)
         return grad_a, g, grad_h0, None
 
 
@@ -91,17 +90,13 @@ def chunked(a: Tensor, b: Tensor, h0: Tensor, start: Tensor) -> Tensor:
     b, start = (_chunks(x, C, K) for x in (b, start))  # [B, C, K, ...]
     a = a[:, :, None].expand(-1, C, K, *a.shape[2:]) if constant else _chunks(a, C, K)
     h = torch.empty_like(b, memory_format=torch.contiguous_format)
-    product = torch.empty(a.shape if not constant else (a.shape[0], 1, K, *a.shape[3:]), dtype=b.dtype, device=b.device)
-    alive = ~start.cumsum(2, dtype=torch.int32).bool()
+    h[:, :, 0] = b[:, :, 0]
     starts = _like(start, b)
-    for k in range(K):
-        if k == 0:
-            h[:, :, 0] = b[:, :, 0]
-            product[:, :, 0] = a[:, : product.shape[1], 0]
-            continue
-        step = torch.where(starts[:, :, k], 0, h[:, :, k - 1])
-        torch.add(b[:, :, k], step.mul_(a[:, :, k]), out=h[:, :, k])
-        torch.mul(product[:, :, k - 1], a[:, : product.shape[1], k], out=product[:, :, k])
+    for k in range(1, K):
+        before = h[:, :, k - 1].masked_fill(starts[:, :, k], 0)
+        torch.addcmul(b[:, :, k], before, a[:, :, k], out=h[:, :, k])
+    product = (a[:, :1] if constant else a).cumprod(2)
+    alive = ~start.cumsum(2, dtype=torch.int32).bool()
     alive = _like(alive, b)
     last = product[:, :, -1].expand(-1, C, *product.shape[3:])
     carries, carry = [], h0

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine holds
 
 import pytest

@@ -8,8 +8,8 @@ import torch
 from conftest import make_memory
 from torch.utils._pytree import tree_flatten, tree_map
 
-from rlmem.memory import FFM, GRU
-from rlmem.memory.base import Episodes
+from rlmem.memory import FFM, GRU, LSTM
+from rlmem.memory.base import Episodes, RecurrentCell
 
 DATA = __file__.replace("test_memory.py", "data")
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -115,16 +115,23 @@ def test_ffm_engines_agree():
     assert_same(results[0], results[1], 1e-9, "ffm")
 
 
-def test_packed_cells_equal_the_loop_over_their_own_cell():
-    """The torch kernel and the base's plain loop over `cell` are the same recurrence."""
-    gru = GRU(D, 8).double()
-    x, start = stream(torch.float64)
-    y, final = gru(x, gru.initial_state(B), start)
-    plain = type("PlainGRU", (GRU,), {"sequence": GRU.__mro__[1].sequence})(D, 8).double()
-    plain.load_state_dict(gru.state_dict())
-    y2, final2 = plain(x, plain.initial_state(B), start)
-    assert_same(y, y2, 1e-12, "outputs")
-    assert_same(final, final2, 1e-12, "final state")
+@pytest.mark.parametrize("cell", [GRU, LSTM])
+@pytest.mark.parametrize("start_rate", [0.0, 0.1, 0.6])
+def test_fast_sequences_equal_the_loop_over_their_own_cell(cell, start_rate):
+    """Values, final states and gradients (weights, inputs, first states) of the fast path and of its plain twin."""
+    fast = cell(D, 8).double()
+    plain = type("Plain", (cell,), {"sequence": RecurrentCell.sequence})(D, 8).double()
+    plain.load_state_dict(fast.state_dict())
+    x, start = stream(torch.float64, start_rate=start_rate)
+    results = []
+    for memory in (fast, plain):
+        inputs = [x.clone().requires_grad_(), *(s.requires_grad_() for s in tree_flatten(used_state(fast))[0])]
+        state = tuple(inputs[1:]) if len(inputs) > 2 else inputs[1]
+        y, final = memory(inputs[0], state, start)
+        loss = y.square().sum() + sum((s * (k + 1)).sum() for k, s in enumerate(tree_flatten(final)[0]))
+        results.append([y, final, *torch.autograd.grad(loss, [*inputs, *memory.parameters()])])
+    for ours, truth in zip(*results, strict=True):
+        assert_same(ours, truth, 1e-10, cell.__name__)
 
 
 def test_episodes_are_packed_longest_first():
@@ -135,6 +142,7 @@ def test_episodes_are_packed_longest_first():
     assert episodes.fresh.tolist() == [True, True, False, True]
     assert episodes.order.tolist()[:4] == [5, 2, 0, 9]
     assert episodes.last.tolist() == [1, 3]
+    assert episodes.order[episodes.last_slot].tolist() == [8, 4, 1, 9]
 
 
 @pytest.mark.parametrize("name", ["ffm_e_T17", "ffm_e_T64"])

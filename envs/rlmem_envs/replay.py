@@ -51,11 +51,11 @@ class ReplayableEnv(gym.Wrapper):
             return self.env.reset(seed=episode_seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-        self.actions.append(np.array(action))
+        self.actions.append(action)
         return self.env.step(action)
 
     def state(self) -> dict[str, Any]:
-        return {"seed": self.seed, "episode": self.episode, "actions": [a.tolist() for a in self.actions]}
+        return {"seed": self.seed, "episode": self.episode, "actions": [np.asarray(a).tolist() for a in self.actions]}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.seed, self.episode = state["seed"], state["episode"] - 1

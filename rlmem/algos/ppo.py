@@ -89,7 +89,7 @@ class PPO:
         """Take `agent` into training; `generator` shuffles rows."""
         self.agent = agent
         self.generator = generator
-        self.optimiser = torch.optim.Adam(agent.parameters(), lr=self.lr, eps=self.adam_eps)
+        self.optimiser = torch.optim.Adam(agent.parameters(), lr=self.lr, eps=self.adam_eps, fused=True)
 
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
         """Improve the agent from one rollout; `progress` is the fraction of training done. Returns metrics.

@@ -51,7 +51,10 @@ class LinearRecurrence(Memory):
     complex_state = False
 
     def project(self, x: Tensor) -> Any:
-        """What `gates` and `read` share, computed once from x [B, T, D]. Default: x itself."""
+        """What `gates` and `read` share, computed once from x [B, T, D]. Default: x itself.
+
+        All three are also called for one slot, without the dimension T.
+        """
         return x
 
     @abstractmethod
@@ -73,6 +76,12 @@ class LinearRecurrence(Memory):
         h = linear_scan(a, b, state, start, self.engine)
         return self.read(h, p), h[:, -1]
 
+    def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        p = self.project(x)
+        a, b = self.gates(p)
+        h = a * where_start(start, torch.zeros_like(state), state) + b
+        return self.read(h, p), h
+
 
 class RecurrentCell(Memory):
     """Base of memories that must be stepped: the author writes `cell`, and `sequence` where a fast kernel exists.
@@ -85,8 +94,11 @@ class RecurrentCell(Memory):
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """One step without resets: x [B, D] and state to y [B, H] and the next state."""
 
-    def sequence(self, packed: PackedSequence, state: State) -> tuple[Tensor, State]:
-        """Outputs [sum of lengths, H] and final states of packed episodes: the loop that defines it."""
+    def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
+        """Packed episodes from their first states [E, ...]: outputs [S, H], and the state of each after its last slot.
+
+        last [E]: packed position of each episode's last slot. This loop over `cell` is the definition.
+        """
         outputs, finished = [], []
         for x in packed.data.split(packed.batch_sizes.tolist()):
             running = x.shape[0]
@@ -105,9 +117,15 @@ class RecurrentCell(Memory):
         fresh = self.initial_state(len(episodes.row))
         state0 = where_start(episodes.fresh, fresh, tree_map(lambda s: s[episodes.row], state))
         packed = PackedSequence(x.flatten(0, 1)[episodes.order], episodes.batch_sizes)
-        y, final = self.sequence(packed, state0)
+        y, final = self.sequence(packed, state0, episodes.last_slot)
         y = y[episodes.inverse].view(B, T, -1)
         return y, tree_map(lambda s: s[episodes.last], final)
+
+
+def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:
+    """The states [S, H] that packed steps of `sizes` start from, given those they end in and the first ones [E, H]."""
+    ends = states.split(sizes)
+    return torch.cat([first, *(end[:n] for end, n in zip(ends, sizes[1:], strict=False))])
 
 
 class Episodes:
@@ -117,7 +135,7 @@ class Episodes:
     order [B*T]: packed position -> flat slot;  inverse [B*T]: flat slot -> packed position
     batch_sizes [longest]: pieces still running at each step, on the CPU, as PackedSequence wants it
     row, fresh [E]: the row of each piece, and whether it begins with a start
-    last [B]: the piece that holds the end of each row
+    last [B]: the piece that holds the end of each row;  last_slot [E]: packed position of each piece's last slot
     """
 
     def __init__(self, start: Tensor):
@@ -140,3 +158,4 @@ class Episodes:
         self.row = first[by_length] // T
         self.fresh = start.flatten()[first][by_length]
         self.last = rank[piece[T - 1 :: T]]
+        self.last_slot = self.inverse[(first + length - 1)[by_length]]
