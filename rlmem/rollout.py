@@ -201,6 +201,7 @@ class Collector:
             "state": self.state,
             "steps": self.steps,
             "generator": None if self.generator is None else self.generator.get_state(),
+            "device": self.device.type,
             "env": self.env.state(),  # type: ignore[attr-defined]
         }
 
@@ -210,7 +211,7 @@ class Collector:
         self.prev_action = state["prev_action"].to(self.device)
         self.state = tree_map(lambda s: s.to(self.device), state["state"])
         self.steps = state["steps"]
-        if self.generator is not None:
+        if self.generator is not None and state["device"] == self.device.type:  # else a generator of another kind
             self.generator.set_state(state["generator"].cpu())
         self.env.restore(state["env"])  # type: ignore[attr-defined]
 
