@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -46,10 +46,12 @@ class Rows:
     acted: Tensor
     slot: Tensor = field(init=False)
     valid: Tensor = field(init=False)
+    within_acted: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         position = torch.arange(int(self.length.max()), device=self.env.device)
         self.valid = position < self.length[:, None]  # [R, S]
+        self.within_acted = position < self.acted[:, None]
         self.slot = torch.where(self.valid, self.begin[:, None] + position, 0)
 
     def gather(self, stream: Tensor) -> Tensor:
@@ -61,16 +63,14 @@ class Rows:
         """[R, S] back to [N, T+1] = `shape`, zero where no row looked."""
         stream = rows.new_zeros(shape)
         env = self.env[:, None].expand_as(self.slot)
-        stream[env[self.valid], self.slot[self.valid]] = rows[self.valid]
+        # A bootstrap slot may be another row's first: acted slots are written last, so the result is unique.
+        for part in (self.valid & ~self.within_acted, self.within_acted):
+            stream[env[part], self.slot[part]] = rows[part]
         return stream
 
     def batch(self, rollout: Rollout) -> Batch:
-        streams = rollout.streams
-        position = torch.arange(self.slot.shape[1], device=self.env.device)
-        state0, streams.state0 = streams.state0, ()
-        rows = streams.map(self.gather)
-        streams.state0 = state0
-        rows.mask &= position < self.acted[:, None]
+        rows = replace(rollout.streams, state0=()).map(self.gather)
+        rows.mask &= self.within_acted
         rows.state0 = rollout.state_at(self.env, self.begin)
         return rows
 

@@ -25,7 +25,10 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, state: dict[str, Any]) -> Path:
-        """Write `state` as the newest checkpoint, then drop those beyond `keep`."""
+        """Write `state` as the checkpoint at `step`, then drop those before it beyond `keep`.
+
+        Checkpoints of later steps stay: they are damaged ones that a resumed run will overwrite.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / f"step_{step:012d}.pt"
         partial = path.with_suffix(".partial")
@@ -40,7 +43,8 @@ class Checkpoints:
             os.fsync(file.fileno())
         os.replace(partial, path)
         _sync(self.directory)
-        for old in self.paths()[: -self.keep]:
+        older = [other for other in self.paths() if other.name <= path.name]
+        for old in older[: -self.keep]:
             old.unlink()
             old.with_suffix(".sha256").unlink(missing_ok=True)
         return path

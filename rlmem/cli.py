@@ -11,7 +11,8 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -72,13 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _dispatch(arguments)
     except UserError as error:
         if "--debug" in arguments:
-            raise
+            traceback.print_exc()
         for problem in error.problems:
             print(f"rlmem: error: {problem}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("rlmem: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
+        return getattr(error, "code", 130)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -188,10 +189,24 @@ def _eval_parser() -> Parser:
 def _eval(args: argparse.Namespace) -> int:
     from rlmem.train import evaluate_run
 
-    with contextlib.redirect_stdout(sys.stderr):
+    with _stdout_to_stderr():
         result = evaluate_run(args.run, args.episodes, args.seed, args.overrides, args.step)
     print(json.dumps(result, indent=2) if args.json else _table(result))
     return 0
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Keep stdout for the result: libraries print there, PyBullet even from C."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _table(result: dict[str, Any]) -> str:

@@ -14,11 +14,11 @@ from rlmem.types import PositiveInt
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a mirror shows of a run; `step` is where logging (re)starts."""
+    """What a mirror shows of a run; `step` is where a resumed run starts again, None for a new run."""
 
     name: str
     config: dict[str, Any]
-    step: int
+    step: int | None
 
 
 class TensorBoardLogger:
@@ -27,13 +27,13 @@ class TensorBoardLogger:
     def __init__(self, run_dir: Path, run: RunInfo):
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=run.step + 1 if run.step else None)
+        self.writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=None if run.step is None else run.step + 1)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             self.writer.add_scalar(name, value, step)
 
-    def close(self) -> None:
+    def close(self, failed: bool) -> None:
         self.writer.close()
 
 
@@ -85,8 +85,8 @@ class WandbLogger:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self.run.log({"step": step, **metrics}, step=step)
 
-    def close(self) -> None:
-        self.run.finish()
+    def close(self, failed: bool) -> None:
+        self.run.finish(exit_code=int(failed))
 
 
 def _stored_id(run_dir: Path) -> str:

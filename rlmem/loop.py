@@ -23,13 +23,15 @@ from rlmem.recorder import Recorder
 from rlmem.rollout import Collector, Episode
 from rlmem.seeding import Streams
 
+RATIO_ALARM = 1e-3
+"""Rounding stays far below; see the replay invariant in docs/design.md."""
 RECENT = 100
 """Episodes behind the running return that is shown and logged."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Acting on a few rows is slower with several threads than with one; learning is not."""
+    """Acting on a few rows is slower with several threads than with one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -75,6 +77,8 @@ class OnPolicyLoop:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     elapsed: float = 0.0
     learn_time: float = 0.0
+    stop: BaseException | None = None
+    """Set from outside: save after the present update, then raise this."""
 
     def run(self) -> dict[str, dict[str, float]]:
         """Train to the end; returns the last evaluation."""
@@ -84,8 +88,10 @@ class OnPolicyLoop:
             finished = self.collector.steps >= self.total_steps
             if finished or self.evaluation.due(before, self.collector.steps):
                 self.evaluate()
-            if finished or self.checkpoint.due(before, self.collector.steps):
+            if finished or self.stop is not None or self.checkpoint.due(before, self.collector.steps):
                 self.save()
+            if self.stop is not None and not finished:
+                raise self.stop
         return self.last_evaluation
 
     def iterate(self) -> None:
@@ -116,6 +122,11 @@ class OnPolicyLoop:
             row["train/length_mean"] = float(np.mean([episode.length for episode in episodes]))
         if self.recent:
             row[f"train/return_last_{RECENT}"] = float(np.mean(self.recent))
+        if metrics.get("ppo/ratio_max_dev", 0) > RATIO_ALARM:
+            self.progress.say(
+                f"step {steps}: ppo/ratio_max_dev is {metrics['ppo/ratio_max_dev']:.1e}: training does not read what "
+                f"acting read; a memory or environment that breaks its contract?"
+            )
         self.recorder.episodes(episode.row() for episode in episodes)
         self.recorder.metrics(steps, row | metrics | self._timing())
         self.progress.update(steps, row.get(f"train/return_last_{RECENT}"), self.shares())

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from rlmem.errors import UserError
+
 
 class Logger(Protocol):
     """A view of the record elsewhere. Whatever it raises is said once and turns it off."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, failed: bool) -> None: ...
 
 
 class Recorder:
@@ -55,17 +57,27 @@ class Recorder:
         return {name: file.tell() for name, file in self.files.items()}
 
     def rewind(self, position: Mapping[str, int]) -> None:
-        """Drop rows written after a checkpoint was taken, so that a resumed run neither repeats nor loses a row."""
+        """Drop rows written after a checkpoint was taken, so that a resumed run neither repeats nor loses a row.
+
+        Raises UserError if a file is shorter than it was then.
+        """
+        for name, file in self.files.items():
+            if os.fstat(file.fileno()).st_size < position[name]:
+                raise UserError(
+                    f"{file.name}: shorter than when the checkpoint was taken, so rows were lost; expected at least "
+                    f"{position[name]} bytes; restore the file or start a new run"
+                )
         for name, file in self.files.items():
             file.truncate(position[name])
             file.seek(0, os.SEEK_END)
 
-    def close(self) -> None:
+    def close(self, failed: bool = False) -> None:
+        """Close files and mirrors; `failed`: the run did not reach its end."""
         for file in self.files.values():
             file.close()
         for name, logger in self.loggers:
             try:
-                logger.close()
+                logger.close(failed)
             except Exception as error:  # as above
                 self.say(f"logger={name} did not close: {error}; metrics.jsonl is complete")
 

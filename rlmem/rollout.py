@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -84,7 +85,6 @@ class Collector:
         self.prev_reward = np.zeros(N, np.float32)
         self.episode_return = np.zeros(N)
         self.episode_length = np.zeros(N, np.int64)
-        self.age = np.zeros(N, np.int64)  # slots since the stream or the episode began
         self.state = agent.initial_state(N)
 
     def collect(
@@ -95,6 +95,8 @@ class Collector:
         state_every: int | None = None,
     ) -> tuple[Rollout, list[Episode]]:
         """Collect `slots` slots and a bootstrap slot from every environment, at most `budget` environment steps.
+
+        It takes more slots if nothing acted in the first ones, which all held final observations.
 
         complete_episodes: begin with a reset everywhere, and go on in every environment until the episode that is
             running after `slots` slots has ended; what environments do beyond that is not counted
@@ -108,17 +110,21 @@ class Collector:
         record = _Record(tree_map(Tensor.clone, self.state))
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
-        self.age[:] = 0
-        for t in range(2**62):
-            out_of_budget = budget <= 0
-            done = finished.all() if complete_episodes else t == slots
+        age = np.zeros(self.env.num_envs, np.int64)  # slots since the stream or the episode began
+        counted = 0
+        for t in count():
+            out_of_budget = counted >= budget
+            done = finished.all() if complete_episodes else t >= slots and counted > 0
             inputs = self._inputs()
             if done or out_of_budget:
                 record.bootstrap(self.obs, self.prev_reward, self.start, inputs)
                 return record.rollout(), episodes
-            self._keep_states(record, t, state_every)
-            acted = self._counting(~self.final & ~finished, budget)
-            budget -= int(acted.sum())
+            age = np.where(self.start, 0, age)
+            if state_every is not None and t > 0:
+                self._keep_states(record, t, (age % state_every == 0) & ~self.start)
+            age += 1
+            acted = self._counting(~self.final & ~finished, budget - counted)
+            counted += int(acted.sum())
             self._step(record, inputs, acted, episodes)
             if complete_episodes and t + 1 >= slots:
                 finished |= self.final
@@ -136,13 +142,10 @@ class Collector:
         to = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
         return to(self.obs), self.prev_action, to(self.prev_reward), to(self.start)
 
-    def _keep_states(self, record: _Record, t: int, every: int | None) -> None:
-        self.age[self.start] = 0
-        if every is not None and t > 0:
-            rows = np.flatnonzero((self.age % every == 0) & ~self.start)
-            if len(rows):
-                record.keep_state(t, torch.from_numpy(rows).to(self.device), self.state)
-        self.age += 1
+    def _keep_states(self, record: _Record, t: int, where: np.ndarray) -> None:
+        rows = np.flatnonzero(where)
+        if len(rows):
+            record.keep_state(t, torch.from_numpy(rows).to(self.device), self.state)
 
     @staticmethod
     def _counting(acted: np.ndarray, budget: int) -> np.ndarray:
@@ -161,7 +164,7 @@ class Collector:
         record.slot(self.obs, self.prev_reward, self.start, inputs, action, log_prob, reward, terminated, acted)
         self._count(acted, reward, terminated, truncated, episodes)
         self.start, self.final = self.final, (terminated | truncated) & ~self.final
-        self.obs, self.prev_action = obs, action
+        self.obs, self.prev_action = np.array(obs), action  # a copy: environments may reuse their buffer
         self.prev_reward = np.where(self.start, np.float32(0), reward)
 
     def _count(
@@ -216,7 +219,7 @@ class Collector:
         self.env.restore(state["env"])  # type: ignore[attr-defined]
 
 
-_ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length", "age")
+_ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length")
 
 
 @dataclass

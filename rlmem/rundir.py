@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 
 from rlmem import __version__
 from rlmem.errors import UserError
@@ -37,6 +40,8 @@ def create(run_dir: str | None, choices: Mapping[str, Any], seed: int) -> Path:
     nothing can be written there.
     """
     if run_dir is not None:
+        if not run_dir:
+            raise UserError("run_dir= (command line): expected a directory; e.g. run_dir=runs/my_run")
         path = Path(run_dir)
         if (path / "config.yaml").exists():
             raise UserError(
@@ -72,12 +77,38 @@ def _make(path: Path, exist_ok: bool) -> None:
         raise UserError(f"run_dir={path}: cannot be written ({reason}); e.g. run_dir=/tmp/my_run") from error
 
 
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Keep every other process from training in this directory. Raises UserError if one is."""
+    try:
+        with FileLock(path / ".lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise UserError(f"{path}: is being trained by another process; wait for it, or choose another run") from error
+
+
 def describe(path: Path, config: Mapping[str, Any], choices: Mapping[str, Any], overrides: tuple[str, ...]) -> None:
     """Write config.yaml (resolved), and run.json: choices, overrides, versions, machine, git commit."""
-    (path / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False), encoding="utf-8")
     about = {
         "choices": dict(choices),
         "overrides": list(overrides),
+        **_here_and_now(),
+    }
+    _replace(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+    _replace(path / "run.json", json.dumps(about, indent=2) + "\n")
+
+
+def describe_resumption(path: Path, config: Mapping[str, Any], overrides: tuple[str, ...], step: int) -> None:
+    """Update config.yaml, and add to run.json that, where and with what the run was resumed at `step`."""
+    _, about = read(path)
+    about["overrides"] = list(overrides)
+    about.setdefault("resumed", []).append({"step": step, **_here_and_now()})
+    _replace(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+    _replace(path / "run.json", json.dumps(about, indent=2) + "\n")
+
+
+def _here_and_now() -> dict[str, Any]:
+    return {
         "started": datetime.now().isoformat(timespec="seconds"),
         "rlmem": __version__,
         "git": git_commit(),
@@ -87,7 +118,13 @@ def describe(path: Path, config: Mapping[str, Any], choices: Mapping[str, Any], 
         "platform": platform.platform(),
         "command": sys.argv,
     }
-    (path / "run.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that it is either the old or the new one, never half."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -97,8 +134,12 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{path}: not a run directory (no config.yaml and run.json in it); expected the directory that "
             f"`rlmem train` printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0"
         )
-    config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-    return config, json.loads((path / "run.json").read_text(encoding="utf-8"))
+    try:
+        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+        return config, json.loads((path / "run.json").read_text(encoding="utf-8"))
+    except (yaml.YAMLError, json.JSONDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: config.yaml or run.json is damaged ({reason}); restore it") from error
 
 
 def git_commit() -> str | None:

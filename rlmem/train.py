@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +40,7 @@ from rlmem.scan import chosen_engine
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_readable
 
-RESUMABLE = ("total_steps", "device", "threads", "checkpoint", "evaluation", "logger")
+RESUMABLE = ("total_steps", "device", "threads", "checkpoint.*", "evaluation.*", "logger.*")
 """Keys that a resumed run may change: none of them changes what was learnt so far."""
 
 EVAL_ENVS = 64
@@ -62,31 +66,31 @@ def train(config: Config) -> float:
     """
     parts = assemble(config)
     run_dir = rundir.create(config.values["run_dir"], config.choices, config.values["seed"])
-    rundir.describe(run_dir, config.values, config.choices, config.overrides)
-    return _run(config, parts, run_dir, restored=None)
+    with rundir.lock(run_dir):
+        rundir.describe(run_dir, config.values, config.choices, config.overrides)
+        return _run(config, parts, run_dir, restored=None)
 
 
 def resume(run_dir: Path, overrides: Sequence[str]) -> float:
     """Continue the run in `run_dir` from its newest intact checkpoint, exactly where it was.
 
-    overrides: `key=value` of RESUMABLE keys. Raises UserError for any other.
+    overrides: `key=value` of RESUMABLE keys. Raises UserError for any other, if another process is training the run,
+    or if every checkpoint is damaged.
     """
     values, about = rundir.read(run_dir)
-    _only(
-        overrides,
-        RESUMABLE,
-        "would change the experiment; a resumed run accepts",
-        f"rlmem resume {run_dir} total_steps=2000000",
-    )
+    command = f"rlmem resume {run_dir} total_steps=2000000"
+    _only(overrides, RESUMABLE, "would change the experiment; a resumed run accepts", command)
     config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
-    parts = assemble(config)
-    try:
-        _, restored = Checkpoints(run_dir / "checkpoints").load()
-    except FileNotFoundError:
-        restored = {}
-    if overrides:
-        rundir.describe(run_dir, config.values, config.choices, config.overrides)
-    return _run(config, parts, run_dir, restored)
+    with rundir.lock(run_dir):
+        parts = assemble(config)
+        restored = newest(run_dir) if Checkpoints(run_dir / "checkpoints").paths() else {}
+        done, total = restored.get("collector", {"steps": 0})["steps"], config.values["total_steps"]
+        if total < done:
+            raise UserError(
+                f"total_steps={total}: the run has taken {done} steps; expected at least as many; {command}"
+            )
+        rundir.describe_resumption(run_dir, config.values, config.overrides, done)
+        return _run(config, parts, run_dir, restored)
 
 
 def plan(config: Config) -> str:
@@ -103,21 +107,17 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Evaluate a run's agent on whole episodes, greedy and sampled, and append the result to <run>/eval.jsonl.
 
-    seed: root of the evaluation's own streams; None: the run's seed
-    overrides: `env.*` keys, such as another level, that leave the spaces as they are
+    seed: root of the evaluation's own streams; None: one that follows from the run's seed
+    overrides: `env.*` keys, such as another level, that leave the spaces as they are, and `device`
     step: which checkpoint; None: the newest intact one
     """
     values, about = rundir.read(run_dir)
-    _only(
-        overrides,
-        ("env",),
-        "cannot be evaluated differently; evaluation accepts",
-        f"rlmem eval {run_dir} env.level=medium",
-    )
+    command = f"rlmem eval {run_dir} env.level=medium"
+    _only(overrides, ("env.*", "device"), "cannot be evaluated differently; evaluation accepts", command)
     trained = Config(values, about["choices"], tuple(about["overrides"]))
     config = apply(trained, overrides)
-    parts = assemble(trained)
-    checkpoint = _checkpoint(run_dir, step)
+    parts = assemble(Config(values | {"device": config.values["device"]}, trained.choices, ()), num_envs=1)
+    checkpoint = newest(run_dir) if step is None else _checkpoint(run_dir, step)
     parts.agent.load_state_dict(checkpoint["agent"])
     env = make_env(config, min(episodes, EVAL_ENVS))
     for kind in ("observation", "action"):
@@ -127,28 +127,34 @@ def evaluate_run(
                 f"{' '.join(overrides)}: changes the {kind} space from {was} to {now}, which the agent cannot read; "
                 f"expected the same spaces; e.g. another length of env={config.choices['env']}"
             )
-    streams = Streams(config.values["seed"] if seed is None else seed)
+    # A root of its own: these are not the episodes that were played during training.
+    seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
     with one_thread():
-        results = evaluate_both(parts.agent, env, episodes, streams, parts.device)
+        results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
+    env.close()
+    parts.env.close()
     row = {
         "run": str(run_dir),
         "step": checkpoint["collector"]["steps"],
         "episodes": episodes,
-        "seed": streams.seed,
+        "seed": seed,
         "env": dict(config.values["env"]),
         **results,
     }
-    with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+    try:
+        with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    except OSError as error:
+        print(f"the result is not kept: {run_dir / 'eval.jsonl'} cannot be written ({error.strerror})")
     return row
 
 
-def assemble(config: Config) -> Parts:
+def assemble(config: Config, num_envs: int | None = None) -> Parts:
     """Build and check everything that a run needs, writing nothing. Raises UserError."""
     values = config.values
     streams = Streams(values["seed"])
     device = choose_device(values["device"])
-    env = make_env(config)
+    env = make_env(config, num_envs)
     algo, batching = build(values["algo"]), build(values["batching"])
     _check(config, env, algo)
     with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
@@ -157,8 +163,11 @@ def assemble(config: Config) -> Parts:
             observation_space=env.single_observation_space,
             action_space=env.single_action_space,
         )
-        memory = build(values["memory"], input_size=encoder.output_size)
-        agent = algo.make_agent(encoder, memory, env.single_action_space).to(device)
+        try:
+            memory = build(values["memory"], input_size=encoder.output_size)
+            agent = algo.make_agent(encoder, memory, env.single_action_space).to(device)
+        except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
+            raise UserError(f"memory={config.choices['memory']}: cannot be built ({str(error)[:200]})") from error
     return Parts(streams, device, env, agent, algo, batching)
 
 
@@ -179,6 +188,8 @@ def choose_device(name: str) -> torch.device:
         raise UserError("device=cuda: no CUDA device is available here; accepted: cpu, auto; e.g. device=auto")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    # cuDNN's recurrent kernels round to TF32 by default: training would not read what acting read.
+    torch.backends.cudnn.allow_tf32 = False
     return torch.device(name)
 
 
@@ -207,22 +218,28 @@ def _only(overrides: Sequence[str], accepted: Sequence[str], reason: str, comman
     problems = [
         f"{override}: {reason} {', '.join(accepted)}; e.g. {command}"
         for override in overrides
-        if override.lstrip("+~").split("=")[0].split(".")[0] not in accepted
+        if not any(fnmatch(override.lstrip("+~").split("=")[0], pattern) for pattern in accepted)
     ]
     if problems:
         raise UserError(*problems)
 
 
-def _checkpoint(run_dir: Path, step: int | None) -> dict[str, Any]:
-    checkpoints = Checkpoints(run_dir / "checkpoints")
-    steps = {int(path.stem.removeprefix("step_")): path for path in checkpoints.paths()}
-    if not steps:
-        raise UserError(f"{run_dir}: has no checkpoint yet; expected one in {run_dir / 'checkpoints'}")
-    if step is None:
-        return checkpoints.load()[1]
+def newest(run_dir: Path) -> dict[str, Any]:
+    """The newest intact checkpoint of a run. Raises UserError if there is none."""
+    try:
+        return Checkpoints(run_dir / "checkpoints").load()[1]
+    except FileNotFoundError as error:
+        raise UserError(f"{run_dir}: {error}; expected one that `rlmem train` wrote; start a new run") from error
+
+
+def _checkpoint(run_dir: Path, step: int) -> dict[str, Any]:
+    steps = {int(p.stem.removeprefix("step_")): p for p in Checkpoints(run_dir / "checkpoints").paths()}
     if step not in steps:
-        raise UserError(f"--step {step}: no such checkpoint; accepted: {', '.join(map(str, steps))}")
-    return read(steps[step])
+        raise UserError(f"--step {step}: no such checkpoint; accepted: {', '.join(map(str, steps)) or 'none yet'}")
+    try:
+        return read(steps[step])
+    except ValueError as error:
+        raise UserError(f"--step {step}: {error}") from error
 
 
 def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] | None) -> float:
@@ -230,29 +247,68 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] |
     values = config.values
     torch.set_num_threads(values["threads"] or _all_cores())
     begin = restored["collector"]["steps"] if restored else 0
-    with Progress(values["total_steps"], run_dir / "log.txt", begin) as progress:
+    with Progress(values["total_steps"], run_dir / "log.txt", begin) as progress, closing(parts.env):
         progress.say(summary(config, parts, str(run_dir)))
-        recorder = Recorder(run_dir, make_loggers(config, run_dir, begin, progress), progress.say)
-        loop = make_loop(config, parts, run_dir, recorder, progress)
-        if restored:
-            loop.load_state_dict(restored)
-        if restored is not None:
-            recorder.rewind(restored.get("record", {"metrics": 0, "episodes": 0}))
-            progress.say(f"resumed at step {begin}" if restored else "no checkpoint yet: starting from the beginning")
+        loggers = make_loggers(config, run_dir, None if restored is None else begin, progress)
+        recorder = Recorder(run_dir, loggers, progress.say)
+        failed = True
         try:
-            results = loop.run()
+            loop = make_loop(config, parts, run_dir, recorder, progress)
+            if restored:
+                loop.load_state_dict(restored)
+                progress.say(f"resumed at step {begin}")
+            elif restored is not None:
+                recorder.rewind({"metrics": 0, "episodes": 0})
+                progress.say("no checkpoint yet: starting from the beginning")
+            with stopping_politely(loop, progress):
+                results = loop.run()
+            failed = False
         except BaseException as error:
-            what = "stopped" if isinstance(error, KeyboardInterrupt) else f"failed: {error!r}"
-            progress.say(
-                f"{what} after step {loop.collector.steps}; what the last checkpoint holds is safe\n"
-                f"  continue with    rlmem resume {run_dir}"
-            )
+            stopped = isinstance(error, KeyboardInterrupt)
+            progress.say(f"{'stopped' if stopped else f'failed: {error!r}'}; {last_checkpoint(run_dir)}")
             raise
         finally:
-            recorder.close()
-            parts.env.close()
-        progress.say(closing(run_dir, loop, results))
+            recorder.close(failed)
+        progress.say(last_words(run_dir, loop, results))
     return results["greedy"]["return_mean"]
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked for the end and the state has been saved; `code` is the exit code."""
+
+    def __init__(self, signum: int):
+        super().__init__(f"stopped by signal {signum}")
+        self.code = 128 + signum
+
+
+@contextmanager
+def stopping_politely(loop: OnPolicyLoop, progress: Progress) -> Iterator[None]:
+    """Let SIGINT and SIGTERM save a checkpoint after the present update; a second one stops at once."""
+
+    def handle(signum: int, frame: Any) -> None:
+        if loop.stop is not None:
+            raise Stopped(signum)
+        loop.stop = Stopped(signum)
+        progress.say("stopping after this update (once more: at once)")
+
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+    before = {name: signal.signal(name, handle) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def last_checkpoint(run_dir: Path) -> str:
+    """Where a run that ended early can go on."""
+    paths = Checkpoints(run_dir / "checkpoints").paths()
+    if not paths:
+        return f"there is no checkpoint yet; `rlmem resume {run_dir}` starts from the beginning"
+    step = int(paths[-1].stem.removeprefix("step_"))
+    return f"saved up to step {step}; continue with    rlmem resume {run_dir}"
 
 
 def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, progress: Progress) -> OnPolicyLoop:
@@ -276,7 +332,7 @@ def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, p
     )
 
 
-def make_loggers(config: Config, run_dir: Path, step: int, progress: Progress) -> list[tuple[str, Logger]]:
+def make_loggers(config: Config, run_dir: Path, step: int | None, progress: Progress) -> list[tuple[str, Logger]]:
     """The chosen mirrors; one that cannot start is said and left out."""
     run = RunInfo(run_dir.name, config.values, step)
     loggers: list[tuple[str, Logger]] = []
@@ -319,7 +375,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
 
 
-def closing(run_dir: Path, loop: OnPolicyLoop, results: dict[str, dict[str, float]]) -> str:
+def last_words(run_dir: Path, loop: OnPolicyLoop, results: dict[str, dict[str, float]]) -> str:
     """The result and what one may do next."""
     scores = ", ".join(f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in results.items())
     return "\n".join(

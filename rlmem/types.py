@@ -78,6 +78,3 @@ class Batch:
     def rows(self, index: Tensor) -> Batch:
         """The rows `index` [b], in that order."""
         return self.map(lambda tensor: tensor[index])
-
-    def to(self, device: torch.device) -> Batch:
-        return self.map(lambda tensor: tensor.to(device))

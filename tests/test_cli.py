@@ -14,7 +14,6 @@ import rlmem
 import rlmem.cli
 from rlmem.cli import VERBS, main
 from rlmem.config.paths import conf_dir
-from rlmem.errors import UserError
 
 ROOT = conf_dir().parent
 TINY = [
@@ -121,9 +120,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, facts, capsys):
     assert output.out == ""
 
 
-def test_debug_shows_the_trace():
-    with pytest.raises(UserError):
-        main(["train", "memroy=ffm", "--debug"])
+def test_debug_shows_the_trace_as_well(capsys):
+    assert main(["train", "memroy=ffm", "--debug"]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert error.splitlines()[-1].startswith("rlmem: error: memroy=ffm")
 
 
 def test_list_says_every_option_with_one_line(capsys):

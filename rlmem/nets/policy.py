@@ -10,8 +10,8 @@ from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiC
 from rlmem.nets.layers import hidden_layers, small_output
 
 LOG_STD_INIT = -0.5
-LOG_STD_RANGE = (-5.0, 2.0)
-"""Keeps log-probabilities finite however far training pushes the spread."""
+LOG_STD_RANGE = (-2.5, 2.0)
+"""Keeps log-probabilities finite and their rounding small (it grows with 1 / spread) wherever training pushes it."""
 
 
 class PolicyHead(nn.Module):
