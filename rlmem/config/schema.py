@@ -11,7 +11,7 @@ Positive = Annotated[int, Gt(0)]
 
 SUPPLIED = {
     "memory": {"input_size"},
-    "env": set(),
+    "env": {"seed"},
     "encoder": {"observation_space", "action_space"},
     "algo": set(),
     "batching": set(),
