@@ -43,8 +43,8 @@ LAYERS = {
     "rlmem.evaluate": f"torch numpy gymnasium {ACTING}",
     "rlmem.loop": f"torch numpy gymnasium {RUNNING}",
     "rlmem.checkpoint": "torch",
-    "rlmem.recorder": "",
-    "rlmem.rundir": f"yaml {DATA} rlmem.__version__",
+    "rlmem.recorder": "rlmem.errors",
+    "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__",
     "rlmem.progress": "rich",
     "rlmem.loggers": f"{DATA} lazy:torch lazy:wandb",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
