@@ -1,30 +1,23 @@
-"""From a checked configuration to a trained agent: builds the parts, runs the loop, says what happened.
+"""Train, resume and evaluate runs: the run directory, the loop, and what is said around them.
 
-The only module below the command line that knows the configuration; everything it builds takes plain arguments.
+With `rlmem.assemble`, the only modules below the command line that know the configuration.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import torch
-from gymnasium.vector import VectorEnv
-from torch.utils._pytree import tree_leaves
 
-from rlmem import __version__, rundir
-from rlmem.agent import ActorCritic
-from rlmem.algos.ppo import PPO
-from rlmem.batching import Batching
+from rlmem import rundir
+from rlmem.assemble import Parts, all_cores, assemble, make_env, summary
 from rlmem.checkpoint import Checkpoints, read
 from rlmem.config.compose import Config, apply
 from rlmem.config.targets import build
@@ -32,31 +25,16 @@ from rlmem.errors import UserError
 from rlmem.evaluate import evaluate_both
 from rlmem.loggers import RunInfo
 from rlmem.loop import OnPolicyLoop, Schedule, one_thread
-from rlmem.memory.base import LinearRecurrence
 from rlmem.progress import Progress
 from rlmem.recorder import Logger, Recorder
 from rlmem.rollout import Collector
-from rlmem.scan import chosen_engine
 from rlmem.seeding import Streams
-from rlmem.spaces import READABLE, is_readable
 
 RESUMABLE = ("total_steps", "device", "threads", "checkpoint.*", "evaluation.*", "logger.*")
 """Keys that a resumed run may change: none of them changes what was learnt so far."""
 
 EVAL_ENVS = 64
 """Environments that play evaluation episodes side by side, at most."""
-
-
-@dataclass
-class Parts:
-    """What a run is made of, before anything is written."""
-
-    streams: Streams
-    device: torch.device
-    env: VectorEnv
-    agent: ActorCritic
-    algo: PPO
-    batching: Batching
 
 
 def train(config: Config) -> float:
@@ -149,70 +127,6 @@ def evaluate_run(
     return row
 
 
-def assemble(config: Config, num_envs: int | None = None) -> Parts:
-    """Build and check everything that a run needs, writing nothing. Raises UserError."""
-    values = config.values
-    streams = Streams(values["seed"])
-    device = choose_device(values["device"])
-    env = make_env(config, num_envs)
-    algo, batching = build(values["algo"]), build(values["batching"])
-    _check(config, env, algo)
-    with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
-        encoder = build(
-            values["encoder"],
-            observation_space=env.single_observation_space,
-            action_space=env.single_action_space,
-        )
-        try:
-            memory = build(values["memory"], input_size=encoder.output_size)
-            agent = algo.make_agent(encoder, memory, env.single_action_space).to(device)
-        except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
-            raise UserError(f"memory={config.choices['memory']}: cannot be built ({str(error)[:200]})") from error
-    return Parts(streams, device, env, agent, algo, batching)
-
-
-def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
-    """The vector environment of `config`, of another size if given; what it refuses becomes a UserError."""
-    choice, node = config.choices["env"], config.values["env"]
-    try:
-        return build(node if num_envs is None else node | {"num_envs": num_envs})
-    except ImportError as error:
-        raise UserError(f"env={choice}: {error}") from error
-    except (gym.error.Error, TypeError, ValueError, AssertionError) as error:
-        raise UserError(f"env={choice}: cannot be made ({error}); see `rlmem config env={choice}`") from error
-
-
-def choose_device(name: str) -> torch.device:
-    """cpu, cuda, or auto: cuda if there is one."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("device=cuda: no CUDA device is available here; accepted: cpu, auto; e.g. device=auto")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    # cuDNN's recurrent kernels round to TF32 by default: training would not read what acting read.
-    torch.backends.cudnn.allow_tf32 = False
-    return torch.device(name)
-
-
-def _check(config: Config, env: VectorEnv, algo: PPO) -> None:
-    """Choices that do not go together, all of them at once."""
-    env_name, algo_name = config.choices["env"], config.choices["algo"]
-    observation, action = env.single_observation_space, env.single_action_space
-    problems = []
-    if not is_readable(observation):
-        problems.append(
-            f"env={env_name}: no encoder reads observation space {observation}; expected {READABLE}; "
-            f"e.g. env=repeat_previous"
-        )
-    if not isinstance(action, algo.action_spaces) or not is_readable(action):
-        names = ", ".join(space.__name__ for space in algo.action_spaces)
-        problems.append(
-            f"algo={algo_name}: does not support action space {action} of env={env_name}; "
-            f"supported: {names}, of one dimension; e.g. env=repeat_previous"
-        )
-    if problems:
-        raise UserError(*problems)
-
-
 def _only(overrides: Sequence[str], accepted: Sequence[str], reason: str, command: str) -> None:
     """Refuse overrides of keys outside `accepted`."""
     problems = [
@@ -245,7 +159,7 @@ def _checkpoint(run_dir: Path, step: int) -> dict[str, Any]:
 def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] | None) -> float:
     """Train in `run_dir`; restored: None for a new run, else the checkpoint to continue from ({}: from the start)."""
     values = config.values
-    torch.set_num_threads(values["threads"] or _all_cores())
+    torch.set_num_threads(values["threads"] or all_cores())
     begin = restored["collector"]["steps"] if restored else 0
     with Progress(values["total_steps"], run_dir / "log.txt", begin) as progress, closing(parts.env):
         progress.say(summary(config, parts, str(run_dir)))
@@ -350,31 +264,6 @@ def make_loggers(config: Config, run_dir: Path, step: int | None, progress: Prog
     return loggers
 
 
-def summary(config: Config, parts: Parts, where: str) -> str:
-    """What is about to happen, in one screen."""
-    values, choices, algo, env = config.values, config.choices, parts.algo, parts.env
-    memory = parts.agent.memory
-    numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
-    engine = f", {chosen_engine(memory.engine)} scan" if isinstance(memory, LinearRecurrence) else ""
-    per_update = algo.rollout_slots * env.num_envs
-    minibatches = min(algo.num_minibatches, env.num_envs) if choices["batching"] == "tape" else algo.num_minibatches
-    level = f" ({values['env']['level']})" if "level" in values["env"] else ""
-    threads = f", {values['threads'] or _all_cores()} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
-    rows = {
-        "memory": f"{choices['memory']}: {_count(memory):,} parameters, state of {numbers:,} numbers{engine}",
-        "agent": f"{_count(parts.agent):,} parameters on {parts.device}{threads}",
-        "env": f"{env.num_envs} x {choices['env']}{level}: observation {env.single_observation_space}, "
-        f"action {env.single_action_space}",
-        "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps in about "
-        f"{-(-values['total_steps'] // per_update):,} updates of {env.num_envs} x {algo.rollout_slots} slots, "
-        f"{algo.epochs} epochs of {minibatches} minibatches",
-        "logging": ", ".join(values["logger"]),
-        "output": where,
-    }
-    lines = [f"  {name:<9} {text}" for name, text in rows.items()]
-    return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
-
-
 def last_words(run_dir: Path, loop: OnPolicyLoop, results: dict[str, dict[str, float]]) -> str:
     """The result and what one may do next."""
     scores = ", ".join(f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in results.items())
@@ -387,11 +276,3 @@ def last_words(run_dir: Path, loop: OnPolicyLoop, results: dict[str, dict[str, f
             f"  train longer     rlmem resume {run_dir} total_steps={2 * loop.total_steps}",
         ]
     )
-
-
-def _count(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _all_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

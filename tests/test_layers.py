@@ -49,9 +49,10 @@ LAYERS = {
     "rlmem.loggers": f"{DATA} lazy:torch lazy:wandb",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
     "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config lazy:rlmem.train",
-    "rlmem.train": f"torch numpy gymnasium {RUNNING} rlmem.config",
+    "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config",
+    "rlmem.train": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.assemble",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
-    f"{RUNNING} rlmem.bench rlmem.config rlmem.train",
+    f"{RUNNING} rlmem.bench rlmem.config rlmem.assemble rlmem.train",
     # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs
     "rlmem.cli": "rlmem.errors rlmem.config.messages lazy:rlmem",
     "rlmem.__main__": "rlmem.cli",

@@ -352,7 +352,7 @@ def test_wandb_offline_holds_what_metrics_jsonl_holds(in_tmp):
     run_dir = run("logger=[tensorboard,wandb]", "logger.wandb.mode=offline")
     (file,) = run_dir.glob("wandb/offline-run-*/run-*.wandb")
     shown = {}
-    records = list(wandb_records(file))
+    records = finished_records(file)
     for record in records:
         if record.HasField("history"):
             row = {(i.key or i.nested_key[0]): json.loads(i.value_json) for i in record.history.item}
@@ -369,7 +369,18 @@ def assert_mirrored(run_dir: Path, shown: dict, relative: float) -> None:
     expected = {(name, row["step"]): value for row in rows for name, value in row.items() if name != "step"}
     assert len(expected) > 50
     for key, value in expected.items():
+        assert key in shown, f"{key} is missing; shown are steps {sorted({step for _, step in shown})}"
         assert shown[key] == pytest.approx(value, rel=relative, abs=relative), key
+
+
+def finished_records(path: Path) -> list:
+    """The records of a finished run; W&B's service may still be writing the file when `finish` has returned."""
+    deadline = time.monotonic() + 30
+    while True:
+        records = list(wandb_records(path))
+        if any(record.HasField("exit") for record in records) or time.monotonic() > deadline:
+            return records
+        time.sleep(0.1)
 
 
 def wandb_records(path: Path):

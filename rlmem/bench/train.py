@@ -20,12 +20,13 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
+from rlmem.assemble import assemble
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.loop import OnPolicyLoop
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder
-from rlmem.train import assemble, make_loop
+from rlmem.train import make_loop
 
 ENVS, SLOTS, EPOCHS, MINIBATCHES, WIDTH, HEADS = 16, 128, 4, 4, 256, 64
 SETTING = (

@@ -1,0 +1,133 @@
+"""From a checked configuration to the parts of a run; nothing is written here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import gymnasium as gym
+import torch
+from gymnasium.vector import VectorEnv
+from torch.utils._pytree import tree_leaves
+
+from rlmem import __version__
+from rlmem.agent import ActorCritic
+from rlmem.algos.ppo import PPO
+from rlmem.batching import Batching
+from rlmem.config.compose import Config
+from rlmem.config.targets import build
+from rlmem.errors import UserError
+from rlmem.loop import one_thread
+from rlmem.memory.base import LinearRecurrence
+from rlmem.scan import chosen_engine
+from rlmem.seeding import Streams
+from rlmem.spaces import READABLE, is_readable
+
+
+@dataclass
+class Parts:
+    """What a run is made of, before anything is written."""
+
+    streams: Streams
+    device: torch.device
+    env: VectorEnv
+    agent: ActorCritic
+    algo: PPO
+    batching: Batching
+
+
+def assemble(config: Config, num_envs: int | None = None) -> Parts:
+    """Build and check everything that a run needs, writing nothing. Raises UserError."""
+    values = config.values
+    streams = Streams(values["seed"])
+    device = choose_device(values["device"])
+    env = make_env(config, num_envs)
+    algo, batching = build(values["algo"]), build(values["batching"])
+    _check(config, env, algo)
+    with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
+        encoder = build(
+            values["encoder"],
+            observation_space=env.single_observation_space,
+            action_space=env.single_action_space,
+        )
+        try:
+            memory = build(values["memory"], input_size=encoder.output_size)
+            agent = algo.make_agent(encoder, memory, env.single_action_space).to(device)
+        except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
+            raise UserError(f"memory={config.choices['memory']}: cannot be built ({str(error)[:200]})") from error
+    return Parts(streams, device, env, agent, algo, batching)
+
+
+def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
+    """The vector environment of `config`, of another size if given; what it refuses becomes a UserError."""
+    choice, node = config.choices["env"], config.values["env"]
+    try:
+        return build(node if num_envs is None else node | {"num_envs": num_envs})
+    except ImportError as error:
+        raise UserError(f"env={choice}: {error}") from error
+    except (gym.error.Error, TypeError, ValueError, AssertionError) as error:
+        raise UserError(f"env={choice}: cannot be made ({error}); see `rlmem config env={choice}`") from error
+
+
+def choose_device(name: str) -> torch.device:
+    """cpu, cuda, or auto: cuda if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("device=cuda: no CUDA device is available here; accepted: cpu, auto; e.g. device=auto")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    # cuDNN's recurrent kernels round to TF32 by default: training would not read what acting read.
+    torch.backends.cudnn.allow_tf32 = False
+    return torch.device(name)
+
+
+def _check(config: Config, env: VectorEnv, algo: PPO) -> None:
+    """Choices that do not go together, all of them at once."""
+    env_name, algo_name = config.choices["env"], config.choices["algo"]
+    observation, action = env.single_observation_space, env.single_action_space
+    problems = []
+    if not is_readable(observation):
+        problems.append(
+            f"env={env_name}: no encoder reads observation space {observation}; expected {READABLE}; "
+            f"e.g. env=repeat_previous"
+        )
+    if not isinstance(action, algo.action_spaces) or not is_readable(action):
+        names = ", ".join(space.__name__ for space in algo.action_spaces)
+        problems.append(
+            f"algo={algo_name}: does not support action space {action} of env={env_name}; "
+            f"supported: {names}, of one dimension; e.g. env=repeat_previous"
+        )
+    if problems:
+        raise UserError(*problems)
+
+
+def summary(config: Config, parts: Parts, where: str) -> str:
+    """What is about to happen, in one screen."""
+    values, choices, algo, env = config.values, config.choices, parts.algo, parts.env
+    memory = parts.agent.memory
+    numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
+    engine = f", {chosen_engine(memory.engine)} scan" if isinstance(memory, LinearRecurrence) else ""
+    per_update = algo.rollout_slots * env.num_envs
+    minibatches = min(algo.num_minibatches, env.num_envs) if choices["batching"] == "tape" else algo.num_minibatches
+    level = f" ({values['env']['level']})" if "level" in values["env"] else ""
+    threads = f", {values['threads'] or all_cores()} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
+    rows = {
+        "memory": f"{choices['memory']}: {_count(memory):,} parameters, state of {numbers:,} numbers{engine}",
+        "agent": f"{_count(parts.agent):,} parameters on {parts.device}{threads}",
+        "env": f"{env.num_envs} x {choices['env']}{level}: observation {env.single_observation_space}, "
+        f"action {env.single_action_space}",
+        "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps in about "
+        f"{-(-values['total_steps'] // per_update):,} updates of {env.num_envs} x {algo.rollout_slots} slots, "
+        f"{algo.epochs} epochs of {minibatches} minibatches",
+        "logging": ", ".join(values["logger"]),
+        "output": where,
+    }
+    lines = [f"  {name:<9} {text}" for name, text in rows.items()]
+    return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
+
+
+def _count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def all_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
