@@ -396,7 +396,7 @@ def wandb_records(path: Path):
             position += left
             continue
         _, length, kind = struct.unpack_from("<IHB", data, position)
-        if kind == 0:
+        if kind == 0 or position + 7 + length > len(data):
             break
         parts += data[position + 7 : position + 7 + length]
         position += 7 + length
