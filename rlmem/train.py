@@ -6,6 +6,7 @@ With `rlmem.assemble`, the only modules below the command line that know the con
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -174,7 +175,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] |
             elif restored is not None:
                 recorder.rewind({"metrics": 0, "episodes": 0})
                 progress.say("no checkpoint yet: starting from the beginning")
-            with stopping_politely(loop, progress):
+            with stopping_politely(loop):
                 results = loop.run()
             failed = False
         except BaseException as error:
@@ -196,14 +197,15 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def stopping_politely(loop: OnPolicyLoop, progress: Progress) -> Iterator[None]:
+def stopping_politely(loop: OnPolicyLoop) -> Iterator[None]:
     """Let SIGINT and SIGTERM save a checkpoint after the present update; a second one stops at once."""
 
     def handle(signum: int, frame: Any) -> None:
         if loop.stop is not None:
             raise Stopped(signum)
         loop.stop = Stopped(signum)
-        progress.say("stopping after this update (once more: at once)")
+        # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
+        os.write(2, b"rlmem: stopping after this update (once more: at once)\n")
 
     if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield
