@@ -79,12 +79,21 @@ def _make(path: Path, exist_ok: bool) -> None:
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Keep every other process from training in this directory. Raises UserError if one is."""
+    """Keep every other process from training in this directory.
+
+    Raises UserError if one is, or if the lock cannot be written.
+    """
+    held = FileLock(path / ".lock")
     try:
-        with FileLock(path / ".lock", timeout=0):
-            yield
+        held.acquire(timeout=0)
     except Timeout as error:
         raise UserError(f"{path}: is being trained by another process; wait for it, or choose another run") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. copy the run elsewhere") from error
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def describe(path: Path, config: Mapping[str, Any], choices: Mapping[str, Any], overrides: tuple[str, ...]) -> None:

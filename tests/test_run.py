@@ -183,6 +183,10 @@ def test_two_processes_never_train_in_one_directory(in_tmp):
     run_dir = run()
     with rundir.lock(run_dir), pytest.raises(UserError, match="another process"):
         resume(run_dir, ["total_steps=900"])
+    (run_dir / ".lock").unlink()
+    (run_dir / ".lock").mkdir()
+    with pytest.raises(UserError, match="cannot be written"):
+        resume(run_dir, ["total_steps=900"])
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(in_tmp):
