@@ -15,6 +15,10 @@ from rlmem.config.targets import build
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden-memory", action="append", default=[], metavar="DIR", help="more recordings to check")
+
+
 def options(group: str) -> list[str]:
     """The options of a config group: a new yaml enrols itself in the tests."""
     return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if not path.stem.startswith("_"))

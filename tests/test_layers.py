@@ -27,7 +27,7 @@ LAYERS = {
     "rlmem": "",
     "rlmem.errors": "",
     "rlmem.types": "torch numpy annotated_types",
-    "rlmem.scan": "torch numpy",
+    "rlmem.scan": "torch numpy rlmem.errors rlmem.types rlmem.scan lazy:triton",
     "rlmem.seeding": "torch numpy",
     "rlmem.spaces": f"numpy {SPACES}",
     # networks and losses, which do not know each other

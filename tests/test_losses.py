@@ -12,7 +12,7 @@ from rlmem.losses.reduce import masked_mean, standardise
 from rlmem.losses.returns import gae
 from rlmem.nets.distributions import Categorical, Gaussian, MultiCategorical
 
-DATA = __file__.replace("test_losses.py", "data")
+DATA = __file__.replace("test_losses.py", "data/golden")
 
 
 @pytest.mark.parametrize("name", ["returns_T17", "returns_T64"])

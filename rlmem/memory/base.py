@@ -1,6 +1,7 @@
 """The memory contract, and the bases that write resets, time loops and packing once for every model."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -36,8 +37,41 @@ class Memory(nn.Module, ABC):
         y, state = self.forward(x[:, None], state, start[:, None])
         return y[:, 0], state
 
+    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
+        """The weights by the symbols of the equations: views, so writing into one writes into the parameter.
+
+        of: what to show of each parameter, e.g. `lambda p: p.grad`. By default a module `W_k = nn.Linear` holds the
+        symbols W_k [out, in] and b_k, a norm `ln` ln_scale and ln_bias, and a parameter its own name; a model whose
+        parameters are laid out otherwise overrides this.
+        """
+        return {_symbol(self, name): of(parameter) for name, parameter in self.named_parameters()}
+
+    @torch.no_grad()
+    def load_symbols(self, weights: Mapping[str, Any]) -> None:
+        """Set every weight from `weights` (tensors or arrays by symbol). ValueError names what is missing or too many,
+        or a shape that does not fit."""
+        own = self.symbols()
+        if missing := own.keys() - weights.keys():
+            raise ValueError(f"{type(self).__name__}: no weight given for {', '.join(sorted(missing))}")
+        if unknown := weights.keys() - own.keys():
+            raise ValueError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}; it has {', '.join(own)}")
+        for symbol, target in own.items():
+            value = torch.as_tensor(weights[symbol])
+            if value.shape != target.shape:
+                raise ValueError(f"{type(self).__name__}: {symbol} is {list(target.shape)}, got {list(value.shape)}")
+            target.copy_(value)
+
     def _like_parameters(self) -> Tensor:
         return next(self.parameters())
+
+
+def _symbol(memory: nn.Module, name: str) -> str:
+    owner, _, kind = name.rpartition(".")
+    if isinstance(memory.get_submodule(owner), nn.LayerNorm):
+        return f"{owner}_{'scale' if kind == 'weight' else 'bias'}"
+    if kind == "bias":
+        return f"b_{owner[2:]}" if owner[:2] in ("W_", "w_") else f"b_{owner}"
+    return owner if kind == "weight" else name
 
 
 class LinearRecurrence(Memory):

@@ -1,5 +1,6 @@
 """Fast and Forgetful Memory."""
 
+from collections.abc import Callable
 from math import log, pi
 from sys import float_info
 
@@ -56,6 +57,14 @@ class FFM(LinearRecurrence):
         slowest, fastest = log(BETA) / max_period, -limit + 0.01
         self.a = nn.Parameter(torch.linspace(fastest, max(min(-1e-6, slowest), fastest), trace_size))
         self.b = nn.Parameter(2 * pi / torch.linspace(1, max_period, context_size))
+
+    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
+        weights, biases = (of(p).split(self.sizes) for p in (self.project_in.weight, self.project_in.bias))
+        parts = ("value", "skip", "gate_in", "gate_out")
+        fused = {f"W_{part}": w for part, w in zip(parts, weights, strict=True)}
+        fused |= {f"b_{part}": b for part, b in zip(parts, biases, strict=True)}
+        mix = {"W_mix": of(self.mix.weight), "b_mix": of(self.mix.bias)}
+        return fused | mix | {"a": of(self.a), "b": of(self.b)}
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         return self.project_in(x).split(self.sizes, -1)

@@ -1,0 +1,90 @@
+"""The linear recurrence h_t = a_t * h_{t-1} + b_t with resets, real or complex, differentiable, on several engines.
+
+    loop     the definition: one step after the other, differentiated by autograd
+    chunked  pure torch, everywhere: chunks of about sqrt(T) slots side by side
+    native   CPU: compiled when first used, sequential in time and vectorised over channels
+    triton   CUDA: one program per block of channels
+
+All but `loop` share one hand-written backward rule: dL/db_t = g_t and dL/da_t = g_t * conj(h_{t-1}), where
+g_t = dL/dh_t + conj(a_{t+1}) g_{t+1} is the same recurrence in reversed time, cut where slot t+1 is a start.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlmem.errors import UserError
+from rlmem.scan import native, plain, triton_scan
+
+Engine = Literal["auto", "loop", "chunked", "native", "triton"]
+
+_ENGINES: dict[str, ModuleType] = {"chunked": plain, "native": native, "triton": triton_scan}
+
+
+def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
+    """The engine that a scan on `device` runs on. UserError if a forced one cannot."""
+    cuda = torch.device(device).type == "cuda"
+    if engine == "auto":
+        best: Engine = "triton" if cuda else "native"
+        return best if _ENGINES[best].missing() is None else "chunked"
+    if engine in ("native", "triton"):
+        elsewhere = {"native": "a CUDA", "triton": "a CPU"}[engine] if cuda == (engine == "native") else None
+        why = f"does not run on {elsewhere} device" if elsewhere else _ENGINES[engine].missing()
+        if why:
+            raise UserError(f"engine={engine}: {why}; accepted here: auto, loop, chunked; e.g. engine=auto")
+    return engine
+
+
+def linear_scan(
+    a: Tensor, b: Tensor, h0: Tensor, start: Tensor, engine: Engine = "auto", reverse: bool = False
+) -> Tensor:
+    """All states h [B, T, *F] of h_t = a_t * (0 if start_t else h_{t-1}) + b_t.
+
+    a: [B, T, *F] or, for a decay that does not change with time, [*F]; dimensions of size 1 broadcast
+    b: [B, T, *F], T >= 1; likewise. A real b may drive complex states
+    h0: [B, *F] state before slot 0, real or complex, in the type of a
+    start: [B, T] bool
+    reverse: run from the last slot to the first: h_t = a_t * (0 if start_t else h_{t+1}) + b_t, h0 after the last
+
+    A start selects zero instead of multiplying by it: an inf in h0 or in an earlier slot does not survive.
+    Autograd flows to a, b and h0; none crosses a start.
+    """
+    B, T = start.shape
+    features = h0.shape[1:]
+    constant = a.dim() <= len(features)
+    chosen = chosen_engine(engine, h0.device)
+    if T == 1 or chosen == "loop":
+        return plain.loop(a.expand(B, T, *features), b.expand(B, T, *features), h0, start, reverse)
+    a = a.expand(features).reshape(-1) if constant else a.expand(B, T, *features).reshape(B, T, -1)
+    shared = constant and h0.is_complex() and not b.is_complex() and features[-1:] > (1,) and b.shape[-1] == 1
+    if shared:  # u_t drives all of a row of complex states, as in FFM: never expanded over it
+        b = b.expand(B, T, *features[:-1], 1).reshape(B, T, -1)
+    else:
+        b = b.expand(B, T, *features).reshape(B, T, -1).to(h0.dtype)
+    h = _Scan.apply(a, b, h0.reshape(B, -1), start, _ENGINES[chosen], reverse)
+    return h.view(B, T, *features)
+
+
+class _Scan(torch.autograd.Function):
+    """On N = prod(F) channels: a [B, T, N] or [N], b [B, T, N] or, shared by n complex channels, real [B, T, N / n]."""
+
+    @staticmethod
+    def forward(ctx, a: Tensor, b: Tensor, h0: Tensor, start: Tensor, engine: ModuleType, reverse: bool) -> Tensor:
+        a, b, h0, start = (x.resolve_conj().contiguous() for x in (a, b, h0, start))
+        h = engine.forward(a, b, h0, start, reverse)
+        ctx.save_for_backward(a, h, h0, start)
+        ctx.engine, ctx.reverse, ctx.drivers = engine, reverse, b.shape[2]
+        return h
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_h: Tensor):
+        a, h, h0, start = ctx.saved_tensors
+        grad_h = grad_h.resolve_conj().contiguous()
+        needs_a = ctx.needs_input_grad[0]
+        grads = ctx.engine.backward(a, h, h0, start, grad_h, ctx.drivers, needs_a, ctx.reverse)
+        return *grads, None, None, None

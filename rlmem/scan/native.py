@@ -1,0 +1,6 @@
+"""The `native` engine."""
+
+
+def missing() -> str | None:
+    """Why this engine cannot run here."""
+    return "not there"

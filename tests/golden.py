@@ -1,0 +1,78 @@
+"""Recordings of the papers' own models, and how ours are built and read to be held against them.
+
+A record is an .npz of weights by symbol (`w.*`), inputs, outputs, states and gradients (`g.*`) with a JSON `meta`.
+An adapter per `meta["model"]` says which of our models it is; a new recording of a known model needs no code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlmem.memory.base import Memory
+from rlmem.types import State
+
+FOLDER = Path(__file__).parent / "data" / "golden"
+
+
+@dataclass
+class Record:
+    """One recording; arrays keep the names of the file."""
+
+    name: str
+    meta: dict[str, Any]
+    arrays: dict[str, Tensor]
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        with np.load(path) as file:
+            meta = json.loads(str(file["meta"])) if "meta" in file else {}
+            return cls(path.stem, meta, {k: torch.from_numpy(file[k]) for k in file.files if k != "meta"})
+
+    def group(self, prefix: str, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+        """The arrays `prefix.NAME` by NAME (`""` for the array `prefix` itself), floating ones in `dtype`."""
+        found = {k[len(prefix) :].removeprefix("."): v for k, v in self.arrays.items() if f"{k}.".startswith(f"{prefix}.")}
+        return {k: _cast(v, dtype) for k, v in found.items()}
+
+    def array(self, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
+        return _cast(self.arrays[name], dtype)
+
+
+def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    if x.is_complex():
+        return x.to(dtype.to_complex())
+    return x.to(dtype) if x.is_floating_point() else x
+
+
+def one_or_dict(arrays: dict[str, Tensor]) -> State:
+    return arrays[""] if "" in arrays else arrays
+
+
+def as_arrays(state: State) -> dict[str, Tensor]:
+    return state if isinstance(state, dict) else {"": state}
+
+
+@dataclass
+class Adapter:
+    """How a recorded model is built from its `meta`, and how its recorded states (by name) and ours correspond."""
+
+    build: Callable[[Record], Memory]
+    to_state: Callable[[dict[str, Tensor]], State] = one_or_dict
+    from_state: Callable[[State], dict[str, Tensor]] = as_arrays
+    published: Callable[[Record], Memory] | None = None
+    """The named option that reproduces `pub.y` and `pub.g.*`, where the published code departs from the equation."""
+    forward_tolerance: float = 1e-11
+    gradient_tolerance: float = 1e-10
+    has_kinks: bool = False
+    """Pre-activations so near a kink (ReLU, clamp, max) that float32 gradients may take the other side."""
+
+
+ADAPTERS: dict[str, Adapter] = {}
+"""By `meta["model"]`."""

@@ -1,0 +1,13 @@
+"""Adapters of the papers' own models: FFM and SHM."""
+
+from golden import ADAPTERS, Adapter, Record
+
+from rlmem.memory.ffm import FFM
+
+
+def ffm_e(record: Record) -> FFM:
+    meta = record.meta
+    return FFM(meta["d"], meta["H"], meta["m"], meta["ctx"])
+
+
+ADAPTERS["ffm_e"] = Adapter(ffm_e, forward_tolerance=1e-10, gradient_tolerance=1e-9)

@@ -1,0 +1,116 @@
+"""Every recording of the papers' own models is reproduced: outputs, final states, gradients, published variants."""
+
+from pathlib import Path
+
+import golden_cells  # noqa: F401
+import golden_linear  # noqa: F401
+import golden_matrix  # noqa: F401
+import golden_papers  # noqa: F401
+import golden_windows  # noqa: F401
+import pytest
+import torch
+from golden import ADAPTERS, FOLDER, Record
+from torch import Tensor
+
+from rlmem.memory.base import Memory
+
+FLOAT32 = {"forward": 1e-4, "gradient": 1e-3}
+
+
+def pytest_generate_tests(metafunc):
+    if "record" in metafunc.fixturenames:
+        folders = [FOLDER, *map(Path, metafunc.config.getoption("golden_memory"))]
+        paths = [path for folder in folders for path in sorted(folder.glob("*.npz"))]
+        records = [r for r in map(Record.read, paths) if r.meta.get("model") in ADAPTERS]
+        metafunc.parametrize("record", records, ids=lambda r: r.name)
+
+
+def test_every_recording_is_read_by_some_test(pytestconfig):
+    """By an adapter, or by the test named for it; a model nobody knows is a failure, not a skip."""
+    elsewhere = {"linrec", "returns", "metrics", "init_tables"}
+    for folder in [FOLDER, *map(Path, pytestconfig.getoption("golden_memory"))]:
+        for path in sorted(folder.glob("*.npz")):
+            record = Record.read(path)
+            kind = record.meta.get("model", record.name)
+            assert kind in ADAPTERS or kind in elsewhere, f"{path}: no adapter for {kind!r}"
+
+
+def prepared(build, record: Record, dtype: torch.dtype) -> Memory:
+    memory = build(record).to(dtype)
+    memory.load_symbols(record.group("w", dtype))
+    return memory
+
+
+def engines(memory: Memory) -> list[str]:
+    return ["loop", "chunked", "native"] if hasattr(memory, "engine") else [""]
+
+
+def assert_near(ours: Tensor, truth: Tensor, tolerance: float, what: str):
+    """|difference| within tolerance x max(1, |truth|)."""
+    assert ours.shape == truth.shape, f"{what}: {list(ours.shape)}, recorded {list(truth.shape)}"
+    error = ((ours - truth).abs() / truth.abs().clamp(min=1)).max()
+    assert error <= tolerance, f"{what}: off by {error:.1e}"
+
+
+def assert_gradients(ours: dict[str, Tensor | None], truth: dict[str, Tensor], tolerance: float, what: str):
+    """|difference| within tolerance x the largest entry; no gradient counts as zero."""
+    assert truth.keys() <= ours.keys(), f"{what}: no gradient of {sorted(truth.keys() - ours.keys())}"
+    for name, expected in truth.items():
+        gradient = ours[name]
+        error = (expected if gradient is None else gradient - expected).abs().max()
+        assert error <= tolerance * expected.abs().max(), f"{what}.{name}: off by {error:.1e}"
+
+
+def run(memory: Memory, record: Record, dtype: torch.dtype, start: str = "start", fresh: bool = False):
+    """Outputs, final state arrays and gradients (weights by symbol, x, state0.*) of sum(y * r)."""
+    adapter = ADAPTERS[record.meta["model"]]
+    x = record.array("x", dtype).requires_grad_()
+    first = {} if fresh else {k: v.requires_grad_() for k, v in record.group("state0", dtype).items()}
+    state = adapter.to_state(first) if first else memory.initial_state(len(x))
+    memory.zero_grad()
+    y, final = memory(x, state, record.arrays[start])
+    (y * record.array("r", dtype)).sum().backward()
+    gradients = memory.symbols(lambda p: torch.zeros_like(p) if p.grad is None else p.grad) | {"x": x.grad}
+    gradients |= {f"state0.{k}" if k else "state0": v.grad for k, v in first.items()}
+    return y.detach(), {k: v.detach() for k, v in adapter.from_state(final).items()}, gradients
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_our_model_is_the_recorded_one(record: Record, dtype):
+    adapter = ADAPTERS[record.meta["model"]]
+    memory = prepared(adapter.build, record, dtype)
+    exact = dtype == torch.float64
+    forward = adapter.forward_tolerance if exact else max(FLOAT32["forward"], 10 * FLOAT32["forward"] * ("clamp" in record.name))
+    gradient = adapter.gradient_tolerance if exact else FLOAT32["gradient"]
+    for engine in engines(memory):
+        if engine:
+            memory.engine = engine
+        y, final, gradients = run(memory, record, dtype)
+        assert_near(y, record.array("y", dtype), forward, f"{engine} y")
+        for name, truth in record.group("stateT", dtype).items():
+            assert_near(final[name], truth, forward, f"{engine} stateT.{name}")
+        if exact or not adapter.has_kinks:
+            assert_gradients(gradients, record.group("g", dtype), gradient, f"{engine} g")
+
+
+def test_several_episodes_in_a_row_equal_the_recorded_ones(record: Record):
+    if "packed.start" not in record.arrays:
+        pytest.skip("recorded with start flags in the main case")
+    adapter = ADAPTERS[record.meta["model"]]
+    memory = prepared(adapter.build, record, torch.float64)
+    for engine in engines(memory):
+        if engine:
+            memory.engine = engine
+        y, _, gradients = run(memory, record, torch.float64, "packed.start", fresh=True)
+        assert_near(y, record.array("packed.y"), adapter.forward_tolerance, f"{engine} packed.y")
+        assert_gradients(gradients, record.group("packed.g"), adapter.gradient_tolerance, f"{engine} packed.g")
+
+
+def test_the_published_option_is_the_published_code(record: Record):
+    adapter = ADAPTERS[record.meta["model"]]
+    if "pub.y" not in record.arrays or adapter.published is None:
+        pytest.skip("the published code does not depart from the equation here")
+    memory = prepared(adapter.published, record, torch.float64)
+    y, _, gradients = run(memory, record, torch.float64)
+    assert_near(y, record.array("pub.y"), adapter.forward_tolerance, "pub.y")
+    assert_gradients(gradients, record.group("pub.g"), adapter.gradient_tolerance, "pub.g")
