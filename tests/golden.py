@@ -38,8 +38,8 @@ class Record:
 
     def group(self, prefix: str, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
         """The arrays `prefix.NAME` by NAME (`""` for the array `prefix` itself), floating ones in `dtype`."""
-        found = {k[len(prefix) :].removeprefix("."): v for k, v in self.arrays.items() if f"{k}.".startswith(f"{prefix}.")}
-        return {k: _cast(v, dtype) for k, v in found.items()}
+        inside = [name for name in self.arrays if f"{name}.".startswith(f"{prefix}.")]
+        return {name[len(prefix) :].removeprefix("."): self.array(name, dtype) for name in inside}
 
     def array(self, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
         return _cast(self.arrays[name], dtype)
@@ -52,7 +52,7 @@ def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def one_or_dict(arrays: dict[str, Tensor]) -> State:
-    return arrays[""] if "" in arrays else arrays
+    return arrays.get("", arrays)
 
 
 def as_arrays(state: State) -> dict[str, Tensor]:

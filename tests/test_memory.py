@@ -1,17 +1,13 @@
 """The memory contract, for every yaml in conf/memory."""
 
-import json
-
-import numpy as np
 import pytest
 import torch
 from conftest import make_memory
 from torch.utils._pytree import tree_flatten, tree_map
 
-from rlmem.memory import FFM, GRU, LSTM
+from rlmem.memory import GRU, LSTM
 from rlmem.memory.base import Episodes, RecurrentCell
 
-DATA = __file__.replace("test_memory.py", "data")
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 """What issue-free rounding leaves; the design's law."""
 B, T, D = 4, 60, 6
@@ -143,37 +139,3 @@ def test_episodes_are_packed_longest_first():
     assert episodes.order.tolist()[:4] == [5, 2, 0, 9]
     assert episodes.last.tolist() == [1, 3]
     assert episodes.order[episodes.last_slot].tolist() == [8, 4, 1, 9]
-
-
-@pytest.mark.parametrize("name", ["ffm_e_T17", "ffm_e_T64"])
-@pytest.mark.parametrize("engine", ["loop", "chunked"])
-def test_ffm_reproduces_the_papers_own_code(name, engine):
-    """Weights, inputs, outputs and gradients recorded from the published experiments' model, in float64."""
-    golden = {key: torch.from_numpy(v) for key, v in np.load(f"{DATA}/{name}.npz").items() if v.dtype.kind != "U"}
-    meta = json.loads(str(np.load(f"{DATA}/{name}.npz")["meta"]))
-    memory = FFM(meta["d"], meta["H"], meta["m"], meta["ctx"], engine=engine).double()
-    w = {key[2:]: value for key, value in golden.items() if key.startswith("w.")}
-    parts = ("value", "skip", "gate_in", "gate_out")
-    memory.load_state_dict(
-        {
-            "project_in.weight": torch.cat([w[f"W_{part}"] for part in parts]),
-            "project_in.bias": torch.cat([w[f"b_{part}"] for part in parts]),
-            "mix.weight": w["W_mix"],
-            "mix.bias": w["b_mix"],
-            "a": w["a"],
-            "b": w["b"],
-        }
-    )
-    x = golden["x"].requires_grad_()
-    y, final = memory(x, golden["state0"], golden["start"])
-    assert_same(y, golden["y"], 1e-10, "y")
-    assert_same(final, golden["stateT"], 1e-10, "final state")
-    (y * golden["r"]).sum().backward()
-    weight_grad, bias_grad = memory.project_in.weight.grad, memory.project_in.bias.grad
-    ours = {"x": x.grad, "a": memory.a.grad, "b": memory.b.grad, "W_mix": memory.mix.weight.grad}
-    ours |= {"b_mix": memory.mix.bias.grad}
-    ours |= {f"W_{part}": g for part, g in zip(parts, weight_grad.split(memory.sizes), strict=True)}
-    ours |= {f"b_{part}": g for part, g in zip(parts, bias_grad.split(memory.sizes), strict=True)}
-    for key, gradient in ours.items():
-        scale = golden[f"g.{key}"].abs().max()
-        assert (gradient - golden[f"g.{key}"]).abs().max() <= 1e-9 * scale, key
