@@ -1,6 +1,193 @@
-"""The `native` engine."""
+"""The `native` engine: C++ kernels, compiled when first used, for scans on the CPU.
+
+`kernels.cpp` is compiled once per machine and compiler (about two seconds) into the user's cache folder
+(`RLMEM_CACHE`, else `XDG_CACHE_HOME/rlmem`, else `~/.cache/rlmem`) and called through ctypes, which releases the
+interpreter lock: rows or channels are shared by `torch.get_num_threads()` threads of a pool that sleeps, not spins,
+between calls. Without a compiler (`CXX`, c++, g++ or clang++) `missing` says so and scans run on `chunked`.
+
+Large tensors would be handed back to the system after every use, and zeroed page by page at the next: four times the
+cost of a scan. Loading this engine therefore tells glibc's allocator to keep up to 2 GiB (`RLMEM_MALLOC=system`: don't).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+FLAGS = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-shared"]
+PARALLEL_FROM = 1 << 15
+"""Numbers in a scan below which a second thread costs more than it saves."""
+MOST_SHARED = 128
+"""Complex channels that one real input may drive inside the kernel (BLOCK / 2 of kernels.cpp)."""
 
 
+@cache
 def missing() -> str | None:
     """Why this engine cannot run here."""
-    return "not there"
+    try:
+        _library()
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return None
+
+
+def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
+    """See `rlmem.scan.linear._Scan` for shapes."""
+    B, T = start.shape
+    N = h0.shape[1]
+    each = 0 if b.shape[2] == N else N // b.shape[2]
+    if each > MOST_SHARED:
+        b, each = b.repeat_interleave(each, 2).to(h0.dtype), 0
+    h = torch.empty(B, T, N, dtype=h0.dtype, device=h0.device)
+    constant = a.dim() == 1
+    if h.is_complex():
+        arguments: tuple[Any, ...] = (a, constant, b, each, h0, start, h)
+    else:
+        arguments = (a, constant, b, h0, start, h)
+    _run("forward", arguments, h, T, reverse, each or 1)
+    return h
+
+
+def backward(
+    a: Tensor, h: Tensor, h0: Tensor, start: Tensor, grad_h: Tensor, drivers: int, needs_a: bool, reverse: bool
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """(grad_a or None, grad_b, grad_h0)."""
+    B, T, N = h.shape
+    constant, each = a.dim() == 1, 0 if drivers == N else N // drivers
+    expanded = each > MOST_SHARED
+    grad_a = (torch.empty_like(h0) if constant else torch.empty_like(h)) if needs_a else None
+    if each and not expanded:
+        grad_b = torch.empty(B, T, drivers, dtype=h.real.dtype, device=h.device)
+    else:
+        grad_b = torch.empty_like(h)
+    grad_h0 = torch.empty_like(h0)
+    inside = 0 if expanded else each
+    arguments: tuple[Any, ...] = (a, h, h0, start, grad_h, grad_a, grad_b, grad_h0, constant)
+    _run("backward", (*arguments, inside) if h.is_complex() else arguments, h, T, reverse, inside or 1)
+    if grad_a is not None and constant:
+        grad_a = grad_a.sum(0)  # one sum per row
+    return grad_a, grad_b.real.unflatten(2, (drivers, -1)).sum(-1) if expanded else grad_b, grad_h0
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("T", "N", "reverse", "r0", "r1", "n0", "n1")]  # noqa: RUF012
+
+
+def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, T: int, reverse: bool, each: int) -> None:
+    B, _, N = h.shape
+    kind = "complex" if h.is_complex() else "real"
+    kernel = getattr(_library(), f"{kind}_{direction}_{str(h.real.dtype).removeprefix('torch.')}")
+    call_in_parallel(kernel, arguments, [_Range(T, N, reverse, *part) for part in _parts(B, N, each, h.numel())])
+
+
+def _parts(B: int, N: int, each: int, work: int) -> list[tuple[int, int, int, int]]:
+    """Rows and channels (r0, r1, n0, n1) of each thread: by rows if there are enough, else by channels."""
+    threads = torch.get_num_threads() if work >= PARALLEL_FROM else 1
+    if B >= threads:
+        cuts = [B * k // threads for k in range(threads + 1)]
+        return [(r0, r1, 0, N) for r0, r1 in zip(cuts, cuts[1:], strict=False)]
+    grain = max(16, each) if 16 % each == 0 else each  # whole cache lines, whole groups
+    cuts = [min(N, -(-N * k // (threads * grain)) * grain) for k in range(threads + 1)]
+    return [(0, B, n0, n1) for n0, n1 in zip(cuts, cuts[1:], strict=False) if n0 < n1]
+
+
+def call_in_parallel(kernel: Callable[..., None], arguments: tuple[Any, ...], parts: list[ctypes.Structure]) -> None:
+    """Call a kernel once per part, the first on this thread; tensors are passed by address, None as null."""
+    passed = [_argument(x) for x in arguments]
+    if len(parts) == 1:
+        kernel(*passed, parts[0])
+        return
+    others = [_pool(len(parts) - 1).submit(kernel, *passed, part) for part in parts[1:]]
+    kernel(*passed, parts[0])
+    for other in others:
+        other.result()
+
+
+def _argument(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return ctypes.c_void_p(x.data_ptr())
+    return ctypes.c_int64(x) if isinstance(x, int) else x
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="rlmem-scan")
+
+
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """The compiled kernels; OSError or CalledProcessError if there is no way to have them."""
+    path = _compiled()
+    library = ctypes.CDLL(str(path))
+    if os.environ.get("RLMEM_MALLOC") != "system":
+        _keep_memory()
+    return library
+
+
+def _compiled() -> Path:
+    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
+    if compiler is None:
+        raise OSError("needs a C++ compiler, and none is installed (c++, g++ or clang++)")
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
+    flags = [*FLAGS, "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"]
+    key = hashlib.sha256(SOURCE.read_bytes() + version + " ".join(flags).encode() + _processor()).hexdigest()[:16]
+    for folder in _cache_folders():
+        path = folder / f"kernels-{key}.so"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+                continue  # what is loaded from here runs as this user
+            if path.exists():
+                return path
+            aside = tempfile.NamedTemporaryFile(dir=folder, suffix=".so", delete=False)
+        except OSError:
+            continue
+        aside.close()
+        try:
+            done = subprocess.run([compiler, *flags, str(SOURCE), "-o", aside.name], capture_output=True, timeout=300)
+            if done.returncode:
+                raise OSError(f"{compiler} cannot compile {SOURCE.name}: {done.stderr.decode(errors='replace')[:300]}")
+            os.replace(aside.name, path)
+        finally:
+            Path(aside.name).unlink(missing_ok=True)
+        return path
+    raise OSError("found no folder to keep the compiled kernels in; set RLMEM_CACHE to one")
+
+
+def _cache_folders() -> list[Path]:
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    own = os.environ.get("RLMEM_CACHE") or Path(base) / "rlmem"
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    return [Path(own), Path(tempfile.gettempdir()) / f"rlmem-{user}"]
+
+
+def _processor() -> bytes:
+    """What distinguishes the processors of machines that share a cache folder."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_bytes().splitlines() if info.exists() else []
+    return next((line for line in lines if line.startswith((b"flags", b"Features"))), platform.processor().encode())
+
+
+def _keep_memory() -> None:
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(-3, 2**31 - 1)  # M_MMAP_THRESHOLD
+        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

@@ -23,74 +23,118 @@ def loop(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tens
 
 
 def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
-    """The `chunked` engine; see `rlmem.scan.linear._Scan` for shapes."""
-    a = a[None, None] if a.dim() == 1 else a
+    """The `chunked` engine; see `rlmem.scan.linear._Scan` for shapes.
+
+    C chunks of K slots are walked side by side, twice: first for what each makes of a zero state and by what it
+    multiplies the state that enters it, then, with the state that really enters, for the states themselves.
+    """
+    if reverse:
+        return forward(_flip(a), b.flip(1), h0, start.flip(1), False).flip(1)
     if b.shape[2] < h0.shape[1]:
         b = b.repeat_interleave(h0.shape[1] // b.shape[2], 2).to(h0.dtype)
-    if not reverse:
-        return _chunked(a, b, h0, start)
-    return _chunked(a.flip(1), b.flip(1), h0, start.flip(1)).flip(1)
+    h = torch.empty_like(b)
+    C, K = _sizes(b.shape[1])
+    A, X, S, H = (_chunks(x, C, K) for x in (a, b, start[..., None], h))
+    resets = _any(S)
+    local = torch.zeros_like(X[:, :, 0])
+    product = torch.ones_like(local)
+    for k in range(K):
+        if resets[k]:
+            local.masked_fill_(S[:, :, k], 0)
+        torch.addcmul(X[:, :, k], A[:, :, k], local, out=local)
+        product.mul_(A[:, :, k])
+    state = _enter(h0, local, product, S.any(2))
+    for k in range(K):
+        before = state.masked_fill(S[:, :, k], 0) if resets[k] else state
+        state = torch.addcmul(X[:, :, k], A[:, :, k], before, out=H[:, :, k])
+    state = state[:, -1]
+    for t in range(C * K, h.shape[1]):
+        before = state.masked_fill(start[:, t, None], 0)
+        state = torch.addcmul(b[:, t], a if a.dim() == 1 else a[:, t], before, out=h[:, t])
+    return h
 
 
 def backward(
     a: Tensor, h: Tensor, h0: Tensor, start: Tensor, grad_h: Tensor, drivers: int, needs_a: bool, reverse: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """(grad_a or None, grad_b, grad_h0)."""
+    """(grad_a or None, grad_b, grad_h0): the same two walks from the last slot to the first."""
     if reverse:
-        flip = lambda x: x if x.dim() == 1 else x.flip(1)  # noqa: E731
-        grad_a, grad_b, grad_h0 = backward(*map(flip, (a, h)), h0, *map(flip, (start, grad_h)), drivers, needs_a, False)
-        return None if grad_a is None else flip(grad_a), grad_b.flip(1), grad_h0
-    rows = a[None, None] if a.dim() == 1 else a
-    a_next = rows.conj() if a.dim() == 1 else torch.cat([rows[:, 1:], rows[:, :1]], 1).flip(1).conj()
-    cut = torch.cat([start[:, 1:], torch.ones_like(start[:, :1])], 1)
-    g = _chunked(a_next.resolve_conj(), grad_h.flip(1), torch.zeros_like(h0), cut.flip(1)).flip(1)
-    fresh = start[..., None]
-    grad_a = None
-    if needs_a:
-        previous = torch.cat([h0[:, None], h[:, :-1]], 1).masked_fill_(fresh, 0)
-        grad_a = (g * previous.conj()).sum_to_size(rows.shape).view(a.shape)
-    grad_h0 = (g[:, 0] * rows[:, 0].conj()).masked_fill(fresh[:, 0], 0)
+        flipped = (_flip(a), h.flip(1), h0, start.flip(1), grad_h.flip(1))
+        grad_a, grad_b, grad_h0 = backward(*flipped, drivers, needs_a, False)
+        return None if grad_a is None else _flip(grad_a), grad_b.flip(1), grad_h0
+    T = h.shape[1]
+    constant = a.dim() == 1
+    a = a.conj().resolve_conj()
+    grad_b = torch.empty_like(h)
+    grad_a = (torch.zeros_like(h0) if constant else torch.empty_like(h)) if needs_a else None
+    C, K = _sizes(T)
+    carry = torch.zeros_like(h0)  # what flows from a slot's state into the state before it
+    for t in reversed(range(C * K, T)):
+        g = torch.add(grad_h[:, t], carry, out=grad_b[:, t])
+        if grad_a is not None:
+            _into(grad_a if constant else grad_a[:, t], constant, g, h[:, t - 1], start[:, t, None])
+        carry = (g * (a if constant else a[:, t])).masked_fill_(start[:, t, None], 0)
+    A, S, G, H, D = (_chunks(x, C, K) for x in (a, start[..., None], grad_h, h, grad_b))
+    resets = _any(S)
+    local = torch.zeros_like(G[:, :, 0])
+    product = torch.ones_like(local)
+    for k in reversed(range(K)):
+        local.add_(G[:, :, k]).mul_(A[:, :, k])
+        product.mul_(A[:, :, k])
+        if resets[k]:
+            local.masked_fill_(S[:, :, k], 0)
+    carry = _enter(carry, local.flip(1), product.flip(1), S.any(2).flip(1)).flip(1)
+    before = torch.cat([h0[:, None], H[:, :-1, -1]], 1)
+    dA = None if grad_a is None else grad_a[:, None].expand(-1, C, -1).clone() if constant else _chunks(grad_a, C, K)
+    for k in reversed(range(K)):
+        g = torch.add(G[:, :, k], carry, out=D[:, :, k])
+        if dA is not None:
+            _into(dA if constant else dA[:, :, k], constant, g, H[:, :, k - 1] if k else before, S[:, :, k])
+        torch.mul(g, A[:, :, k], out=carry)
+        if resets[k]:
+            carry.masked_fill_(S[:, :, k], 0)
+    if constant and dA is not None and grad_a is not None:
+        grad_a = dA.sum((0, 1)) - (C - 1) * grad_a.sum(0)
     if drivers < h.shape[2]:
-        return grad_a, g.real.unflatten(2, (drivers, -1)).sum(-1), grad_h0
-    return grad_a, g, grad_h0
+        grad_b = grad_b.real.unflatten(2, (drivers, -1)).sum(-1)
+    return grad_a, grad_b, carry[:, 0]
 
 
-def _chunked(a: Tensor, b: Tensor, h0: Tensor, start: Tensor) -> Tensor:
-    """All states for a [B or 1, T or 1, N], without autograd.
+def _into(grad_a: Tensor, accumulate: bool, g: Tensor, before: Tensor, fresh: Tensor) -> None:
+    """dL/da of one slot, written or added: g * conj(state before), nothing at a start."""
+    product = (g * before.conj()).masked_fill_(fresh, 0)
+    if accumulate:
+        grad_a.add_(product)
+    else:
+        grad_a.copy_(product)
 
-    With C chunks of K slots: K steps for all chunks at once, C steps for the carry, one correction of all slots
-    before a chunk's first start: h += (a_1 ... a_k) * carry.
-    """
-    T = b.shape[1]
+
+def _enter(first: Tensor, local: Tensor, product: Tensor, dead: Tensor) -> Tensor:
+    """The state that enters each chunk [B, C, N]; nothing passes a `dead` one [B, C, 1], which holds a start."""
+    states = [first]
+    for end, factor, stopped in zip(local.unbind(1), product.unbind(1), dead.unbind(1), strict=True):
+        states.append(torch.where(stopped, end, torch.addcmul(end, factor, states[-1])))
+    return torch.stack(states[:-1], 1)
+
+
+def _sizes(T: int) -> tuple[int, int]:
+    """C chunks of K slots; what is left, less than K, is walked alone."""
     K = isqrt(T - 1) + 1
-    C = -(-T // K)
-    constant = a.shape[1] == 1
-    b, start = (_chunks(x, C, K) for x in (b, start))  # [B, C, K, ...]
-    a = a[:, :, None].expand(-1, C, K, -1) if constant else _chunks(a, C, K)
-    h = torch.empty_like(b, memory_format=torch.contiguous_format)
-    h[:, :, 0] = b[:, :, 0]
-    starts = start[..., None]
-    for k in range(1, K):
-        before = h[:, :, k - 1].masked_fill(starts[:, :, k], 0)
-        torch.addcmul(b[:, :, k], before, a[:, :, k], out=h[:, :, k])
-    product = (a[:, :1] if constant else a).cumprod(2)
-    alive = ~start.cumsum(2, dtype=torch.int32).bool()[..., None]
-    last = product[:, :, -1].expand(-1, C, -1)
-    carries, carry = [], h0
-    for c in range(C):
-        carries.append(carry)
-        carry = torch.where(alive[:, c, -1], last[:, c] * carry, 0) + h[:, c, -1]
-    correction = product * torch.stack(carries, 1)[:, :, None]
-    h += torch.where(alive, correction, 0)
-    return h.flatten(1, 2)[:, :T]
+    return T // K, K
 
 
 def _chunks(x: Tensor, C: int, K: int) -> Tensor:
-    """[B, T, ...] as [B, C, K, ...], padded with zeros."""
-    padding = C * K - x.shape[1]
-    if padding:
-        x = torch.cat([x, x.new_zeros(x.shape[0], padding, *x.shape[2:])], 1)
-    return x.unflatten(1, (C, K))
+    """A view [B, C, K, ...] of the first C * K slots of x [B, T, ...], or of the constant x [N]."""
+    return x.expand(1, C, K, -1) if x.dim() == 1 else x[:, : C * K].unflatten(1, (C, K))
+
+
+def _any(starts: Tensor) -> list[bool]:
+    """Whether any chunk has a start at its slot k, for every k."""
+    return starts.any(3).any(1).any(0).tolist()
+
+
+def _flip(a: Tensor) -> Tensor:
+    return a if a.dim() == 1 else a.flip(1)
 
 
 def _like(flag: Tensor, x: Tensor) -> Tensor:

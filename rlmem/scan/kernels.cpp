@@ -1,0 +1,364 @@
+// The kernels of the `native` engine, called through ctypes; every array is contiguous.
+//
+// Sequential in time, vectorised over channels. A call works on rows [r0, r1) and channels [n0, n1), so that several
+// threads share one scan. Complex numbers are interleaved pairs. `reverse` walks from the last slot to the first.
+//
+// The recurrence is h_t = a_t h_{t-1} + b_t; where start_t, h_{t-1} is taken as zero by selection. Backwards, with
+// g_t = dL/dh_t + conj(a_{t+1}) g_{t+1}: dL/db_t = g_t, dL/da_t = g_t conj(h_{t-1}).
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+typedef int64_t I;
+
+namespace {
+
+const I BLOCK = 256;  // channels whose running state stays in the first-level cache
+const I FLUSH = 64;   // slots after which single-precision sums move into double ones
+
+struct Range { I T, N, reverse, r0, r1, n0, n1; };
+
+inline I slot(const Range& s, I k) { return s.reverse ? s.T - 1 - k : k; }
+
+// ---- real: a [rows, T, N] or [N] (constant), b and h [rows, T, N] ------------------------------------------------
+
+template <class R>
+void real_forward(const R* a, bool constant, const R* b, const R* h0, const uint8_t* start, R* h, Range s) {
+  for (I r = s.r0; r < s.r1; r++)
+    for (I m0 = s.n0; m0 < s.n1; m0 += BLOCK) {
+      const I m = std::min(BLOCK, s.n1 - m0);
+      const R* before = h0 + r * s.N + m0;
+      for (I k = 0; k < s.T; k++) {
+        const I t = slot(s, k), o = (r * s.T + t) * s.N + m0;
+        const R* __restrict at = a + (constant ? m0 : o);
+        const R* __restrict bt = b + o;
+        R* __restrict ht = h + o;
+        if (start[r * s.T + t])
+          std::memcpy(ht, bt, m * sizeof(R));
+        else
+          for (I n = 0; n < m; n++) ht[n] = at[n] * before[n] + bt[n];
+        before = ht;
+      }
+    }
+}
+
+// One channel per row, such as returns: G rows side by side hide the latency of one chain.
+template <class R, int G>
+void narrow_forward(const R* a, const R* b, const R* h0, const uint8_t* start, R* h, const Range& s, I r) {
+  R c[G];
+  for (int g = 0; g < G; g++) c[g] = h0[r + g];
+  for (I k = 0; k < s.T; k++) {
+    const I t = slot(s, k);
+    for (int g = 0; g < G; g++) {
+      const I o = (r + g) * s.T + t;
+      const R x = start[o] ? R(0) : c[g];
+      h[o] = c[g] = a[o] * x + b[o];
+    }
+  }
+}
+
+template <class R>
+void real_backward(const R* a, const R* h, const R* h0, const uint8_t* start, const R* gh, R* ga, R* gb, R* gh0,
+                   bool constant, Range s) {
+  R c[BLOCK], sum[BLOCK];
+  double total[BLOCK];
+  for (I r = s.r0; r < s.r1; r++)
+    for (I m0 = s.n0; m0 < s.n1; m0 += BLOCK) {
+      const I m = std::min(BLOCK, s.n1 - m0);
+      for (I n = 0; n < m; n++) { c[n] = sum[n] = 0; total[n] = 0; }
+      for (I k = s.T - 1; k >= 0; k--) {
+        const I t = slot(s, k), o = (r * s.T + t) * s.N + m0;
+        const R* __restrict at = a + (constant ? m0 : o);
+        const R* __restrict gt = gh + o;
+        R* __restrict out = gb + o;
+        if (start[r * s.T + t]) {
+          for (I n = 0; n < m; n++) { out[n] = gt[n] + c[n]; c[n] = 0; }
+          if (ga && !constant) std::memset(ga + o, 0, m * sizeof(R));
+        } else {
+          const R* __restrict before = k ? h + (r * s.T + slot(s, k - 1)) * s.N + m0 : h0 + r * s.N + m0;
+          if (!ga) {
+            for (I n = 0; n < m; n++) { const R g = gt[n] + c[n]; out[n] = g; c[n] = g * at[n]; }
+          } else if (constant) {
+            for (I n = 0; n < m; n++) {
+              const R g = gt[n] + c[n];
+              out[n] = g; sum[n] += g * before[n]; c[n] = g * at[n];
+            }
+          } else {
+            R* __restrict da = ga + o;
+            for (I n = 0; n < m; n++) {
+              const R g = gt[n] + c[n];
+              out[n] = g; da[n] = g * before[n]; c[n] = g * at[n];
+            }
+          }
+        }
+        if (constant && k % FLUSH == 0)
+          for (I n = 0; n < m; n++) { total[n] += sum[n]; sum[n] = 0; }
+      }
+      for (I n = 0; n < m; n++) gh0[r * s.N + m0 + n] = c[n];
+      if (ga && constant)
+        for (I n = 0; n < m; n++) ga[r * s.N + m0 + n] = R(total[n]);
+    }
+}
+
+// ---- complex: as above on pairs. With `each` > 0 (and at most BLOCK / 2), b is real [rows, T, N / each], each entry
+// driving `each` channels; n0 and n1 are then multiples of it ---------------------------------------------------------
+
+template <class R>
+void complex_forward(const R* a, bool constant, const R* b, I each, const R* h0, const uint8_t* start, R* h, Range s) {
+  R u[BLOCK];
+  const I width = each ? BLOCK / 2 / each * each : BLOCK / 2;
+  for (I r = s.r0; r < s.r1; r++)
+    for (I m0 = s.n0; m0 < s.n1; m0 += width) {
+      const I m = std::min(width, s.n1 - m0);
+      const R* before = h0 + 2 * (r * s.N + m0);
+      for (I k = 0; k < s.T; k++) {
+        const I t = slot(s, k), row = r * s.T + t, o = row * s.N + m0;
+        const R* __restrict at = a + 2 * (constant ? m0 : o);
+        R* __restrict ht = h + 2 * o;
+        const R* bt = b + 2 * o;
+        if (each) {
+          const R* drive = b + (row * s.N + m0) / each;
+          for (I d = 0; d < m / each; d++)
+            for (I e = 0; e < each; e++) {
+              u[2 * (d * each + e)] = drive[d];
+              u[2 * (d * each + e) + 1] = 0;
+            }
+          bt = u;
+        }
+        if (start[row])
+          std::memcpy(ht, bt, 2 * m * sizeof(R));
+        else
+          for (I n = 0; n < m; n++) {
+            const R ar = at[2 * n], ai = at[2 * n + 1], hr = before[2 * n], hi = before[2 * n + 1];
+            ht[2 * n] = ar * hr - ai * hi + bt[2 * n];
+            ht[2 * n + 1] = ar * hi + ai * hr + bt[2 * n + 1];
+          }
+        before = ht;
+      }
+    }
+}
+
+template <class R>
+void complex_backward(const R* a, const R* h, const R* h0, const uint8_t* start, const R* gh, R* ga, R* gb, R* gh0,
+                      bool constant, I each, Range s) {
+  R c[BLOCK], g[BLOCK], sum[BLOCK];
+  double total[BLOCK];
+  const I width = each ? BLOCK / 2 / each * each : BLOCK / 2;
+  for (I r = s.r0; r < s.r1; r++)
+    for (I m0 = s.n0; m0 < s.n1; m0 += width) {
+      const I m = std::min(width, s.n1 - m0);
+      for (I n = 0; n < 2 * m; n++) { c[n] = sum[n] = 0; total[n] = 0; }
+      for (I k = s.T - 1; k >= 0; k--) {
+        const I t = slot(s, k), row = r * s.T + t, o = row * s.N + m0;
+        const R* __restrict at = a + 2 * (constant ? m0 : o);
+        const R* __restrict gt = gh + 2 * o;
+        for (I n = 0; n < 2 * m; n++) g[n] = gt[n] + c[n];
+        if (each)
+          for (I d = 0; d < m / each; d++) {
+            R drive = 0;
+            for (I e = 0; e < each; e++) drive += g[2 * (d * each + e)];
+            gb[o / each + d] = drive;
+          }
+        else
+          std::memcpy(gb + 2 * o, g, 2 * m * sizeof(R));
+        if (start[row]) {
+          for (I n = 0; n < 2 * m; n++) c[n] = 0;
+          if (ga && !constant) std::memset(ga + 2 * o, 0, 2 * m * sizeof(R));
+        } else {
+          const R* __restrict before =
+              k ? h + 2 * ((r * s.T + slot(s, k - 1)) * s.N + m0) : h0 + 2 * (r * s.N + m0);
+          if (ga) {
+            R* __restrict da = constant ? sum : ga + 2 * o;
+            if (constant)
+              for (I n = 0; n < m; n++) {
+                const R gr = g[2 * n], gi = g[2 * n + 1], hr = before[2 * n], hi = before[2 * n + 1];
+                da[2 * n] += gr * hr + gi * hi;
+                da[2 * n + 1] += gi * hr - gr * hi;
+              }
+            else
+              for (I n = 0; n < m; n++) {
+                const R gr = g[2 * n], gi = g[2 * n + 1], hr = before[2 * n], hi = before[2 * n + 1];
+                da[2 * n] = gr * hr + gi * hi;
+                da[2 * n + 1] = gi * hr - gr * hi;
+              }
+          }
+          for (I n = 0; n < m; n++) {
+            const R ar = at[2 * n], ai = at[2 * n + 1], gr = g[2 * n], gi = g[2 * n + 1];
+            c[2 * n] = ar * gr + ai * gi;
+            c[2 * n + 1] = ar * gi - ai * gr;
+          }
+        }
+        if (constant && k % FLUSH == 0)
+          for (I n = 0; n < 2 * m; n++) { total[n] += sum[n]; sum[n] = 0; }
+      }
+      for (I n = 0; n < 2 * m; n++) gh0[2 * (r * s.N + m0) + n] = c[n];
+      if (ga && constant)
+        for (I n = 0; n < 2 * m; n++) ga[2 * (r * s.N + m0) + n] = R(total[n]);
+    }
+}
+
+// ---- Stable Hadamard Memory ---------------------------------------------------------------------------------------
+
+template <class R> struct Bits;
+template <> struct Bits<float> { typedef int32_t type; enum { bias = 127, shift = 23, terms = 8, most = 87 }; };
+template <> struct Bits<double> { typedef int64_t type; enum { bias = 1023, shift = 52, terms = 14, most = 708 }; };
+
+// 1 + f/k (1 + f/(k+1) (1 + ...)), unrolled
+template <class R, int k, int terms> struct Series {
+  static inline R of(R f) { return R(1) + f * R(1.0 / k) * Series<R, k + 1, terms>::of(f); }
+};
+template <class R, int terms> struct Series<R, terms, terms> {
+  static inline R of(R) { return R(1); }
+};
+
+// exp by its Taylor series on |x| <= ln(2) / 2 and a power of two: no branch, no call, so that loops vectorise.
+template <class R>
+inline R fast_exp(R x) {
+  typedef typename Bits<R>::type Int;
+  x = std::min(R(Bits<R>::most), std::max(-R(Bits<R>::most), x));
+  const R n = std::nearbyint(x * R(1.44269504088896340736));
+  const R f = (x - n * R(0.693145751953125)) - n * R(1.42860682030941723212e-6);
+  const Int power = (Int(n) + Int(Bits<R>::bias)) << Int(Bits<R>::shift);
+  R scale;
+  std::memcpy(&scale, &power, sizeof scale);
+  return Series<R, 1, Bits<R>::terms>::of(f) * scale;
+}
+
+// C = 1 + tanh(x) and dC/dx = C (2 - C)
+template <class R>
+inline R calibration(R x) { return R(2) / (R(1) + fast_exp(R(-2) * x)); }
+
+struct Shm { I T, H, every, r0, r1; };
+
+// One slot: M = limit(M * C + v key^T), C_ij = 1 + tanh(theta_i c_j), with C kept if asked.
+template <class R>
+void shm_step(R* __restrict M, R* __restrict C, const R* theta, const R* __restrict c, const R* v,
+              const R* __restrict key, R limit, I H) {
+  for (I i = 0; i < H; i++) {
+    const R th = theta[i], vi = v[i];
+    R* __restrict Mi = M + i * H;
+    R* __restrict Ci = C + i * H;
+    for (I j = 0; j < H; j++) Ci[j] = calibration(th * c[j]);
+    for (I j = 0; j < H; j++) Mi[j] = Mi[j] * Ci[j] + vi * key[j];
+    if (limit > 0)
+      for (I j = 0; j < H; j++) Mi[j] = std::min(limit, std::max(-limit, Mi[j]));
+  }
+}
+
+template <class R>
+void shm_forward(const R* theta, const R* c, const R* v, const R* key, const R* q, const R* M0, const uint8_t* start,
+                 R limit, R* y, R* last, R* saved, Shm s) {
+  const I H = s.H, HH = H * H;
+  std::vector<R> work(2 * HH);
+  R *M = work.data(), *C = M + HH;
+  for (I r = s.r0; r < s.r1; r++) {
+    std::memcpy(M, M0 + r * HH, HH * sizeof(R));
+    for (I t = 0; t < s.T; t++) {
+      if (saved && t % s.every == 0)
+        std::memcpy(saved + (r * ((s.T + s.every - 1) / s.every) + t / s.every) * HH, M, HH * sizeof(R));
+      const I row = r * s.T + t, o = row * H;
+      if (start[row]) std::memset(M, 0, HH * sizeof(R));
+      shm_step(M, C, theta + o, c + o, v + o, key + o, limit, H);
+      for (I i = 0; i < H; i++) {
+        R dot = 0;
+        const R *__restrict Mi = M + i * H, *__restrict qt = q + o;
+#pragma omp simd reduction(+ : dot)
+        for (I j = 0; j < H; j++) dot += Mi[j] * qt[j];
+        y[o + i] = dot;
+      }
+    }
+    std::memcpy(last + r * HH, M, HH * sizeof(R));
+  }
+}
+
+template <class R>
+void shm_backward(const R* theta, const R* c, const R* v, const R* key, const R* q, const uint8_t* start, R limit,
+                  const R* saved, const R* gy, const R* glast, R* dtheta, R* dc, R* dv, R* dkey, R* dq, R* dM0, Shm s) {
+  const I H = s.H, HH = H * H, pieces = (s.T + s.every - 1) / s.every;
+  std::vector<R> Ms((s.every + 1) * HH), Cs(s.every * HH);  // M before slot k of a piece (and after the last), C of slot k
+  for (I r = s.r0; r < s.r1; r++) {
+    R* __restrict dM = dM0 + r * HH;
+    std::memcpy(dM, glast + r * HH, HH * sizeof(R));
+    for (I piece = pieces - 1; piece >= 0; piece--) {
+      const I t0 = piece * s.every, length = std::min(s.every, s.T - t0);
+      std::memcpy(Ms.data(), saved + (r * pieces + piece) * HH, HH * sizeof(R));
+      for (I k = 0; k < length; k++) {
+        const I row = r * s.T + t0 + k, o = row * H;
+        R *M = Ms.data() + k * HH, *next = M + HH;
+        if (start[row]) std::memset(M, 0, HH * sizeof(R));
+        std::memcpy(next, M, HH * sizeof(R));
+        shm_step(next, Cs.data() + k * HH, theta + o, c + o, v + o, key + o, limit, H);
+      }
+      for (I k = length - 1; k >= 0; k--) {
+        const I row = r * s.T + t0 + k, o = row * H;
+        const R *before = Ms.data() + k * HH, *after = before + HH, *C = Cs.data() + k * HH;
+        const R *__restrict ct = c + o, *__restrict kt = key + o, *__restrict qt = q + o;
+        R *__restrict dct = dc + o, *__restrict dkt = dkey + o, *__restrict dqt = dq + o;
+        for (I j = 0; j < H; j++) dct[j] = dkt[j] = dqt[j] = 0;
+        for (I i = 0; i < H; i++) {
+          const R g = gy[o + i], vi = v[o + i], th = theta[o + i];
+          R *__restrict dMi = dM + i * H;
+          const R *__restrict Mb = before + i * H, *__restrict Ma = after + i * H, *__restrict Ci = C + i * H;
+          R sum_v = 0, sum_theta = 0;
+          for (I j = 0; j < H; j++) { dqt[j] += g * Ma[j]; dMi[j] += g * qt[j]; }
+          if (limit > 0)
+            for (I j = 0; j < H; j++) dMi[j] = std::fabs(Ma[j]) < limit ? dMi[j] : R(0);
+#pragma omp simd reduction(+ : sum_v, sum_theta)
+          for (I j = 0; j < H; j++) {
+            const R d = dMi[j], dx = d * Mb[j] * Ci[j] * (R(2) - Ci[j]);
+            sum_v += d * kt[j];
+            sum_theta += dx * ct[j];
+            dkt[j] += d * vi;
+            dct[j] += dx * th;
+            dMi[j] = d * Ci[j];
+          }
+          dv[o + i] = sum_v;
+          dtheta[o + i] = sum_theta;
+        }
+        if (start[row]) std::memset(dM, 0, HH * sizeof(R));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+#define KERNELS(R, X)                                                                                                  \
+  void real_forward_##X(const R* a, I constant, const R* b, const R* h0, const uint8_t* start, R* h, Range s) {        \
+    if (s.N == 1 && !constant) {                                                                                       \
+      I r = s.r0;                                                                                                      \
+      for (; r + 8 <= s.r1; r += 8) narrow_forward<R, 8>(a, b, h0, start, h, s, r);                                    \
+      for (; r < s.r1; r++) narrow_forward<R, 1>(a, b, h0, start, h, s, r);                                            \
+    } else {                                                                                                           \
+      real_forward<R>(a, constant, b, h0, start, h, s);                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  void real_backward_##X(const R* a, const R* h, const R* h0, const uint8_t* start, const R* gh, R* ga, R* gb, R* gh0, \
+                         I constant, Range s) {                                                                        \
+    real_backward<R>(a, h, h0, start, gh, ga, gb, gh0, constant, s);                                                   \
+  }                                                                                                                    \
+  void complex_forward_##X(const R* a, I constant, const R* b, I each, const R* h0, const uint8_t* start, R* h,        \
+                           Range s) {                                                                                  \
+    complex_forward<R>(a, constant, b, each, h0, start, h, s);                                                         \
+  }                                                                                                                    \
+  void complex_backward_##X(const R* a, const R* h, const R* h0, const uint8_t* start, const R* gh, R* ga, R* gb,      \
+                            R* gh0, I constant, I each, Range s) {                                                     \
+    complex_backward<R>(a, h, h0, start, gh, ga, gb, gh0, constant, each, s);                                          \
+  }                                                                                                                    \
+  void shm_forward_##X(const R* theta, const R* c, const R* v, const R* key, const R* q, const R* M0,                  \
+                       const uint8_t* start, R limit, R* y, R* last, R* saved, Shm s) {                                \
+    shm_forward<R>(theta, c, v, key, q, M0, start, limit, y, last, saved, s);                                          \
+  }                                                                                                                    \
+  void shm_backward_##X(const R* theta, const R* c, const R* v, const R* key, const R* q, const uint8_t* start,        \
+                        R limit, const R* saved, const R* gy, const R* glast, R* dtheta, R* dc, R* dv, R* dkey,        \
+                        R* dq, R* dM0, Shm s) {                                                                        \
+    shm_backward<R>(theta, c, v, key, q, start, limit, saved, gy, glast, dtheta, dc, dv, dkey, dq, dM0, s);            \
+  }
+
+extern "C" {
+KERNELS(float, float32)
+KERNELS(double, float64)
+}

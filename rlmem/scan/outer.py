@@ -1,0 +1,178 @@
+"""Scans whose state is a matrix of outer products, read by y_t = S_t^T q_t, with resets. S is never held per slot.
+
+`loop` is the definition. The chunkwise form (every other engine) writes a chunk of up to 64 slots as matrix products:
+slots of one chunk see each other through scores Q K^T, masked to the same episode and decayed, and earlier chunks
+through the state carried in, which only slots before the chunk's first start read. No exponent is above zero.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlmem.scan.linear import Engine, linear_scan
+from rlmem.types import where_start
+
+CHUNK = 64
+"""Slots; scores take T * CHUNK numbers per row, carried states T / CHUNK matrices."""
+
+
+def outer_scan(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    S0: Tensor,
+    start: Tensor,
+    log_decay: Tensor | None = None,
+    engine: Engine = "auto",
+) -> tuple[Tensor, Tensor]:
+    """y_t = S_t^T q_t [B, T, v] and the final S [B, k, v] of S_t = f_t (0 if start_t else S_{t-1}) + k_t v_t^T.
+
+    q, k: [B, T, k];  v: [B, T, v];  S0: [B, k, v];  start: [B, T] bool
+    log_decay: log f_t <= 0, [B, T]; f_t = 1 by default
+
+    A start selects zero: what is not finite before it does not reach outputs after it (such a call takes the loop).
+    Autograd flows to all but start; none crosses a start.
+    """
+    S0 = where_start(start[:, 0], torch.zeros_like(S0), S0)
+    if engine != "loop" and start.shape[1] > 1:
+        y, S = _outer_chunks(q, k, v, S0, start, log_decay, engine)
+        if _finite(S0, y, S):
+            return y, S[:, -1]
+    return _outer_loop(q, k, v, S0, start, log_decay)
+
+
+def normalised_scan(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    S0: Tensor,
+    z0: Tensor,
+    start: Tensor,
+    log_decay: Tensor | None = None,
+    engine: Engine = "auto",
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """S_t^T q_t [B, T, v], z_t . q_t [B, T, 1] and the final S, z of `outer_scan` with z_t = f_t z_{t-1} + k_t [B, k].
+
+    z is carried as one more column of S.
+    """
+    v = torch.cat([v, torch.ones_like(v[..., :1])], -1)
+    y, S = outer_scan(q, k, v, torch.cat([S0, z0[..., None]], -1), start, log_decay, engine)
+    return y[..., :-1], y[..., -1:], S[..., :-1], S[..., -1]
+
+
+def delta_scan(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S0: Tensor, start: Tensor, engine: Engine = "auto"
+) -> tuple[Tensor, Tensor]:
+    """y_t = S_t^T q_t and the final S of the delta rule S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T.
+
+    beta: [B, T]; the rest as in `outer_scan`.
+    """
+    S0 = where_start(start[:, 0], torch.zeros_like(S0), S0)
+    if engine != "loop" and start.shape[1] > 1:
+        y, S = _delta_chunks(q, k, v, beta, S0, start)
+        if _finite(S0, y, S):
+            return y, S[:, -1]
+    return _delta_loop(q, k, v, beta, S0, start)
+
+
+def _outer_loop(
+    q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, log_decay: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    decay = q.new_ones(start.shape) if log_decay is None else log_decay.exp()
+    zero, reads = torch.zeros_like(S), []
+    for q_t, k_t, v_t, start_t, f_t in _slots(q, k, v, start, decay):
+        S = f_t[:, None, None] * where_start(start_t, zero, S) + k_t[:, :, None] * v_t[:, None]
+        reads.append(_read(S, q_t))
+    return torch.stack(reads, 1), S
+
+
+def _delta_loop(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, start: Tensor
+) -> tuple[Tensor, Tensor]:
+    zero, reads = torch.zeros_like(S), []
+    for q_t, k_t, v_t, beta_t, start_t in _slots(q, k, v, beta, start):
+        S = where_start(start_t, zero, S)
+        S = S + k_t[:, :, None] * (beta_t[:, None] * (v_t - _read(S, k_t)))[:, None]
+        reads.append(_read(S, q_t))
+    return torch.stack(reads, 1), S
+
+
+def _outer_chunks(
+    q: Tensor, k: Tensor, v: Tensor, S0: Tensor, start: Tensor, log_decay: Tensor | None, engine: Engine
+) -> tuple[Tensor, Tensor]:
+    """y and the states [B, C, k, v] after each of C chunks."""
+    T = start.shape[1]
+    q, k, v, start = (_chunks(x) for x in (q, k, v, start))
+    same, alive, kept = _episodes(start)
+    scores = q @ k.mT  # [B, C, K, K]
+    total = S0.new_ones(1, 1)
+    if log_decay is None:
+        q_in, k_out = q, k
+    else:
+        log_f = _chunks(log_decay)
+        log_f_in = log_f.cumsum(2)
+        # [.., i, j]: the sum over j < l <= i itself, since a difference of two sums from the chunk's start cancels
+        between = log_f[..., None].expand(scores.shape).tril(-1).cumsum(2)
+        scores = scores * between.exp()
+        q_in, k_out = q * log_f_in.exp()[..., None], k * between[:, :, -1].exp()[..., None]
+        total = log_f_in[:, :, -1].exp()[..., None, None]
+    written = k_out.masked_fill(~kept, 0).mT @ v
+    S = linear_scan(total, written, S0, start.any(2), engine)
+    before = torch.cat([S0[:, None], S[:, :-1]], 1)
+    y = scores.masked_fill(~same.tril(), 0) @ v + (q_in @ before).masked_fill(~alive, 0)
+    return y.flatten(1, 2)[:, :T], S
+
+
+def _delta_chunks(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S0: Tensor, start: Tensor
+) -> tuple[Tensor, Tensor]:
+    """y and the states [B, C, k, v] after each of C chunks.
+
+    A chunk writes K^T U with rows u_t = beta_t (v_t - S_{t-1}^T k_t), hence (I + A) U = beta (V - K S_in) with
+    A_ij = beta_i k_i . k_j for j < i. Solved once for beta V and beta K, in all chunks together.
+    """
+    T, n = start.shape[1], v.shape[-1]
+    q, k, v, beta, start = (_chunks(x) for x in (q, k, v, beta[..., None], start))
+    same, alive, kept = _episodes(start)
+    A = (beta * (k @ k.mT)).masked_fill(~same.tril(-1), 0)
+    targets = beta * torch.cat([v, k.masked_fill(~alive, 0)], -1)
+    U, W = torch.linalg.solve_triangular(A, targets, upper=False, unitriangular=True).split([n, k.shape[-1]], -1)
+    S, states, writes = S0, [S0], []
+    for u, w, k_out, cut in _slots(U, W, k.masked_fill(~kept, 0).mT, start.any(2)):
+        u = u - w @ S
+        S = where_start(cut, torch.zeros_like(S), S) + k_out @ u
+        writes.append(u)
+        states.append(S)
+    scores = (q @ k.mT).masked_fill(~same.tril(), 0)
+    y = scores @ torch.stack(writes, 1) + (q @ torch.stack(states[:-1], 1)).masked_fill(~alive, 0)
+    return y.flatten(1, 2)[:, :T], torch.stack(states[1:], 1)
+
+
+def _chunks(x: Tensor) -> Tensor:
+    """[B, T, ...] as [B, C, K, ...] with K <= CHUNK, padded with zeros on the right."""
+    B, T = x.shape[:2]
+    C = -(-T // CHUNK)
+    K = -(-T // C)
+    if C * K > T:
+        x = torch.cat([x, x.new_zeros(B, C * K - T, *x.shape[2:])], 1)
+    return x.unflatten(1, (C, K))
+
+
+def _episodes(start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of start [B, C, K]: pairs of slots in one episode [B, C, K, K]; slots [B, C, K, 1] that read the state carried
+    into the chunk; slots that write to the one carried out."""
+    episode = start.cumsum(2)[..., None]
+    return episode == episode.mT, episode == 0, episode == episode[:, :, -1:]
+
+
+def _slots(*tensors: Tensor) -> zip[tuple[Tensor, ...]]:
+    return zip(*(x.unbind(1) for x in tensors), strict=True)
+
+
+def _read(S: Tensor, q: Tensor) -> Tensor:
+    return (q[:, None] @ S)[:, 0]
+
+
+def _finite(*tensors: Tensor) -> bool:
+    return bool(torch.stack([torch.isfinite(x).all() for x in tensors]).all())
