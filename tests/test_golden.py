@@ -48,7 +48,7 @@ def engines(memory: Memory) -> list[str]:
 def assert_near(ours: Tensor, truth: Tensor, tolerance: float, what: str):
     """|difference| within tolerance x max(1, |truth|)."""
     assert ours.shape == truth.shape, f"{what}: {list(ours.shape)}, recorded {list(truth.shape)}"
-    error = ((ours - truth).abs() / truth.abs().clamp(min=1)).max()
+    error = ((ours - truth).abs() / truth.abs().clamp(min=1)).max().item()
     assert error <= tolerance, f"{what}: off by {error:.1e}"
 
 
@@ -57,15 +57,15 @@ def assert_gradients(ours: dict[str, Tensor | None], truth: dict[str, Tensor], t
     assert truth.keys() <= ours.keys(), f"{what}: no gradient of {sorted(truth.keys() - ours.keys())}"
     for name, expected in truth.items():
         gradient = ours[name]
-        error = (expected if gradient is None else gradient - expected).abs().max()
-        assert error <= tolerance * expected.abs().max(), f"{what}.{name}: off by {error:.1e}"
+        error = (expected if gradient is None else gradient - expected).abs().max().item()
+        assert error <= tolerance * expected.abs().max().item(), f"{what}.{name}: off by {error:.1e}"
 
 
 def run(memory: Memory, record: Record, dtype: torch.dtype, start: str = "start", fresh: bool = False):
     """Outputs, final state arrays and gradients (weights by symbol, x, state0.*) of sum(y * r)."""
     adapter = ADAPTERS[record.meta["model"]]
-    x = record.array("x", dtype).requires_grad_()
-    first = {} if fresh else {k: v.requires_grad_() for k, v in record.group("state0", dtype).items()}
+    x = record.array("x", dtype).clone().requires_grad_()
+    first = {} if fresh else {k: v.clone().requires_grad_() for k, v in record.group("state0", dtype).items()}
     state = adapter.to_state(first) if first else memory.initial_state(len(x))
     memory.zero_grad()
     y, final = memory(x, state, record.arrays[start])
