@@ -276,3 +276,51 @@ def test_jobs_may_not_share_a_run_directory():
     with pytest.raises(UserError, match="run_dir=here: 2 jobs would share one run directory"):
         multirun.check(["run_dir=here", "seed=0,1"])
     assert len(multirun.check(["run_dir=runs/${seed}", "seed=0,1"])) == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "facts"),
+    [
+        (
+            "memory.layer.hiden_size=3",
+            ["no such key for rlmem.memory.gru.GRU; did you mean `memory.layer.hidden_size`?", "accepted: hidden_size"],
+        ),
+        ("memory.layer.hidden_size=x", ["(command line): expected an integer > 0, got 'x'"]),
+        ("memory.layer.input_size=3", ["supplied at run time"]),
+        (
+            "memory.layer._target_=rlmem.memory.gru.GRUU",
+            ["no class or function `GRUU`", "did you mean `GRU`?", "e.g. memory.layer._target_=rlmem.memory.gru.GRU"],
+        ),
+        (
+            "memory.layer._target_=rlmem.batching.Tape",
+            ["expected a subclass of rlmem.memory.base.Memory", "e.g. memory.layer._target_=rlmem.memory.gru.GRU"],
+        ),
+        ("memory.layer=gru", ["expected a mapping such as {_target_: rlmem.memory.gru.GRU}"]),
+        (
+            "memory.layer=rlmem.memory.lstm.LSTM",
+            ["expected a mapping", "did you mean `memory.layer._target_=rlmem.memory.lstm.LSTM`?"],
+        ),
+        ("memory.layer=null", ["expected a mapping such as {_target_:"]),
+        ("memory.layers=3", ["no such key", "did you mean `memory.layer`?"]),
+    ],
+)
+def test_a_mistake_in_a_layer_is_one_line_with_everything_needed_to_act(override, facts):
+    (line,) = problems("memory=stack", override)
+    assert line.startswith(override.partition("=")[0])
+    assert [fact for fact in facts if fact not in line] == []
+
+
+def test_the_layer_of_a_stack_is_checked_and_built_from_its_own_node():
+    lines = ["memory=stack", "memory.hidden_size=12", "memory.layer={_target_: rlmem.memory.ffm.FFM, trace_size: 4.0}"]
+    config = load(lines)
+    assert config.values["memory"]["layer"] == {"_target_": "rlmem.memory.ffm.FFM", "trace_size": 4}
+    assert validate(config.values) == (config.values, [])
+    assert yaml.safe_load(yaml.safe_dump(config.values)) == config.values
+    stack = build(config.values["memory"], input_size=5)
+    assert [(one.input_size, one.output_size, one.state_shape) for one in stack.layers] == [(12, 12, (4, 4))] * 2
+
+
+def test_stacks_of_stacks_are_checked_to_the_bottom():
+    inner = "{_target_: rlmem.memory.gru.GRU, h: 1}"
+    (line,) = problems("memory=stack", f"memory.layer={{_target_: rlmem.memory.stack.Stack, layer: {inner}}}")
+    assert line.startswith("memory.layer.layer.h=1 (command line): no such key for rlmem.memory.gru.GRU")

@@ -1,5 +1,7 @@
 """Losses, advantages and distributions against slow definitions, recordings and torch."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -9,54 +11,127 @@ from torch import distributions as reference
 
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
 from rlmem.losses.reduce import masked_mean, standardise
-from rlmem.losses.returns import gae
+from rlmem.losses.returns import discounted_return, gae, lambda_return, n_step_return, prefix_return, vtrace
 from rlmem.nets.distributions import Categorical, Gaussian, MultiCategorical
 
-DATA = __file__.replace("test_losses.py", "data/golden")
+
+class Slots:
+    """Random rows [1, T], and every target as the sum over time that defines it, slot by slot."""
+
+    def __init__(self, seed, T, gamma, lam):
+        rng = np.random.default_rng(seed)
+        self.T, self.gamma, self.lam = T, gamma, lam
+        self.reward, self.value, self.log_ratio = rng.normal(size=(3, T))
+        self.terminated, self.mask = rng.random(T) < 0.1, rng.random(T) < 0.9
+        self.mask[-1] = False
+        self.terminated &= self.mask
+        self.start = np.concatenate([[False], ~self.mask[:-1]])
+
+    def tensors(self, *names):
+        return [torch.tensor(getattr(self, name)[None]) for name in names]
+
+    def steps(self, t):
+        """The slots from t on whose actions belong to one episode."""
+        while self.mask[t]:
+            yield t
+            if self.terminated[t]:
+                return
+            t += 1
+
+    def n_step(self, t, n, bootstrap=True):
+        total, weight, k = 0.0, 1.0, t
+        for k in itertools.islice(self.steps(t), n):
+            total += weight * self.reward[k]
+            weight *= self.gamma
+        successor = k + 1 if self.mask[t] else t
+        over = self.mask[t] and self.terminated[k]
+        return total + (weight * self.value[successor] if bootstrap and not over else 0.0)
+
+    def lambda_return(self, t):
+        """The weighted mean of all n-step returns (Sutton and Barto 2018, eq. 12.3)."""
+        N = max(1, len(list(self.steps(t))))
+        weights = [(1 - self.lam) * self.lam ** (n - 1) for n in range(1, N)] + [self.lam ** (N - 1)]
+        return sum(w * self.n_step(t, n) for n, w in enumerate(weights, 1))
+
+    def vs(self, t, rho_bar, c_bar):
+        """v_t + sum_k gamma^(k-t) (product of c) rho_k delta_k (IMPALA, eq. 1)."""
+        total, weight = self.value[t], 1.0
+        for k in self.steps(t):
+            ratio = np.exp(self.log_ratio[k])
+            total += weight * min(rho_bar, ratio) * (self.n_step(k, 1) - self.value[k])
+            weight *= self.gamma * self.lam * min(c_bar, ratio)
+        return total
+
+    def every(self, function):
+        return [[function(t) for t in range(self.T)]]
 
 
-@pytest.mark.parametrize("name", ["returns_T17", "returns_T64"])
-def test_gae_equals_the_recording(name):
-    """The recording is per step with a next value; here each cut adds a slot that holds that value."""
-    golden = np.load(f"{DATA}/{name}.npz")
-    B, T = golden["reward"].shape
-    for row in range(B):
-        reward, value, terminated, mask, expected = [], [], [], [], []
-        for t in range(T):
-            reward.append(golden["reward"][row, t])
-            value.append(golden["value"][row, t])
-            terminated.append(bool(golden["terminated"][row, t]))
-            mask.append(True)
-            expected.append(golden["gae"][row, t])
-            if golden["terminated"][row, t] or golden["truncated"][row, t] or t == T - 1:
-                reward.append(0.0)
-                value.append(golden["next_value"][row, t])
-                terminated.append(False)
-                mask.append(False)
-                expected.append(0.0)
-        tensors = [torch.tensor([x]) for x in (reward, value, terminated, mask)]
-        ours = gae(*tensors, float(golden["gamma"]), float(golden["lam"]))
-        np.testing.assert_allclose(ours[0], expected, atol=1e-12)
+slots = st.builds(Slots, st.integers(0, 2**31), st.integers(2, 50), st.floats(0, 1), st.floats(0, 1))
+
+
+def assert_near(ours, truth):
+    np.testing.assert_allclose(ours, truth, rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**31), gamma=st.floats(0, 1), lam=st.floats(0, 1), T=st.integers(2, 70))
-def test_gae_equals_the_sum_that_defines_it(seed, gamma, lam, T):
-    rng = np.random.default_rng(seed)
-    reward, value = rng.normal(size=T), rng.normal(size=T)
-    terminated, mask = rng.random(T) < 0.1, rng.random(T) < 0.9
-    terminated &= mask
-    mask[-1] = False
-    expected = np.zeros(T)
-    for t in range(T):
-        weight, k = 1.0, t
-        while mask[k]:
-            nonterminal = 0.0 if terminated[k] else 1.0
-            expected[t] += weight * (reward[k] + gamma * nonterminal * value[k + 1] - value[k])
-            weight *= gamma * lam * nonterminal
-            k += 1
-    ours = gae(*[torch.tensor(x[None]) for x in (reward, value, terminated, mask)], gamma, lam)
-    np.testing.assert_allclose(ours[0], expected, atol=1e-9)
+@given(slots)
+def test_returns_and_advantages_equal_the_sums_that_define_them(s):
+    r, v, d, m = s.tensors("reward", "value", "terminated", "mask")
+    assert_near(discounted_return(r, d, m, s.gamma, v), s.every(lambda t: s.n_step(t, s.T)))
+    assert_near(discounted_return(r, d, m, s.gamma), s.every(lambda t: s.n_step(t, s.T, bootstrap=False)))
+    assert_near(lambda_return(r, v, d, m, s.gamma, s.lam), s.every(s.lambda_return))
+    assert_near(gae(r, v, d, m, s.gamma, s.lam), s.every(lambda t: s.lambda_return(t) - s.value[t]))
+
+
+@settings(max_examples=20, deadline=None)
+@given(slots, st.sampled_from([1, 2, 7, 60]))
+def test_an_n_step_return_equals_its_sum(s, n):
+    tensors = s.tensors("reward", "value", "terminated", "mask")
+    assert_near(n_step_return(*tensors, s.gamma, n), s.every(lambda t: s.n_step(t, n)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(slots, st.sampled_from([0.5, 1.0, 3.0]), st.sampled_from([0.5, 1.0, 3.0]))
+def test_v_trace_equals_the_sum_that_defines_it(s, rho_bar, c_bar):
+    tensors = s.tensors("log_ratio", "reward", "value", "terminated", "mask")
+    vs, advantage = vtrace(*tensors, s.gamma, s.lam, rho_bar, c_bar)
+    assert_near(vs, s.every(lambda t: s.vs(t, rho_bar, c_bar)))
+
+    def expected(t):
+        if not s.mask[t]:
+            return 0.0
+        after = 0.0 if s.terminated[t] else s.vs(t + 1, rho_bar, c_bar)
+        return min(rho_bar, np.exp(s.log_ratio[t])) * (s.reward[t] + s.gamma * after - s.value[t])
+
+    assert_near(advantage, s.every(expected))
+
+
+def test_v_trace_on_policy_with_a_lambda_of_one_is_the_bootstrapped_return():
+    s = Slots(0, 30, 0.9, 1.0)
+    r, v, d, m = s.tensors("reward", "value", "terminated", "mask")
+    vs, _ = vtrace(torch.zeros_like(r), r, v, d, m, s.gamma)
+    assert_near(vs, discounted_return(r, d, m, s.gamma, v))
+
+
+def test_the_prefix_return_looks_back_to_the_start():
+    reward = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    start = torch.tensor([[False, False, True, False]])
+    assert prefix_return(reward, start, 0.5).tolist() == [[1.0, 2.0, 3.0, 5.0]]
+
+
+def test_what_slots_without_an_action_hold_has_no_effect_on_advantages_not_even_nan():
+    s = Slots(1, 40, 0.9, 0.8)
+    clean = gae(*s.tensors("reward", "value", "terminated", "mask"), s.gamma, s.lam)
+    s.reward[~s.mask], s.terminated[~s.mask] = np.nan, True
+    reward, value, terminated, mask = s.tensors("reward", "value", "terminated", "mask")
+    assert torch.equal(gae(reward, value.requires_grad_(), terminated, mask, s.gamma, s.lam), clean)
+    for target in (
+        n_step_return(reward, value, terminated, mask, s.gamma, 3),
+        *vtrace(reward, reward, value, terminated, mask, s.gamma),
+    ):
+        assert torch.isfinite(target).all()
+        (gradient,) = torch.autograd.grad(target.sum(), value, retain_graph=True)
+        assert torch.isfinite(gradient).all()
 
 
 def test_a_truncation_bootstraps_and_a_termination_does_not():

@@ -1,63 +1,140 @@
-"""The scan: every engine equals the definition, in values and gradients."""
+"""The scan: every engine that runs here equals the definition, in values and gradients."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlmem.scan import linear_scan
+from rlmem.errors import UserError
+from rlmem.scan import chosen_engine, linear_scan, native, triton_scan
+
+ENGINES = ["chunked", *(["native"] if native.missing() is None else [])]
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+if "cuda" in DEVICES:
+    ENGINES.append("triton")
+TOLERANCE = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4}
+"""Relative to the largest entry; float32 sums over T slots in different orders."""
 
 
-def problem(seed, B, T, dtype, constant, start_rate=0.1):
-    """Random a, b, h0, start and a cotangent; |a| about 1."""
+def problem(seed, B, T, dtype, constant=False, start_rate=0.1, features=(3, 2), shared=False):
+    """Random a, b, h0, start and a cotangent; |a| at most 1."""
     rng = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: torch.randn(*shape, dtype=dtype, generator=rng)  # noqa: E731
-    a = draw(3, 2) if constant else draw(B, T, 3, 2)
+    draw = lambda dtype, *shape: torch.randn(shape, dtype=dtype, generator=rng)  # noqa: E731
+    a = draw(dtype, *features) if constant else draw(dtype, B, T, *features)
     a = a / a.abs().clamp(min=1)
+    b = draw(dtype.to_real(), B, T, *features[:-1], 1) if shared else draw(dtype, B, T, *features)
     start = torch.rand(B, T, generator=rng) < start_rate
-    return a, draw(B, T, 3, 2), draw(B, 3, 2), start, draw(B, T, 3, 2)
+    return a, b, draw(dtype, B, *features), start, draw(dtype, B, T, *features)
 
 
-def values_and_grads(a, b, h0, start, cotangent, engine):
-    inputs = [x.clone().requires_grad_() for x in (a, b, h0)]
-    h = linear_scan(*inputs, start, engine)
-    loss = (h * cotangent.conj()).sum()
-    return [h, *torch.autograd.grad(loss.real if loss.is_complex() else loss, inputs)]
+def values_and_grads(a, b, h0, start, cotangent, engine, reverse=False):
+    device = "cuda" if engine == "triton" else "cpu"
+    inputs = [x.to(device, copy=True).requires_grad_() for x in (a, b, h0)]
+    h = linear_scan(*inputs, start.to(device), engine, reverse)
+    loss = (h * cotangent.to(device).conj()).sum()
+    return [x.cpu() for x in (h, *torch.autograd.grad(loss.real if loss.is_complex() else loss, inputs))]
 
 
-@settings(max_examples=40, deadline=None)
+def assert_equals_the_loop(case, engine, reverse=False):
+    truth = values_and_grads(*case, "loop", reverse)
+    for name, x, y in zip("h a b h0".split(), values_and_grads(*case, engine, reverse), truth, strict=True):
+        assert x.shape == y.shape
+        error = (x - y).abs().max().item() / max(1, y.abs().max().item())
+        assert error <= TOLERANCE[case[0].dtype], f"{engine}: {name} is off by {error:.1e}"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     B=st.sampled_from([1, 7]),
     T=st.sampled_from([1, 2, 3, 63, 64, 65, 300]),
-    dtype=st.sampled_from([torch.float64, torch.complex128]),
+    dtype=st.sampled_from([torch.float64, torch.complex128, torch.float32, torch.complex64]),
     constant=st.booleans(),
     start_rate=st.sampled_from([0.0, 0.1, 1.0]),
+    features=st.sampled_from([(3, 2), (1,), (), (5, 60)]),
+    reverse=st.booleans(),
 )
-def test_chunked_equals_the_loop_in_values_and_gradients(seed, B, T, dtype, constant, start_rate):
-    case = problem(seed, B, T, dtype, constant, start_rate)
-    for ours, truth in zip(values_and_grads(*case, "chunked"), values_and_grads(*case, "loop"), strict=True):
-        torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-9)
+def test_engines_equal_the_loop(engine, seed, B, T, dtype, constant, start_rate, features, reverse):
+    assert_equals_the_loop(problem(seed, B, T, dtype, constant, start_rate, features), engine, reverse)
 
 
-@pytest.mark.parametrize("engine", ["loop", "chunked"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.float32, torch.complex64])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("B", "T"), [(7, 1000), (1, 16384)])
+def test_engines_equal_the_loop_on_long_rows(engine, dtype, constant, B, T):
+    assert_equals_the_loop(problem(T, B, T, dtype, constant, 0.01), engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("each", [2, 4, 5, 200])
+def test_a_real_input_drives_many_complex_states(engine, each):
+    assert_equals_the_loop(problem(each, 3, 70, torch.complex128, True, features=(5, each), shared=True), engine)
+
+
+@pytest.mark.parametrize("engine", ["loop", *ENGINES])
 @pytest.mark.parametrize("T", [1, 40])
-def test_what_is_not_finite_does_not_survive_a_start(engine, T):
-    a, b, h0, start, cotangent = problem(0, 2, T, torch.float64, constant=False)
-    h0[0] = torch.inf
-    h0[1] = torch.nan
-    start[:, 0] = True
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan])
+def test_what_is_not_finite_does_not_survive_a_start(engine, T, bad):
+    a, b, h0, start, cotangent = problem(0, 2, T, torch.float64)
+    h0[0] = bad
+    b[1, : T // 2] = bad
+    start[:, T // 2] = True
     h, grad_a, grad_b, grad_h0 = values_and_grads(a, b, h0, start, cotangent, engine)
-    assert torch.isfinite(h).all()
-    assert torch.isfinite(grad_a).all()
-    assert torch.isfinite(grad_b).all()
+    for x in (h, grad_a[:, T // 2 :], grad_b):
+        assert torch.isfinite(x[:, T // 2 :]).all()
+    if T == 1:
+        assert (grad_h0 == 0).all()
+
+
+@pytest.mark.parametrize("engine", ["loop", *ENGINES])
+def test_no_gradient_crosses_a_start(engine):
+    a, b, h0, start, cotangent = problem(0, 2, 50, torch.float64, start_rate=0)
+    start[:, 30] = True
+    cotangent[:, :30] = 0
+    _, grad_a, grad_b, grad_h0 = values_and_grads(a, b, h0, start, cotangent, engine)
+    assert (grad_a[:, :31] == 0).all()
+    assert (grad_b[:, :30] == 0).all()
     assert (grad_h0 == 0).all()
+    assert (grad_b[:, 30:] != 0).any()
 
 
-def test_the_scan_is_its_definition_by_hand():
-    a = torch.tensor([[0.5, 0.5, 0.5]])
-    b = torch.tensor([[1.0, 2.0, 3.0]])
-    start = torch.tensor([[False, False, True]])
-    for engine in ("loop", "chunked"):
-        h = linear_scan(a, b, torch.tensor([4.0]), start, engine)
-        assert h.tolist() == [[3.0, 3.5, 3.0]]
+@pytest.mark.parametrize("engine", ["loop", *ENGINES])
+def test_the_scan_is_its_definition_by_hand(engine):
+    device = "cuda" if engine == "triton" else "cpu"
+    a, b = (torch.tensor([x], device=device) for x in ([0.5, 0.5, 0.5], [1.0, 2.0, 3.0]))
+    start, h0 = torch.tensor([[False, False, True]], device=device), torch.tensor([4.0], device=device)
+    assert linear_scan(a, b, h0, start, engine).tolist() == [[3.0, 3.5, 3.0]]
+    assert linear_scan(a, b, h0, start, engine, reverse=True).tolist() == [[2.75, 3.5, 3.0]]
+
+
+def test_a_forced_engine_that_cannot_run_is_refused_in_one_line():
+    with pytest.raises(UserError, match=r"engine=native: does not run on a CUDA device; accepted here"):
+        chosen_engine("native", "cuda")
+    if triton_scan.missing() or not torch.cuda.is_available():
+        with pytest.raises(UserError, match="engine=triton: "):
+            chosen_engine("triton", "cpu")
+
+
+def test_without_a_compiler_scans_run_on_chunked_and_native_says_why():
+    """In a process of its own: which compiler there is, is asked once."""
+    code = (
+        "from rlmem.scan import native, chosen_engine\n"
+        "assert 'needs a C++ compiler' in native.missing(), native.missing()\n"
+        "assert chosen_engine('auto') == 'chunked'\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "CXX"} | {"PATH": ""}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path):
+    environment = os.environ | {"CXX": "false", "RLMEM_CACHE": str(tmp_path)}
+    code = "from rlmem.scan import native\nprint(native.missing())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert "false" in done.stdout
+    assert not list(tmp_path.glob("*.so"))

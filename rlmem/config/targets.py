@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_type_hints
 
 from rlmem.config.messages import nearest, sentence
@@ -13,8 +14,14 @@ from rlmem.errors import UserError
 
 def build(node: dict[str, Any], **runtime: Any) -> Any:
     """Call the target of `node` with the node's own keys and the arguments supplied at run time."""
-    arguments = {key: value for key, value in node.items() if key != "_target_"}
-    return locate(node["_target_"])(**arguments, **runtime)
+    return _prepared(node)(**runtime)
+
+
+def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
+    """The target of `node` with its own keys bound; an argument that is itself such a node is one, too."""
+    inner = {key: value for key, value in node.items() if key != "_target_"}
+    nested = {key: _prepared(value) for key, value in inner.items() if isinstance(value, dict) and "_target_" in value}
+    return partial(locate(node["_target_"]), **inner | nested)
 
 
 def locate(target: str) -> Callable[..., Any]:

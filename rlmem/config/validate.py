@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -72,7 +72,8 @@ def _loggers(entries: Any) -> tuple[Any, list[Fault]]:
     return checked, faults
 
 
-def _node(path: str, node: Any, supplied: set[str]) -> tuple[Any, list[Fault]]:
+def _node(path: str, node: Any, supplied: Collection[str], made: Any = None) -> tuple[Any, list[Fault]]:
+    """A node with `_target_`; `made`: the class whose subclasses alone may stand there."""
     target = node.get("_target_") if isinstance(node, dict) else None
     if not isinstance(target, str):
         return node, [Fault(f"{path}._target_", "expected a class or function, as package.module.Name", target)]
@@ -80,9 +81,19 @@ def _node(path: str, node: Any, supplied: set[str]) -> tuple[Any, list[Fault]]:
         found = locate(target)
     except UserError as error:
         return node, [Fault(f"{path}._target_", str(error), target)]
+    if inspect.isclass(made) and inspect.isclass(found) and not issubclass(found, made):
+        return node, [Fault(f"{path}._target_", f"expected a subclass of {_name(made)}", target)]
     arguments = {key: value for key, value in node.items() if key != "_target_"}
     checked, faults = _arguments(path, arguments, found, supplied)
     return {"_target_": target} | checked, faults
+
+
+def _inner_node(path: str, node: Any, supplied: Collection[str], made: Any) -> tuple[Any, list[Fault]]:
+    """The node of an argument that builds a `made` itself, given what is supplied to the node around it."""
+    if isinstance(node, dict):
+        return _node(path, node, supplied, made)
+    near = (f"{path}._target_={node}",) if isinstance(node, str) and "." in node else ()
+    return node, [Fault(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", node, near)]
 
 
 def _arguments(
@@ -97,6 +108,10 @@ def _arguments(
     for key, value in node.items():
         if key in accepted and value != MISSING:
             kind = annotation(accepted[key], target)
+            if get_origin(kind) is Callable:
+                checked[key], found = _inner_node(f"{prefix}{key}", value, supplied, get_args(kind)[1])
+                faults += found
+                continue
             try:
                 checked[key] = coerce(value, kind)
             except ValidationError:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
-from rlmem.scan import Engine, linear_scan
+from rlmem.scan import Engine, linear_scan, monoid_scan
 from rlmem.types import State, where_start
 
 
@@ -36,6 +36,9 @@ class Memory(nn.Module, ABC):
         """Read one slot, x [B, D] with start [B] bool; return y [B, H] and the next state."""
         y, state = self.forward(x[:, None], state, start[:, None])
         return y[:, 0], state
+
+    def redraw(self) -> None:
+        """Change the seed of what the memory draws at random, if anything; called between rollouts, never in one."""
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         """The weights by the symbols of the equations: views, so writing into one writes into the parameter.
@@ -72,6 +75,43 @@ def _symbol(memory: nn.Module, name: str) -> str:
     if kind == "bias":
         return f"b_{owner[2:]}" if owner[:2] in ("W_", "w_") else f"b_{owner}"
     return owner if kind == "weight" else name
+
+
+class Memoroid(Memory):
+    """Base of memories whose state is an element of a monoid (Morad et al. 2024, arXiv:2402.09900, definition 3).
+
+    The author writes `lift`, `combine`, `identity` and `read`; resets and time are done here, in O(log T) steps.
+    """
+
+    engine: Engine = "auto"
+
+    @abstractmethod
+    def lift(self, x: Tensor) -> State:
+        """The element of each input: x [..., D] to a pytree of [..., *shape]."""
+
+    @abstractmethod
+    def combine(self, earlier: State, later: State) -> State:
+        """The associative operation, elementwise over all leading dimensions."""
+
+    @abstractmethod
+    def identity(self) -> State:
+        """The element that changes nothing, as a pytree of [*shape]."""
+
+    @abstractmethod
+    def read(self, h: State, x: Tensor) -> Tensor:
+        """y [..., H] from the states and the inputs x [..., D]."""
+
+    def initial_state(self, batch_size: int) -> State:
+        like = self._like_parameters()
+        return tree_map(lambda e: e.to(like.device).expand(batch_size, *e.shape), self.identity())
+
+    def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        h = monoid_scan(self.combine, self.identity(), self.lift(x), state, start, self.engine)
+        return self.read(h, x), tree_map(lambda leaf: leaf[:, -1], h)
+
+    def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        h = self.combine(where_start(start, self.initial_state(len(x)), state), self.lift(x))
+        return self.read(h, x), h
 
 
 class LinearRecurrence(Memory):
@@ -154,6 +194,14 @@ class RecurrentCell(Memory):
         y, final = self.sequence(packed, state0, episodes.last_slot)
         y = y[episodes.inverse].view(B, T, -1)
         return y, tree_map(lambda s: s[episodes.last], final)
+
+
+def ages(start: Tensor, before: Tensor) -> Tensor:
+    """How many slots of its own episode come before each slot [B, T], from start [B, T] and their number before slot 0
+    [B], in whose type they are counted."""
+    slots = torch.arange(start.shape[1], device=start.device, dtype=before.dtype)
+    begun = torch.where(start, slots, -1).cummax(1).values
+    return slots - torch.where(begun < 0, -before[:, None], begun)
 
 
 def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:

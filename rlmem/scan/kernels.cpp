@@ -278,23 +278,27 @@ template <class R>
 void shm_backward(const R* theta, const R* c, const R* v, const R* key, const R* q, const uint8_t* start, R limit,
                   const R* saved, const R* gy, const R* glast, R* dtheta, R* dc, R* dv, R* dkey, R* dq, R* dM0, Shm s) {
   const I H = s.H, HH = H * H, pieces = (s.T + s.every - 1) / s.every;
-  std::vector<R> Ms((s.every + 1) * HH), Cs(s.every * HH);  // M before slot k of a piece (and after the last), C of slot k
+  std::vector<R> Ms(2 * s.every * HH), Cs(s.every * HH);  // M before and after slot k of a piece, C of slot k
   for (I r = s.r0; r < s.r1; r++) {
     R* __restrict dM = dM0 + r * HH;
     std::memcpy(dM, glast + r * HH, HH * sizeof(R));
     for (I piece = pieces - 1; piece >= 0; piece--) {
       const I t0 = piece * s.every, length = std::min(s.every, s.T - t0);
-      std::memcpy(Ms.data(), saved + (r * pieces + piece) * HH, HH * sizeof(R));
+      const R* left = saved + (r * pieces + piece) * HH;
       for (I k = 0; k < length; k++) {
         const I row = r * s.T + t0 + k, o = row * H;
-        R *M = Ms.data() + k * HH, *next = M + HH;
-        if (start[row]) std::memset(M, 0, HH * sizeof(R));
-        std::memcpy(next, M, HH * sizeof(R));
-        shm_step(next, Cs.data() + k * HH, theta + o, c + o, v + o, key + o, limit, H);
+        R *before = Ms.data() + 2 * k * HH, *after = before + HH;
+        if (start[row])
+          std::memset(before, 0, HH * sizeof(R));
+        else
+          std::memcpy(before, left, HH * sizeof(R));
+        std::memcpy(after, before, HH * sizeof(R));
+        left = after;
+        shm_step(after, Cs.data() + k * HH, theta + o, c + o, v + o, key + o, limit, H);
       }
       for (I k = length - 1; k >= 0; k--) {
         const I row = r * s.T + t0 + k, o = row * H;
-        const R *before = Ms.data() + k * HH, *after = before + HH, *C = Cs.data() + k * HH;
+        const R *before = Ms.data() + 2 * k * HH, *after = before + HH, *C = Cs.data() + k * HH;
         const R *__restrict ct = c + o, *__restrict kt = key + o, *__restrict qt = q + o;
         R *__restrict dct = dc + o, *__restrict dkt = dkey + o, *__restrict dqt = dq + o;
         for (I j = 0; j < H; j++) dct[j] = dkt[j] = dqt[j] = 0;

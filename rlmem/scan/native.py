@@ -94,6 +94,22 @@ def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, T: int, reverse:
     call_in_parallel(kernel, arguments, [_Range(T, N, reverse, *part) for part in _parts(B, N, each, h.numel())])
 
 
+def run_rows(
+    name: str, arguments: tuple[Any, ...], range_type: type[ctypes.Structure], sizes: tuple[int, ...], B: int, work: int
+) -> None:
+    """Run a kernel whose rows are independent; `range_type` holds `sizes`, then the rows (r0, r1) of a thread.
+
+    A Python float among the arguments is passed in the type of the first tensor.
+    """
+    dtype = next(x.dtype for x in arguments if isinstance(x, Tensor))
+    real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
+    kernel = getattr(_library(), f"{name}_{str(dtype).removeprefix('torch.')}")
+    passed = tuple(real(x) if isinstance(x, float) else x for x in arguments)
+    threads = min(torch.get_num_threads() if B * work >= PARALLEL_FROM else 1, B)
+    cuts = [B * k // threads for k in range(threads + 1)]
+    call_in_parallel(kernel, passed, [range_type(*sizes, *rows) for rows in zip(cuts, cuts[1:], strict=False)])
+
+
 def _parts(B: int, N: int, each: int, work: int) -> list[tuple[int, int, int, int]]:
     """Rows and channels (r0, r1, n0, n1) of each thread: by rows if there are enough, else by channels."""
     threads = torch.get_num_threads() if work >= PARALLEL_FROM else 1

@@ -87,9 +87,7 @@ def _outer_loop(
     return torch.stack(reads, 1), S
 
 
-def _delta_loop(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, start: Tensor
-) -> tuple[Tensor, Tensor]:
+def _delta_loop(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     zero, reads = torch.zeros_like(S), []
     for q_t, k_t, v_t, beta_t, start_t in _slots(q, k, v, beta, start):
         S = where_start(start_t, zero, S)
@@ -124,9 +122,7 @@ def _outer_chunks(
     return y.flatten(1, 2)[:, :T], S
 
 
-def _delta_chunks(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S0: Tensor, start: Tensor
-) -> tuple[Tensor, Tensor]:
+def _delta_chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S0: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """y and the states [B, C, k, v] after each of C chunks.
 
     A chunk writes K^T U with rows u_t = beta_t (v_t - S_{t-1}^T k_t), hence (I + A) U = beta (V - K S_in) with

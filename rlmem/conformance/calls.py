@@ -1,0 +1,186 @@
+"""One result however it is computed, and calls that leave everything else alone."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+
+from rlmem.conformance.compare import EXACT, Measurement, distance, finite, same_gradients, same_outputs
+from rlmem.conformance.probe import ROWS, Probe, forward, gradients, stepped, weighted
+from rlmem.errors import UserError
+from rlmem.scan import Engine, chosen_engine
+from rlmem.types import State
+
+
+def step_equals_forward(p: Probe) -> Iterator[Measurement]:
+    """Outputs and final state, with starts and a carried state."""
+    for dtype, bound in EXACT.items():
+        memory, name = p.memory(dtype), str(dtype).removeprefix("torch.")
+        x, start, state = p.inputs(dtype=dtype), p.starts(), p.used_state(memory)
+        y, final = forward(memory, x, state, start)
+        y_steps, final_steps = stepped(memory, x, state, start)
+        yield same_outputs(f"outputs, {name}", y_steps, y, bound, start)
+        yield Measurement(f"final state, {name}", distance(final_steps, final), bound)
+
+
+def parameters_take_effect(p: Probe) -> Iterator[Measurement]:
+    """A memory that has acted and learned and then changes equals one that had the new parameters from the outset."""
+    memory, x, start = p.memory(), p.inputs(), p.starts()
+    state = p.used_state(memory)
+    gradients(weighted(forward(memory, x, state, start)[0], p), list(memory.parameters()))
+    stepped(memory, x[:, :2], state, start[:, :2])
+    p.changed(memory)
+    fresh = p.memory()
+    with torch.no_grad():
+        for new, parameter in zip(memory.parameters(), fresh.parameters(), strict=True):
+            parameter.copy_(new)
+    state = p.used_state(fresh)
+    (y, _), (truth, _) = (forward(one, x, state, start) for one in (memory, fresh))
+    yield same_outputs("outputs of forward after an update", y, truth, EXACT[torch.float64], start)
+    steps = stepped(memory, x, state, start)[0]
+    yield same_outputs("outputs of step after an update", steps, truth, EXACT[torch.float64], start)
+    yield same_gradients(
+        "after an update",
+        *(gradients(weighted(z, p), list(one.parameters())) for z, one in ((y, memory), (truth, fresh))),
+    )
+
+
+def engines_agree(p: Probe) -> Iterator[Measurement]:
+    """Every engine that runs here gives the values and gradients of the plain loop."""
+    if not hasattr(p.pristine, "engine"):
+        return
+    found: dict[str, tuple[Tensor, list[Tensor]]] = {}
+    start = p.starts()
+    for engine in ("loop", *(e for e in get_args(Engine) if e not in ("auto", "loop"))):
+        try:
+            chosen_engine(engine, p.device)
+        except UserError:  # not on this machine
+            continue
+        memory, x = p.memory(), p.inputs().requires_grad_()
+        memory.engine = engine
+        y, final = forward(memory, x, p.used_state(memory), start)
+        found[engine] = y.detach(), gradients(weighted(y, p, final), [x, *memory.parameters()])
+    truth, truth_gradients = found.pop("loop")
+    for engine, (y, ours) in found.items():
+        yield same_outputs(f"outputs of {engine}", y, truth, EXACT[torch.float64], start)
+        yield same_gradients(f"of {engine}", ours, truth_gradients)
+
+
+def float32_suffices(p: Probe) -> Iterator[Measurement]:
+    """float32 gives what float64 gives, with the same weights."""
+    single, double = p.memory(torch.float32), p.memory(torch.float32).to(torch.float64)
+    x, start = p.inputs(dtype=torch.float32), p.starts()
+    y, _ = forward(single, x, single.initial_state(ROWS), start)
+    truth, _ = forward(double, x.double(), double.initial_state(ROWS), start)
+    yield same_outputs("outputs", y.double(), truth, 1e-4, start)
+
+
+def finite_gradients(p: Probe) -> Iterator[Measurement]:
+    """One long episode in float32: outputs and gradients are finite, and there are some."""
+    for slots in p.long:
+        memory = p.memory(torch.float32)
+        x = p.inputs(rows=1, slots=slots, dtype=torch.float32).requires_grad_()
+        y, _ = forward(memory, x, memory.initial_state(1), p.flags(1, slots))
+        found = gradients(y.square().mean(), [x, *memory.parameters()])
+        yield finite(f"gradients through {slots:,} slots", found)
+        yield finite(f"outputs of {slots:,} slots", [y])
+        dead = not any(g.any() for g in found)
+        yield Measurement(f"all gradients through {slots:,} slots are zero", float(dead))
+
+
+def one_slot(p: Probe) -> Iterator[Measurement]:
+    """Rows of one slot, one of them or several."""
+    memory = p.memory()
+    for rows in (1, ROWS):
+        x, state = p.inputs(rows, slots=1), p.used_state(memory, rows)
+        for at in ([], [0]):
+            start = p.flags(rows, 1, at)
+            y, final = forward(memory, x, state, start)
+            step, after = stepped(memory, x, state, start)
+            yield same_outputs("outputs of one slot", y, step, EXACT[torch.float64], start)
+            yield Measurement("final state of one slot", distance(final, after), EXACT[torch.float64])
+
+
+def state_round_trips(p: Probe) -> Iterator[Measurement]:
+    """A state is plain tensors [B, ...] in the type of the parameters; saved and loaded it is the same; no call writes
+    into what it was given."""
+    for dtype in EXACT:
+        memory, x, start = p.memory(dtype), p.inputs(dtype=dtype), p.starts()
+        for rows in (1, ROWS):
+            initial = memory.initial_state(rows)
+            yield Measurement(
+                "leaves without leading dimension B", _count(initial, lambda s, n=rows: s.shape[:1] != (n,))
+            )
+        numbers = lambda s: s.is_floating_point() or s.is_complex()  # noqa: E731
+        wrong = lambda s, t=dtype: numbers(s) and s.real.dtype != t  # noqa: E731
+        yield Measurement(f"leaves that are not {dtype} like the parameters", _count(initial, wrong))
+        state = p.used_state(memory)
+        given = tree_map(torch.clone, (x, state, start))
+        with torch.no_grad():
+            y, final = forward(memory, x, state, start)
+            memory.step(x[:, 0], state, start[:, 0])
+        yield Measurement("what a call was given, after it", distance((x, state, start), given))
+        yield Measurement("leaves of another shape, type or device after a call", _unlike(final, initial))
+        _, after = memory.step(x[:, 0], initial, start[:, 0])
+        yield Measurement("leaves of another shape, type or device after a step", _unlike(after, initial))
+        file = io.BytesIO()
+        torch.save(state, file)
+        loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+        yield same_outputs("outputs from a loaded state", forward(memory, x, loaded, start)[0], y, EXACT[dtype])
+
+
+def _count(state: State, wrong: Callable[[Tensor], bool]) -> float:
+    return float(sum(map(wrong, tree_leaves(state))))
+
+
+def _unlike(ours: State, truth: State) -> float:
+    (a, ours_spec), (b, truth_spec) = tree_flatten(ours), tree_flatten(truth)
+    if ours_spec != truth_spec:
+        return math.inf
+    same = [(x.shape, x.dtype, x.device) == (y.shape, y.dtype, y.device) for x, y in zip(a, b, strict=True)]
+    return float(len(same) - sum(same))
+
+
+def no_global_randomness(p: Probe) -> Iterator[Measurement]:
+    """No call draws from a global generator or depends on one, also in training mode; two calls give the same."""
+    memory, x, start = p.memory().train(), p.inputs(), p.starts()
+    state = p.used_state(memory)
+
+    def calls() -> Any:
+        initial = memory.initial_state(ROWS)
+        with torch.no_grad():
+            return initial, forward(memory, x, state, start), memory.step(x[:, 0], state, start[:, 0])
+
+    before = torch.get_rng_state(), np.random.get_state()[1:3], random.getstate()
+    first = calls()
+    moved = {
+        "torch": not torch.equal(torch.get_rng_state(), before[0]),
+        "numpy": not all(np.array_equal(a, b) for a, b in zip(np.random.get_state()[1:3], before[1], strict=True)),
+        "random": random.getstate() != before[2],
+    }
+    names = " and ".join(name for name, has in moved.items() if has)
+    yield Measurement(f"global generators drawn from {names}".rstrip(), float(sum(moved.values())))
+    torch.rand(1)
+    yield Measurement("two calls", distance(calls(), first))
+
+
+def symbols_round_trip(p: Probe) -> Iterator[Measurement]:
+    """`load_symbols(symbols())` carries every weight to a memory that had others; gradients have the same symbols."""
+    memory, other, x, start = p.memory(), p.changed(p.memory()), p.inputs(), p.starts()
+    weights = {symbol: weight.detach().clone() for symbol, weight in memory.symbols().items()}
+    other.load_symbols(weights)
+    yield Measurement("weights after loading", distance(list(other.parameters()), list(memory.parameters())))
+    y, _ = forward(memory, x, memory.initial_state(ROWS), start)
+    loaded, _ = forward(other, x, other.initial_state(ROWS), start)
+    yield same_outputs("outputs after loading", loaded, y, EXACT[torch.float64])
+    shown = memory.symbols(torch.zeros_like)
+    unlike = sum(shown[s].shape != w.shape if s in shown else 1 for s, w in weights.items())
+    yield Measurement("symbols that `of` does not reach", float(unlike + (len(shown) != len(weights))))

@@ -1,0 +1,115 @@
+"""What the diagonal complex recurrences share: products with complex weights, and the residual blocks around them."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlmem.memory.base import LinearRecurrence
+
+
+def complex_from_real(u: Tensor, W: Tensor, bias: Tensor | None = None) -> Tensor:
+    """W u + bias, complex [..., N], of real u [..., D]; W [N, D, 2] and bias [N, 2] hold (re, im). One real product."""
+    flat = None if bias is None else bias.flatten()
+    return torch.view_as_complex(F.linear(u, W.transpose(1, 2).flatten(0, 1), flat).unflatten(-1, (len(W), 2)))
+
+
+def real_from_complex(h: Tensor, W: Tensor) -> Tensor:
+    """Re(W h), real [..., D], of complex h [..., N]; W [D, N, 2] holds (re, im). One real product."""
+    return F.linear(torch.view_as_real(h).flatten(-2), conjugate(W).flatten(1))
+
+
+def conjugate(W: Tensor) -> Tensor:
+    """(re, -im) of the last dimension."""
+    return torch.view_as_real(torch.view_as_complex(W).conj_physical())
+
+
+class GLUBlock(nn.Module):
+    """u = LN(x);  y = x + (W_out1 q) * sigmoid(W_out2 q),  q = GELU(o), tanh approximation."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.ln = nn.LayerNorm(size)
+        self.W_out1, self.W_out2 = nn.Linear(size, size), nn.Linear(size, size)
+
+    def before(self, x: Tensor) -> Tensor:
+        return self.ln(x)
+
+    def after(self, o: Tensor, x: Tensor) -> Tensor:
+        q = F.gelu(o, approximate="tanh")
+        return x + self.W_out1(q) * torch.sigmoid(self.W_out2(q))
+
+
+class FFNBlock(nn.Module):
+    """u = x;  z = LN_1(o + x);  y = LN_2(z + W_2 GELU(W_1 z)), W_1 [4H, H]."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(size), nn.LayerNorm(size)
+        self.W_1, self.W_2 = nn.Linear(size, 4 * size), nn.Linear(4 * size, size)
+
+    def before(self, x: Tensor) -> Tensor:
+        return x
+
+    def after(self, o: Tensor, x: Tensor) -> Tensor:
+        z = self.ln1(o + x)
+        return self.ln2(z + self.W_2(F.gelu(self.W_1(z))))
+
+
+class LinearBlock(nn.Module):
+    """u = x;  y = LN(W_out2 o + x)."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.ln = nn.LayerNorm(size)
+        self.W_out2 = nn.Linear(size, size)
+
+    def before(self, x: Tensor) -> Tensor:
+        return x
+
+    def after(self, o: Tensor, x: Tensor) -> Tensor:
+        return self.ln(self.W_out2(o) + x)
+
+
+Block = GLUBlock | FFNBlock | LinearBlock
+
+
+class ResidualRecurrence(LinearRecurrence):
+    """A recurrence inside a residual block: the author writes `drive` and `mix`, the block the rest.
+
+    The block adds its input to its output, so both have width H; a linear map W_in stands before it only if the input
+    has another width.
+    """
+
+    complex_state = True
+
+    def __init__(self, input_size: int, hidden_size: int, block: Block):
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.W_in = nn.Linear(input_size, hidden_size) if input_size != hidden_size else nn.Identity()
+        self.block = block
+
+    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
+        weights = super().symbols(of)
+        return {s.replace("b_block.W_", "b_").removeprefix("block."): weight for s, weight in weights.items()}
+
+    @abstractmethod
+    def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """a [N], constant in time, and b [..., N] of the recurrence from the block's u [..., H]."""
+
+    @abstractmethod
+    def mix(self, h: Tensor, u: Tensor) -> Tensor:
+        """The recurrence's output o [..., H] from its states h [..., N] and u."""
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.W_in(x)
+        return x, self.block.before(x)
+
+    def gates(self, p: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return self.drive(p[1])
+
+    def read(self, h: Tensor, p: tuple[Tensor, Tensor]) -> Tensor:
+        x, u = p
+        return self.block.after(self.mix(h, u), x)

@@ -1,0 +1,288 @@
+"""One slot of the Differentiable Neural Computer, equation by equation, and its gradient over a whole sequence.
+
+Leading dimensions [...] are rows or all slots of a sequence. N cells of width W, R read heads, controller width H.
+"""
+
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlmem.memory.base import previous_states
+
+EPSILON = 1e-6
+"""Beneath the squared norms of keys and cells: a cell may be all zero."""
+
+
+class DNCState(NamedTuple):
+    """z [..., H + R W] = (h, r);  s [..., H];  M [..., N, W];  L [..., N, N];  p, u, w_w [..., N];  w_r [..., R, N]."""
+
+    z: Tensor
+    s: Tensor
+    M: Tensor
+    L: Tensor
+    p: Tensor
+    u: Tensor
+    w_w: Tensor
+    w_r: Tensor
+
+
+class Interface(NamedTuple):
+    """What the controller asks of the memory. In keys the write key comes first, in modes backward, content, forward."""
+
+    k: Tensor  # [..., 1 + R, W] keys of norm one
+    beta: Tensor  # [..., 1 + R] their strengths
+    free: Tensor  # [..., R]
+    gates: Tensor  # [..., 2] g_a, g_w
+    erase: Tensor  # [..., W]
+    write: Tensor  # [..., W]
+    modes: Tensor  # [..., 3, R]
+
+
+def interface_sizes(R: int, W: int) -> list[int]:
+    """Keys, strengths, what is squashed into (0, 1), the write vector, modes."""
+    return [(1 + R) * W, 1 + R, R + 2 + W, W, 3 * R]
+
+
+def interface(xi: Tensor, R: int, W: int) -> Interface:
+    k, beta, squashed, write, modes = xi.split(interface_sizes(R, W), -1)
+    free, gates, erase = torch.sigmoid(squashed).split([R, 2, W], -1)
+    modes = modes.unflatten(-1, (3, R)).softmax(-2)
+    return Interface(unit(k.unflatten(-1, (1 + R, W))), 1 + F.softplus(beta), free, gates, erase, write, modes)
+
+
+def inverse_norm(v: Tensor) -> Tensor:
+    return torch.rsqrt(v.square().sum(-1, keepdim=True) + EPSILON)
+
+
+def unit(v: Tensor) -> Tensor:
+    return v * inverse_norm(v)
+
+
+def content(k: Tensor, beta: Tensor, M_unit: Tensor) -> Tensor:
+    """Weights [..., k's rows, N] by cosine similarity."""
+    return (beta[..., None] * k @ M_unit.mT).softmax(-1)
+
+
+def allocation(u: Tensor) -> Tensor:
+    """a_i = (1 - u_i) prod_j u_j over the cells j used less than i (of equals, the first)."""
+    ascending, order = u.sort(dim=-1, stable=True)
+    product = F.pad(ascending, (1, 0), value=1.0).cumprod(-1)
+    return torch.zeros_like(u).scatter(-1, order, product[..., :-1] - product[..., 1:])
+
+
+def controller(pre: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """h and s of an LSTM from the pre-activations [..., 4H] of i, f, g, o."""
+    i, f, g, o = pre.chunk(4, -1)
+    s = torch.sigmoid(f) * s + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(s), s
+
+
+def access(ask: Interface, h: Tensor, s: Tensor, before: DNCState) -> DNCState:
+    """The memory after one slot, and with it all of the state."""
+    _, _, M, L, p, u, w_w, w_r = before
+    g_a, g_w = ask.gates.split(1, -1)
+    u = (u + w_w - u * w_w) * (1 - ask.free[..., None] * w_r).prod(-2)
+    c = content(ask.k[..., :1, :], ask.beta[..., :1], unit(M)).squeeze(-2)
+    w_w = g_w * torch.lerp(c, allocation(u), g_a)
+    w = w_w[..., None]
+    M = M + w * (ask.write[..., None, :] - M * ask.erase[..., None, :])
+    L = without_diagonal((1 - w - w.mT) * L + w * p[..., None, :])
+    p = (1 - w_w.sum(-1, keepdim=True)) * p + w_w
+    c = content(ask.k[..., 1:, :], ask.beta[..., 1:], unit(M))
+    backward, by_content, forward = ask.modes[..., None].unbind(-3)
+    w_r = backward * (w_r @ L) + by_content * c + forward * (w_r @ L.mT)
+    return DNCState(torch.cat([h, (w_r @ M).flatten(-2)], -1), s, M, L, p, u, w_w, w_r)
+
+
+def without_diagonal(x: Tensor) -> Tensor:
+    return x.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), 0)
+
+
+class Sequence(torch.autograd.Function):
+    """All z [S, H + R W] of packed steps of `sizes`, and the other states at the slots `last`.
+
+    wx [S, 4H]: the input's share of the controller's pre-activations;  first: the states [E, ...] to begin with
+    Forward is the loop over `controller` and `access`. Backward is written by hand, since autograd spends its time on
+    bookkeeping for so many small steps: what no later slot changes is computed for all slots at once, and the
+    gradient of each weight is a single product.
+    """
+
+    @staticmethod
+    def forward(ctx, wx, U, W_xi, b_xi, R, W, sizes, last, *first):
+        state = DNCState(*first)
+        slots = []
+        for wx_t in wx.split(sizes):
+            state = DNCState(*(x[: len(wx_t)] for x in state))
+            pre = torch.addmm(wx_t, state.z, U.t())
+            h, s = controller(pre, state.s)
+            xi = F.linear(h, W_xi, b_xi)
+            state = access(interface(xi, R, W), h, s, state)
+            slots.append((pre, xi, *state))
+        pre, xi, *states = (torch.cat(x) for x in zip(*slots, strict=True))
+        ctx.save_for_backward(U, W_xi, pre, xi, *first, *states)
+        ctx.R, ctx.W, ctx.H, ctx.sizes = R, W, h.shape[1], sizes
+        return states[0], *(x[last] for x in states[1:])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_z, *grad_last):
+        U, W_xi, pre, xi, *states = ctx.saved_tensors
+        R, W, H = ctx.R, ctx.W, ctx.H
+        first, after = states[:8], DNCState(*states[8:])
+        before = DNCState(*(previous_states(x0, x, ctx.sizes) for x0, x in zip(first, after, strict=True)))
+        slots = _slots(before, after, pre, interface(xi, R, W), _interface_slope(xi, R, W))
+        parts = {name: x.split(ctx.sizes) for name, x in (slots | {"grad_z": grad_z}).items()}
+
+        # dL/d(state, unit(M)) after the step, of the running rows; a row joins with the gradient of its last state
+        last = [torch.zeros_like(first[0]), *grad_last, torch.zeros_like(first[2])]
+        d = [x[:0] for x in last]
+        d_pre, d_xi = [], []
+        for step in reversed(list(zip(*parts.values(), strict=True))):
+            q = SimpleNamespace(**dict(zip(parts, step, strict=True)))
+            running = len(q.grad_z)
+            if running > len(d[0]):
+                d = [torch.cat([x, x_last[len(x) : running]]) for x, x_last in zip(d, last, strict=True)]
+            d_h, d_r = (d[0] + q.grad_z).split([H, R * W], 1)
+            xi_t, memory = _access_backward(q, d_r.unflatten(1, (R, W)), d[2:])
+            d_h = torch.addmm(d_h, xi_t, W_xi)
+            d_s = torch.addcmul(d[1], d_h, q.h_by_s)
+            pre_t = torch.cat([(d_s[:, None] * q.s_by_ifg).flatten(1), d_h * q.h_by_o], 1)
+            d = [pre_t @ U, d_s * q.f, *memory]
+            d_pre.append(pre_t)
+            d_xi.append(xi_t)
+        d[2] = torch.addcmul(d[2], inverse_norm(first[2]), _across(unit(first[2]), d.pop())[0])
+        d_wx, d_xi_all = torch.cat(d_pre[::-1]), torch.cat(d_xi[::-1])
+        weights = [d_wx.t() @ before.z, d_xi_all.t() @ after.z[:, :H], d_xi_all.sum(0)]
+        return d_wx, *weights, None, None, None, None, *d
+
+
+def _slots(
+    before: DNCState, after: DNCState, pre: Tensor, ask: Interface, xi_slope: Tensor
+) -> dict[str, Tensor]:
+    """What `_access_backward` and the controller need of all slots; X0 is X before the slot, `a_by_b` is da/db."""
+    i, f, g, o = pre.chunk(4, 1)
+    i, f, g, o, tanh_s = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid(), after.s.tanh()
+    g_a, g_w = ask.gates.split(1, 1)
+    M_unit, M0_unit = unit(after.M), unit(before.M)
+    c_w = content(ask.k[:, :1], ask.beta[:, :1], M0_unit)[:, 0]
+    c_r = content(ask.k[:, 1:], ask.beta[:, 1:], M_unit)
+    a, w = allocation(after.u), after.w_w[..., None]
+    kept = 1 - ask.free[..., None] * before.w_r
+    R = kept.shape[1]
+    kept_by_others = torch.stack([kept[:, [s for s in range(R) if s != r]].prod(1) for r in range(R)], 1)
+    u = before.u + before.w_w - before.u * before.w_w
+    return {
+        "f": f,
+        "h_by_s": o * (1 - tanh_s.square()),
+        "h_by_o": tanh_s * o * (1 - o),
+        "s_by_ifg": torch.stack([g * i * (1 - i), before.s * f * (1 - f), i * (1 - g.square())], 1),
+        "xi_slope": xi_slope,
+        "k": ask.k,
+        "strong_k": ask.beta[..., None] * ask.k,
+        "free": ask.free[..., None],
+        "erase": ask.erase[:, None],
+        "modes": ask.modes,
+        "M": after.M,
+        "M0": before.M,
+        "M_unit": M_unit,
+        "M0_unit": M0_unit,
+        "M_scale": inverse_norm(after.M),
+        "M_by_w": ask.write[:, None] - before.M * ask.erase[:, None],
+        "L": after.L,
+        "L0": before.L,
+        "L_by_L0": without_diagonal(1 - w - w.mT),
+        "L_by_w": without_diagonal(before.p[:, None] - before.L),
+        "L_by_p0": without_diagonal(w.expand_as(before.L)),
+        "p0": before.p,
+        "p_by_p0": 1 - w.sum(1),
+        "w_w": w,
+        "w_w_by_gates": torch.stack([g_w * (a - c_w), torch.lerp(c_w, a, g_a)], 1),
+        "w_w_by_c": g_w * (1 - g_a),
+        "w_w_by_u": (g_w * g_a)[..., None] * _allocation_jacobian(after.u),
+        "c_w": c_w,
+        "c_r": c_r,
+        "w_r": after.w_r,
+        "w_r0": before.w_r,
+        "ways": torch.stack([before.w_r @ after.L, c_r, before.w_r @ after.L.mT], 1),
+        "u_by_freed": -u[:, None] * kept_by_others,
+        "u_by_u0": kept.prod(1) * (1 - before.w_w),
+        "u_by_w_w0": kept.prod(1) * (1 - before.u),
+    }
+
+
+def _access_backward(q: SimpleNamespace, d_r: Tensor, d: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Through one slot: `d` is dL/d(M, L, p, u, w_w, w_r, unit(M)), given after it, returned before it.
+
+    q: the slot's share of `_slots`;  d_r [n, R, W]: of the read vectors.  Also returns dL/d xi.
+    """
+    d_M, d_L, d_p, d_u, d_w_w, d_w_r, d_M_unit = d
+    # r = w_r M,  w_r = backward w_r0 L + by_content c_r + forward w_r0 L^T
+    d_w_r = torch.baddbmm(d_w_r, d_r, q.M.mT)
+    d_M = torch.baddbmm(d_M, q.w_r.mT, d_r)
+    d_modes = _softmax_backward(q.modes, (q.ways * d_w_r[:, None]).sum(3), 1)
+    d_backward, d_c, d_forward = (q.modes[..., None] * d_w_r[:, None]).unbind(1)
+    d_w_r0 = torch.baddbmm(d_backward @ q.L.mT, d_forward, q.L)
+    d_L = torch.baddbmm(torch.baddbmm(d_L, q.w_r0.mT, d_backward), d_forward.mT, q.w_r0)
+    d_score = _softmax_backward(q.c_r, d_c, 2)
+    d_k_r = d_score @ q.M_unit
+    d_M_unit = torch.baddbmm(d_M_unit, d_score.mT, q.strong_k[:, 1:])
+    d_M = torch.addcmul(d_M, q.M_scale, _across(q.M_unit, d_M_unit)[0])
+    # p = (1 - sum w) p0 + w,  L_ij = (1 - w_i - w_j) L0_ij + w_i p0_j,  M = M0 + w (write - M0 erase)
+    d_w_w = d_w_w + d_p - (d_p * q.p0).sum(1, keepdim=True)
+    d_w_w = d_w_w + (d_L * q.L_by_w).sum(2) - (d_L * q.L0).sum(1) + (d_M * q.M_by_w).sum(2)
+    d_p0 = d_p * q.p_by_p0 + (d_L * q.L_by_p0).sum(1)
+    written = q.w_w * d_M
+    d_write, d_erase = written.sum(1), -(written * q.M0).sum(1)
+    d_M0 = torch.addcmul(d_M, written, q.erase, value=-1)
+    # w_w = g_w (g_a allocation(u) + (1 - g_a) c_w)
+    d_gates = (q.w_w_by_gates * d_w_w[:, None]).sum(2)
+    d_score = _softmax_backward(q.c_w, q.w_w_by_c * d_w_w, 1)
+    d_k_w = d_score[:, None] @ q.M0_unit
+    d_M0_unit = d_score[..., None] * q.strong_k[:, :1]
+    # u = (u0 + w_w0 - u0 w_w0) prod_r (1 - free w_r0)
+    d_u = torch.baddbmm(d_u[:, None], d_w_w[:, None], q.w_w_by_u)
+    d_freed = d_u * q.u_by_freed
+    d_free = (d_freed * q.w_r0).sum(2)
+    d_w_r0 = torch.addcmul(d_w_r0, d_freed, q.free)
+    d_u = d_u[:, 0]
+    d_k, d_beta = _across(q.k, torch.cat([d_k_w, d_k_r], 1))
+    d_xi = [d_k.flatten(1), d_beta[..., 0], d_free, d_gates, d_erase, d_write, d_modes.flatten(1)]
+    before = [d_M0, d_L * q.L_by_L0, d_p0, d_u * q.u_by_u0, d_u * q.u_by_w_w0, d_w_r0, d_M0_unit]
+    return torch.cat(d_xi, 1) * q.xi_slope, before
+
+
+def _softmax_backward(y: Tensor, d_y: Tensor, dim: int) -> Tensor:
+    product = y * d_y
+    return torch.addcmul(product, y, product.sum(dim, keepdim=True), value=-1)
+
+
+def _across(v_unit: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    """`d` without its part along v_unit, and the length of that part: |v| dL/dv for d = dL/d unit(v)."""
+    along = (v_unit * d).sum(-1, keepdim=True)
+    return torch.addcmul(d, v_unit, along, value=-1), along
+
+
+def _interface_slope(xi: Tensor, R: int, W: int) -> Tensor:
+    """By what dL/d(key, strength, gates, ...) is multiplied to give dL/d xi, modes and directions apart."""
+    k, beta, squashed, write, modes = xi.split(interface_sizes(R, W), -1)
+    scale = (1 + F.softplus(beta))[..., None] * inverse_norm(k.unflatten(-1, (1 + R, W)))
+    y = torch.sigmoid(squashed)
+    ones = torch.ones_like(torch.cat([write, modes], -1))
+    return torch.cat([scale.expand(-1, -1, W).flatten(1), torch.sigmoid(beta), y * (1 - y), ones], -1)
+
+
+def _allocation_jacobian(u: Tensor) -> Tensor:
+    """da_i/du_j [..., i, j], from products alone: quotients of them would fail where u is zero."""
+    ascending, order = u.sort(dim=-1, stable=True)
+    N = u.shape[-1]
+    later = ascending[..., None, :].expand(*u.shape, N)  # [..., j, i], by rank
+    later = torch.where(torch.ones(N, N, dtype=torch.bool, device=u.device).triu(1), later, 1)
+    between = F.pad(later[..., :-1], (1, 0), value=1.0).cumprod(-1)  # product over the ranks from j to i, without both
+    before = F.pad(ascending[..., :-1], (1, 0), value=1.0).cumprod(-1)
+    jacobian = (between * (1 - ascending[..., None, :])).triu(1) - torch.eye(N, dtype=u.dtype, device=u.device)
+    jacobian = before[..., None] * jacobian
+    rank = order.argsort(-1)[..., None].expand(*u.shape, N)
+    return jacobian.gather(-2, rank).gather(-1, rank.mT).mT

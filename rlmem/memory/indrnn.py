@@ -1,0 +1,97 @@
+"""Independently Recurrent Neural Network."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from rlmem.memory.base import RecurrentCell, previous_states
+from rlmem.types import PositiveInt
+
+
+class IndRNN(RecurrentCell):
+    """Independently Recurrent Neural Network (Li et al. 2018, arXiv:1803.04831).
+
+        h_l' = phi(W_l h_{l-1}' + bi_l + u_l * h_l + b_l),   h_{-1}' = x,   y = the last layer's h'
+
+    A unit sees only its own past: u_l [H] is a vector, and time is an elementwise loop, layer after layer, with a
+    hand-written backward. |u| <= 2^(1/max_length) is kept by clamping the weights in place before they are used, so
+    a weight at the bound still has its gradient. Two biases per layer, and u, b ~ U(0, 1), as published.
+    State: h [B, L, H].
+
+    hidden_size: H, width of every layer;  num_layers: L
+    activation: relu, as the code published with POPGym computes, or tanh, which its configuration names
+    max_length: slots over which an activation may at most double by its own weight
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: PositiveInt = 256,
+        num_layers: PositiveInt = 2,
+        activation: Literal["relu", "tanh"] = "relu",
+        max_length: PositiveInt = 1024,
+    ):
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.activation, self.u_max = activation, 2 ** (1 / max_length)
+        self.W = nn.ModuleList(nn.Linear(hidden_size if l else input_size, hidden_size) for l in range(num_layers))
+        self.u = nn.Parameter(torch.rand(num_layers, hidden_size))
+        self.b = nn.Parameter(torch.rand(num_layers, hidden_size))
+
+    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
+        weights = {}
+        for l, (W, u, b) in enumerate(zip(self.W, of(self.u), of(self.b), strict=True)):
+            weights |= {f"W_{l}": of(W.weight), f"bi_{l}": of(W.bias), f"u_{l}": u, f"b_{l}": b}
+        return weights
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        return self.u.new_zeros(batch_size, *self.u.shape)
+
+    def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        layers = []
+        for W, u, b, h in zip(self.W, self._clamped_u(), self.b, state.unbind(1), strict=True):
+            x = getattr(torch, self.activation)(W(x) + u * h + b)
+            layers.append(x)
+        return x, torch.stack(layers, 1)
+
+    def sequence(self, packed: PackedSequence, state: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+        x, sizes, final = packed.data, packed.batch_sizes.tolist(), []
+        for W, u, b, h in zip(self.W, self._clamped_u(), self.b, state.unbind(1), strict=True):
+            x = _Layer.apply(W(x) + b, h, u, sizes, self.activation)
+            final.append(x[last])
+        return x, torch.stack(final, 1)
+
+    def _clamped_u(self) -> Tensor:
+        self.u.data.clamp_(-self.u_max, self.u_max)  # `data`: a graph built earlier does not count it as a change
+        return self.u
+
+
+class _Layer(torch.autograd.Function):
+    """h [S, H] of one layer over packed steps of `sizes`, from wx [S, H], the first states [E, H] and u [H]."""
+
+    @staticmethod
+    def forward(ctx, wx: Tensor, h0: Tensor, u: Tensor, sizes: list[int], activation: str) -> Tensor:
+        h_all, h = torch.empty_like(wx), h0
+        phi = {"relu": torch.relu_, "tanh": torch.tanh_}[activation]
+        for now, wx_t in zip(h_all.split(sizes), wx.split(sizes), strict=True):
+            h = phi(torch.addcmul(wx_t, h[: len(now)], u, out=now))
+        ctx.save_for_backward(h_all, h0, u)
+        ctx.sizes, ctx.activation = sizes, activation
+        return h_all
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_h_all: Tensor):
+        h_all, h0, u = ctx.saved_tensors
+        slope = (h_all > 0).to(u.dtype) if ctx.activation == "relu" else 1 - h_all.square()
+        grad_wx, grad_h = torch.empty_like(h_all), torch.zeros_like(h0)
+        steps = zip(*(x.split(ctx.sizes) for x in (grad_wx, grad_h_all, slope)), strict=True)
+        for now, grad_t, slope_t in reversed(list(steps)):
+            dh = grad_h[: len(now)]
+            torch.mul(dh.add_(grad_t), slope_t, out=now)
+            torch.mul(now, u, out=dh)
+        grad_u = (grad_wx * previous_states(h0, h_all, ctx.sizes)).sum(0)
+        return grad_wx, grad_h, grad_u, None, None

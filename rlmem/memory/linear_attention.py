@@ -1,0 +1,87 @@
+"""Linear attention."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlmem.memory.base import Memory
+from rlmem.scan import Engine, linear_scan
+from rlmem.scan.outer import normalised_scan
+from rlmem.types import PositiveInt
+
+
+class LinearAttention(Memory):
+    """Linear attention as an RNN (Katharopoulos et al. 2020, arXiv:2006.16236, eq. 16-20), one head.
+
+        S_t = S_{t-1} + phi(W_k x_t) (W_v x_t)^T,   z_t = z_{t-1} + phi(W_k x_t),   phi(u) = 1 + elu(u)
+        read_t = S_t^T q_t / (z_t . q_t),   q_t = phi(W_q x_t)
+
+    State: {"S" [B, k, v], "z" [B, k]}. Cost: O(T (64 + k) v) as products of matrices, S never held per slot.
+
+    hidden_size: H, width of the output
+    key_size, value_size: k, v
+    form: what surrounds the read, each as in its source
+        memoroid: y = LN(MLP(read) + W_skip x), three layers with leaky ReLU; v has a bias; z . q at least 1e-6
+            (Morad et al. 2024, arXiv:2402.09900)
+        popgym: x is layer-normed first; y = W_out(FF(read) + W_shortcut x), FF two layers of width v with ReLU, and
+            no W_out where v = H; 1e-5 is added to z . q (Morad et al. 2023, arXiv:2303.01859)
+    denominator: inner_product is z . q; sum_product is (sum of z) (sum of q), which both sources computed in its place
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: PositiveInt = 256,
+        key_size: PositiveInt = 16,
+        value_size: PositiveInt = 16,
+        form: Literal["memoroid", "popgym"] = "memoroid",
+        denominator: Literal["inner_product", "sum_product"] = "inner_product",
+        engine: Engine = "auto",
+    ):
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.key_size, self.value_size = key_size, value_size
+        self.form, self.denominator, self.engine = form, denominator, engine
+        self.W_k = nn.Linear(input_size, key_size, bias=False)
+        self.W_q = nn.Linear(input_size, key_size, bias=False)
+        self.W_v = nn.Linear(input_size, value_size, bias=form == "memoroid")
+        if form == "memoroid":
+            self.W_mlp1 = nn.Linear(value_size, hidden_size)
+            self.W_mlp2 = nn.Linear(hidden_size, hidden_size)
+            self.W_mlp3 = nn.Linear(hidden_size, hidden_size)
+            self.W_skip = nn.Linear(input_size, hidden_size)
+            self.ln = nn.LayerNorm(hidden_size)
+        else:
+            self.ln = nn.LayerNorm(input_size)
+            self.W_ff1 = nn.Linear(value_size, value_size)
+            self.W_ff2 = nn.Linear(value_size, value_size)
+            self.W_shortcut = nn.Linear(input_size, value_size)
+            if value_size != hidden_size:
+                self.W_out = nn.Linear(value_size, hidden_size)
+
+    def initial_state(self, batch_size: int) -> dict[str, Tensor]:
+        like = self._like_parameters()
+        S = like.new_zeros(batch_size, self.key_size, self.value_size)
+        return {"S": S, "z": like.new_zeros(batch_size, self.key_size)}
+
+    def forward(self, x: Tensor, state: dict[str, Tensor], start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        memoroid = self.form == "memoroid"
+        x = x if memoroid else self.ln(x)
+        q, k, v = 1 + F.elu(self.W_q(x)), 1 + F.elu(self.W_k(x)), self.W_v(x)
+        numerator, denominator, S, z = normalised_scan(q, k, v, state["S"], state["z"], start, engine=self.engine)
+        if self.denominator == "sum_product":
+            one = x.new_ones(1)
+            z_sum = linear_scan(one, k.sum(-1, keepdim=True), state["z"].sum(-1, keepdim=True), start, self.engine)
+            denominator = z_sum * q.sum(-1, keepdim=True)
+        read = numerator / (denominator.clamp(min=1e-6) if memoroid else denominator + 1e-5)
+        return self.read(read, x), {"S": S, "z": z}
+
+    def read(self, read: Tensor, x: Tensor) -> Tensor:
+        """y from what was read and the (in form popgym layer-normed) input."""
+        if self.form == "memoroid":
+            mlp = self.W_mlp3(F.leaky_relu(self.W_mlp2(F.leaky_relu(self.W_mlp1(read)))))
+            return self.ln(mlp + self.W_skip(x))
+        y = torch.relu(self.W_ff2(torch.relu(self.W_ff1(read)))) + self.W_shortcut(x)
+        return self.W_out(y) if self.value_size != self.output_size else y

@@ -1,0 +1,102 @@
+"""Low-pass recurrent network."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlmem.errors import UserError
+from rlmem.memory.base import Memory
+from rlmem.scan import Engine, linear_scan
+from rlmem.types import PositiveFloat, PositiveInt, where_start
+
+
+class LPRNN(Memory):
+    """Low-pass RNN, "RNN with concrete" (Stepleton et al. 2018, arXiv:1805.04955, sec. 2 and appendix D).
+
+        p_n = alpha_n source_n + (1 - alpha_n) p_n(t-1),   alpha_n = base^-n,   n = 1..K     [D]
+        chain:     source_1 = I' x,  source_n = p_{n-1} of the same slot
+        parallel:  source_1 = I' x,  source_n = x
+        y = W_out relu(W_sum [relu(W_view[n] p_n + b_view[n]) for n] + b_sum) + b_out
+
+    The pools have no weights: they are linear scans of constant decay, parallel over time. I' starts as the
+    (padded) identity. The K viewports feed one summariser. State: p [B, K, D].
+
+    hidden_size: H, width of the output;  num_pools: K;  pool_size: D, null: the width of the input (as `parallel`
+        needs);  viewport_size, summariser_size: widths;  base: > 1
+    filters: chain, or parallel, the paper's control
+    block_gradients: no gradient from a pool into the source of the next (n >= 2), as published; each pool's own past
+        keeps its gradient
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: PositiveInt = 256,
+        num_pools: PositiveInt = 8,
+        pool_size: PositiveInt | None = 198,
+        viewport_size: PositiveInt = 48,
+        summariser_size: PositiveInt = 256,
+        base: PositiveFloat = 2.0,
+        filters: Literal["chain", "parallel"] = "chain",
+        block_gradients: bool = True,
+        engine: Engine = "auto",
+    ):
+        super().__init__()
+        D = input_size if pool_size is None else pool_size
+        if filters == "parallel" and input_size != D:
+            raise UserError(f"pool_size={D}: parallel filters read the input itself, of width {input_size}; give null")
+        if base <= 1:
+            raise UserError(f"base={base}: must be above 1, since pool n forgets with base^-n; e.g. base=2")
+        self.input_size, self.output_size = input_size, hidden_size
+        self.base, self.filters, self.block_gradients, self.engine = base, filters, block_gradients, engine
+        K, V = num_pools, viewport_size
+        self.I_prime = nn.Parameter(torch.eye(D, input_size))
+        self.W_view = nn.Parameter(torch.empty(K, V, D).uniform_(-(D**-0.5), D**-0.5))
+        self.b_view = nn.Parameter(torch.empty(K, V).uniform_(-(D**-0.5), D**-0.5))
+        self.W_sum = nn.Linear(K * V, summariser_size)
+        self.W_out = nn.Linear(summariser_size, hidden_size)
+
+    @property
+    def alpha(self) -> Tensor:
+        """[K], computed in the type of the parameters."""
+        n = torch.arange(1, len(self.W_view) + 1, dtype=self.I_prime.dtype, device=self.I_prime.device)
+        return self.base**-n
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        K, _, D = self.W_view.shape
+        return self.W_view.new_zeros(batch_size, K, D)
+
+    def pools(self, x: Tensor, state: Tensor, start: Tensor) -> Tensor:
+        """p [B, T, K, D] of all slots of x [B, T, input_size]."""
+        first, alpha = F.linear(x, self.I_prime), self.alpha
+        if self.filters == "parallel":
+            others = self._blocked(x)[:, :, None].expand(-1, -1, len(alpha) - 1, -1)
+            driver = alpha[:, None] * torch.cat([first[:, :, None], others], 2)
+            return linear_scan(1 - alpha[:, None], driver, state, start, self.engine)
+        pools = [linear_scan(1 - alpha[0], alpha[0] * first, state[:, 0], start, self.engine)]
+        for alpha_n, before in zip(alpha[1:], state.unbind(1)[1:], strict=True):
+            driver = alpha_n * self._blocked(pools[-1])
+            pools.append(linear_scan(1 - alpha_n, driver, before, start, self.engine))
+        return torch.stack(pools, 2)
+
+    def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        p = self.pools(x, state, start)
+        return self._read(p), p[:, -1]
+
+    def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        before = where_start(start, torch.zeros_like(state), state)
+        source, pools = F.linear(x, self.I_prime), []
+        for alpha_n, p in zip(self.alpha, before.unbind(1), strict=True):
+            pools.append(alpha_n * source + (1 - alpha_n) * p)
+            source = self._blocked(pools[-1] if self.filters == "chain" else x)
+        p = torch.stack(pools, 1)
+        return self._read(p), p
+
+    def _read(self, p: Tensor) -> Tensor:
+        views = torch.relu(torch.einsum("...kd,kvd->...kv", p, self.W_view) + self.b_view)
+        return self.W_out(torch.relu(self.W_sum(views.flatten(-2))))
+
+    def _blocked(self, source: Tensor) -> Tensor:
+        return source.detach() if self.block_gradients else source

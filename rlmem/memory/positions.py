@@ -1,0 +1,50 @@
+"""The clock of a memory: slots since the episode's start, and how they are shown to a network."""
+
+import torch
+from torch import Tensor
+
+
+def ages(age: Tensor, start: Tensor) -> Tensor:
+    """Slots [B, T] since the episode's start, given how many slots of a running episode were read before, age [B].
+
+    Floating, in the type of `age`: exact up to 2^24 in float32. A start selects: an inf in `age` does not survive it.
+    """
+    t = torch.arange(start.shape[1], dtype=age.dtype, device=age.device)
+    begun = torch.where(start, t, -1).cummax(1).values
+    return torch.where(begun < 0, age[:, None] + t, t - begun)
+
+
+def sinusoid(age: Tensor, width: int, base: float) -> Tensor:
+    """Sine encoding [..., width] of ages: sin in even and cos in odd features, wavelengths 2 pi to 2 pi base.
+
+    Vaswani et al. 2017, arXiv:1706.03762, section 3.5. Computed, not looked up: there is no longest episode.
+    """
+    angle = _angles(age, width, base)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., :width].to(age.dtype)
+
+
+def rotation(age: Tensor, width: int, base: float) -> tuple[Tensor, Tensor]:
+    """Cosine and sine [B, T, width // 2] of the angles age * base^(-2i/width) that pairs of features are turned by.
+
+    Su et al. 2021, arXiv:2104.09864.
+    """
+    angle = _angles(age, width - width % 2, base)
+    return angle.cos().to(age.dtype), angle.sin().to(age.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [B, T, heads, width] with its feature pairs (2i, 2i+1) turned; the last feature of an odd width stays.
+
+    The product of two vectors so turned depends on the difference of their ages alone.
+    """
+    cos, sin = cos[:, :, None], sin[:, :, None]
+    end = 2 * cos.shape[-1]
+    even, odd = x[..., 0:end:2], x[..., 1:end:2]
+    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
+    return torch.cat([turned, x[..., end:]], -1)
+
+
+def _angles(age: Tensor, width: int, base: float) -> Tensor:
+    """In float64: in float32 the fastest angles of late slots lose their digits."""
+    exponent = torch.arange(0, width, 2, dtype=torch.float64, device=age.device) / max(width, 1)
+    return age.double()[..., None] * base**-exponent

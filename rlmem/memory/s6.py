@@ -1,0 +1,149 @@
+"""S6, the selective state-space model: in its Mamba block, and reduced to one state per channel."""
+
+from math import ceil, log
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from rlmem.memory.base import LinearRecurrence, Memory
+from rlmem.scan import Engine, linear_scan
+from rlmem.types import Ge, PositiveFloat, PositiveInt, State
+
+STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
+"""Numbers of h that are held at once: longer inputs are read piece by piece, and each piece is computed again in the
+backward pass. On a CPU that is also faster, since a piece stays in the cache."""
+
+
+class S6(Memory):
+    """Mamba's selective state-space model and its block (Gu and Dao 2023, arXiv:2312.00752, algorithm 2, section 3.4).
+
+        v_t = W_x x_t                                                       [E]
+        u_t = silu(b_conv + sum_j w_conv_j * v_{t-K+j}),   j = 1 ... K, slots of the episode only
+        dt_t = softplus(W_dt W_r u_t + b_dt)   [E],   B_t = W_B u_t,   C_t = W_C u_t   [N]
+        h_t = exp(dt_t A) * h_{t-1} + (exp(dt_t A) - 1) / A * (u_t B_t^T),   A = -exp(A_log)   [E, N]
+        y_t = W_out ((h_t C_t + D * u_t) * silu(W_z x_t))
+
+    E = expand H, the rank of W_r is H / 16, rounded up. The block has no residual and no norm. State: h [B, E, N], and
+    v [B, K-1, E], the last inputs of the convolution, where K > 1. Time O(B T E N); memory for h is bounded (see
+    STATES_AT_ONCE). Inits as in the released code: A = -(1 ... N), D = 1, softplus(b_dt) as dt_min, dt_max say.
+
+    hidden_size: H, width of the output;  state_size: N;  expand: E / H;  conv_size: K, 0 = no convolution
+    dt_min, dt_max: the range softplus(b_dt) is drawn from, uniformly in its logarithm
+    discretisation: "zoh" = zero-order hold (eq. 4), as above; "euler" = as in the released code, dt_t (u_t B_t^T)
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: PositiveInt = 256,
+        state_size: PositiveInt = 16,
+        expand: PositiveInt = 2,
+        conv_size: Annotated[int, Ge(0)] = 4,
+        dt_min: PositiveFloat = 0.001,
+        dt_max: PositiveFloat = 0.1,
+        discretisation: Literal["zoh", "euler"] = "zoh",
+        engine: Engine = "auto",
+    ):
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        E, N, R = expand * hidden_size, state_size, ceil(hidden_size / 16)
+        self.engine: Engine = engine
+        self.conv_size, self.zero_order_hold = conv_size, discretisation == "zoh"
+        self.W_x, self.W_z = nn.Linear(input_size, E, bias=False), nn.Linear(input_size, E, bias=False)
+        if conv_size:
+            bound = conv_size**-0.5
+            self.w_conv = nn.Parameter(torch.empty(E, conv_size).uniform_(-bound, bound))
+            self.b_conv = nn.Parameter(torch.empty(E).uniform_(-bound, bound))
+        self.W_r, self.W_dt = nn.Linear(E, R, bias=False), nn.Linear(R, E)
+        nn.init.uniform_(self.W_dt.weight, -(R**-0.5), R**-0.5)
+        dt = torch.empty(E).uniform_(log(dt_min), log(dt_max)).exp()
+        with torch.no_grad():
+            self.W_dt.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # the inverse of softplus
+        self.W_B, self.W_C = nn.Linear(E, N, bias=False), nn.Linear(E, N, bias=False)
+        self.A_log = nn.Parameter(torch.arange(1, N + 1).log().repeat(E, 1))
+        self.D = nn.Parameter(torch.ones(E))
+        self.W_out = nn.Linear(E, hidden_size, bias=False)
+
+    def initial_state(self, batch_size: int) -> State:
+        like = self._like_parameters()
+        E, N = self.A_log.shape
+        state = {"h": like.new_zeros(batch_size, E, N)}
+        return state | {"v": like.new_zeros(batch_size, self.conv_size - 1, E)} if self.conv_size > 1 else state
+
+    def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        v = self.W_x(x)
+        v, carried = self._convolve(v, state, start) if self.conv_size else (v, {})
+        u = F.silu(v)
+        y, h = self._select(F.softplus(self.W_dt(self.W_r(u))), u, self.W_B(u), self.W_C(u), state["h"], start)
+        return self.W_out((y + self.D * u) * F.silu(self.W_z(x))), {"h": h} | carried
+
+    def _convolve(self, v: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """The causal convolution of v [B, T, E] within each episode, and what of v the next call needs."""
+        T, K = v.shape[1], self.conv_size
+        episode = start.cumsum(1)
+        if K > 1:  # what was carried belongs to episode 0 of the row, which a start at slot 0 ends
+            v, episode = torch.cat([state["v"], v], 1), F.pad(episode, (K - 1, 0))
+        now = episode[:, K - 1 :]
+        out: Tensor = self.b_conv
+        for j in range(K):
+            same = (episode[:, j : j + T] == now)[..., None]
+            out = out + self.w_conv[:, j] * torch.where(same, v[:, j : j + T], 0)
+        same = (episode[:, T:] == episode[:, -1:])[..., None]
+        return out, {"v": torch.where(same, v[:, T:], 0)} if K > 1 else {}
+
+    def _select(self, dt: Tensor, u: Tensor, B: Tensor, C: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """h_t C_t [B, T, E] and the final h, reading as many slots at a time as STATES_AT_ONCE allows."""
+        slots = max(1, STATES_AT_ONCE.get(h.device.type, 2**20) // h.numel())
+        if start.shape[1] <= slots:
+            return self._scan(dt, u, B, C, h, start)
+        outputs = []
+        for piece in zip(*(x.split(slots, 1) for x in (dt, u, B, C, start)), strict=True):
+            *inputs, starts = piece
+            y, h = checkpoint(self._scan, *inputs, h, starts, use_reentrant=False, preserve_rng_state=False)
+            outputs.append(y)
+        return torch.cat(outputs, 1), h
+
+    def _scan(self, dt: Tensor, u: Tensor, B: Tensor, C: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        A = -self.A_log.exp()
+        growth = torch.expm1(dt[..., None] * A)  # exp(dt A) - 1, without the cancellation
+        drive = u[..., None] * (growth / A) if self.zero_order_hold else (dt * u)[..., None]
+        states = linear_scan(growth + 1, drive * B[..., None, :], h, start, self.engine)
+        return (states @ C[..., None]).squeeze(-1), states[:, -1].clone()  # not a view, which would keep all states
+
+
+class DiagonalS6(LinearRecurrence):
+    """S6 reduced to one state per channel and equal widths, as the memax library has it (after arXiv:2312.00752).
+
+        dt_t = softplus(W_dt x_t + b_dt),   A = -exp(A_log)                                  [H]
+        h_t = exp(dt_t A) * h_{t-1} + (exp(dt_t A) - 1) / A * (W_B x_t + b_B) * x_t
+        y_t = (W_C x_t + b_C) * h_t
+
+    No convolution, no expansion, no gate. State: h [B, H]. A linear map W_in of the input exists only if
+    input_size != H.
+
+    hidden_size: H, width of state and output
+    """
+
+    def __init__(self, input_size: int, hidden_size: PositiveInt = 256, engine: Engine = "auto"):
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        H = hidden_size
+        self.state_shape = (H,)
+        self.engine = engine
+        self.W_in = nn.Linear(input_size, H) if input_size != H else nn.Identity()
+        self.W_dt, self.W_B, self.W_C = nn.Linear(H, H), nn.Linear(H, H), nn.Linear(H, H)
+        self.A_log = nn.Parameter(torch.randn(H))
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.W_in(x)
+
+    def gates(self, p: Tensor) -> tuple[Tensor, Tensor]:
+        A = -self.A_log.exp()
+        growth = torch.expm1(F.softplus(self.W_dt(p)) * A)  # exp(dt A) - 1, without the cancellation
+        return growth + 1, growth / A * self.W_B(p) * p
+
+    def read(self, h: Tensor, p: Tensor) -> Tensor:
+        return self.W_C(p) * h

@@ -1,0 +1,152 @@
+"""Stable Hadamard Memory."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlmem.memory.base import Memory, ages
+from rlmem.scan import Engine
+from rlmem.scan.hadamard import hadamard_scan
+from rlmem.scan.outer import outer_scan
+from rlmem.types import PositiveFloat, PositiveInt
+
+EPSILON = 1e-5
+
+Calibration = Literal["random_theta", "none", "random_c", "fixed_c", "fixed_theta", "neural_theta"]
+Draw = Literal["seeded", "row0", "fresh"]
+
+
+class SHM(Memory):
+    """Stable Hadamard Memory (Le et al. 2025, arXiv:2410.10132), a matrix calibrated elementwise.
+
+        u_t = LN(x_t);  key_t = relu(W_k u_t) / sum, query_t likewise with W_q
+        C_t = 1 + tanh(theta_t (W_c u_t)^T),   U_t = sigmoid(w_eta u_t) (W_v u_t) key_t^T
+        M_t = M_{t-1} * C_t + U_t                                     [k, k], value row, key column
+        y_t = W_out (M_t query_t + W_s u_t)
+
+    theta_t is a row of Theta [L, k], drawn at random: over independent draws the product of the C_t has mean 1, so
+    that memories neither vanish nor explode on average. Training must read what acting read, so the row is a hash of
+    a seed in the state and the slots since the episode's start; `redraw` changes the seed between rollouts.
+    State: {"M": [B, k, k], "seed": [B], "step": [B]}. Cost O(k^2) a slot; [T, k, k] is never stored.
+
+    hidden_size: H, width of the output;  memory_size: k;  bank_size: L;  shortcut: whether W_s is there
+    calibration (section 4.4): "random_theta"; or its ablations "none" (C = 1), "random_c" (normal around 1, spread
+        `random_c_std`, not learned), "fixed_c" (a learned matrix), "fixed_theta" (one learned vector),
+        "neural_theta" (theta_t = W_theta u_t)
+    draw: "seeded"; "row0" is the published POPGym and stand-alone code, whose integer cast always yields row 0;
+        "fresh" the published SAC code: new rows at every call, so that training does not read what acting read
+    limit: bound on the entries of M; the published SAC code has 100, the paper none
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: PositiveInt = 256,
+        memory_size: PositiveInt = 32,
+        bank_size: PositiveInt = 128,
+        calibration: Calibration = "random_theta",
+        draw: Draw = "seeded",
+        shortcut: bool = True,
+        random_c_std: PositiveFloat = 0.1,
+        limit: PositiveFloat | None = None,
+        engine: Engine = "auto",
+    ):
+        super().__init__()
+        self.input_size, self.output_size, self.k = input_size, hidden_size, memory_size
+        self.calibration, self.draw, self.shortcut, self.engine = calibration, draw, shortcut, engine
+        self.random_c_std, self.limit = random_c_std, limit
+        k = memory_size
+        self.ln = nn.LayerNorm(input_size)
+        self.parts = {"W_k": k, "W_q": k, "W_v": k, "W_c": k, "w_eta": 1} | ({"W_s": k} if shortcut else {})
+        self.project_in = nn.Linear(input_size, sum(self.parts.values()), bias=False)
+        self.b_s = nn.Parameter(torch.zeros(k)) if shortcut else None
+        if calibration == "fixed_c":
+            self.C = nn.Parameter(torch.ones(k, k))
+        elif calibration == "neural_theta":
+            self.W_theta = nn.Linear(input_size, k, bias=False)
+        elif calibration in ("random_theta", "fixed_theta"):
+            rows = bank_size if calibration == "random_theta" else 1
+            self.Theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, k)))
+        self.W_out = nn.Linear(k, hidden_size)
+        self.register_buffer("seed", torch.zeros(()))
+        if calibration == "random_theta" and draw == "fresh":
+            self.breaks = dict.fromkeys(FRESH_BREAKS, "draw=fresh draws new rows at every call")
+
+    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
+        own = {name: value for name, value in super().symbols(of).items() if name != "project_in"}
+        split = of(self.project_in.weight).split(list(self.parts.values()))
+        return own | dict(zip(self.parts, split, strict=True))
+
+    def initial_state(self, batch_size: int) -> dict[str, Tensor]:
+        M = self._like_parameters().new_zeros(batch_size, self.k, self.k)
+        return {"M": M, "seed": self.seed.to(M.dtype).expand(batch_size), "step": M.new_zeros(batch_size)}
+
+    def redraw(self) -> None:
+        self.seed.add_(1)
+
+    def forward(self, x: Tensor, state: dict[str, Tensor], start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        u = self.ln(x)
+        p = dict(zip(self.parts, self.project_in(u).split(list(self.parts.values()), -1), strict=True))
+        key, query = (_normalised(p[name]) for name in ("W_k", "W_q"))
+        v = torch.sigmoid(p["w_eta"]) * p["W_v"]
+        fresh = start.cumsum(1).bool()
+        seed = torch.where(fresh, self.seed.to(x.dtype), state["seed"][:, None])
+        step = ages(start, state["step"])
+        reads, M = self._scan(u, p["W_c"], v, key, query, state["M"], start, seed, step)
+        y = self.W_out(reads if self.b_s is None else reads + p["W_s"] + self.b_s)
+        return y, {"M": M, "seed": seed[:, -1], "step": step[:, -1] + 1}
+
+    def _scan(self, u, c, v, key, query, M0, start, seed, step) -> tuple[Tensor, Tensor]:
+        if self.calibration == "none" and self.limit is None:
+            reads, S = outer_scan(query, key, v, M0.transpose(1, 2), start, engine=self.engine)
+            return reads, S.transpose(1, 2)
+        if self.calibration == "neural_theta":
+            theta = self.W_theta(u)
+        elif self.calibration == "fixed_theta":
+            theta = self.Theta[0].expand_as(v)
+        elif self.calibration == "random_theta":
+            theta = F.embedding(self.rows(seed, step), self.Theta)
+        else:  # the calibration does not depend on the input
+            makes = {"none": self._ones, "fixed_c": self._fixed, "random_c": self._random}[self.calibration]
+            return hadamard_scan(seed, step, v, key, query, M0, start, self.limit, self.engine, makes)
+        return hadamard_scan(theta, c, v, key, query, M0, start, self.limit, self.engine)
+
+    def rows(self, seed: Tensor, step: Tensor) -> Tensor:
+        """Which row of Theta each slot uses, int64 in the shape of `seed` and `step`."""
+        if self.draw == "row0":
+            return torch.zeros_like(step, dtype=torch.int64)
+        if self.draw == "fresh":
+            return torch.randint(len(self.Theta), step.shape, device=step.device)
+        return _hash(seed.long(), step.long()) % len(self.Theta)
+
+    def _ones(self, seed: Tensor, step: Tensor) -> Tensor:
+        return seed.new_ones(*seed.shape, self.k, self.k)
+
+    def _fixed(self, seed: Tensor, step: Tensor) -> Tensor:
+        return self.C.expand(*seed.shape, self.k, self.k)
+
+    def _random(self, seed: Tensor, step: Tensor) -> Tensor:
+        cell = torch.arange(self.k * self.k, device=seed.device).view(self.k, self.k)
+        draws = _hash(_hash(seed.long(), step.long())[..., None, None], cell)
+        uniform = ((draws & 0xFFFFFF) + 0.5) / 2**24, ((draws >> 24) + 0.5) / 2**24
+        radius, angle = torch.sqrt(-2 * torch.log(uniform[0])), 2 * torch.pi * uniform[1]  # Box-Muller
+        return 1 + self.random_c_std * (radius * torch.cos(angle)).to(seed.dtype)
+
+
+FRESH_BREAKS = ("step equals forward",)
+
+
+def _normalised(x: Tensor) -> Tensor:
+    x = torch.relu(x)
+    return x / (EPSILON + x.sum(-1, keepdim=True))
+
+
+def _hash(a: Tensor, b: Tensor) -> Tensor:
+    """48 well-mixed bits from two integers (a splitmix64 finaliser; int64 products wrap)."""
+    x = a * -7046029254386353131 + (b + 1) * -4658895280553007687
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return (x ^ ((x >> 31) & 0x1FFFFFFFF)) & 0xFFFFFFFFFFFF

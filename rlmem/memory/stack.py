@@ -1,0 +1,86 @@
+"""Several memories on top of each other."""
+
+import inspect
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor, nn
+
+from rlmem.memory.base import Memory, _symbol
+from rlmem.types import PositiveInt, State
+
+Norm = Literal["none", "pre", "post"]
+
+
+class Stack(Memory):
+    """A residual stack of any memory.
+
+        z = W_in x
+        z = z + P layer(LN z)        norm=pre, with a last y = LN_f z
+        z = LN(z + P layer(z))       norm=post
+        z = z + P layer(z)           norm=none
+
+    P is W_out_0, W_out_1, ... where a layer's output is not H wide, and nothing elsewhere. Layers with a skip
+    connection of their own (LRU, S5, GPT) want residual=False and norm=none. Weights of the layers have the symbols
+    L0.*, L1.*, ... State: {"L0": ..., "L1": ...}, each as its layer defines it; engines are the layers' own.
+
+    layer: builds one layer from its input width, e.g. `GRU` or `functools.partial(GRU, hidden_size=64)`; in yaml a
+        mapping with `_target_`. Its hidden_size is that of the stack unless given there
+    hidden_size: H, width between the layers and of the output;  num_layers
+    residual: add each layer's input to its output;  norm: where the layer norm stands
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        layer: Callable[..., Memory],
+        hidden_size: PositiveInt = 256,
+        num_layers: PositiveInt = 2,
+        residual: bool = True,
+        norm: Norm = "pre",
+    ):
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.residual, self.norm = residual, norm
+        self.W_in = nn.Linear(input_size, hidden_size)
+        built = [_build(layer, hidden_size) for _ in range(num_layers)]
+        self.layers = nn.ModuleList(built)
+        self.ln = nn.ModuleList(nn.Identity() if norm == "none" else nn.LayerNorm(hidden_size) for _ in built)
+        self.W_out = nn.ModuleList(
+            nn.Identity() if one.output_size == hidden_size else nn.Linear(one.output_size, hidden_size)
+            for one in built
+        )
+        self.ln_f = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
+
+    def initial_state(self, batch_size: int) -> State:
+        return {name: layer.initial_state(batch_size) for name, layer in self._named()}
+
+    def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        return self._read(x, state, start, step=False)
+
+    def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        return self._read(x, state, start, step=True)
+
+    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
+        own = {_symbol(self, name): of(p) for name, p in self.named_parameters() if not name.startswith("layers.")}
+        return own | {f"{name}.{s}": w for name, layer in self._named() for s, w in layer.symbols(of).items()}
+
+    def _read(self, x: Tensor, state: State, start: Tensor, step: bool) -> tuple[Tensor, State]:
+        z, after = self.W_in(x), {}
+        for (name, layer), ln, W_out in zip(self._named(), self.ln, self.W_out, strict=True):
+            read = layer.step if step else layer
+            y, after[name] = read(ln(z) if self.norm == "pre" else z, state[name], start)
+            z = z + W_out(y) if self.residual else W_out(y)
+            if self.norm == "post":
+                z = ln(z)
+        return self.ln_f(z), after
+
+    def _named(self) -> list[tuple[str, Memory]]:
+        return [(f"L{i}", layer) for i, layer in enumerate(self.layers)]
+
+
+def _build(layer: Callable[..., Memory], width: int) -> Memory:
+    """One layer on `width` features, and of that width if it has a hidden_size that is not given yet."""
+    given = getattr(layer, "keywords", {})  # of a functools.partial
+    sized = "hidden_size" in inspect.signature(layer).parameters and "hidden_size" not in given
+    return layer(width, hidden_size=width) if sized else layer(width)

@@ -1,0 +1,116 @@
+"""The base of memories over the last slots of an episode: caches, resets and masks, written once."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from math import nan
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlmem.memory.base import Memory, _symbol
+from rlmem.memory.positions import ages
+
+SMALLEST_CHUNK = 64
+"""Queries attended at a time: fewer would leave the matrix products too small."""
+
+
+class Window(Memory):
+    """Base of memories that see the last slots of the present episode, by convolution or by attention.
+
+    The author sets `caches` (what each layer keeps from slot to slot) and writes `read` with `past.frames` and
+    `past.attend`; caching, resets and masks are done here. Weights of `self.layers`, if there are layers, have the
+    symbols L0.*, L1.*, ... State: age [B], slots read since the episode's start, and every cache [B, slots, width],
+    oldest first, zeros where the episode had not begun.
+    """
+
+    caches: dict[str, tuple[int, int]]
+    """Name -> slots, width."""
+    layers: nn.ModuleList
+
+    @abstractmethod
+    def read(self, x: Tensor, past: "Past") -> Tensor:
+        """y [B, T, H] from x [B, T, D] and what the slots may see."""
+
+    def initial_state(self, batch_size: int) -> dict[str, Tensor]:
+        like = self._like_parameters()
+        caches = {name: like.new_zeros(batch_size, *shape) for name, shape in self.caches.items()}
+        return {"age": like.new_zeros(batch_size)} | caches
+
+    def forward(self, x: Tensor, state: dict[str, Tensor], start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        past = Past(state, start)
+        return self.read(x, past), past.state
+
+    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
+        own = {_symbol(self, name): of(p) for name, p in self.named_parameters() if not name.startswith("layers.")}
+        for i, layer in enumerate(getattr(self, "layers", ())):
+            own |= {f"L{i}.{_symbol(layer, name)}": of(p) for name, p in layer.named_parameters()}
+        return own
+
+
+class Past:
+    """What every slot of one call may see: slots of its own episode, cached or present.
+
+    age [B, T]: slots since the episode's start. A slot that lies `lag` back is visible if lag <= age; all masks follow
+    state: the state after the last slot, complete when every cache has been used once
+    """
+
+    def __init__(self, state: Mapping[str, Tensor], start: Tensor):
+        fresh = start[:, :1, None]
+        self.before = {name: torch.where(fresh, 0, cache) for name, cache in state.items() if name != "age"}
+        self.age = ages(state["age"], start)
+        self.state = {**state, "age": self.age[:, -1] + 1}
+
+    def frames(self, name: str, x: Tensor, taps: int, dilation: int = 1) -> Tensor:
+        """The slots that lie (taps - 1) * dilation, ..., dilation and 0 back: [B, T, taps, D], zero where invisible."""
+        T = x.shape[1]
+        stream = self._stream(name, x)
+        lags = [(taps - 1 - j) * dilation for j in range(taps)]
+        visible = [(self.age >= lag)[..., None] for lag in lags]
+        slices = [stream[:, lags[0] - lag : lags[0] - lag + T] for lag in lags]
+        return torch.stack([torch.where(seen, x, 0) for seen, x in zip(visible, slices, strict=True)], 2)
+
+    def attend(self, name: str, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
+        """Softmax attention of each slot to itself and to the visible slots of the cache's length before it.
+
+        q, k, v and the result are [B, T, H]; keys and values are cached as `name`.k and `name`.v. Queries are taken in
+        chunks as long as the window, each against the keys of its own and the previous chunk: O(T * window) memory.
+        """
+        B, T, H = q.shape
+        k, v = self._stream(f"{name}.k", k), self._stream(f"{name}.v", v)
+        S = k.shape[1] - T
+        C = max(S + 1, SMALLEST_CHUNK)
+        C = T if T <= 2 * C else C
+        padding = -T % C
+
+        def chunks(z: Tensor, size: int) -> Tensor:  # [B, -, F] -> [B * n, size, F]
+            return F.pad(z, (0, 0, 0, padding)).unfold(1, size, C).transpose(2, 3).flatten(0, 1)
+
+        def split(z: Tensor) -> Tensor:  # [B * n, size, H] -> [B * n, heads, size, H / heads]
+            return z.unflatten(2, (heads, -1)).transpose(1, 2)
+
+        lag = torch.arange(S, S + C, device=q.device)[:, None] - torch.arange(C + S, device=q.device)
+        reach = chunks(self.age.clamp(max=S)[..., None], C)
+        visible = ((lag >= 0) & (lag <= reach))[:, None]  # [B * n, 1, C, C + S]
+        # A weight of zero does not silence an inf or NaN of an earlier episode: such slots are taken out, and what
+        # may see one is NaN by selection. One slot alone has no earlier episode: `before` is cleared.
+        lost = ~(k.isfinite() & v.isfinite()).all(-1, keepdim=True) if T > 1 else None
+        if lost is not None:
+            k, v = torch.where(lost, 0, k), torch.where(lost, 0, v)
+        y = F.scaled_dot_product_attention(
+            split(chunks(q, C)), split(chunks(k, C + S)), split(chunks(v, C + S)), attn_mask=visible
+        )
+        if lost is not None:
+            y = torch.where((visible & chunks(lost, C + S).transpose(1, 2)[:, None]).any(-1, keepdim=True), nan, y)
+        return y.transpose(1, 2).reshape(B, -1, H)[:, :T]
+
+    def _stream(self, name: str, x: Tensor) -> Tensor:
+        """The cached slots and the present ones, [B, S + T, D]; the last S of them are kept."""
+        T, S = x.shape[1], self.before[name].shape[1]
+        stream = torch.cat([self.before[name], x], 1)
+        kept = stream[:, T:]
+        if T > 1:
+            lag = torch.arange(S, 0, -1, device=x.device)  # seen from the next slot
+            kept = torch.where((lag <= self.state["age"][:, None])[..., None], kept, 0)
+        self.state[name] = kept
+        return stream

@@ -1,0 +1,101 @@
+"""M_t = M_{t-1} * C_t + v_t key_t^T, read as M_t q_t: the scan of Stable Hadamard Memory, without storing [T, H, H].
+
+C is a full matrix that acts elementwise, so no product of matrices shortens the scan: every cell is a recurrence of
+its own. What can be saved is memory traffic. The native engine walks the slots with M in the cache, keeps M every few
+slots, and recomputes the rest on the way back; elsewhere chunks of slots are scanned one after the other under
+checkpointing. Both store O(T H) numbers and a few matrices.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rlmem.scan import native
+from rlmem.scan.linear import Engine, chosen_engine, linear_scan
+
+CELLS = 1 << 21
+"""Numbers [B, K, H, H] that a chunk of K slots may hold at a time."""
+
+
+def tanh_calibration(theta: Tensor, c: Tensor) -> Tensor:
+    """C_t = 1 + tanh(theta_t c_t^T) [..., H, H] from theta and c [..., H]."""
+    return 1 + torch.tanh(theta[..., :, None] * c[..., None, :])
+
+
+def hadamard_scan(
+    theta: Tensor,
+    c: Tensor,
+    v: Tensor,
+    key: Tensor,
+    query: Tensor,
+    M0: Tensor,
+    start: Tensor,
+    limit: float | None = None,
+    engine: Engine = "auto",
+    calibration: Callable[[Tensor, Tensor], Tensor] = tanh_calibration,
+) -> tuple[Tensor, Tensor]:
+    """Reads y [B, T, H] and the last M [B, H, H] (value row, key column).
+
+    theta, c, v, key, query: [B, T, H];  M0: [B, H, H];  start: [B, T] bool, M is zero before such a slot is read
+    limit: M is held within [-limit, limit] after every slot; no gradient passes a cell that is
+    calibration: C [B, K, H, H] of K slots from their theta and c (which need not have H columns if it is another one)
+    """
+    chosen = chosen_engine(engine, v.device)
+    supported = v.dtype in (torch.float32, torch.float64)
+    if chosen == "native" and calibration is tanh_calibration and supported:
+        return _Native.apply(theta, c, v, key, query, M0, start, limit or 0.0)
+    B, T, H = v.shape
+    K = 1 if chosen == "loop" else max(1, CELLS // (B * H * H))
+    scanned = [x.split(K, 1) for x in (theta, c, v, key, query, start)]
+    M, outputs = M0, []
+    for chunk in zip(*scanned, strict=True):
+        y, M = checkpoint(_chunk, *chunk, M, limit, chosen, calibration, use_reentrant=False, preserve_rng_state=False)
+        outputs.append(y)
+    return torch.cat(outputs, 1), M
+
+
+def _chunk(theta, c, v, key, query, start, M, limit, engine, calibration) -> tuple[Tensor, Tensor]:
+    C = calibration(theta, c)
+    U = v[..., :, None] * key[..., None, :]
+    if limit is None:
+        Ms = linear_scan(C, U, M, start, "loop" if engine == "loop" else "auto")
+    else:  # a limited recurrence is not linear
+        states = []
+        for C_t, U_t, start_t in zip(C.unbind(1), U.unbind(1), start.unbind(1), strict=True):
+            M = (torch.where(start_t[:, None, None], 0, M) * C_t + U_t).clamp(-limit, limit)
+            states.append(M)
+        Ms = torch.stack(states, 1)
+    return (Ms @ query[..., None])[..., 0], Ms[:, -1]
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("T", "H", "every", "r0", "r1")]  # noqa: RUF012
+
+
+class _Native(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, theta, c, v, key, query, M0, start, limit: float) -> tuple[Tensor, Tensor]:
+        inputs = [x.contiguous() for x in (theta, c, v, key, query, M0, start)]
+        B, T, H = v.shape
+        every = max(4, min(64, (1 << 15) // (H * H)))  # the recomputed slots fit the second-level cache
+        y, last = torch.empty_like(inputs[2]), torch.empty_like(inputs[5])
+        saved = M0.new_empty(B, -(-T // every), H, H) if any(ctx.needs_input_grad) else None
+        native.run_rows("shm_forward", (*inputs, limit, y, last, saved), _Range, (T, H, every), B, T * H * H)
+        ctx.save_for_backward(*inputs[:5], inputs[6], *([] if saved is None else [saved]))
+        ctx.limit, ctx.every = limit, every
+        return y, last
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_y: Tensor, grad_last: Tensor):
+        *inputs, saved = ctx.saved_tensors
+        B, T, H = inputs[2].shape
+        grads = [torch.empty_like(x) for x in inputs[:5]] + [torch.empty_like(grad_last.contiguous())]
+        arguments = (*inputs, ctx.limit, saved, grad_y.contiguous(), grad_last.contiguous(), *grads)
+        native.run_rows("shm_backward", arguments, _Range, (T, H, ctx.every), B, T * H * H)
+        return *grads, None, None

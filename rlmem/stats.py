@@ -1,0 +1,75 @@
+"""Scores of many runs as one number: POPGym's MMER and the interquartile mean. numpy only.
+
+Both are unweighted over environments or tasks. No confidence intervals here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MMER:
+    """The maximum mean episodic return (MMER) of runs [env, trial], and its means."""
+
+    run: Array
+    """[env, trial]"""
+    env: Array
+    """[env] mean over trials."""
+    model: float
+    """Mean over environments: the number of a table's row."""
+    trial: Array
+    """[trial] mean over environments."""
+    trial_std: float
+    """Sample standard deviation (n - 1) of `trial`; NaN for one trial."""
+
+
+def mmer(curves: ArrayLike, timesteps: ArrayLike | None = None, budget: float | None = None) -> Array:
+    """Maximum mean episodic return (POPGym, Morad et al. 2023, arXiv:2303.01859) of learning curves [..., iteration].
+
+    The largest value among the iterations with timesteps <= budget; all of them without a budget. A NaN, an iteration
+    in which no episode ended, is no value. The maximum of a noisy curve is optimistic: it compares only with numbers
+    that were made by the same rule.
+    """
+    values = np.asarray(curves, dtype=np.float64)
+    if budget is not None:
+        if timesteps is None:
+            raise ValueError("a budget needs the timesteps of the iterations")
+        values = values[..., np.asarray(timesteps) <= budget]
+    if values.shape[-1] == 0:
+        raise ValueError(f"no iteration within the budget of {budget} steps")
+    best = np.fmax.reduce(values, axis=-1)
+    return np.asarray(best)
+
+
+def normalised(score: ArrayLike) -> Array:
+    """Returns in [-1, 1] as scores in [0, 1]: POPGym's normalised MMER."""
+    return 0.5 * np.asarray(score, dtype=np.float64) + 0.5
+
+
+def summary(run: ArrayLike) -> MMER:
+    """The means that the papers' tables show, from the MMER of runs [env, trial]."""
+    runs = np.asarray(run, dtype=np.float64)
+    trial = runs.mean(0)
+    spread = float(trial.std(ddof=1)) if len(trial) > 1 else np.nan
+    return MMER(runs, runs.mean(1), float(runs.mean(1).mean()), trial, spread)
+
+
+def iqm(scores: ArrayLike) -> float:
+    """Interquartile mean (Agarwal et al. 2021, arXiv:2108.13264): the mean of the middle half of all scores, pooled.
+
+    floor(N / 4) scores are dropped on each side.
+    """
+    pooled = np.sort(np.asarray(scores, dtype=np.float64), axis=None)
+    cut = pooled.size // 4
+    return float(pooled[cut : pooled.size - cut].mean())
+
+
+def iqm_per_task(scores: ArrayLike) -> Array:
+    """The interquartile mean over runs of each task, from scores [run, task]."""
+    return np.array([iqm(task) for task in np.asarray(scores, dtype=np.float64).T])

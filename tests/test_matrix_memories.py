@@ -1,0 +1,207 @@
+"""The matrix memories: the chunkwise scans equal their loops, and what recordings leave open."""
+
+import pytest
+import torch
+from golden import FOLDER, Record
+from golden_matrix import linattn_mm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlmem.memory.linear_attention import LinearAttention
+from rlmem.memory.mlstm import MLSTM, stabiliser
+from rlmem.scan.outer import delta_scan, outer_scan
+
+RULES = ["sum", "decayed", "delta"]
+
+
+def problem(seed: int, B: int, T: int, dtype=torch.float64, start_rate=0.1, k=3, v=4) -> dict[str, Tensor]:
+    """Random inputs by name; keys of unit length, as the delta rule needs to be stable."""
+    rng = torch.Generator().manual_seed(seed)
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=rng).to(dtype)  # noqa: E731
+    return {
+        "q": draw(B, T, k),
+        "k": F.normalize(draw(B, T, k), dim=-1),
+        "v": draw(B, T, v),
+        "gate": draw(B, T),
+        "S0": draw(B, k, v),
+        "start": torch.rand(B, T, generator=rng) < start_rate,
+    }
+
+
+def scan(rule: str, p: dict[str, Tensor], engine: str) -> tuple[Tensor, Tensor]:
+    if rule == "delta":
+        return delta_scan(p["q"], p["k"], p["v"], torch.sigmoid(p["gate"]), p["S0"], p["start"], engine)
+    log_decay = F.logsigmoid(p["gate"]) if rule == "decayed" else None
+    return outer_scan(p["q"], p["k"], p["v"], p["S0"], p["start"], log_decay, engine)
+
+
+def with_gradients(p: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: x if name == "start" else x.clone().requires_grad_() for name, x in p.items()}
+
+
+def values_and_gradients(rule: str, p: dict[str, Tensor], engine: str) -> list[Tensor]:
+    p = with_gradients(p)
+    y, S = scan(rule, p, engine)
+    inputs = [x for name, x in p.items() if name != "start" and not (name == "gate" and rule == "sum")]
+    return [y, S, *torch.autograd.grad((y * y.cos().detach()).sum() + (S * S.cos().detach()).sum(), inputs)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    rule=st.sampled_from(RULES),
+    B=st.sampled_from([1, 3]),
+    T=st.sampled_from([1, 2, 63, 64, 65, 1000]),
+    start_rate=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
+)
+def test_chunkwise_equals_the_loop_in_values_and_gradients(seed, rule, B, T, start_rate):
+    p = problem(seed, B, T, start_rate=start_rate)
+    ours, truth = (values_and_gradients(rule, p, engine) for engine in ("chunked", "loop"))
+    for a, b in zip(ours, truth, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("T", [1, 2, 63, 64, 65, 1000])
+def test_float32_is_enough(rule, T):
+    exact = problem(0, 3, T)
+    single = {name: x if name == "start" else x.float() for name, x in exact.items()}
+    ours, truth = values_and_gradients(rule, single, "chunked"), values_and_gradients(rule, exact, "loop")
+    for a, b in zip(ours, truth, strict=True):
+        assert (a - b).abs().max() <= 1e-4 * b.abs().max()
+
+
+@pytest.mark.parametrize("engine", ["loop", "chunked"])
+def test_the_rules_by_hand(engine):
+    """Keys and values of width 1, q = 1, S0 = 8, the third slot a start."""
+    one = torch.ones(1, 4, 1)
+    k, v, half = torch.tensor([1.0, 2.0, 1.0, 2.0]).view(1, 4, 1), one, torch.full((1, 4), 0.5)
+    S0, start = torch.full((1, 1, 1), 8.0), torch.tensor([[False, False, True, False]])
+    y, S = outer_scan(one, k, v, S0, start, half.log(), engine)
+    assert y.flatten().tolist() == [5.0, 4.5, 1.0, 2.5]  # 8/2 + 1, 5/2 + 2, 1, 1/2 + 2
+    y, S = delta_scan(one, k, v, half, S0, start, engine)
+    assert y.flatten().tolist() == [4.5, -3.5, 0.5, 0.5]  # 8 + (1-8)/2, 4.5 + (1-9), 1/2, 1/2 + (1-1)
+    assert S.item() == 0.5
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("at", [1, 40, 64, 70])
+def test_no_gradient_crosses_a_start(rule, at):
+    p = with_gradients(problem(1, 2, 130, start_rate=0.0))
+    p["start"][:, at] = True
+    y, S = scan(rule, p, "chunked")
+    y[:, at:].square().sum().add(S.square().sum()).backward()
+    assert (p["S0"].grad == 0).all()
+    for name in ("q", "k", "v"):
+        assert (p[name].grad[:, :at] == 0).all(), name
+        assert (p[name].grad[:, at:] != 0).any(), name
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan])
+def test_what_is_not_finite_does_not_pass_a_start(rule, bad):
+    p = problem(2, 2, 130, start_rate=0.0)
+    for name, at in (("S0", 0), ("v", 20), ("v", 69), ("gate", 69)):
+        spoilt = {key: x.clone() for key, x in p.items()}
+        spoilt[name][:, at] = bad
+        spoilt["start"][:, 70] = p["start"][:, 70] = True
+        y, S = scan(rule, spoilt, "chunked")
+        clean, S_clean = scan(rule, p, "chunked")
+        torch.testing.assert_close(y[:, 70:], clean[:, 70:])
+        torch.testing.assert_close(S, S_clean)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_state_per_slot_is_never_kept(rule):
+    """What the backward pass keeps stays well below one S [k, v] per slot."""
+    B, T, k = 1, 1024, 64
+    p = with_gradients(problem(3, B, T, k=k, v=k))
+    kept = {}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: kept.update({x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() // 8}) or x, lambda x: x
+    ):
+        loss = sum(x.sum() for x in scan(rule, p, "chunked"))
+    assert sum(kept.values()) < 0.4 * B * T * k * k
+    loss.backward()
+
+
+@pytest.mark.parametrize("case", ["linattn_mm_T17", "linattn_mm_T64"])
+def test_what_linear_attention_reads_is_recorded(case, monkeypatch):
+    record = Record.read(FOLDER / f"{case}.npz")
+    memory = linattn_mm(record).double()
+    memory.load_symbols(record.group("w"))
+    monkeypatch.setattr(memory, "read", lambda read, x: read)
+    read, _ = memory(record.array("x"), record.group("state0"), record.arrays["start"])
+    torch.testing.assert_close(read, record.array("read"), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("case", ["mlstm_T17", "mlstm_T64"])
+@pytest.mark.parametrize("engine", ["loop", "chunked"])
+def test_an_mlstm_without_recurrence_is_the_release_that_sees_one_slot(case, engine):
+    record = Record.read(FOLDER / f"{case}.npz")
+    memory = MLSTM(record.meta["d"], record.meta["H"], record.meta["k"], recurrent=False, engine=engine).double()
+    memory.load_symbols(record.group("w"))
+    y, _ = memory(record.array("x"), memory.initial_state(record.meta["B"]), record.arrays["start"])
+    torch.testing.assert_close(y, record.array("pub.y_memoryless"), rtol=1e-11, atol=1e-11)
+
+
+def unstabilised_mlstm(memory: MLSTM, x: Tensor, start: Tensor) -> Tensor:
+    """The equations as they stand, slot by slot."""
+    C = n = torch.zeros(())
+    outputs = []
+    for x_t, start_t in zip(x.unbind(1), start.unbind(1), strict=True):
+        keep = torch.sigmoid(memory.w_f(x_t)) * ~start_t[:, None]
+        k, i = memory.W_k(x_t) / memory.key_size**0.5, memory.w_i(x_t).exp()
+        C = keep[..., None] * C + (i * k)[:, :, None] * memory.W_v(x_t)[:, None]
+        n = keep * n + i * k
+        q = memory.W_q(x_t)
+        h = torch.einsum("bkv,bk->bv", C, q) / (n * q).sum(-1, keepdim=True).abs().clamp(min=1)
+        outputs.append(torch.sigmoid(memory.W_o(x_t)) * h)
+    return torch.stack(outputs, 1)
+
+
+@pytest.mark.parametrize("engine", ["loop", "chunked"])
+def test_input_gates_beyond_float32_leave_the_mlstm_right(engine):
+    """log i reaches 200 where float32's exp overflows above 88; float64 holds the plain equations."""
+    torch.manual_seed(0)
+    memory = MLSTM(5, 8, 8, engine=engine).double()
+    with torch.no_grad():
+        memory.w_i.weight *= 150
+    x, start = torch.randn(3, 150, 5, dtype=torch.float64), torch.rand(3, 150) < 0.05
+    assert memory.w_i(x).max() > 150
+    truth = unstabilised_mlstm(memory, x, start)
+    y, _ = memory(x, memory.initial_state(3), start)
+    torch.testing.assert_close(y, truth, rtol=1e-9, atol=1e-9)
+    memory.float()
+    y, final = memory(x.float(), memory.initial_state(3), start)
+    assert (y - truth).abs().median() < 1e-4
+    assert all(torch.isfinite(s).all() for s in final.values())
+    y.square().mean().backward()
+    assert all(torch.isfinite(p.grad).all() for p in memory.parameters())
+
+
+@pytest.mark.parametrize("T", [1, 2, 7, 64])
+def test_the_stabiliser_is_its_recursion(T):
+    rng = torch.Generator().manual_seed(T)
+    log_i = 3 * torch.randn(4, T, generator=rng)
+    log_f = F.logsigmoid(torch.randn(4, T, generator=rng))
+    start = torch.rand(4, T, generator=rng) < 0.2
+    m0 = m = torch.rand(4, generator=rng) * 5
+    expected = []
+    for t in range(T):
+        m = torch.where(start[:, t], 0, m)
+        m = torch.maximum(log_f[:, t] + m, log_i[:, t].clamp(min=0))
+        expected.append(m)
+    torch.testing.assert_close(stabiliser(log_i, log_f, m0, start), torch.stack(expected, 1))
+
+
+def test_an_mlstm_is_born_remembering():
+    f = torch.sigmoid(MLSTM(6).w_f.bias)
+    assert f.item() == pytest.approx(0.9526, abs=1e-4)
+
+
+def test_popgyms_attention_has_a_state_of_240_numbers():
+    state = LinearAttention(6, key_size=15, value_size=15, form="popgym").initial_state(1)
+    assert sum(s.numel() for s in state.values()) == 240

@@ -1,0 +1,88 @@
+"""Stacks: any memory as a layer, the width of layers, norms and skip connections."""
+
+from functools import partial
+
+import pytest
+import torch
+import yaml
+from conftest import make_memory, options
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
+
+from rlmem.config.paths import conf_dir
+from rlmem.config.targets import build
+from rlmem.memory.ffm import FFM
+from rlmem.memory.gru import GRU
+from rlmem.memory.mlp import MLP
+from rlmem.memory.stack import Stack
+
+D, H = 6, 8
+
+
+def stream(dtype=torch.float64):
+    rng = torch.Generator().manual_seed(0)
+    return torch.randn(3, 20, D, dtype=dtype, generator=rng), torch.rand(3, 20, generator=rng) < 0.15
+
+
+@pytest.mark.parametrize("name", options("memory"))
+def test_any_memory_can_be_a_layer(name):
+    node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
+    torch.manual_seed(0)
+    layer = {key: value for key, value in node.items() if key != "hidden_size"}
+    stack = build({"_target_": "rlmem.memory.stack.Stack", "layer": layer, "hidden_size": H}, input_size=D).double()
+    assert [one.output_size for one in stack.layers] == [H, H]
+    x, start = stream()
+    state = stack.initial_state(3)
+    y, final = stack(x, state, start)
+    for t in range(20):
+        y_t, state = stack.step(x[:, t], state, start[:, t])
+        torch.testing.assert_close(y_t, y[:, t], rtol=0, atol=1e-9)
+    for ours, truth in zip(tree_leaves(final), tree_leaves(state), strict=True):
+        torch.testing.assert_close(ours, truth, rtol=0, atol=1e-9)
+    weights = stack.symbols()
+    assert {s.removeprefix("L1.") for s in weights if s.startswith("L1.")} == stack.layers[1].symbols().keys()
+    stack.load_symbols({symbol: w.clone() for symbol, w in weights.items()})
+
+
+@pytest.mark.parametrize("norm", ["none", "pre", "post"])
+@pytest.mark.parametrize("residual", [True, False])
+def test_norm_and_skip_connection_stand_where_they_are_said_to(norm, residual):
+    torch.manual_seed(0)
+    stack = Stack(D, partial(GRU, hidden_size=5), H, 2, residual, norm).double()
+    x, start = stream()
+    y, _ = stack(x, stack.initial_state(3), start)
+    z = stack.W_in(x)
+    for i, layer in enumerate(stack.layers):
+        u = F.layer_norm(z, [H]) if norm == "pre" else z
+        u, _ = layer(u, layer.initial_state(3), start)
+        u = F.linear(u, stack.symbols()[f"W_out.{i}"], stack.symbols()[f"b_out.{i}"])
+        z = z + u if residual else u
+        z = F.layer_norm(z, [H]) if norm == "post" else z
+    torch.testing.assert_close(y, F.layer_norm(z, [H]) if norm == "pre" else z)
+
+
+def test_layers_are_as_wide_as_the_stack_unless_they_say_otherwise():
+    as_wide = Stack(D, GRU, H)
+    assert [layer.output_size for layer in as_wide.layers] == [H, H]
+    assert not any("W_out" in symbol for symbol in as_wide.symbols())
+    own = Stack(D, partial(GRU, hidden_size=5), H)
+    assert [layer.output_size for layer in own.layers] == [5, 5]
+    assert own.symbols()["W_out.1"].shape == (H, 5)
+    plain = Stack(D, lambda width: MLP(width, 4), H)
+    assert [layer.input_size for layer in plain.layers] == [H, H]
+    deep = Stack(D, partial(Stack, layer=partial(FFM, trace_size=3), num_layers=3), H)
+    assert "L1.L2.W_mix" in deep.symbols()
+    assert deep.initial_state(2)["L1"]["L2"].shape == (2, 3, 4)
+
+
+def test_a_yaml_sets_its_layers():
+    stack = make_memory("stack", D, layer={"_target_": "rlmem.memory.ffm.FFM", "trace_size": 3}, num_layers=3)
+    assert [type(layer) for layer in stack.layers] == [FFM] * 3
+    assert [layer.state_shape for layer in stack.layers] == [(3, 4)] * 3
+    assert [layer.output_size for layer in stack.layers] == [16] * 3
+
+
+def test_every_layer_of_a_stack_has_weights_of_its_own():
+    stack = Stack(D, GRU, H, num_layers=2)
+    first, second = (layer.rnn.weight_hh_l0 for layer in stack.layers)
+    assert not torch.equal(first, second)
