@@ -30,6 +30,7 @@ usage: rlmem COMMAND [flags] [key=value ...]
   list     show the memories, environments and other options
   config   show a composed configuration and where every value came from
   bench    measure speed
+  check    measure whether a memory keeps the contract of memories
 
   rlmem COMMAND --help explains a command. --version prints the version; --debug shows tracebacks.
 
@@ -297,6 +298,65 @@ def _bench(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_parser() -> Parser:
+    parser = Parser(
+        "check",
+        "Measure whether a memory keeps the contract of memories (docs/design.md): resets, nothing from the future,\n"
+        "finite gradients, ... Exit code 1 if a property fails that no published option declares.\n"
+        "memory._target_=module.Class stands for a class of your own, with the keys of its constructor.",
+        "memory=gru",
+        "memory=ffm memory.hidden_size=32 memory.engine=loop --json",
+        "memory._target_=leaky.Leaky memory.hidden_size=16",
+    )
+    parser.add_argument("--input-size", type=_integer(1), default=6, metavar="D", help="features that it reads (6)")
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_overrides("as for train; only memory counts")
+    return parser
+
+
+def _check(args: argparse.Namespace) -> int:
+    from rlmem.config.compose import load
+
+    config = load(args.overrides)
+    from rlmem.conformance import facts, results
+    from rlmem.loop import one_thread
+
+    name, found = config.choices["memory"], []
+    with one_thread(), _stdout_to_stderr() if args.json else contextlib.nullcontext():
+        memory = _memory(config, args.input_size)
+        head = {"memory": name} | facts(memory)
+        if not args.json:
+            scan = f", {head['engine']} scan" if head["engine"] else ""
+            size = f"{head['parameters']:,} parameters, state of {head['state']:,} numbers{scan}"
+            print(f"memory={name}: {head['class']}, {size}", flush=True)
+        for result in results(lambda: memory, reraise=args.debug):
+            found.append(result)
+            if not args.json:
+                print(result, flush=True)
+    ok = all(result.ok for result in found)
+    if args.json:
+        print(json.dumps(head | {"ok": ok, "properties": [result.as_json() for result in found]}, indent=2))
+    return 0 if ok else 1
+
+
+def _memory(config: Any, input_size: int) -> Any:
+    """The memory of a configuration, on its own. UserError if it cannot be built or is none."""
+    from rlmem.config.targets import build
+    from rlmem.memory.base import Memory
+    from rlmem.seeding import Streams
+
+    where = f"memory={config.choices['memory']}"
+    try:
+        with Streams(config.values["seed"]).module_init("init"):
+            memory = build(config.values["memory"], input_size=input_size)
+    except (ValueError, RuntimeError, MemoryError) as error:  # options at odds; torch's ways of saying: too large
+        raise UserError(f"{where}: cannot be built ({str(error)[:200]})") from error
+    if not isinstance(memory, Memory):
+        bases = "rlmem.memory.Memory, LinearRecurrence or RecurrentCell"
+        raise UserError(f"{where}: gives a {type(memory).__name__}, which is no memory; derive it from {bases}")
+    return memory
+
+
 def _integer(least: int) -> Callable[[str], int]:
     def integer(text: str) -> int:
         if not text.isdigit() or int(text) < least:
@@ -313,4 +373,5 @@ VERBS: dict[str, tuple[Callable[[], Parser], Callable[[argparse.Namespace], int]
     "list": (_list_parser, _list),
     "config": (_config_parser, _config),
     "bench": (_bench_parser, _bench),
+    "check": (_check_parser, _check),
 }

@@ -18,6 +18,7 @@ from rlmem.algos.ppo import PPO
 from rlmem.batching import Batching
 from rlmem.checkpoint import Checkpoints
 from rlmem.evaluate import evaluate_both, flat
+from rlmem.memory.base import Memory
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder
 from rlmem.rollout import Collector, Episode
@@ -107,6 +108,9 @@ class OnPolicyLoop:
             )
         learning = perf_counter()
         metrics = self.algo.update(rollout, self.batching, fraction)
+        for module in self.agent.modules():
+            if isinstance(module, Memory):
+                module.redraw()
         self.updates += 1
         self.learn_time += perf_counter() - learning
         self.elapsed += perf_counter() - began

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 SPACES = "gymnasium.Space gymnasium.spaces"
-DATA = "rlmem.types rlmem.scan rlmem.spaces rlmem.errors"
+DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors"
 LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agent rlmem.algos"
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
 ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
@@ -27,7 +27,9 @@ LAYERS = {
     "rlmem": "",
     "rlmem.errors": "",
     "rlmem.types": "torch numpy annotated_types",
-    "rlmem.scan": "torch numpy rlmem.errors rlmem.types rlmem.scan lazy:triton",
+    "rlmem.products": "torch",
+    "rlmem.scan": "torch numpy rlmem.errors rlmem.types rlmem.products rlmem.scan lazy:triton",
+    "rlmem.scan.triton_kernels": "triton",
     "rlmem.seeding": "torch numpy",
     "rlmem.spaces": f"numpy {SPACES}",
     # networks and losses, which do not know each other

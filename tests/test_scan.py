@@ -138,3 +138,38 @@ def test_a_compiler_that_fails_is_quoted(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert "false" in done.stdout
     assert not list(tmp_path.glob("*.so"))
+
+
+def test_the_triton_kernels_equal_the_loop_when_interpreted():
+    """Their algebra, without a GPU; in a process of its own, since triton reads the variable when it is imported."""
+    pytest.importorskip("triton")
+    code = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from rlmem.scan import linear, triton_scan
+from test_scan import TOLERANCE, problem
+
+def values_and_grads(a, b, h0, start, cotangent, apply):
+    inputs = [x.clone().requires_grad_() for x in (a, b, h0)]
+    h = apply(*inputs)
+    loss = (h * cotangent.conj()).sum()
+    return [h, *torch.autograd.grad(loss.real if loss.is_complex() else loss, inputs)]
+
+for dtype in (torch.float64, torch.complex128, torch.float32):
+    for T, N, shared in ((1, 1, False), (9, 5, False), (6, 70, False), (7, 4, True)):
+        for constant in (False, True):
+            for reverse in (False, True):
+                if shared and not (constant and dtype.is_complex):
+                    continue
+                features = (3, N) if shared else (N,)
+                a, b, h0, start, cotangent = problem(0, 2, T, dtype, constant, 0.3, features, shared)
+                flat = lambda x: x.reshape(*x.shape[:x.dim() - len(features)], -1)
+                scan = lambda a, b, h0: linear._Scan.apply(flat(a), flat(b), flat(h0), start, triton_scan, reverse)
+                ours = values_and_grads(a, b, h0, start, flat(cotangent), scan)
+                loop = lambda a, b, h0: flat(linear.linear_scan(a, b, h0, start, "loop", reverse))
+                truth = values_and_grads(a, b, h0, start, flat(cotangent), loop)
+                for x, y in zip(ours, truth, strict=True):
+                    assert x.shape == y.shape and (x - y).abs().max() <= TOLERANCE[dtype] * max(1, y.abs().max())
+"""
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__)], env=environment, check=True, timeout=240)

@@ -52,8 +52,9 @@ class Base:
 def load(overrides: Sequence[str]) -> Config:
     """Compose conf/ with overrides and check the result. Raises UserError with every problem."""
     base, assignments, problems = compose_base(overrides)
-    values = _settle(base, assignments, problems)
-    return Config(values, base.choices, tuple(overrides))
+    own = _own_class(assignments, overrides)
+    values = _settle(base, assignments, problems, replaced=["memory"] if own else [])
+    return Config(values, base.choices | ({"memory": own} if own else {}), tuple(overrides))
 
 
 def apply(config: Config, overrides: Sequence[str]) -> Config:
@@ -128,10 +129,28 @@ def _compose(loader: ConfigLoader, lines: list[str], groups: Groups) -> Base:
     return Base(tree, choices, groups.options, tuple(files))
 
 
-def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) -> dict[str, Any]:
-    """Set the single values, resolve interpolations and validate; UserError with every problem."""
+def _own_class(assignments: Sequence[Override], overrides: Sequence[str]) -> str | None:
+    """The class of `memory._target_=module.Class`, if it stands alone: it replaces the default memory with its keys.
+
+    With `memory=OPTION` beside it, it replaces that option's class, and the keys stay. Other groups always keep theirs:
+    environments share most of them.
+    """
+    if any(line.startswith("memory=") for line in overrides):
+        return None
+    return next((str(o.value()) for o in assignments if o.key_or_group == "memory._target_"), None)
+
+
+def _settle(
+    base: Base, assignments: Sequence[Override], problems: list[str], replaced: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Set the single values, resolve interpolations and validate; UserError with every problem.
+
+    replaced: groups that begin empty
+    """
     before: Any = OmegaConf.to_container(base.tree)
     try:
+        with open_dict(base.tree):
+            base.tree.update({group: {} for group in replaced})
         given = _assign(base, before, assignments, problems)
         values: Any = OmegaConf.to_container(base.tree, resolve=True)
     except _FAILURES as error:

@@ -3,13 +3,15 @@
     results = check(lambda: FFM(input_size=6))
     assert all(result.ok for result in results)
 
-`properties.py` holds the properties, one function each. Works on any `Memory`, wherever its parameters are.
+Each property is one function of `influence.py` or `calls.py`; it yields what it measured beside the largest value that
+is allowed. Works on any `Memory`, wherever its parameters are. A published option may break a property on purpose: it
+says which and why in its attribute `breaks`, {property: reason}.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +19,38 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from rlmem.conformance import calls, influence
 from rlmem.conformance.compare import Measurement
-from rlmem.conformance.probe import Probe
-from rlmem.conformance.properties import PROPERTIES
+from rlmem.conformance.probe import Probe, parameter_of
 from rlmem.memory.base import Memory
 from rlmem.scan import chosen_engine
 
 __all__ = ["PROPERTIES", "Result", "check", "facts", "results"]
+
+Property = Callable[[Probe], Iterator[Measurement]]
+
+PROPERTIES: Mapping[str, Property] = {
+    measure.__name__: measure
+    for measure in (
+        calls.step_equals_forward,
+        calls.one_slot,
+        calls.parameters_take_effect,
+        influence.starts_separate_episodes,
+        influence.no_gradient_across_start,
+        influence.start_clears_nonfinite,
+        influence.tape_equals_segments,
+        influence.padding_changes_nothing,
+        influence.no_future,
+        influence.rows_independent,
+        calls.no_global_randomness,
+        calls.state_round_trips,
+        calls.symbols_round_trip,
+        calls.engines_agree,
+        calls.float32_suffices,
+        calls.finite_gradients,
+    )
+}
+"""In the order of the report."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +63,7 @@ class Result:
     bound: float
     detail: str
     published: str | None = None
-    """Why it may fail: what the memory declares in `breaks`."""
+    """Why a failure is meant: what the memory declares in `breaks`."""
 
     @property
     def ok(self) -> bool:
@@ -44,39 +71,41 @@ class Result:
 
     def __str__(self) -> str:
         numbers = f"{self.measured:7.1e} {'<=' if self.measured <= self.bound else ' >'} {self.bound:7.1e}"
-        verdict = "PASS" if self.passed else "FAIL"
         published = f" (published: {self.published})" if self.published else ""
-        return f"{self.property:<26} {numbers}  {verdict}{published}  {self.detail}".rstrip()
+        return f"{self.property:<24}  {numbers}  {'PASS' if self.passed else 'FAIL'}{published}  {self.detail}"
+
+    def as_json(self) -> dict[str, Any]:
+        """For `json.dumps`, which has no inf and no NaN: a number that is not finite becomes null."""
+        return vars(self) | {"measured": self.measured if math.isfinite(self.measured) else None}
 
 
-def check(make: Callable[[], Memory], **sizes: Any) -> list[Result]:
-    """Every property of the memory that `make` builds; the keywords are those of `results`."""
-    return list(results(make, **sizes))
+def check(make: Callable[[], Memory], **options: Any) -> list[Result]:
+    """Every property of the memory that `make` builds; the options are those of `results`."""
+    return list(results(make, **options))
 
 
 def results(
     make: Callable[[], Memory],
-    slots: int = 72,
+    slots: int = 160,
     long: Sequence[int] = (1_000, 16_384),
-    only: Collection[str] = (),
+    only: Collection[str] = tuple(PROPERTIES),
     seed: int = 0,
+    reraise: bool = False,
 ) -> Iterator[Result]:
-    """The properties one by one, as they are measured. `make` is called once; global generators are left as they were.
+    """The properties one by one, as they are measured. `make` is called once; torch's generators are left as they were.
 
-    slots: length of the rows that most properties use;  long: lengths that gradients must survive
-    only: these properties alone
+    slots: length of the rows that most properties use, at least 9;  long: lengths that gradients must survive
+    only: the names of the properties to measure;  reraise: let through what the memory raises
     """
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with _own_generators(seed):
         probe = Probe(make(), slots, long, seed)
-        breaks = dict(getattr(probe.pristine, "breaks", {}))
-        for name, measure in PROPERTIES.items():
-            if not only or name in only:
-                yield _judge(name, _measured(measure, probe), breaks.pop(name, None))
-            else:
-                breaks.pop(name, None)
-    for name in breaks:
-        yield Result(name, False, math.nan, 0.0, f"declared in `breaks`, but no such property: {', '.join(PROPERTIES)}")
+    breaks = dict(getattr(probe.pristine, "breaks", {}))
+    for name in breaks.keys() - PROPERTIES.keys():
+        yield Result(name, False, math.nan, 0.0, f"`breaks` names no property; accepted: {', '.join(PROPERTIES)}")
+    for name in (name for name in PROPERTIES if name in only):
+        with _own_generators(seed):
+            measurements = _measured(PROPERTIES[name], probe, reraise)
+        yield _judged(name, measurements, breaks.get(name))
 
 
 def facts(memory: Memory) -> dict[str, Any]:
@@ -85,25 +114,31 @@ def facts(memory: Memory) -> dict[str, Any]:
     engine = getattr(memory, "engine", None)
     return {
         "class": f"{type(memory).__module__}.{type(memory).__qualname__}",
-        "parameters": sum(p.numel() for p in memory.parameters()),
+        "parameters": sum(parameter.numel() for parameter in memory.parameters()),
         "state": sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in leaves),
-        "engine": engine and chosen_engine(engine, _like(memory).device),
+        "engine": engine and chosen_engine(engine, parameter_of(memory).device),
     }
 
 
-def _measured(measure: Callable[[Probe], Iterator[Measurement]], probe: Probe) -> list[Measurement]:
+@contextmanager
+def _own_generators(seed: int) -> Iterator[None]:
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def _measured(measure: Property, probe: Probe, reraise: bool) -> list[Measurement]:
     try:
         return list(measure(probe))
     except Exception as error:  # the memory is anybody's code
+        if reraise:
+            raise
         return [Measurement(f"raised {type(error).__name__}: {' '.join(str(error).split())[:200]}", math.nan)]
 
 
-def _judge(name: str, measurements: list[Measurement], published: str | None) -> Result:
+def _judged(name: str, measurements: list[Measurement], published: str | None) -> Result:
     worst = max(measurements, key=lambda m: m.excess, default=Measurement("nothing to compare", 0.0))
     passed = worst.excess <= 1
     if passed and published is not None:
-        detail = "declared in `breaks`, but it holds; declare nothing"
-        return Result(name, False, worst.value, worst.bound, detail)
+        return Result(name, False, worst.value, worst.bound, f"declared in `breaks`, but it holds: {published}")
     return Result(name, passed, worst.value, worst.bound, worst.what, None if passed else published)
-
-

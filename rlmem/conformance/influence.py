@@ -11,6 +11,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from rlmem.conformance.compare import EXACT, Measurement, distance, finite, same_gradients, same_outputs, zero
 from rlmem.conformance.probe import ROWS, Probe, forward, gradients, stepped, weighted
+from rlmem.memory.base import Memory
+from rlmem.types import State
 
 
 def starts_separate_episodes(p: Probe) -> Iterator[Measurement]:
@@ -43,7 +45,7 @@ def no_gradient_across_start(p: Probe) -> Iterator[Measurement]:
         yield zero(f"gradient of the state before a start in slot {at}", grad_state)
 
 
-def start_clears_finite(p: Probe) -> Iterator[Measurement]:
+def start_clears_nonfinite(p: Probe) -> Iterator[Measurement]:
     """A start clears inf and NaN from a state, in `forward` and in `step`; other rows never see them."""
     memory, x, cut = p.memory(torch.float32), p.inputs(dtype=torch.float32), p.T // 3
     bound, weights = EXACT[torch.float32], list(memory.parameters())
@@ -73,37 +75,40 @@ def _spoil(leaf: Tensor, bad: float) -> Tensor:
 
 def tape_equals_segments(p: Probe) -> Iterator[Measurement]:
     """One row with several episodes equals a padded row per episode, and a row cut into pieces the whole row."""
-    memory, x = p.memory(), p.inputs(rows=1).requires_grad_()
-    inputs, state, bound = [x, *memory.parameters()], p.used_state(memory, rows=1), EXACT[torch.float64]
-    start = p.starts(rows=1)
-    start[0, 0] = False  # the first episode goes on from `state`
+    memory, start = p.memory(), p.starts(rows=1)
+    start[0, 0] = False  # the first episode goes on from a carried state
+    x, state = p.inputs(rows=1).requires_grad_(), p.used_state(memory, rows=1)
+    inputs, bound = [x, *memory.parameters()], EXACT[torch.float64]
     y, final = forward(memory, x, state, start)
-    truth = gradients(weighted(y, p, final), inputs)
+    truth = gradients(weighted(y, p, final), inputs, keep=True)
 
-    begins = [0, *start[0].zero().flatten().tolist()]
-    lengths = [end - begin for begin, end in zip(begins, [*begins[1:], p.T], strict=True)]
-    padded = torch.nn.utils.rnn.pad_sequence(list(x[0].split(lengths)), batch_first=True)
-    first = p.flags(len(lengths), padded.shape[1], [0])
-    first[0, 0] = False
-    carried = tree_map(lambda s, fresh: torch.cat([s, fresh[1:]]), state, memory.initial_state(len(lengths)))
-    rows, _ = forward(memory, padded, carried, first)
-    segments = torch.cat([row[:length] for row, length in zip(rows, lengths, strict=True)])[None]
-    yield same_outputs("outputs of padded rows", segments, y, bound, start)
-    yield same_gradients(
-        "of padded rows",
-        gradients(weighted(segments, p), inputs),
-        gradients(weighted(forward(memory, x, state, start)[0], p), inputs),
-    )
-
-    pieces, at, carry = [], 0, state
+    pieces, at, carried = [], 0, state
     for length in (1, p.T // 3, 2, p.T - p.T // 3 - 3):
-        piece, carry = forward(memory, x[:, at : at + length], carry, start[:, at : at + length])
+        now = slice(at, at + length)
+        piece, carried = forward(memory, x[:, now], carried, start[:, now])
         pieces.append(piece)
         at += length
-    together = torch.cat(pieces, 1)
-    yield same_outputs("outputs of a row cut into pieces", together, y, bound, start)
-    yield Measurement("final state of a row cut into pieces", distance(carry, final), bound)
-    yield same_gradients("of a row cut into pieces", gradients(weighted(together, p, carry), inputs), truth)
+    whole = torch.cat(pieces, 1)
+    yield same_outputs("outputs of a row cut into pieces", whole, y, bound, start)
+    yield Measurement("final state of a row cut into pieces", distance(carried, final), bound)
+    yield same_gradients("of a row cut into pieces", gradients(weighted(whole, p, carried), inputs), truth)
+
+    whole = _in_padded_rows(memory, x, state, start, p)
+    yield same_outputs("outputs of padded rows", whole, y, bound, start)
+    ours, truth = (gradients(weighted(z, p), inputs) for z in (whole, y))
+    yield same_gradients("of padded rows", ours, truth)
+
+
+def _in_padded_rows(memory: Memory, x: Tensor, state: State, start: Tensor, p: Probe) -> Tensor:
+    """The outputs [1, T, H] of one row, each of whose episodes is read in a row of its own."""
+    begins = [0, *start[0].nonzero().flatten().tolist()]
+    lengths = [end - begin for begin, end in zip(begins, [*begins[1:], p.T], strict=True)]
+    padded = torch.nn.utils.rnn.pad_sequence(list(x[0].split(lengths)), batch_first=True)
+    flags = p.flags(len(lengths), padded.shape[1], [0])
+    flags[0, 0] = False
+    states = tree_map(lambda s, fresh: torch.cat([s, fresh[1:]]), state, memory.initial_state(len(lengths)))
+    y, _ = forward(memory, padded, states, flags)
+    return torch.cat([row[:length] for row, length in zip(y, lengths, strict=True)])[None]
 
 
 def padding_changes_nothing(p: Probe) -> Iterator[Measurement]:

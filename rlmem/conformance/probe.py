@@ -67,7 +67,11 @@ class Probe:
 
 
 def forward(memory: Memory, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-    """`memory(...)`, whose output must be [B, T, H]."""
+    """`memory(...)`, whose output must be [B, T, H].
+
+    A memory that draws from torch's global generator draws the same in every call, so that it fails where it must.
+    """
+    torch.manual_seed(0)
     y, final = memory(x, state, start)
     _expect(y, (*start.shape, memory.output_size), "forward")
     return y, final
@@ -76,6 +80,7 @@ def forward(memory: Memory, x: Tensor, state: State, start: Tensor) -> tuple[Ten
 def stepped(memory: Memory, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
     """The same as `forward`, slot by slot and without gradients, as acting does it."""
     outputs = []
+    torch.manual_seed(0)
     with torch.no_grad():
         for x_t, start_t in zip(x.unbind(1), start.unbind(1), strict=True):
             y, state = memory.step(x_t, state, start_t)
@@ -94,12 +99,12 @@ def parameter_of(memory: Memory) -> Tensor:
     return next(memory.parameters(), torch.zeros(())).real
 
 
-def gradients(loss: Tensor, of: Sequence[Tensor]) -> list[Tensor]:
-    """d loss / d each; zeros where there is none."""
-    if not loss.requires_grad:
-        return [torch.zeros_like(x) for x in of]
-    found = torch.autograd.grad(loss, of, allow_unused=True)
-    return [torch.zeros_like(x) if g is None else g for x, g in zip(of, found, strict=True)]
+def gradients(loss: Tensor, of: Sequence[Tensor], keep: bool = False) -> list[Tensor]:
+    """d loss / d each; zeros where there is none. keep: the graph, for another loss."""
+    learned = [x for x in of if x.requires_grad] if loss.requires_grad else []
+    found = torch.autograd.grad(loss, learned, retain_graph=keep, allow_unused=True) if learned else ()
+    by_input = {id(x): g for x, g in zip(learned, found, strict=True) if g is not None}
+    return [by_input.get(id(x), torch.zeros_like(x)) for x in of]
 
 
 def weighted(y: Tensor, probe: Probe, final: State = ()) -> Tensor:

@@ -1,8 +1,6 @@
 """Differentiable Neural Computer."""
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
@@ -25,10 +23,11 @@ class DNC(RecurrentCell):
         r    = w_r M,  y = W_y z + b_y
 
     xi holds keys, strengths (1 + softplus), gates and erase (sigmoid), write, and modes (softmax). content is the
-    softmax of beta times the cosine similarity, whose squared norms are at least 1e-6: the memory starts empty.
-    allocation sorts the cells by usage; no gradient passes the order. State: {z [B, H + R W], s [B, H], M [B, N, W],
-    L [B, N, N], p, u, w_w [B, N], w_r [B, R, N]}. O(N^2) per slot; over a sequence, a loop with a hand-written
-    backward. The published agent built its weights at the first forward, after its optimiser: they never learned.
+    softmax of beta times the cosine similarity, with 1e-6 added to squared norms: the memory starts empty. allocation
+    fills the cells by rising usage, equals (to 1e-5) in the order of their index; no gradient passes the order.
+    State: {z [B, H + R W], s [B, H], M [B, N, W], L [B, N, N], p, u, w_w [B, N], w_r [B, R, N]}. O(N^2) per slot; over
+    a sequence, a loop with a hand-written backward (`rlmem.memory.dnc_sequence`, which holds the equations).
+    The published agent built its weights at the first forward, after its optimiser: they were never trained.
 
     hidden_size: H, width of the controller and of the output
     num_cells: N;  cell_size: W;  read_heads: R

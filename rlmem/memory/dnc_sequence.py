@@ -1,6 +1,6 @@
 """One slot of the Differentiable Neural Computer, equation by equation, and its gradient over a whole sequence.
 
-Leading dimensions [...] are rows or all slots of a sequence. N cells of width W, R read heads, controller width H.
+n rows, or all slots of a sequence at once. N cells of width W, R read heads, controller width H.
 """
 
 from types import SimpleNamespace
@@ -13,11 +13,14 @@ from torch.nn import functional as F
 from rlmem.memory.base import previous_states
 
 EPSILON = 1e-6
-"""Beneath the squared norms of keys and cells: a cell may be all zero."""
+"""Added to the squared norms of keys and cells: a cell may be all zero."""
+TIE = 1e-5
+"""By how much more a cell must be used than its neighbour to come after it: untouched cells are equally used, and
+rounding must not decide which of them is first."""
 
 
 class DNCState(NamedTuple):
-    """z [..., H + R W] = (h, r);  s [..., H];  M [..., N, W];  L [..., N, N];  p, u, w_w [..., N];  w_r [..., R, N]."""
+    """z [n, H + R W] = (h, r);  s [n, H];  M [n, N, W];  L [n, N, N];  p, u, w_w [n, N];  w_r [n, R, N]."""
 
     z: Tensor
     s: Tensor
@@ -30,15 +33,15 @@ class DNCState(NamedTuple):
 
 
 class Interface(NamedTuple):
-    """What the controller asks of the memory. In keys the write key comes first, in modes backward, content, forward."""
+    """What the controller asks of the memory. Of the keys the first is the write key."""
 
-    k: Tensor  # [..., 1 + R, W] keys of norm one
-    beta: Tensor  # [..., 1 + R] their strengths
-    free: Tensor  # [..., R]
-    gates: Tensor  # [..., 2] g_a, g_w
-    erase: Tensor  # [..., W]
-    write: Tensor  # [..., W]
-    modes: Tensor  # [..., 3, R]
+    k: Tensor  # [n, 1 + R, W] of norm one
+    strong_k: Tensor  # times their strengths
+    free: Tensor  # [n, R, 1]
+    gates: Tensor  # [n, 2] g_a, g_w
+    erase: Tensor  # [n, 1, W]
+    write: Tensor  # [n, 1, W]
+    modes: Tensor  # [n, 3, R, 1] backward, by content, forward
 
 
 def interface_sizes(R: int, W: int) -> list[int]:
@@ -47,10 +50,12 @@ def interface_sizes(R: int, W: int) -> list[int]:
 
 
 def interface(xi: Tensor, R: int, W: int) -> Interface:
-    k, beta, squashed, write, modes = xi.split(interface_sizes(R, W), -1)
-    free, gates, erase = torch.sigmoid(squashed).split([R, 2, W], -1)
-    modes = modes.unflatten(-1, (3, R)).softmax(-2)
-    return Interface(unit(k.unflatten(-1, (1 + R, W))), 1 + F.softplus(beta), free, gates, erase, write, modes)
+    k, beta, squashed, write, modes = xi.split_with_sizes(interface_sizes(R, W), 1)
+    free, gates, erase = torch.sigmoid(squashed).split_with_sizes([R, 2, W], 1)
+    k = unit(k.view(-1, 1 + R, W))
+    strong_k = k * (F.softplus(beta) + 1).unsqueeze(2)
+    modes = modes.view(-1, 3, R, 1).softmax(1)
+    return Interface(k, strong_k, free.unsqueeze(2), gates, erase.unsqueeze(1), write.unsqueeze(1), modes)
 
 
 def inverse_norm(v: Tensor) -> Tensor:
@@ -61,21 +66,27 @@ def unit(v: Tensor) -> Tensor:
     return v * inverse_norm(v)
 
 
-def content(k: Tensor, beta: Tensor, M_unit: Tensor) -> Tensor:
-    """Weights [..., k's rows, N] by cosine similarity."""
-    return (beta[..., None] * k @ M_unit.mT).softmax(-1)
+def content(strong_k: Tensor, M_unit: Tensor) -> Tensor:
+    """Weights [n, number of keys, N] by cosine similarity."""
+    return torch.bmm(strong_k, M_unit.mT).softmax(2)
+
+
+def by_usage(u: Tensor) -> tuple[Tensor, Tensor]:
+    """u in ascending order, and which cells that is."""
+    order = torch.add(u, torch.arange(u.shape[1], device=u.device), alpha=TIE).argsort(1)
+    return u.gather(1, order), order
 
 
 def allocation(u: Tensor) -> Tensor:
-    """a_i = (1 - u_i) prod_j u_j over the cells j used less than i (of equals, the first)."""
-    ascending, order = u.sort(dim=-1, stable=True)
-    product = F.pad(ascending, (1, 0), value=1.0).cumprod(-1)
-    return torch.zeros_like(u).scatter(-1, order, product[..., :-1] - product[..., 1:])
+    """a_i = (1 - u_i) prod_j u_j over the cells j that are used less than i."""
+    ascending, order = by_usage(u)
+    product = F.pad(ascending, (1, 0), value=1.0).cumprod(1)
+    return torch.zeros_like(u).scatter(1, order, product[:, :-1] - product[:, 1:])
 
 
 def controller(pre: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """h and s of an LSTM from the pre-activations [..., 4H] of i, f, g, o."""
-    i, f, g, o = pre.chunk(4, -1)
+    """h and s of an LSTM from the pre-activations [n, 4H] of i, f, g, o."""
+    i, f, g, o = pre.chunk(4, 1)
     s = torch.sigmoid(f) * s + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(s), s
 
@@ -83,22 +94,24 @@ def controller(pre: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 def access(ask: Interface, h: Tensor, s: Tensor, before: DNCState) -> DNCState:
     """The memory after one slot, and with it all of the state."""
     _, _, M, L, p, u, w_w, w_r = before
-    g_a, g_w = ask.gates.split(1, -1)
-    u = (u + w_w - u * w_w) * (1 - ask.free[..., None] * w_r).prod(-2)
-    c = content(ask.k[..., :1, :], ask.beta[..., :1], unit(M)).squeeze(-2)
+    g_a, g_w = ask.gates.unsqueeze(2).unbind(1)
+    u = torch.addcmul(u + w_w, u, w_w, value=-1) * torch.rsub(ask.free * w_r, 1).prod(1)
+    c = content(ask.strong_k[:, :1], unit(M)).squeeze(1)
     w_w = g_w * torch.lerp(c, allocation(u), g_a)
-    w = w_w[..., None]
-    M = M + w * (ask.write[..., None, :] - M * ask.erase[..., None, :])
-    L = without_diagonal((1 - w - w.mT) * L + w * p[..., None, :])
-    p = (1 - w_w.sum(-1, keepdim=True)) * p + w_w
-    c = content(ask.k[..., 1:, :], ask.beta[..., 1:], unit(M))
-    backward, by_content, forward = ask.modes[..., None].unbind(-3)
-    w_r = backward * (w_r @ L) + by_content * c + forward * (w_r @ L.mT)
-    return DNCState(torch.cat([h, (w_r @ M).flatten(-2)], -1), s, M, L, p, u, w_w, w_r)
+    w, w_row = w_w.unsqueeze(2), w_w.unsqueeze(1)
+    M = torch.addcmul(M, w, torch.addcmul(ask.write, M, ask.erase, value=-1))
+    L = without_diagonal(L * (torch.rsub(w, 1) - w_row) + w * p.unsqueeze(1))
+    p = torch.addcmul(w_w, torch.rsub(w_w.sum(1, keepdim=True), 1), p)
+    c = content(ask.strong_k[:, 1:], unit(M))
+    backward, by_content, forward = ask.modes.unbind(1)
+    w_r = backward * torch.bmm(w_r, L) + by_content * c + forward * torch.bmm(w_r, L.mT)
+    r = torch.bmm(w_r, M)
+    return DNCState(torch.cat([h, r.flatten(1)], 1), s, M, L, p, u, w_w, w_r)
 
 
-def without_diagonal(x: Tensor) -> Tensor:
-    return x.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), 0)
+def without_diagonal(fresh: Tensor) -> Tensor:
+    fresh.diagonal(dim1=1, dim2=2).zero_()
+    return fresh
 
 
 class Sequence(torch.autograd.Function):
@@ -115,7 +128,8 @@ class Sequence(torch.autograd.Function):
         state = DNCState(*first)
         slots = []
         for wx_t in wx.split(sizes):
-            state = DNCState(*(x[: len(wx_t)] for x in state))
+            if len(wx_t) < len(state.s):
+                state = DNCState(*(x[: len(wx_t)] for x in state))
             pre = torch.addmm(wx_t, state.z, U.t())
             h, s = controller(pre, state.s)
             xi = F.linear(h, W_xi, b_xi)
@@ -145,11 +159,11 @@ class Sequence(torch.autograd.Function):
             running = len(q.grad_z)
             if running > len(d[0]):
                 d = [torch.cat([x, x_last[len(x) : running]]) for x, x_last in zip(d, last, strict=True)]
-            d_h, d_r = (d[0] + q.grad_z).split([H, R * W], 1)
-            xi_t, memory = _access_backward(q, d_r.unflatten(1, (R, W)), d[2:])
+            d_h, d_r = (d[0] + q.grad_z).split_with_sizes([H, R * W], 1)
+            xi_t, memory = _access_backward(q, d_r.view(-1, R, W), d[2:])
             d_h = torch.addmm(d_h, xi_t, W_xi)
             d_s = torch.addcmul(d[1], d_h, q.h_by_s)
-            pre_t = torch.cat([(d_s[:, None] * q.s_by_ifg).flatten(1), d_h * q.h_by_o], 1)
+            pre_t = torch.cat([(d_s.unsqueeze(1) * q.s_by_ifg).flatten(1), d_h * q.h_by_o], 1)
             d = [pre_t @ U, d_s * q.f, *memory]
             d_pre.append(pre_t)
             d_xi.append(xi_t)
@@ -159,18 +173,16 @@ class Sequence(torch.autograd.Function):
         return d_wx, *weights, None, None, None, None, *d
 
 
-def _slots(
-    before: DNCState, after: DNCState, pre: Tensor, ask: Interface, xi_slope: Tensor
-) -> dict[str, Tensor]:
+def _slots(before: DNCState, after: DNCState, pre: Tensor, ask: Interface, xi_slope: Tensor) -> dict[str, Tensor]:
     """What `_access_backward` and the controller need of all slots; X0 is X before the slot, `a_by_b` is da/db."""
     i, f, g, o = pre.chunk(4, 1)
     i, f, g, o, tanh_s = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid(), after.s.tanh()
     g_a, g_w = ask.gates.split(1, 1)
     M_unit, M0_unit = unit(after.M), unit(before.M)
-    c_w = content(ask.k[:, :1], ask.beta[:, :1], M0_unit)[:, 0]
-    c_r = content(ask.k[:, 1:], ask.beta[:, 1:], M_unit)
+    c_w = content(ask.strong_k[:, :1], M0_unit).squeeze(1)
+    c_r = content(ask.strong_k[:, 1:], M_unit)
     a, w = allocation(after.u), after.w_w[..., None]
-    kept = 1 - ask.free[..., None] * before.w_r
+    kept = 1 - ask.free * before.w_r
     R = kept.shape[1]
     kept_by_others = torch.stack([kept[:, [s for s in range(R) if s != r]].prod(1) for r in range(R)], 1)
     u = before.u + before.w_w - before.u * before.w_w
@@ -181,21 +193,21 @@ def _slots(
         "s_by_ifg": torch.stack([g * i * (1 - i), before.s * f * (1 - f), i * (1 - g.square())], 1),
         "xi_slope": xi_slope,
         "k": ask.k,
-        "strong_k": ask.beta[..., None] * ask.k,
-        "free": ask.free[..., None],
-        "erase": ask.erase[:, None],
+        "strong_k": ask.strong_k,
+        "free": ask.free,
+        "erase": ask.erase,
         "modes": ask.modes,
         "M": after.M,
         "M0": before.M,
         "M_unit": M_unit,
         "M0_unit": M0_unit,
         "M_scale": inverse_norm(after.M),
-        "M_by_w": ask.write[:, None] - before.M * ask.erase[:, None],
+        "M_by_w": ask.write - before.M * ask.erase,
         "L": after.L,
         "L0": before.L,
         "L_by_L0": without_diagonal(1 - w - w.mT),
         "L_by_w": without_diagonal(before.p[:, None] - before.L),
-        "L_by_p0": without_diagonal(w.expand_as(before.L)),
+        "L_by_p0": without_diagonal(w.repeat(1, 1, w.shape[1])),
         "p0": before.p,
         "p_by_p0": 1 - w.sum(1),
         "w_w": w,
@@ -222,12 +234,12 @@ def _access_backward(q: SimpleNamespace, d_r: Tensor, d: list[Tensor]) -> tuple[
     # r = w_r M,  w_r = backward w_r0 L + by_content c_r + forward w_r0 L^T
     d_w_r = torch.baddbmm(d_w_r, d_r, q.M.mT)
     d_M = torch.baddbmm(d_M, q.w_r.mT, d_r)
-    d_modes = _softmax_backward(q.modes, (q.ways * d_w_r[:, None]).sum(3), 1)
-    d_backward, d_c, d_forward = (q.modes[..., None] * d_w_r[:, None]).unbind(1)
-    d_w_r0 = torch.baddbmm(d_backward @ q.L.mT, d_forward, q.L)
+    d_modes = _softmax_backward(q.modes, (q.ways * d_w_r.unsqueeze(1)).sum(3, keepdim=True), 1)
+    d_backward, d_c, d_forward = (q.modes * d_w_r.unsqueeze(1)).unbind(1)
+    d_w_r0 = torch.baddbmm(torch.bmm(d_backward, q.L.mT), d_forward, q.L)
     d_L = torch.baddbmm(torch.baddbmm(d_L, q.w_r0.mT, d_backward), d_forward.mT, q.w_r0)
     d_score = _softmax_backward(q.c_r, d_c, 2)
-    d_k_r = d_score @ q.M_unit
+    d_k_r = torch.bmm(d_score, q.M_unit)
     d_M_unit = torch.baddbmm(d_M_unit, d_score.mT, q.strong_k[:, 1:])
     d_M = torch.addcmul(d_M, q.M_scale, _across(q.M_unit, d_M_unit)[0])
     # p = (1 - sum w) p0 + w,  L_ij = (1 - w_i - w_j) L0_ij + w_i p0_j,  M = M0 + w (write - M0 erase)
@@ -238,18 +250,18 @@ def _access_backward(q: SimpleNamespace, d_r: Tensor, d: list[Tensor]) -> tuple[
     d_write, d_erase = written.sum(1), -(written * q.M0).sum(1)
     d_M0 = torch.addcmul(d_M, written, q.erase, value=-1)
     # w_w = g_w (g_a allocation(u) + (1 - g_a) c_w)
-    d_gates = (q.w_w_by_gates * d_w_w[:, None]).sum(2)
+    d_gates = (q.w_w_by_gates * d_w_w.unsqueeze(1)).sum(2)
     d_score = _softmax_backward(q.c_w, q.w_w_by_c * d_w_w, 1)
-    d_k_w = d_score[:, None] @ q.M0_unit
-    d_M0_unit = d_score[..., None] * q.strong_k[:, :1]
+    d_k_w = torch.bmm(d_score.unsqueeze(1), q.M0_unit)
+    d_M0_unit = d_score.unsqueeze(2) * q.strong_k[:, :1]
     # u = (u0 + w_w0 - u0 w_w0) prod_r (1 - free w_r0)
-    d_u = torch.baddbmm(d_u[:, None], d_w_w[:, None], q.w_w_by_u)
+    d_u = torch.baddbmm(d_u.unsqueeze(1), d_w_w.unsqueeze(1), q.w_w_by_u)
     d_freed = d_u * q.u_by_freed
     d_free = (d_freed * q.w_r0).sum(2)
     d_w_r0 = torch.addcmul(d_w_r0, d_freed, q.free)
-    d_u = d_u[:, 0]
+    d_u = d_u.squeeze(1)
     d_k, d_beta = _across(q.k, torch.cat([d_k_w, d_k_r], 1))
-    d_xi = [d_k.flatten(1), d_beta[..., 0], d_free, d_gates, d_erase, d_write, d_modes.flatten(1)]
+    d_xi = [d_k.flatten(1), d_beta.squeeze(2), d_free, d_gates, d_erase, d_write, d_modes.flatten(1)]
     before = [d_M0, d_L * q.L_by_L0, d_p0, d_u * q.u_by_u0, d_u * q.u_by_w_w0, d_w_r0, d_M0_unit]
     return torch.cat(d_xi, 1) * q.xi_slope, before
 
@@ -267,22 +279,21 @@ def _across(v_unit: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
 
 def _interface_slope(xi: Tensor, R: int, W: int) -> Tensor:
     """By what dL/d(key, strength, gates, ...) is multiplied to give dL/d xi, modes and directions apart."""
-    k, beta, squashed, write, modes = xi.split(interface_sizes(R, W), -1)
-    scale = (1 + F.softplus(beta))[..., None] * inverse_norm(k.unflatten(-1, (1 + R, W)))
+    k, beta, squashed, write, modes = xi.split(interface_sizes(R, W), 1)
+    scale = (1 + F.softplus(beta))[..., None] * inverse_norm(k.view(-1, 1 + R, W))
     y = torch.sigmoid(squashed)
-    ones = torch.ones_like(torch.cat([write, modes], -1))
-    return torch.cat([scale.expand(-1, -1, W).flatten(1), torch.sigmoid(beta), y * (1 - y), ones], -1)
+    ones = torch.ones_like(torch.cat([write, modes], 1))
+    return torch.cat([scale.expand(-1, -1, W).flatten(1), torch.sigmoid(beta), y * (1 - y), ones], 1)
 
 
 def _allocation_jacobian(u: Tensor) -> Tensor:
-    """da_i/du_j [..., i, j], from products alone: quotients of them would fail where u is zero."""
-    ascending, order = u.sort(dim=-1, stable=True)
-    N = u.shape[-1]
-    later = ascending[..., None, :].expand(*u.shape, N)  # [..., j, i], by rank
-    later = torch.where(torch.ones(N, N, dtype=torch.bool, device=u.device).triu(1), later, 1)
-    between = F.pad(later[..., :-1], (1, 0), value=1.0).cumprod(-1)  # product over the ranks from j to i, without both
-    before = F.pad(ascending[..., :-1], (1, 0), value=1.0).cumprod(-1)
-    jacobian = (between * (1 - ascending[..., None, :])).triu(1) - torch.eye(N, dtype=u.dtype, device=u.device)
-    jacobian = before[..., None] * jacobian
-    rank = order.argsort(-1)[..., None].expand(*u.shape, N)
-    return jacobian.gather(-2, rank).gather(-1, rank.mT).mT
+    """da_i/du_j [n, i, j], from products alone: quotients of them would fail where u is zero."""
+    ascending, order = by_usage(u)
+    N = u.shape[1]
+    at_i = ascending[:, None].expand(-1, N, -1)  # [n, j, i], cells by rank
+    after_j = torch.ones(N, N, dtype=torch.bool, device=u.device).triu(1)
+    between = F.pad(torch.where(after_j, at_i, 1)[..., :-1], (1, 0), value=1.0).cumprod(2)  # both ends left out
+    before = F.pad(ascending[:, :-1], (1, 0), value=1.0).cumprod(1)
+    by_rank = before[..., None] * ((between * (1 - at_i)).triu(1) - torch.eye(N, dtype=u.dtype, device=u.device))
+    rank = order.argsort(1)[..., None].expand(-1, -1, N)
+    return by_rank.gather(1, rank).gather(2, rank.mT).mT

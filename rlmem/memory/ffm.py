@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
-from rlmem.scan import Engine
+from rlmem.scan import Engine, chosen_engine
+from rlmem.scan.ffm import ffm_unroll
 from rlmem.types import PositiveInt
 
 BETA = 0.01
@@ -99,8 +100,12 @@ class FFM(LinearRecurrence):
     def gates(self, p: Parts) -> tuple[Tensor, Tensor]:
         value, _, gate_in, _ = p
         u = value if self.ablation == "ni" else value * torch.sigmoid(gate_in)
+        return self.gamma(), u[..., None]
+
+    def gamma(self) -> Tensor:
+        """[m, c] complex, |gamma| < 1."""
         decay, turn = self.log_gamma()
-        return torch.polar(torch.exp(decay).expand(self.state_shape), turn.expand(self.state_shape)), u[..., None]
+        return torch.polar(torch.exp(decay).expand(self.state_shape), turn.expand(self.state_shape))
 
     def read(self, h: Tensor, p: Parts) -> Tensor:
         _, skip, _, gate_out = p
@@ -116,6 +121,9 @@ class FFM(LinearRecurrence):
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         if self.clip == "parameter":
             self.a.data.clamp_(-LIMIT, -1e-8)
+        if self.form == "scan" and self._fuses(x):
+            weights = (self.project_in.weight, self.project_in.bias, self.gamma(), self.mix.weight, self.mix.bias)
+            return ffm_unroll(x, *weights, state, start)
         if self.form == "scan":
             return super().forward(x, state, start)
         outputs = []
@@ -125,6 +133,12 @@ class FFM(LinearRecurrence):
             outputs.append(self.read(h, p))
             state = h[:, -1]
         return torch.cat(outputs, 1), state
+
+    def _fuses(self, x: Tensor) -> bool:
+        """Whether this is the published form, on the engine that has a kernel for all of it."""
+        plain = self.version == "original" and self.ablation not in ("ni", "no") and self.sizes[1]
+        supported = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled()
+        return bool(plain and supported and x.shape[1] > 1 and chosen_engine(self.engine, x.device) == "native")
 
     def _closed(self, u: Tensor, state: Tensor, start: Tensor) -> Tensor:
         """S_t = gamma^-e_t sum_q gamma^e_q u_q, e_t = T - 1 - t, over the slots q of t's own episode."""

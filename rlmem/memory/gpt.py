@@ -30,7 +30,7 @@ class GPT(Window):
 
     hidden_size: H, width of every layer;  num_layers;  num_heads: must divide H
     window: slots that one layer attends to, the present one included
-    positions: sinusoidal and learned are added to the input, rotary turns queries and keys, none leaves order unknown
+    positions: sinusoidal and learned are added to the input, rotary turns queries and keys, none hides the order
     base: of the longest wavelength of sinusoidal and rotary positions (POPGym: the longest episode, 1024)
     max_length: rows of the table of learned positions; later slots share the last row
     """

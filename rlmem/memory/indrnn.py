@@ -42,18 +42,20 @@ class IndRNN(RecurrentCell):
         self.b = nn.Parameter(torch.rand(num_layers, hidden_size))
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
-        weights = {}
-        for l, (W, u, b) in enumerate(zip(self.W, of(self.u), of(self.b), strict=True)):
-            weights |= {f"W_{l}": of(W.weight), f"bi_{l}": of(W.bias), f"u_{l}": u, f"b_{l}": b}
+        weights: dict[str, Tensor] = {}
+        for l, (linear, u, b) in enumerate(zip(self.W, of(self.u), of(self.b), strict=True)):
+            W, bi = map(of, linear.parameters())
+            weights |= {f"W_{l}": W, f"bi_{l}": bi, f"u_{l}": u, f"b_{l}": b}
         return weights
 
     def initial_state(self, batch_size: int) -> Tensor:
         return self.u.new_zeros(batch_size, *self.u.shape)
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        phi = {"relu": torch.relu, "tanh": torch.tanh}[self.activation]
         layers = []
         for W, u, b, h in zip(self.W, self._clamped_u(), self.b, state.unbind(1), strict=True):
-            x = getattr(torch, self.activation)(W(x) + u * h + b)
+            x = phi(W(x) + u * h + b)
             layers.append(x)
         return x, torch.stack(layers, 1)
 

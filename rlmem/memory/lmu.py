@@ -24,8 +24,8 @@ class LMU(RecurrentCell):
         h' = tanh(W_x x + W_h h + W_m m'),  y = h'
 
     A and B are constant: m holds the Legendre coefficients of the last theta values of u. No biases; e_m starts at
-    zero. State: {h [B, H], m [B, memory_size]}. Over a sequence the three linear maps are multiplied out, so that a
-    slot costs one product; B e_m and the like are computed once.
+    zero. State: {h [B, H], m [B, memory_size]}. Over a sequence the linear maps are multiplied out beforehand: one
+    product of [h, m] per slot, then tanh on h alone.
 
     hidden_size: H, width of h and of the output;  memory_size: m, number of Legendre polynomials
     theta: slots, length of the remembered window
@@ -93,7 +93,7 @@ def legendre_delay(order: int, theta: float) -> tuple[Tensor, Tensor]:
     """A [order, order] and B [order, 1], float64, of one slot of the Legendre delay system with window `theta`.
 
     The zero-order hold of theta dm/dt = A m + B u with A_ij = (2i + 1) (-1 if i < j else (-1)^(i-j+1)) and
-    B_i = (2i + 1) (-1)^i (eq. 2 of the paper).
+    B_i = (2i + 1) (-1)^i.
     """
     i = torch.arange(order, dtype=torch.float64)[:, None]
     alternating = 1 - 2 * (i % 2)

@@ -88,8 +88,8 @@ class LPRNN(Memory):
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         before = where_start(start, torch.zeros_like(state), state)
         source, pools = F.linear(x, self.I_prime), []
-        for alpha_n, p in zip(self.alpha, before.unbind(1), strict=True):
-            pools.append(alpha_n * source + (1 - alpha_n) * p)
+        for n, p in enumerate(before.unbind(1), 1):
+            pools.append(torch.lerp(p, source, self.base**-n))
             source = self._blocked(pools[-1] if self.filters == "chain" else x)
         p = torch.stack(pools, 1)
         return self._read(p), p

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, cast
 
 from torch import Tensor, nn
 
@@ -20,9 +20,9 @@ class Stack(Memory):
         z = LN(z + P layer(z))       norm=post
         z = z + P layer(z)           norm=none
 
-    P is W_out_0, W_out_1, ... where a layer's output is not H wide, and nothing elsewhere. Layers with a skip
-    connection of their own (LRU, S5, GPT) want residual=False and norm=none. Weights of the layers have the symbols
-    L0.*, L1.*, ... State: {"L0": ..., "L1": ...}, each as its layer defines it; engines are the layers' own.
+    W_in is always there; P is W_out.0, W_out.1, ... where a layer's output is not H wide, and nothing elsewhere. Layers
+    with a skip connection of their own (LRU, S5, GPT) want residual=False and norm=none. Weights of the layers have
+    the symbols L0.*, L1.*, ... State: {"L0": ..., "L1": ...}, each as its layer defines it; engines are theirs, too.
 
     layer: builds one layer from its input width, e.g. `GRU` or `functools.partial(GRU, hidden_size=64)`; in yaml a
         mapping with `_target_`. Its hidden_size is that of the stack unless given there
@@ -76,7 +76,7 @@ class Stack(Memory):
         return self.ln_f(z), after
 
     def _named(self) -> list[tuple[str, Memory]]:
-        return [(f"L{i}", layer) for i, layer in enumerate(self.layers)]
+        return [(f"L{i}", cast(Memory, layer)) for i, layer in enumerate(self.layers)]
 
 
 def _build(layer: Callable[..., Memory], width: int) -> Memory:

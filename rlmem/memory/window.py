@@ -51,8 +51,8 @@ class Window(Memory):
 class Past:
     """What every slot of one call may see: slots of its own episode, cached or present.
 
-    age [B, T]: slots since the episode's start. A slot that lies `lag` back is visible if lag <= age; all masks follow
-    state: the state after the last slot, complete when every cache has been used once
+    age [B, T]: slots since the episode's start; what lies `lag` slots back is visible if lag <= age
+    state: the state after the last slot, complete once every cache has been used
     """
 
     def __init__(self, state: Mapping[str, Tensor], start: Tensor):
@@ -66,15 +66,15 @@ class Past:
         T = x.shape[1]
         stream = self._stream(name, x)
         lags = [(taps - 1 - j) * dilation for j in range(taps)]
+        before = [stream[:, lags[0] - lag : lags[0] - lag + T] for lag in lags]
         visible = [(self.age >= lag)[..., None] for lag in lags]
-        slices = [stream[:, lags[0] - lag : lags[0] - lag + T] for lag in lags]
-        return torch.stack([torch.where(seen, x, 0) for seen, x in zip(visible, slices, strict=True)], 2)
+        return torch.stack([torch.where(seen, z, 0) for seen, z in zip(visible, before, strict=True)], 2)
 
     def attend(self, name: str, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """Softmax attention of each slot to itself and to the visible slots of the cache's length before it.
 
         q, k, v and the result are [B, T, H]; keys and values are cached as `name`.k and `name`.v. Queries are taken in
-        chunks as long as the window, each against the keys of its own and the previous chunk: O(T * window) memory.
+        chunks about as long as the window, each against its own keys and the window before: O(T * window) memory.
         """
         B, T, H = q.shape
         k, v = self._stream(f"{name}.k", k), self._stream(f"{name}.v", v)

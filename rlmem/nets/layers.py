@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from rlmem.products import Linear
+
 
 def orthogonal(layer: nn.Linear) -> nn.Linear:
     """Orthogonal weights of gain 1; the bias as torch initialises it (POPGym's networks)."""
@@ -13,7 +15,7 @@ def orthogonal(layer: nn.Linear) -> nn.Linear:
 
 def small_output(input_size: int, output_size: int) -> nn.Linear:
     """Last layer of a head: weights N(0, 0.01^2), so that first policies are near uniform and values near zero."""
-    layer = nn.Linear(input_size, output_size)
+    layer = Linear(input_size, output_size)
     nn.init.normal_(layer.weight, std=0.01)
     nn.init.zeros_(layer.bias)
     return layer
@@ -23,6 +25,6 @@ def hidden_layers(input_size: int, sizes: Sequence[int]) -> tuple[nn.Sequential,
     """Linear and LeakyReLU for each of `sizes`; returns the layers and the output size."""
     layers: list[nn.Module] = []
     for size in sizes:
-        layers += [orthogonal(nn.Linear(input_size, size)), nn.LeakyReLU()]
+        layers += [orthogonal(Linear(input_size, size)), nn.LeakyReLU()]
         input_size = size
     return nn.Sequential(*layers), input_size

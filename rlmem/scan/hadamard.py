@@ -49,7 +49,7 @@ def hadamard_scan(
     supported = v.dtype in (torch.float32, torch.float64)
     if chosen == "native" and calibration is tanh_calibration and supported:
         return _Native.apply(theta, c, v, key, query, M0, start, limit or 0.0)
-    B, T, H = v.shape
+    B, _, H = v.shape
     K = 1 if chosen == "loop" else max(1, CELLS // (B * H * H))
     scanned = [x.split(K, 1) for x in (theta, c, v, key, query, start)]
     M, outputs = M0, []
@@ -74,7 +74,7 @@ def _chunk(theta, c, v, key, query, start, M, limit, engine, calibration) -> tup
 
 
 class _Range(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("T", "H", "every", "r0", "r1")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_int64) for name in ("T", "H", "every", "r0", "r1")]
 
 
 class _Native(torch.autograd.Function):

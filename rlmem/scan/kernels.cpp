@@ -328,6 +328,88 @@ void shm_backward(const R* theta, const R* c, const R* v, const R* key, const R*
   }
 }
 
+// ---- the gates around FFM's scan ----------------------------------------------------------------------------------
+// Rows of p are the projections value [m] | skip [H] | gate_in [m] | gate_out [H]; dp is laid out likewise.
+
+struct Gates { I m, H, r0, r1; };
+
+template <class R>
+inline R sigmoid(R x) { return R(1) / (R(1) + fast_exp(-x)); }
+
+template <class R>
+void ffm_in_forward(const R* p, R* u, Gates s) {
+  const I m = s.m, width = 2 * (m + s.H);
+  for (I r = s.r0; r < s.r1; r++) {
+    const R *__restrict value = p + r * width, *__restrict gate = value + m + s.H;
+    R* __restrict ur = u + r * m;
+    for (I j = 0; j < m; j++) ur[j] = value[j] * sigmoid(gate[j]);
+  }
+}
+
+template <class R>
+void ffm_in_backward(const R* p, const R* du, R* dp, Gates s) {
+  const I m = s.m, width = 2 * (m + s.H);
+  for (I r = s.r0; r < s.r1; r++) {
+    const R *__restrict value = p + r * width, *__restrict gate = value + m + s.H, *__restrict d = du + r * m;
+    R *__restrict dvalue = dp + r * width, *__restrict dgate = dvalue + m + s.H;
+    for (I j = 0; j < m; j++) {
+      const R g = sigmoid(gate[j]);
+      dvalue[j] = d[j] * g;
+      dgate[j] = d[j] * value[j] * g * (R(1) - g);
+    }
+  }
+}
+
+// mean and 1 / standard deviation of a row, as layer norm takes them
+template <class R>
+inline void moments(const R* __restrict z, I H, R& mean, R& scale) {
+  R sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+  for (I j = 0; j < H; j++) sum += z[j];
+  mean = sum / R(H);
+  const R mu = mean;
+#pragma omp simd reduction(+ : squares)
+  for (I j = 0; j < H; j++) squares += (z[j] - mu) * (z[j] - mu);
+  scale = R(1) / std::sqrt(squares / R(H) + R(1e-5));
+}
+
+// y = LN(z) g + skip (1 - g), g = sigmoid(gate_out)
+template <class R>
+void ffm_out_forward(const R* p, const R* z, R* y, Gates s) {
+  const I m = s.m, H = s.H, width = 2 * (m + H);
+  for (I r = s.r0; r < s.r1; r++) {
+    const R *__restrict skip = p + r * width + m, *__restrict gate = skip + H + m, *__restrict zr = z + r * H;
+    R* __restrict yr = y + r * H;
+    R mean, scale;
+    moments(zr, H, mean, scale);
+    for (I j = 0; j < H; j++) yr[j] = skip[j] + sigmoid(gate[j]) * ((zr[j] - mean) * scale - skip[j]);
+  }
+}
+
+template <class R>
+void ffm_out_backward(const R* p, const R* z, const R* dy, R* dz, R* dp, Gates s) {
+  const I m = s.m, H = s.H, width = 2 * (m + H);
+  for (I r = s.r0; r < s.r1; r++) {
+    const R *__restrict skip = p + r * width + m, *__restrict gate = skip + H + m, *__restrict zr = z + r * H;
+    const R* __restrict d = dy + r * H;
+    R *__restrict dskip = dp + r * width + m, *__restrict dgate = dskip + H + m, *__restrict dzr = dz + r * H;
+    R mean, scale, sum = 0, product = 0;
+    moments(zr, H, mean, scale);
+#pragma omp simd reduction(+ : sum, product)
+    for (I j = 0; j < H; j++) {
+      const R g = sigmoid(gate[j]), normal = (zr[j] - mean) * scale, dn = d[j] * g;
+      dskip[j] = d[j] - dn;
+      dgate[j] = dn * (R(1) - g) * (normal - skip[j]);
+      dzr[j] = dn;
+      sum += dn;
+      product += dn * normal;
+    }
+    sum /= R(H);
+    product /= R(H);
+    for (I j = 0; j < H; j++) dzr[j] = scale * (dzr[j] - sum - (zr[j] - mean) * scale * product);
+  }
+}
+
 }  // namespace
 
 #define KERNELS(R, X)                                                                                                  \
@@ -360,6 +442,12 @@ void shm_backward(const R* theta, const R* c, const R* v, const R* key, const R*
                         R limit, const R* saved, const R* gy, const R* glast, R* dtheta, R* dc, R* dv, R* dkey,        \
                         R* dq, R* dM0, Shm s) {                                                                        \
     shm_backward<R>(theta, c, v, key, q, start, limit, saved, gy, glast, dtheta, dc, dv, dkey, dq, dM0, s);            \
+  }                                                                                                                    \
+  void ffm_in_forward_##X(const R* p, R* u, Gates s) { ffm_in_forward<R>(p, u, s); }                                   \
+  void ffm_in_backward_##X(const R* p, const R* du, R* dp, Gates s) { ffm_in_backward<R>(p, du, dp, s); }              \
+  void ffm_out_forward_##X(const R* p, const R* z, R* y, Gates s) { ffm_out_forward<R>(p, z, y, s); }                  \
+  void ffm_out_backward_##X(const R* p, const R* z, const R* dy, R* dz, R* dp, Gates s) {                              \
+    ffm_out_backward<R>(p, z, dy, dz, dp, s);                                                                          \
   }
 
 extern "C" {

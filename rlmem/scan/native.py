@@ -6,7 +6,7 @@ interpreter lock: rows or channels are shared by `torch.get_num_threads()` threa
 between calls. Without a compiler (`CXX`, c++, g++ or clang++) `missing` says so and scans run on `chunked`.
 
 Large tensors would be handed back to the system after every use, and zeroed page by page at the next: four times the
-cost of a scan. Loading this engine therefore tells glibc's allocator to keep up to 2 GiB (`RLMEM_MALLOC=system`: don't).
+cost of a scan. Loading this engine therefore tells glibc's allocator to keep up to 2 GiB, unless `RLMEM_MALLOC=system`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def backward(
 
 
 class _Range(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("T", "N", "reverse", "r0", "r1", "n0", "n1")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_int64) for name in ("T", "N", "reverse", "r0", "r1", "n0", "n1")]
 
 
 def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, T: int, reverse: bool, each: int) -> None:
@@ -107,18 +108,18 @@ def run_rows(
     passed = tuple(real(x) if isinstance(x, float) else x for x in arguments)
     threads = min(torch.get_num_threads() if B * work >= PARALLEL_FROM else 1, B)
     cuts = [B * k // threads for k in range(threads + 1)]
-    call_in_parallel(kernel, passed, [range_type(*sizes, *rows) for rows in zip(cuts, cuts[1:], strict=False)])
+    call_in_parallel(kernel, passed, [range_type(*sizes, *rows) for rows in pairwise(cuts)])
 
 
 def _parts(B: int, N: int, each: int, work: int) -> list[tuple[int, int, int, int]]:
     """Rows and channels (r0, r1, n0, n1) of each thread: by rows if there are enough, else by channels."""
     threads = torch.get_num_threads() if work >= PARALLEL_FROM else 1
-    if B >= threads:
+    if threads <= B:
         cuts = [B * k // threads for k in range(threads + 1)]
-        return [(r0, r1, 0, N) for r0, r1 in zip(cuts, cuts[1:], strict=False)]
+        return [(r0, r1, 0, N) for r0, r1 in pairwise(cuts)]
     grain = max(16, each) if 16 % each == 0 else each  # whole cache lines, whole groups
     cuts = [min(N, -(-N * k // (threads * grain)) * grain) for k in range(threads + 1)]
-    return [(0, B, n0, n1) for n0, n1 in zip(cuts, cuts[1:], strict=False) if n0 < n1]
+    return [(0, B, n0, n1) for n0, n1 in pairwise(cuts) if n0 < n1]
 
 
 def call_in_parallel(kernel: Callable[..., None], arguments: tuple[Any, ...], parts: list[ctypes.Structure]) -> None:

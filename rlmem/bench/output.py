@@ -1,0 +1,85 @@
+"""Where the benchmarks' numbers go: JSON, a plot, and what machine they come from."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from rlmem.bench.train import processor
+from rlmem.errors import UserError
+
+MARKERS = "os^Dv<>"
+
+
+def check(*paths: Path) -> None:
+    """Refuse, before anything is measured, what could not be written at the end."""
+    figure(1, 1)
+    if problems := [f"{path}: no folder {path.parent}" for path in paths if not path.parent.is_dir()]:
+        raise UserError(*problems)
+
+
+def figure(width: float, height: float) -> Any:
+    """An empty matplotlib figure, which needs no display; UserError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError("bench: the plots need matplotlib: pip install 'rlmem[bench]'") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def dots(axes: Any, title: str, labels: Sequence[str], series: dict[str, Sequence[float | None]]) -> None:
+    """A row for each label, from the top, and in it a dot of each series at its value, on a logarithmic axis."""
+    for k, (name, values) in enumerate(series.items()):
+        at = [(value, row) for row, value in enumerate(values) if value]
+        color, marker = f"C{k % 10}", MARKERS[k % len(MARKERS)]
+        axes.plot([v for v, _ in at], [row for _, row in at], marker, color=color, label=name, ms=5, alpha=0.8)
+    axes.set(xscale="log", title=title, yticks=range(len(labels)), ylim=(len(labels) - 0.5, -0.5))
+    axes.set_yticklabels(labels)
+    axes.grid(alpha=0.3)
+    if len(series) > 1:
+        axes.legend(fontsize="small")
+
+
+def table(title: str, *columns: str, left: int = 1) -> Table:
+    """A table whose first `left` columns are text."""
+    empty = Table(title=title, title_justify="left")
+    for k, column in enumerate(columns):
+        empty.add_column(column, justify="left" if k < left else "right", no_wrap=True)
+    return empty
+
+
+def number(value: float | None, digits: str = ",.3g") -> str:
+    """A number with a few digits; nothing for None."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if digits == ",.3g" and abs(value) >= 100 else f"{value:{digits}}"
+
+
+def write(result: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What the numbers were measured on."""
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def progress(items: Iterable[str], what: str) -> Iterable[str]:
+    """The items, with a bar on a terminal."""
+    return track(list(items), what, console=Console(stderr=True), transient=True)

@@ -1,0 +1,85 @@
+"""A whole unroll of Fast and Forgetful Memory on the native engine: its matrix products, and little else.
+
+The plain form in `rlmem.memory.ffm` spends half its time on elementwise operations that read and write [B, T, H]
+again and again. Here each gate is one pass either way, and the gradients of the four projections are written where
+the products that follow read them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlmem.products import product, weight_gradients
+from rlmem.scan import native
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("m", "H", "r0", "r1")]
+
+
+def ffm_unroll(
+    x: Tensor, W_in: Tensor, b_in: Tensor, gamma: Tensor, W_mix: Tensor, b_mix: Tensor, state: Tensor, start: Tensor
+) -> tuple[Tensor, Tensor]:
+    """y [B, T, H] and the last S [B, m, c], from x [B, T, D].
+
+    W_in, b_in: the projections value [m], skip [H], gate_in [m], gate_out [H], in that order
+    gamma: [m, c] complex, constant over time;  W_mix [H, 2 m c], b_mix;  state: [B, m, c];  start: [B, T] bool
+    """
+    return _Unroll.apply(x, W_in, b_in, gamma, W_mix, b_mix, state, start)
+
+
+class _Unroll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, W_in, b_in, gamma, W_mix, b_mix, state, start) -> tuple[Tensor, Tensor]:
+        (B, T, D), (m, c), H = x.shape, gamma.shape, len(b_mix)
+        flat = x.reshape(B * T, D)
+        p = product(flat, W_in, b_in)
+        u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
+        _rows("ffm_in_forward", (p, u), m, H)
+        decay, first = (v.resolve_conj().contiguous() for v in (gamma.flatten(), state.flatten(1)))
+        start = start.contiguous()
+        h = native.forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
+        z = product(_pairs(h), W_mix, b_mix)
+        _rows("ffm_out_forward", (p, z, y), m, H)
+        ctx.save_for_backward(flat, W_in, p, decay, first, start, h, z, W_mix)
+        ctx.sizes = B, T, m, c, H
+        return y, h[:, -1].view(B, m, c)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_y: Tensor, grad_last: Tensor):
+        flat, W_in, p, decay, first, start, h, z, W_mix = ctx.saved_tensors
+        B, T, m, c, H = ctx.sizes
+        grad_z, grad_p = torch.empty_like(z), torch.empty_like(p)
+        _rows("ffm_out_backward", (p, z, grad_y.contiguous(), grad_z, grad_p), m, H)
+        grad_h = torch.view_as_complex(product(grad_z, W_mix.t()).view(B, T, m * c, 2))
+        grad_h[:, -1] += grad_last.reshape(B, m * c)
+        needs_gamma = ctx.needs_input_grad[3]
+        grad_gamma, grad_u, grad_first = native.backward(decay, h, first, start, grad_h, m, needs_gamma, False)
+        _rows("ffm_in_backward", (p, grad_u.real.contiguous() if c == 1 else grad_u, grad_p), m, H)
+        grad_W_in, grad_b_in = weight_gradients(grad_p, flat, W_in)
+        grad_W_mix, grad_b_mix = weight_gradients(grad_z, _pairs(h), W_mix)
+        return (
+            product(grad_p, W_in.t()).view(B, T, -1) if ctx.needs_input_grad[0] else None,
+            grad_W_in,
+            grad_b_in,
+            None if grad_gamma is None else grad_gamma.view(m, c),
+            grad_W_mix,
+            grad_b_mix,
+            grad_first.view(B, m, c),
+            None,
+        )
+
+
+def _pairs(h: Tensor) -> Tensor:
+    """The states of all slots as rows of real numbers [B T, 2 m c], without a copy."""
+    return torch.view_as_real(h).flatten(2).flatten(0, 1)
+
+
+def _rows(name: str, arguments: tuple[Any, ...], m: int, H: int) -> None:
+    rows = len(arguments[0])
+    native.run_rows(name, arguments, _Range, (m, H), rows, m + H)

@@ -1,0 +1,334 @@
+"""The sequential cells and the low-pass RNN: what the contract and the recordings do not cover."""
+
+from math import exp, factorial, log, sqrt, tanh
+
+import pytest
+import torch
+from golden import FOLDER, Record
+from golden_cells import lmu, lprnn
+from test_golden import assert_gradients, assert_near, prepared, run
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from rlmem.errors import UserError
+from rlmem.memory.base import RecurrentCell
+from rlmem.memory.dnc import DNC
+from rlmem.memory.dnc_sequence import TIE, DNCState, Interface, access, allocation
+from rlmem.memory.elman import Elman
+from rlmem.memory.indrnn import IndRNN
+from rlmem.memory.lmu import LMU, legendre_delay
+from rlmem.memory.lprnn import LPRNN
+
+F64 = torch.float64
+
+
+def record(name: str) -> Record:
+    return Record.read(FOLDER / f"{name}.npz")
+
+
+def random_stream(B: int, T: int, D: int, start_rate: float) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(1)
+    return torch.randn(B, T, D, dtype=F64, generator=rng), torch.rand(B, T, generator=rng) < start_rate
+
+
+CELLS = {
+    "elman": (Elman, {"hidden_size": 5}),
+    "indrnn": (IndRNN, {"hidden_size": 5}),
+    "indrnn_tanh": (IndRNN, {"hidden_size": 5, "num_layers": 3, "activation": "tanh"}),
+    "lmu": (LMU, {"hidden_size": 5, "memory_size": 4, "theta": 8}),
+    "dnc": (DNC, {"hidden_size": 5, "num_cells": 6, "cell_size": 3, "read_heads": 2}),
+    "dnc_one_head": (DNC, {"hidden_size": 3, "num_cells": 1, "cell_size": 1, "read_heads": 1}),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("start_rate", [0.0, 0.1, 0.6])
+def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate):
+    """Values, final states and gradients (inputs, first states, weights)."""
+    cell, sizes = CELLS[name]
+    torch.manual_seed(0)
+    fast = cell(4, **sizes).double()
+    plain = type("Plain", (cell,), {"sequence": RecurrentCell.sequence})(4, **sizes).double()
+    with torch.no_grad():
+        for parameter in fast.parameters():
+            parameter.copy_(2 * torch.randn_like(parameter) / parameter.shape[-1] ** 0.5)
+    plain.load_state_dict(fast.state_dict())
+    x, start = random_stream(3, 30, 4, start_rate)
+    leaves, spec = tree_flatten(tree_map(torch.detach, plain(x, plain.initial_state(3), start)[1]))
+    results = []
+    for memory in (fast, plain):
+        inputs = [v.clone().requires_grad_() for v in (x, *leaves)]
+        y, final = memory(inputs[0], tree_unflatten(inputs[1:], spec), start)
+        outputs = [y, *tree_flatten(final)[0]]
+        loss = sum((o * torch.cos(torch.arange(o.numel(), dtype=F64)).view(o.shape)).sum() for o in outputs)
+        results.append([*outputs, *torch.autograd.grad(loss, [*inputs, *memory.parameters()])])
+    for ours, truth in zip(*results, strict=True):
+        assert (ours - truth).abs().max() <= 1e-11 * max(1, truth.abs().max()), name
+
+
+def test_elman_is_torchs_rnn():
+    memory = Elman(4, 5).double()
+    x, _ = random_stream(3, 20, 4, 0)
+    h0 = torch.randn(3, 5, dtype=F64)
+    y, final = memory(x, h0, torch.zeros(3, 20, dtype=torch.bool))
+    truth, last = memory.rnn(x.transpose(0, 1), h0[None])
+    torch.testing.assert_close(y, truth.transpose(0, 1))
+    torch.testing.assert_close(final, last[0])
+
+
+@pytest.mark.parametrize("case", ["indrnn_T17", "indrnn_T64"])
+def test_indrnn_clamps_its_weights_in_place_and_keeps_their_gradients(case):
+    truth = record(case)
+    memory = IndRNN(truth.meta["d"], truth.meta["H"], max_length=truth.meta["max_len"]).double()
+    unclamped = {f"u_{l}": truth.arrays[f"pub.u{l}_before_clamp"] for l in range(2)}
+    memory.load_symbols(truth.group("w") | unclamped)
+    y, _, gradients = run(memory, truth, F64)
+    assert_near(y, truth.arrays["y"], 1e-11, "y")
+    assert_gradients(gradients, truth.group("g"), 1e-10, "g")
+    at_the_bound = 0
+    for l in range(2):
+        u = memory.symbols()[f"u_{l}"]
+        assert torch.equal(u, truth.arrays[f"w.u_{l}"])
+        at_the_bound += int((gradients[f"u_{l}"][u.abs() == memory.u_max] != 0).sum())
+    assert at_the_bound > 0
+
+
+def test_indrnn_may_be_used_twice_before_one_backward():
+    memory = IndRNN(2, 3)
+    x, start = torch.randn(1, 4, 2), torch.zeros(1, 4, dtype=torch.bool)
+    outputs = [memory(x, memory.initial_state(1), start)[0] for _ in range(2)]
+    sum(y.sum() for y in outputs).backward()
+
+
+@pytest.mark.parametrize("order", [8, 16])
+def test_lmu_matrices_are_the_recorded_ones(order):
+    tables = record("init_tables")
+    theta = {8: 16, 16: 64}[order]
+    for ours, name in zip(legendre_delay(order, theta), "AB", strict=True):
+        assert_near(ours, tables.arrays[f"lmu.order{order}_theta{theta}.{name}"], 1e-13, name)
+
+
+def test_lmu_matrices_are_a_zero_order_hold():
+    """Against the power series of exp(A) = exp(A / 2^s)^(2^s), and B by A^-1 (exp(A) - 1) B."""
+    order, theta = 12, 5.0
+    A, B = torch.zeros(order, order, dtype=F64), torch.zeros(order, 1, dtype=F64)
+    for i in range(order):
+        B[i] = (2 * i + 1) * (-1) ** i / theta
+        for j in range(order):
+            A[i, j] = (2 * i + 1) / theta * (-1 if i < j else (-1) ** (i - j + 1))
+    small = A / 2**10
+    held = sum(torch.linalg.matrix_power(small, k) / factorial(k) for k in range(12))
+    for _ in range(10):
+        held = held @ held
+    ours_A, ours_B = legendre_delay(order, theta)
+    torch.testing.assert_close(ours_A, held, rtol=0, atol=1e-10)
+    torch.testing.assert_close(ours_B, torch.linalg.solve(A, (held - torch.eye(order, dtype=F64)) @ B))
+
+
+def test_lmu_remembers_a_ramp_as_two_legendre_polynomials():
+    """u(t) = t seen over the last theta slots is t - theta/2 on average: m = (mean, -theta/2, 0, ...) of P_i(2 r - 1),
+    with r = 0 now and 1 at the far end; a held input lags by half a slot."""
+    order, theta, t = 6, 20.0, 400
+    A, B = legendre_delay(order, theta)
+    m = torch.zeros(order, 1, dtype=F64)
+    for u in range(t):
+        m = A @ m + B * u
+    expected = torch.tensor([t - 0.5 - theta / 2, -theta / 2, 0, 0, 0, 0], dtype=F64)
+    torch.testing.assert_close(m[:, 0], expected, rtol=0, atol=0.1)  # the staircase's own ripple
+
+
+@pytest.mark.parametrize("case", ["lmu_T17", "lmu_T64"])
+def test_lmu_constants_are_exact_in_double_and_rounded_as_published_on_request(case):
+    truth = record(case)
+    memory = lmu(truth).float().double()
+    published = LMU(truth.meta["d"], truth.meta["H"], truth.meta["m"], truth.meta["theta"], matrices="float32").double()
+    for name in "AB":
+        assert_near(getattr(memory, name), truth.arrays[f"const.{name}"], 1e-14, name)
+        assert torch.equal(getattr(published, name), truth.arrays[f"pub.{name}_f32"].double())
+    assert not {"A", "B"} & memory.state_dict().keys()
+
+
+def test_lmu_starts_without_feedback_from_its_memory():
+    memory = LMU(4, 5)
+    assert (memory.e_m == 0).all()
+    assert memory.e_x.abs().max() <= (3 / 4) ** 0.5
+
+
+def test_dnc_allocates_the_least_used_cells_first():
+    """Cell 1 is free to 0.8; cell 0 to 0.5 of what cell 1 leaves, 0.2; cell 2 to 0.1 of 0.2 x 0.5."""
+    a = allocation(torch.tensor([[0.5, 0.2, 0.9]], dtype=F64))
+    torch.testing.assert_close(a, torch.tensor([[0.1, 0.8, 0.01]], dtype=F64))
+
+
+def test_dnc_takes_equally_used_cells_in_order_whatever_rounding_says():
+    a = allocation(torch.tensor([[0.3, 0.3 - 1e-9, 0.3 + 1e-9]], dtype=F64))
+    torch.testing.assert_close(a, torch.tensor([[0.7, 0.7 * 0.3, 0.7 * 0.09]], dtype=F64))
+
+
+def test_dnc_reads_by_content_and_walks_along_what_it_wrote():
+    """Three words are written to free cells; the second is found by its key, then the next and the one before."""
+    words = torch.eye(3, 4, dtype=F64)
+
+    def ask(key, write=None, mode=1):
+        modes = torch.eye(3, dtype=F64)[mode].view(1, 3, 1, 1)
+        zero = torch.zeros(1, 1, 4, dtype=F64)
+        k = torch.stack([torch.zeros_like(key), key])[None]
+        gates = torch.tensor([[1.0, 0.0 if write is None else 1.0]], dtype=F64)
+        free = torch.zeros(1, 1, 1, dtype=F64)
+        return Interface(k, 50 * k, free, gates, zero, zero if write is None else write.view(1, 1, 4), modes)
+
+    h = torch.zeros(1, 0, dtype=F64)
+    state = DNC(1, 1, num_cells=5, cell_size=4, read_heads=1).double().initial_state(1)
+    state = DNCState(**state | {"z": torch.zeros(1, 4, dtype=F64), "s": h})
+    for word in words:
+        state = access(ask(word, write=word), h, h, state)
+    assert torch.equal(state.L[0].nonzero(), torch.tensor([[1, 0], [2, 1]]))
+    for mode, expected in ((1, 1), (2, 2), (0, 1), (0, 0)):  # content, forward, backward, backward
+        state = access(ask(words[1], mode=mode), h, h, state)
+        torch.testing.assert_close(state.z[0], words[expected], rtol=0, atol=1e-9)
+
+
+def test_dnc_is_the_papers_equations_cell_by_cell():
+    torch.manual_seed(0)
+    H, N, W, R, T = 5, 6, 3, 2, 12
+    memory = DNC(4, H, N, W, R).double()
+    with torch.no_grad():
+        for parameter in memory.parameters():
+            parameter.mul_(3)
+    x, _ = random_stream(1, T, 4, 0)
+    y, final = memory(x, memory.initial_state(1), torch.zeros(1, T, dtype=torch.bool))
+    expected, state = slow_dnc(memory, x[0].tolist(), H, N, W, R)
+    torch.testing.assert_close(y[0].tolist(), expected, rtol=1e-10, atol=1e-10)
+    for name, value in state.items():
+        torch.testing.assert_close(final[name][0].tolist(), value, rtol=1e-10, atol=1e-10)
+
+
+def slow_dnc(memory: DNC, inputs: list[list[float]], H: int, N: int, W: int, R: int):
+    """On plain numbers, every index written out; cells and heads in Python lists."""
+
+    def sigmoid(v):
+        return 1 / (1 + exp(-v))
+
+    def affine(linear, v):
+        bias = [0.0] * len(linear.weight) if linear.bias is None else linear.bias.tolist()
+        return [b + sum(w * e for w, e in zip(row, v, strict=True)) for row, b in zip(linear.weight.tolist(), bias)]  # noqa: B905
+
+    def softmax(v):
+        return [exp(e) / sum(map(exp, v)) for e in v]
+
+    def content(M, k, beta):
+        norm = lambda v: sqrt(sum(e * e for e in v) + 1e-6)  # noqa: E731
+        return softmax([beta * sum(a * b for a, b in zip(k, c, strict=True)) / norm(k) / norm(c) for c in M])
+
+    cells, heads = range(N), range(R)
+    M = [[0.0] * W for _ in cells]
+    L = [[0.0] * N for _ in cells]
+    p, u, w_w = ([0.0] * N for _ in range(3))
+    w_r = [[0.0] * N for _ in heads]
+    h, s, r = [0.0] * H, [0.0] * H, [[0.0] * W for _ in heads]
+    outputs = []
+    for x in inputs:
+        z = h + [e for read in r for e in read]
+        pre = [a + b for a, b in zip(affine(memory.W_x, x), affine(memory.U, z), strict=True)]
+        i, f, g, o = (pre[n * H : (n + 1) * H] for n in range(4))
+        s = [sigmoid(f[n]) * s[n] + sigmoid(i[n]) * tanh(g[n]) for n in range(H)]
+        h = [sigmoid(o[n]) * tanh(s[n]) for n in range(H)]
+        xi = iter(affine(memory.W_xi, h))
+        keys = [[next(xi) for _ in range(W)] for _ in range(1 + R)]
+        beta = [1 + log(1 + exp(next(xi))) for _ in range(1 + R)]
+        free = [sigmoid(next(xi)) for _ in heads]
+        g_a, g_w = sigmoid(next(xi)), sigmoid(next(xi))
+        erase = [sigmoid(next(xi)) for _ in range(W)]
+        write = [next(xi) for _ in range(W)]
+        modes = [[next(xi) for _ in heads] for _ in range(3)]
+        modes = [softmax([mode[n] for mode in modes]) for n in heads]
+
+        for c in cells:
+            u[c] = u[c] + w_w[c] - u[c] * w_w[c]
+            for n in heads:
+                u[c] *= 1 - free[n] * w_r[n][c]
+        a, left = [0.0] * N, 1.0
+        for c in sorted(cells, key=lambda c: u[c] + TIE * c):
+            a[c], left = (1 - u[c]) * left, left * u[c]
+        lookup = content(M, keys[0], beta[0])
+        w_w = [g_w * (g_a * a[c] + (1 - g_a) * lookup[c]) for c in cells]
+        M = [[M[c][e] * (1 - w_w[c] * erase[e]) + w_w[c] * write[e] for e in range(W)] for c in cells]
+        L = [[0.0 if a == b else (1 - w_w[a] - w_w[b]) * L[a][b] + w_w[a] * p[b] for b in cells] for a in cells]
+        p = [(1 - sum(w_w)) * p[c] + w_w[c] for c in cells]
+        for n in heads:
+            lookup = content(M, keys[1 + n], beta[1 + n])
+            forward = [sum(L[c][b] * w_r[n][b] for b in cells) for c in cells]
+            backward = [sum(L[b][c] * w_r[n][b] for b in cells) for c in cells]
+            w_r[n] = [modes[n][0] * backward[c] + modes[n][1] * lookup[c] + modes[n][2] * forward[c] for c in cells]
+        r = [[sum(w_r[n][c] * M[c][e] for c in cells) for e in range(W)] for n in heads]
+        outputs.append(affine(memory.W_y, h + [e for read in r for e in read]))
+    return outputs, {"s": s, "M": M, "L": L, "p": p, "u": u, "w_w": w_w, "w_r": w_r}
+
+
+LPRNN_CASES = ["lprnn_chain_T17", "lprnn_chain_T64", "lprnn_parallel_T17", "lprnn_parallel_T64"]
+
+
+@pytest.mark.parametrize("case", LPRNN_CASES)
+def test_lprnn_without_blocking_has_the_recorded_gradients(case):
+    truth = record(case)
+    memory = prepared(lambda r: lprnn(r, block_gradients=False), truth, F64)
+    y, _, gradients = run(memory, truth, F64)
+    assert_near(y, truth.arrays["y"], 1e-11, "y")
+    assert_gradients(gradients, truth.group("unblocked.g"), 1e-10, "unblocked.g")
+
+
+@pytest.mark.parametrize("case", LPRNN_CASES)
+def test_lprnn_truncated_by_detaching_its_state_has_the_recorded_gradients(case):
+    truth = record(case)
+    memory = prepared(lprnn, truth, F64)
+    x, state0 = truth.arrays["x"].requires_grad_(), truth.arrays["state0"].requires_grad_()
+    state, outputs = state0, []
+    pieces = [v.split(truth.meta["tau"], 1) for v in (x, truth.arrays["start"])]
+    for n, (x_n, start_n) in enumerate(zip(*pieces, strict=True)):
+        y, state = memory(x_n, state.detach() if n else state, start_n)
+        outputs.append(y)
+    y = torch.cat(outputs, 1)
+    assert_near(y.detach(), truth.arrays["y"], 1e-11, "y")
+    (y * truth.arrays["r"]).sum().backward()
+    gradients = memory.symbols(lambda p: p.grad) | {"x": x.grad, "state0": state0.grad}
+    assert_gradients(gradients, truth.group("trunc.g"), 1e-10, "trunc.g")
+
+
+@pytest.mark.parametrize("case", LPRNN_CASES)
+def test_lprnn_pools_are_the_recorded_ones(case):
+    truth = record(case)
+    memory = prepared(lprnn, truth, F64)
+    assert_near(memory.alpha, truth.arrays["alpha"], 1e-15, "alpha")
+    x, state0 = truth.arrays["x"].requires_grad_(), truth.arrays["state0"].requires_grad_()
+    pools = memory.pools(x, state0, truth.arrays["start"])
+    assert_near(pools.detach(), truth.arrays["pools"], 1e-11, "pools")
+    gradients = torch.autograd.grad((pools * truth.arrays["r_pools"]).sum(), [x, state0, memory.I_prime])
+    ours = dict(zip(("x", "state0", "I_prime"), gradients, strict=True))
+    assert_gradients(ours, truth.group("pools.g"), 1e-10, "pools.g")
+
+
+@pytest.mark.parametrize("filters", ["chain", "parallel"])
+def test_lprnn_impulse_responses_are_the_recorded_ones(filters):
+    tables = record("init_tables")
+    expected = tables.arrays[f"lprnn.impulse_{filters}"]
+    K, T = expected.shape
+    memory = LPRNN(1, 1, K, pool_size=1, base=tables.meta["lprnn_base"], filters=filters).double()
+    impulse = torch.zeros(1, T, 1, dtype=F64)
+    impulse[0, 0] = 1
+    pools = memory.pools(impulse, memory.initial_state(1), torch.zeros(1, T, dtype=torch.bool))
+    assert_near(pools[0, :, :, 0].T.detach(), expected, 1e-14, filters)
+    assert_near(memory.alpha, tables.arrays["lprnn.alpha"], 1e-15, "alpha")
+
+
+@pytest.mark.parametrize(
+    ("D", "expected"), [(2, [[1, 0, 0], [0, 1, 0]]), (4, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]])]
+)
+def test_lprnn_projects_by_a_padded_identity_at_first(D, expected):
+    assert LPRNN(3, pool_size=D).I_prime.tolist() == expected
+
+
+def test_lprnn_refuses_what_it_cannot_filter():
+    with pytest.raises(UserError, match=r"pool_size=5.*width 3"):
+        LPRNN(3, pool_size=5, filters="parallel")
+    with pytest.raises(UserError, match=r"base=1.0: .*above 1"):
+        LPRNN(3, base=1.0)
