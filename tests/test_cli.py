@@ -79,7 +79,7 @@ def test_train_help_lists_groups_keys_and_the_keys_of_the_options_named(capsys):
     assert main(["train", "memory=ffm", "env=repeat_first", "--help"]) == 0
     text = capsys.readouterr().out
     for part in (
-        "ffm, gru",
+        "ffm, ",
         "total_steps=",
         "root of every random stream",
         "memory.trace_size=",
@@ -213,3 +213,88 @@ def test_train_eval_resume(tmp_path, monkeypatch, capsys):
     assert (result["step"], result["episodes"]) == (256, 3)
     assert main(["eval", "--episodes", "3", "here", "env.max_episode_steps=5"]) == 0
     assert "greedy" in capsys.readouterr().out
+
+
+LEAKY = """
+import torch
+from torch import nn
+from rlmem.memory import RecurrentCell
+from rlmem.types import PositiveInt
+
+class Leaky(RecurrentCell):
+    def __init__(self, input_size: int, width: PositiveInt = 5):
+        super().__init__()
+        self.input_size, self.output_size = input_size, width
+        self.W = nn.Linear(input_size, width)
+
+    def initial_state(self, batch_size):
+        return self._like_parameters().new_zeros(batch_size, self.output_size)
+
+    def cell(self, x, h):
+        h = 0.9 * h + torch.tanh(self.W(x))
+        return h, h
+
+class Stale(Leaky):
+    def step(self, x, state, start):
+        y, h = super().step(x, state, start)
+        self.first = getattr(self, "first", self.W.bias.detach().clone())
+        return y + self.first - self.W.bias, h
+
+class Published(Stale):
+    breaks = {"parameters_take_effect": "acting keeps its first bias"}
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "leaky_for_check.py").write_text(LEAKY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "memory._target_=leaky_for_check."
+
+
+def test_check_measures_every_property_of_a_memory(capsys):
+    assert main(["check", "memory=ffm", "memory.hidden_size=8", "memory.engine=chunked"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.startswith("memory=ffm: rlmem.memory.ffm.FFM, ")
+    assert head.endswith("parameters, state of 256 numbers, chunked scan")
+    assert len(lines) == 16
+    assert all("<=" in line and "  PASS  " in line for line in lines)
+
+
+def test_check_takes_the_place_of_the_default_memory_with_a_class_of_your_own(own_module, capsys):
+    assert main(["check", f"{own_module}Leaky", "memory.width=7", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["memory"], report["state"], report["ok"]) == ("leaky_for_check.Leaky", 7, True)
+    assert main(["train", "--dry-run", f"{own_module}Leaky", *TINY[:-3]]) == 0
+    assert "leaky_for_check.Leaky: " in capsys.readouterr().out
+
+
+def test_check_fails_a_memory_that_breaks_the_contract_unless_that_is_declared(own_module, capsys):
+    assert main(["check", f"{own_module}Stale"]) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "FAIL" in line]
+    assert line.startswith("parameters_take_effect ")
+    assert main(["check", f"{own_module}Published"]) == 0
+    assert "FAIL (published: acting keeps its first bias)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        (["memory=gru", "memory.hiden_size=8"], ["memory.hiden_size=8", "did you mean `memory.hidden_size`?"]),
+        (["memory=gur"], ["did you mean `gru`?"]),
+        (["memory._target_=torch.nn.GRU", "memory.hidden_size=3"], ["gives a GRU", "derive it from"]),
+        (["memory._target_=nopkg.Thing"], ["no module `nopkg`"]),
+        (["memory=gru", "--input-size", "0"], ["expected an integer >= 1"]),
+    ],
+)
+def test_a_mistake_of_a_check_is_one_line(arguments, facts, capsys):
+    assert main(["check", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert [fact for fact in facts if fact not in line] == []
+
+
+def test_a_mistyped_key_of_a_class_of_your_own_is_held_to_its_constructor(own_module, capsys):
+    assert main(["check", f"{own_module}Leaky", "memory.widht=7"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "did you mean `memory.width`? accepted: width" in line

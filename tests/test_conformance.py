@@ -13,7 +13,7 @@ from rlmem.types import where_start
 
 
 def failures(memory, **options):
-    return {r.property: r for r in check(lambda: memory, **{"long": (300,)} | options) if not r.ok}
+    return {r.name: r for r in check(lambda: memory, **{"long": (300,)} | options) if not r.ok}
 
 
 def test_every_memory_keeps_the_contract(memory_name):
@@ -62,7 +62,7 @@ class Sound(Memory):
 
 def test_a_sound_memory_passes_everything():
     results = check(Sound, long=(300,))
-    assert [r.property for r in results] == list(PROPERTIES)
+    assert [r.name for r in results] == list(PROPERTIES)
     assert all(r.passed for r in results), "\n".join(map(str, results))
 
 

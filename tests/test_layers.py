@@ -37,6 +37,8 @@ LAYERS = {
     "rlmem.nets": f"torch numpy {SPACES} {DATA} rlmem.nets",
     "rlmem.losses": f"torch numpy {DATA} rlmem.losses",
     "rlmem.batching": "torch numpy rlmem.types",
+    "rlmem.conformance": f"torch numpy {DATA} rlmem.memory rlmem.conformance",
+    "rlmem.stats": "numpy",
     # agents and algorithms
     "rlmem.agent": f"torch {SPACES} {DATA} rlmem.memory rlmem.nets",
     "rlmem.algos": f"torch numpy {SPACES} {LEARNING}",

@@ -1,4 +1,4 @@
-"""FFM and SHM: what the recordings do not cover. Options, fast paths against plain ones, what is drawn, what is stored."""
+"""FFM and SHM beyond the recordings: options, fast paths against plain ones, what is drawn, what is stored."""
 
 import subprocess
 import sys
@@ -201,7 +201,7 @@ def test_redrawing_changes_episodes_that_start_later_and_no_others():
     memory = shm()
     x, start = stream(start_rate=0)
     start[1, 40] = True
-    y, state = memory(x[:, :20], memory.initial_state(B), start[:, :20])
+    _, state = memory(x[:, :20], memory.initial_state(B), start[:, :20])
     before, _ = memory(x[:, 20:], state, start[:, 20:])
     memory.redraw()
     after, _ = memory(x[:, 20:], state, start[:, 20:])

@@ -250,6 +250,6 @@ def peak(of: dict[str, Any], rows: Rows, setting: Setting) -> dict[str, Any]:
 
 
 def small_and_whole(of: dict[str, Any], rows: Rows, setting: Setting) -> tuple[Run, Run]:
-    """A forward and backward of 8 slots, and that of `rows`, of a model of their own."""
+    """A forward and backward of a sixteenth of `rows`, and that of `rows`."""
     memory = make(of, setting)
-    return forward_backward(memory, Rows("segment", 1, 8), setting), forward_backward(memory, rows, setting)
+    return forward_backward(memory, rows.shorter(16), setting), forward_backward(memory, rows, setting)

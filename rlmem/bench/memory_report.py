@@ -9,8 +9,8 @@ from rich.console import Console
 
 from rlmem.bench import output, scan
 from rlmem.bench.output import number
+from rlmem.bench.timing import MIB
 
-MIB = 2**20
 PEER = "torch.nn.GRU"
 SCHEMES = ("segment", "tape")
 
@@ -48,7 +48,6 @@ def plot(result: dict[str, Any], path: Path) -> None:
     parts = figure.subfigures(2, 1, height_ratios=[2 + 0.22 * len(names), 4]) if result["scans"] else [figure]
     times, memory, latency, size = parts[0].subplots(1, 4, sharey=True)
     cells = {f"{s} {T:,}": [cell(m, s, T) for m in models.values()] for T in lengths for s in SCHEMES}
-    peers = {f"{s} {T:,}": mib(cell(models.get(PEER, {}), "segment", T)) for T in lengths for s in SCHEMES}
     output.dots(
         times, "forward + backward / torch.nn.GRU", names, {k: [ratio(c) for c in row] for k, row in cells.items()}
     )

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
@@ -17,6 +17,7 @@ from rich.table import Table
 from rlmem.bench.train import processor
 from rlmem.errors import UserError
 
+Item = TypeVar("Item")
 MARKERS = "os^Dv<>"
 
 
@@ -80,6 +81,6 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def progress(items: Iterable[str], what: str) -> Iterable[str]:
+def progress(items: Iterable[Item], what: str) -> Iterable[Item]:
     """The items, with a bar on a terminal."""
     return track(list(items), what, console=Console(stderr=True), transient=True)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 CPU = torch.device("cpu")
+MIB = 2**20
 
 Run = Callable[[], object]
 
@@ -101,9 +102,10 @@ def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...],
     """Memory that the second of two functions `make(*arguments)` takes at its peak, beyond what was there before.
 
     The first is a small version of the second, called before it to load what is loaded once. On CUDA: the bytes that
-    torch allocated (max_memory_allocated). On the CPU: in a process of its own, the growth of the largest resident set
-    that the operating system saw (ru_maxrss), which counts everything: tensors, the graph of autograd, buffers of
-    libraries, fragmentation; good to a few MiB.
+    torch allocated (max_memory_allocated). On the CPU: in a process of its own, the highest resident set that the
+    operating system saw (ru_maxrss) less the one before, with glibc told to return freed tensors at once. It counts
+    what is alive: tensors, autograd's graph, buffers of libraries. It is some MiB above the tensors that
+    torch.profiler counts, of which up to ten are libraries that only the whole makes load; repeats agree to 1 MiB.
     """
     if device.type == "cuda":
         small, whole = make(*arguments)

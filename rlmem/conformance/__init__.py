@@ -57,7 +57,7 @@ PROPERTIES: Mapping[str, Property] = {
 class Result:
     """A property, whether it holds, and the measurement that came nearest to its bound or went furthest beyond."""
 
-    property: str
+    name: str
     passed: bool
     measured: float
     bound: float
@@ -72,7 +72,7 @@ class Result:
     def __str__(self) -> str:
         numbers = f"{self.measured:7.1e} {'<=' if self.measured <= self.bound else ' >'} {self.bound:7.1e}"
         published = f" (published: {self.published})" if self.published else ""
-        return f"{self.property:<24}  {numbers}  {'PASS' if self.passed else 'FAIL'}{published}  {self.detail}"
+        return f"{self.name:<24}  {numbers}  {'PASS' if self.passed else 'FAIL'}{published}  {self.detail}"
 
     def as_json(self) -> dict[str, Any]:
         """For `json.dumps`, which has no inf and no NaN: a number that is not finite becomes null."""

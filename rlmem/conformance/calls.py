@@ -159,6 +159,7 @@ def _generators() -> dict[str, Any]:
     name, keys, *rest = np.random.get_state()
     return {
         "torch": torch.get_rng_state().numpy().tobytes(),
+        "torch.cuda": [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()],
         "numpy": (name, np.asarray(keys).tobytes(), *rest),
         "random": random.getstate(),
     }

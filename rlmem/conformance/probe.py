@@ -32,7 +32,7 @@ class Probe:
         """`memory` itself, after every parameter has moved."""
         with torch.no_grad():
             for k, parameter in enumerate(memory.parameters()):
-                parameter += 0.05 * self.normal(*parameter.shape, dtype=parameter.dtype, stream=100 + k)
+                parameter.add_(self.normal(*parameter.shape, dtype=parameter.dtype, stream=100 + k), alpha=0.05)
         return memory
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float64, stream: int = 0) -> Tensor:

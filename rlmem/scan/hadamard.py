@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from rlmem.scan import native
 from rlmem.scan.linear import Engine, chosen_engine, linear_scan
 
-CELLS = 1 << 21
+CELLS = 1 << 19
 """Numbers [B, K, H, H] that a chunk of K slots may hold at a time."""
 
 
@@ -70,7 +70,7 @@ def _chunk(theta, c, v, key, query, start, M, limit, engine, calibration) -> tup
             M = (torch.where(start_t[:, None, None], 0, M) * C_t + U_t).clamp(-limit, limit)
             states.append(M)
         Ms = torch.stack(states, 1)
-    return (Ms @ query[..., None])[..., 0], Ms[:, -1]
+    return (Ms @ query[..., None])[..., 0], Ms[:, -1].clone()  # not a view, which would keep Ms
 
 
 class _Range(ctypes.Structure):
