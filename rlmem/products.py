@@ -14,23 +14,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-ROWS = 256
+ROWS = 16
 """Fewer rows than this are not worth the detour."""
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear` with `product` in both directions."""
+    """`torch.nn.Linear` by `linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if not _detour(input, input.numel() // self.in_features):
-            return super().forward(input)
-        return _Linear.apply(input.reshape(-1, self.in_features), self.weight, self.bias).view(
-            *input.shape[:-1], self.out_features
-        )
+        return linear(input, self.weight, self.bias)
+
+
+def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
+    """x W^T + b for x [..., D], W [H, D], b [H]; differentiable."""
+    if not _detour(x, x.numel() // x.shape[-1]):
+        return F.linear(x, W, b)
+    return _Linear.apply(x.reshape(-1, x.shape[-1]), W, b).view(*x.shape[:-1], len(W))
 
 
 def product(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
-    """x W^T + b for x [n, D], W [H, D]; no gradient is recorded."""
+    """`linear` for x [n, D], recording no gradient."""
     if not _detour(x, len(x)):
         return F.linear(x, W, b)
     return torch.ops.mkldnn._linear_pointwise(x, W, b, "none", [], "")

@@ -1,114 +1,13 @@
-"""The memory contract, for every yaml in conf/memory."""
+"""What lies below the memory contract (tests/test_conformance.py): packing, fast kernels, weights by symbol."""
 
 import pytest
 import torch
-from conftest import make_memory
 from torch.utils._pytree import tree_flatten, tree_map
 
-from rlmem.memory import GRU, LSTM
+from rlmem.memory import FFM, GRU, LSTM
 from rlmem.memory.base import Episodes, RecurrentCell
 
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-"""What issue-free rounding leaves; the design's law."""
 B, T, D = 4, 60, 6
-
-
-def stream(dtype, seed=0, start_rate=0.1):
-    rng = torch.Generator().manual_seed(seed)
-    x = torch.randn(B, T, D, dtype=dtype, generator=rng)
-    return x, torch.rand(B, T, generator=rng) < start_rate
-
-
-def used_state(memory, seed=5):
-    """A state that has read something."""
-    x, start = stream(next(memory.parameters()).dtype, seed)
-    return tree_map(torch.detach, memory(x, memory.initial_state(B), start)[1])
-
-
-def assert_same(ours, truth, tolerance, message):
-    for a, b in zip(tree_flatten(ours)[0], tree_flatten(truth)[0], strict=True):
-        difference = (a - b).abs()
-        assert difference.max() <= tolerance, f"{message}: max |diff| {difference.max():.1e}"
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_forward_equals_step_by_step_across_starts(memory_name, dtype):
-    memory = make_memory(memory_name, D, dtype)
-    x, start = stream(dtype)
-    state0 = state = used_state(memory)
-    steps = []
-    for t in range(T):
-        y_t, state = memory.step(x[:, t], state, start[:, t])
-        steps.append(y_t)
-    y, final = memory(x, state0, start)
-    assert y.shape == (B, T, memory.output_size)
-    assert_same(y, torch.stack(steps, 1), TOLERANCE[dtype], f"{memory_name}: outputs")
-    assert_same(final, state, TOLERANCE[dtype], f"{memory_name}: final state")
-
-
-def test_a_start_separates_episodes_in_values_and_gradients(memory_name):
-    memory = make_memory(memory_name, D, torch.float64)
-    x, _ = stream(torch.float64)
-    cut = 23
-    start = torch.zeros(B, T, dtype=torch.bool)
-    start[:, cut] = True
-    x.requires_grad_()
-    y, _ = memory(x, used_state(memory), start)
-    alone, _ = memory(x[:, cut:], memory.initial_state(B), start[:, cut:])
-    assert_same(y[:, cut:], alone, 1e-10, f"{memory_name}: state carried over a start")
-    (gradient,) = torch.autograd.grad(y[:, cut:].square().sum(), x)
-    assert (gradient[:, :cut] == 0).all(), f"{memory_name}: gradient crosses a start"
-    assert (gradient[:, cut:] != 0).any()
-
-
-def test_no_output_sees_the_future(memory_name):
-    memory = make_memory(memory_name, D, torch.float64)
-    x, start = stream(torch.float64)
-    x.requires_grad_()
-    y, _ = memory(x, used_state(memory), start)
-    (gradient,) = torch.autograd.grad(y[:, :30].square().sum(), x)
-    assert (gradient[:, 30:] == 0).all()
-
-
-def test_rows_are_independent_and_order_does_not_matter(memory_name):
-    memory = make_memory(memory_name, D, torch.float64)
-    x, start = stream(torch.float64)
-    state = used_state(memory)
-    order = torch.tensor([2, 0, 3, 1])
-    y, final = memory(x, state, start)
-    y2, final2 = memory(x[order], tree_map(lambda s: s[order], state), start[order])
-    assert_same(y2, y[order], 1e-12, memory_name)
-    assert_same(final2, tree_map(lambda s: s[order], final), 1e-12, memory_name)
-
-
-def test_an_infinite_state_is_cleared_by_a_start(memory_name):
-    memory = make_memory(memory_name, D)
-    x, start = stream(torch.float32)
-    start[:, 0] = True
-    spoilt = tree_map(lambda s: torch.full_like(s, torch.inf), memory.initial_state(B))
-    y, _ = memory(x, spoilt, start)
-    clean, _ = memory(x, memory.initial_state(B), start)
-    assert torch.equal(y, clean)
-    step, _ = memory.step(x[:, 0], spoilt, start[:, 0])
-    assert torch.isfinite(step).all()
-
-
-def test_gradients_through_a_thousand_slots_are_finite(memory_name):
-    memory = make_memory(memory_name, D)
-    x = torch.randn(1, 1000, D, generator=torch.Generator().manual_seed(0))
-    y, _ = memory(x, memory.initial_state(1), torch.zeros(1, 1000, dtype=torch.bool))
-    y.square().mean().backward()
-    assert all(torch.isfinite(p.grad).all() for p in memory.parameters() if p.grad is not None)
-
-
-def test_ffm_engines_agree():
-    x, start = stream(torch.float64)
-    results = []
-    for engine in ("loop", "chunked"):
-        memory = make_memory("ffm", D, torch.float64, engine=engine)
-        memory(x, memory.initial_state(B), start)[0].square().sum().backward()
-        results.append([p.grad for p in memory.parameters()])
-    assert_same(results[0], results[1], 1e-9, "ffm")
 
 
 @pytest.mark.parametrize("cell", [GRU, LSTM])
@@ -118,16 +17,19 @@ def test_fast_sequences_equal_the_loop_over_their_own_cell(cell, start_rate):
     fast = cell(D, 8).double()
     plain = type("Plain", (cell,), {"sequence": RecurrentCell.sequence})(D, 8).double()
     plain.load_state_dict(fast.state_dict())
-    x, start = stream(torch.float64, start_rate=start_rate)
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(B, T, D, dtype=torch.float64, generator=rng)
+    start = torch.rand(B, T, generator=rng) < start_rate
+    used = tree_map(torch.detach, fast(x, fast.initial_state(B), start)[1])
+    leaves, spec = tree_flatten(used)
     results = []
     for memory in (fast, plain):
-        inputs = [x.clone().requires_grad_(), *(s.requires_grad_() for s in tree_flatten(used_state(fast))[0])]
-        state = tuple(inputs[1:]) if len(inputs) > 2 else inputs[1]
-        y, final = memory(inputs[0], state, start)
+        inputs = [leaf.clone().requires_grad_() for leaf in (x, *leaves)]
+        y, final = memory(inputs[0], spec.unflatten(inputs[1:]), start)
         loss = y.square().sum() + sum((s * (k + 1)).sum() for k, s in enumerate(tree_flatten(final)[0]))
-        results.append([y, final, *torch.autograd.grad(loss, [*inputs, *memory.parameters()])])
+        results.append([y, *tree_flatten(final)[0], *torch.autograd.grad(loss, [*inputs, *memory.parameters()])])
     for ours, truth in zip(*results, strict=True):
-        assert_same(ours, truth, 1e-10, cell.__name__)
+        torch.testing.assert_close(ours, truth, rtol=0, atol=1e-10)
 
 
 def test_episodes_are_packed_longest_first():
@@ -139,3 +41,20 @@ def test_episodes_are_packed_longest_first():
     assert episodes.order.tolist()[:4] == [5, 2, 0, 9]
     assert episodes.last.tolist() == [1, 3]
     assert episodes.order[episodes.last_slot].tolist() == [8, 4, 1, 9]
+
+
+def test_symbols_are_views_of_the_parameters():
+    memory = FFM(D, 8)
+    memory.symbols()["W_gate_out"].data.fill_(3.0)
+    assert (memory.project_in.weight[-8:] == 3).all()
+
+
+def test_weights_that_do_not_fit_are_named():
+    memory = FFM(D, 8)
+    weights = dict(memory.symbols())
+    with pytest.raises(ValueError, match="FFM: no weight given for W_mix"):
+        memory.load_symbols({symbol: w for symbol, w in weights.items() if symbol != "W_mix"})
+    with pytest.raises(ValueError, match=r"FFM has no W_mixx; it has W_value, .*W_mix"):
+        memory.load_symbols(weights | {"W_mixx": weights["W_mix"]})
+    with pytest.raises(ValueError, match=r"FFM: a is \[32\], got \[3\]"):
+        memory.load_symbols(weights | {"a": torch.zeros(3)})

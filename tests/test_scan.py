@@ -41,7 +41,7 @@ def values_and_grads(a, b, h0, start, cotangent, engine, reverse=False):
 
 def assert_equals_the_loop(case, engine, reverse=False):
     truth = values_and_grads(*case, "loop", reverse)
-    for name, x, y in zip("h a b h0".split(), values_and_grads(*case, engine, reverse), truth, strict=True):
+    for name, x, y in zip(["h", "a", "b", "h0"], values_and_grads(*case, engine, reverse), truth, strict=True):
         assert x.shape == y.shape
         error = (x - y).abs().max().item() / max(1, y.abs().max().item())
         assert error <= TOLERANCE[case[0].dtype], f"{engine}: {name} is off by {error:.1e}"

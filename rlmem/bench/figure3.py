@@ -63,7 +63,8 @@ def main(
     `budget` seconds, fewer are measured and their time is scaled to 30.
     """
     output.check(json_path, plot_path)
-    labels = {name: name for name in chosen(models)} if models else PAPER
+    called = {name: label for label, name in PAPER.items()}
+    labels = {called.get(name, name): name for name in chosen(models)} if models else PAPER
     setting = Setting(rounds=rounds, budget=budget, device=choose_device(device))
     with using_threads(threads or torch.get_num_threads()):
         result = {
@@ -72,7 +73,7 @@ def main(
             "models": measure({name: name for name in PEERS} | labels, rows, setting),
         }
     output.write(result, json_path)
-    report(result["models"])
+    report(result["models"], rows)
     plot(result["models"], plot_path)
     Console().print(f"wrote {json_path} and {plot_path}")
     return result
@@ -86,7 +87,7 @@ def measure(labels: dict[str, str], rows: Rows, setting: Setting) -> dict[str, d
         try:
             of = node(name, setting)
             memory = make(of, setting)
-            if note := too_long(lambda part, m=memory: updates(m, rows.shorter(part), setting, 1), setting.budget):
+            if note := too_slow(memory, rows, setting):
                 found[label] = {"error": note}
                 continue
             found[label] = size(memory, setting.device) | {"updates_measured": fitting(memory, rows, setting)}
@@ -103,6 +104,10 @@ def measure(labels: dict[str, str], rows: Rows, setting: Setting) -> dict[str, d
             row |= epochs(trained[label], row["updates_measured"])
             row["step_seconds"] = (stepped[label].median or 0) / BLOCK
     return found
+
+
+def too_slow(memory: Memory, rows: Rows, setting: Setting) -> str:
+    return too_long(lambda part: updates(memory, rows.shorter(part), setting, 1), setting.budget, setting.device)
 
 
 def fitting(memory: Memory, rows: Rows, setting: Setting) -> int:
@@ -139,21 +144,25 @@ def small_and_whole(of: dict[str, Any], rows: Rows, setting: Setting) -> tuple[R
     return updates(make(of, setting), rows.shorter(16), setting, 1), updates(memory, rows, setting, 2)
 
 
-def report(models: dict[str, dict[str, Any]]) -> None:
-    title = "FFM's Figure 3: 30 updates on [8, 1024, 128] (s), a step of 8 rows (ms), MiB at the peak of training"
-    rows = output.table(title, "memory", "30 updates", "± 95 %", "step", "MiB", "parameters", "state")
+def report(models: dict[str, dict[str, Any]], rows: Rows) -> None:
+    what = f"{UPDATES} updates on [{rows.episodes}, {rows.length}] slots (s), a step of {rows.episodes} rows (ms)"
+    title = f"FFM's Figure 3: {what}, MiB at the peak of training"
+    table = output.table(title, "memory", "30 updates", "± 95 %", "step", "MiB", "parameters", "state")
     for label, row in fastest_first(models):
         numbers = (row["train_seconds"], row["train_ci95"], 1e3 * row["step_seconds"], row["peak_bytes"] / MIB)
-        rows.add_row(label, *map(number, numbers), f"{row['parameters']:,}", f"{row['state']:,}")
+        table.add_row(label, *map(number, numbers), f"{row['parameters']:,}", f"{row['state']:,}")
     console = Console()
-    console.print(rows)
+    console.print(table)
     for label, row in models.items():
         if note := row.get("error") or row.get("note"):
-            console.print(f"{label}: {note}", style="dim", highlight=False, markup=False)
+            console.print(f"{label}: {note}", style="dim", highlight=False, markup=False, soft_wrap=True)
     ffm, loop = (models.get(label, {}) for label in ("FFM", LOOP))
     if ffm.get("train_seconds") and loop.get("train_seconds"):
         gain, step = loop["train_seconds"] / ffm["train_seconds"], 1e3 * ffm["step_seconds"]
-        console.print(f"GRU stepped in Python / FFM: {gain:.1f}x (paper, on a GPU: nearly two orders of magnitude)")
+        console.print(
+            f"GRU stepped in Python / FFM: {gain:.1f}x (paper, on a GPU: nearly two orders of magnitude)",
+            soft_wrap=True,
+        )
         console.print(f"FFM, a step: {step:.2f} ms (paper, on a CPU: below 1 ms)")
 
 
@@ -173,7 +182,7 @@ def plot(models: dict[str, dict[str, Any]], path: Path) -> None:
     figure = output.figure(16, 5)
     for axes, (title, value) in zip(figure.subplots(1, 4), panels.items(), strict=True):
         bars = sorted((value(row), label) for label, row in fastest_first(models))
-        colors = ["C1" if "ffm" in label.lower() else "C0" for _, label in bars]
+        colors = ["C1" if label == "FFM" else "C0" for _, label in bars]
         axes.barh([label for _, label in bars], [width for width, _ in bars], color=colors)
         axes.set(title=title, xscale="log" if value is panels["30 updates (s)"] else "linear")
         axes.invert_yaxis()

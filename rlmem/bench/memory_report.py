@@ -37,7 +37,7 @@ def show(result: dict[str, Any]) -> None:
             cells.add_row(name, *(text for part in texts for text in part))
         console.print(cells)
     for note in notes(result["models"]):
-        console.print(note, style="dim", highlight=False, markup=False)
+        console.print(note, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def plot(result: dict[str, Any], path: Path) -> None:

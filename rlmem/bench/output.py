@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,17 +37,23 @@ def figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def dots(axes: Any, title: str, labels: Sequence[str], series: dict[str, Sequence[float | None]]) -> None:
-    """A row for each label, from the top, and in it a dot of each series at its value, on a logarithmic axis."""
+def dots(
+    axes: Any, title: str, labels: Sequence[str], series: Mapping[str, Sequence[float | None]], scale: str = "log"
+) -> None:
+    """A row for each label, from the top, and in it a dot of each series at its value."""
     for k, (name, values) in enumerate(series.items()):
         at = [(value, row) for row, value in enumerate(values) if value]
         color, marker = f"C{k % 10}", MARKERS[k % len(MARKERS)]
         axes.plot([v for v, _ in at], [row for _, row in at], marker, color=color, label=name, ms=5, alpha=0.8)
-    axes.set(xscale="log", title=title, yticks=range(len(labels)), ylim=(len(labels) - 0.5, -0.5))
+    axes.set(xscale=scale, title=title, yticks=range(len(labels)), ylim=(len(labels) - 0.5, -0.5))
     axes.set_yticklabels(labels)
+    if scale == "log":
+        axes.xaxis.set_minor_formatter("")
+        axes.xaxis.set_major_formatter("{x:,g}")
+    else:
+        axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    if len(series) > 1:
-        axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.07 - 0.5 / len(labels)), ncols=2)
 
 
 def table(title: str, *columns: str, left: int = 1) -> Table:

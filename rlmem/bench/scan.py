@@ -45,10 +45,11 @@ def main(
     output.check(json_path, plot_path)
     where = choose_device(device)
     with using_threads(threads or torch.get_num_threads()):
-        result = {"machine": output.machine(where), "scans": measure(rounds, budget, where, shapes)}
-    report(result["scans"])
+        scans = measure(rounds, budget, where, shapes)
+        result = {"machine": output.machine(where), "scans": scans}
+    report(scans)
     figure = output.figure(7, 6)
-    plot(figure.subplots(), result["scans"])
+    plot(figure.subplots(), scans)
     figure.savefig(plot_path)
     output.write(result, json_path)
     Console().print(f"wrote {json_path} and {plot_path}")
@@ -104,7 +105,7 @@ def forward_backward(engine: Engine, shape: Shape, kind: str, decay: str, device
     leaves = [leaf.requires_grad_() for leaf in (a, b, h0)]
     start = torch.zeros(B, T, dtype=torch.bool, device=device)
     start[:, ::EPISODE] = True
-    return lambda: torch.autograd.grad(linear_scan(*leaves, start, engine), leaves, cotangent)
+    return lambda: torch.autograd.grad(linear_scan(a, b, h0, start, engine), leaves, cotangent)
 
 
 def copies(shape: Shape, kind: str, device: torch.device) -> Run:
@@ -135,7 +136,7 @@ def report(rows: list[dict[str, Any]]) -> None:
     console = Console()
     console.print(table)
     for note in dict.fromkeys(f"{row['engine']}: {row['note']}" for row in rows if row["note"]):
-        console.print(note, style="dim", highlight=False)
+        console.print(note, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def plot(axes: Any, rows: list[dict[str, Any]]) -> None:
@@ -143,7 +144,7 @@ def plot(axes: Any, rows: list[dict[str, Any]]) -> None:
     ran = dict.fromkeys(row["engine"] for row in rows if row["seconds"])
     labels = [f"{r['kind']}, {r['decay']}, {r['shape']}" for r in (next(iter(case.values())) for case in groups)]
     shares = {e: [100 * case[e]["copy_share"] if case[e]["seconds"] else None for case in groups] for e in ran}
-    output.dots(axes, "scan: % of the speed of copying", labels, shares)
+    output.dots(axes, "scan: % of the speed of copying", labels, shares, scale="linear")
 
 
 def cases(rows: list[dict[str, Any]]) -> list[dict[str, dict[str, Any]]]:

@@ -124,7 +124,9 @@ def _td_error(
 
 def _backwards(decay: float | Tensor, b: Tensor, ends: Tensor, after: Tensor | None = None) -> Tensor:
     """h_t = b_t + decay * (0 if ends_t else h_{t+1}), with `after` [B] behind the last slot."""
-    a = decay if isinstance(decay, Tensor) else torch.full_like(b, decay)  # the kernel for one channel reads it per slot
+    a = (
+        decay if isinstance(decay, Tensor) else torch.full_like(b, decay)
+    )  # the kernel for one channel reads it per slot
     return linear_scan(a, b, torch.zeros_like(b[:, 0]) if after is None else after, ends, reverse=True)
 
 

@@ -47,7 +47,7 @@ class Memory(nn.Module, ABC):
         symbols W_k [out, in] and b_k, a norm `ln` ln_scale and ln_bias, and a parameter its own name; a model whose
         parameters are laid out otherwise overrides this.
         """
-        return {_symbol(self, name): of(parameter) for name, parameter in self.named_parameters()}
+        return {symbol_of(self, name): of(parameter) for name, parameter in self.named_parameters()}
 
     @torch.no_grad()
     def load_symbols(self, weights: Mapping[str, Any]) -> None:
@@ -68,7 +68,8 @@ class Memory(nn.Module, ABC):
         return next(self.parameters())
 
 
-def _symbol(memory: nn.Module, name: str) -> str:
+def symbol_of(memory: nn.Module, name: str) -> str:
+    """The symbol of the parameter `name` of a module, by the rule of `Memory.symbols`."""
     owner, _, kind = name.rpartition(".")
     if isinstance(memory.get_submodule(owner), nn.LayerNorm):
         return f"{owner}_{'scale' if kind == 'weight' else 'bias'}"
@@ -194,14 +195,6 @@ class RecurrentCell(Memory):
         y, final = self.sequence(packed, state0, episodes.last_slot)
         y = y[episodes.inverse].view(B, T, -1)
         return y, tree_map(lambda s: s[episodes.last], final)
-
-
-def ages(start: Tensor, before: Tensor) -> Tensor:
-    """How many slots of its own episode come before each slot [B, T], from start [B, T] and their number before slot 0
-    [B], in whose type they are counted."""
-    slots = torch.arange(start.shape[1], device=start.device, dtype=before.dtype)
-    begun = torch.where(start, slots, -1).cummax(1).values
-    return slots - torch.where(begun < 0, -before[:, None], begun)
 
 
 def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:

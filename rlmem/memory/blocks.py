@@ -8,17 +8,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
+from rlmem.products import Linear, linear
 
 
 def complex_from_real(u: Tensor, W: Tensor, bias: Tensor | None = None) -> Tensor:
     """W u + bias, complex [..., N], of real u [..., D]; W [N, D, 2] and bias [N, 2] hold (re, im). One real product."""
     flat = None if bias is None else bias.flatten()
-    return torch.view_as_complex(F.linear(u, W.transpose(1, 2).flatten(0, 1), flat).unflatten(-1, (len(W), 2)))
+    return torch.view_as_complex(linear(u, W.transpose(1, 2).flatten(0, 1), flat).unflatten(-1, (len(W), 2)))
 
 
 def real_from_complex(h: Tensor, W: Tensor) -> Tensor:
     """Re(W h), real [..., D], of complex h [..., N]; W [D, N, 2] holds (re, im). One real product."""
-    return F.linear(torch.view_as_real(h).flatten(-2), conjugate(W).flatten(1))
+    return linear(torch.view_as_real(h).flatten(-2), conjugate(W).flatten(1))
 
 
 def conjugate(W: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ class GLUBlock(nn.Module):
     def __init__(self, size: int):
         super().__init__()
         self.ln = nn.LayerNorm(size)
-        self.W_out1, self.W_out2 = nn.Linear(size, size), nn.Linear(size, size)
+        self.W_out1, self.W_out2 = Linear(size, size), Linear(size, size)
 
     def before(self, x: Tensor) -> Tensor:
         return self.ln(x)
@@ -48,7 +49,7 @@ class FFNBlock(nn.Module):
     def __init__(self, size: int):
         super().__init__()
         self.ln1, self.ln2 = nn.LayerNorm(size), nn.LayerNorm(size)
-        self.W_1, self.W_2 = nn.Linear(size, 4 * size), nn.Linear(4 * size, size)
+        self.W_1, self.W_2 = Linear(size, 4 * size), Linear(4 * size, size)
 
     def before(self, x: Tensor) -> Tensor:
         return x
@@ -64,7 +65,7 @@ class LinearBlock(nn.Module):
     def __init__(self, size: int):
         super().__init__()
         self.ln = nn.LayerNorm(size)
-        self.W_out2 = nn.Linear(size, size)
+        self.W_out2 = Linear(size, size)
 
     def before(self, x: Tensor) -> Tensor:
         return x
@@ -88,7 +89,7 @@ class ResidualRecurrence(LinearRecurrence):
     def __init__(self, input_size: int, hidden_size: int, block: Block):
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
-        self.W_in = nn.Linear(input_size, hidden_size) if input_size != hidden_size else nn.Identity()
+        self.W_in = Linear(input_size, hidden_size) if input_size != hidden_size else nn.Identity()
         self.block = block
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:

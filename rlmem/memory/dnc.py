@@ -1,10 +1,11 @@
 """Differentiable Neural Computer."""
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.dnc_sequence import DNCState, Sequence, access, controller, interface, interface_sizes
+from rlmem.products import Linear
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
@@ -45,10 +46,10 @@ class DNC(RecurrentCell):
         self.input_size, self.output_size = input_size, hidden_size
         self.N, self.W, self.R = num_cells, cell_size, read_heads
         z_size = hidden_size + read_heads * cell_size
-        self.W_x = nn.Linear(input_size, 4 * hidden_size)  # of the controller's gates i, f, g, o
-        self.U = nn.Linear(z_size, 4 * hidden_size, bias=False)
-        self.W_xi = nn.Linear(hidden_size, sum(interface_sizes(read_heads, cell_size)))
-        self.W_y = nn.Linear(z_size, hidden_size)
+        self.W_x = Linear(input_size, 4 * hidden_size)  # of the controller's gates i, f, g, o
+        self.U = Linear(z_size, 4 * hidden_size, bias=False)
+        self.W_xi = Linear(hidden_size, sum(interface_sizes(read_heads, cell_size)))
+        self.W_y = Linear(z_size, hidden_size)
 
     def initial_state(self, batch_size: int) -> State:
         H, N, W, R = self.output_size, self.N, self.W, self.R

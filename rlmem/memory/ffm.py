@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
+from rlmem.products import Linear
 from rlmem.scan import Engine, chosen_engine
 from rlmem.scan.ffm import ffm_unroll
 from rlmem.types import PositiveInt
@@ -69,8 +70,8 @@ class FFM(LinearRecurrence):
         m, c = (trace_size * context_size, 1) if ablation == "hp" else (trace_size, context_size)
         self.state_shape = (m, c)
         self.sizes = [m, 0 if skip == "identity" else hidden_size, m, hidden_size]
-        self.project_in = nn.Linear(input_size, sum(self.sizes))
-        self.mix = nn.Linear(2 * m * c, hidden_size)
+        self.project_in = Linear(input_size, sum(self.sizes))
+        self.mix = Linear(2 * m * c, hidden_size)
         if version == "memoroid":
             a = torch.linspace(1e-6, 0.5, m)
         else:
@@ -142,7 +143,7 @@ class FFM(LinearRecurrence):
 
     def _closed(self, u: Tensor, state: Tensor, start: Tensor) -> Tensor:
         """S_t = gamma^-e_t sum_q gamma^e_q u_q, e_t = T - 1 - t, over the slots q of t's own episode."""
-        B, T = start.shape
+        T = start.shape[1]
         decay, turn = (x.double() for x in self.log_gamma())
         power = lambda n: torch.polar(torch.exp(n * decay), n * turn)  # noqa: E731
         time = torch.arange(T, dtype=torch.float64, device=u.device)[:, None, None]

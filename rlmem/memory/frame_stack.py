@@ -1,10 +1,11 @@
 """Frame stack: the last frames side by side."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from rlmem.memory.window import Past, Window
+from rlmem.products import Linear
 from rlmem.types import PositiveInt
 
 
@@ -27,9 +28,9 @@ class FrameStack(Window):
         self.window = window
         self.caches = {"frames": (window - 1, input_size)}
         compressed = max(hidden_size // window, 1)
-        self.W_c = nn.Linear(input_size, compressed)
-        self.W_1 = nn.Linear(window * compressed, hidden_size)
-        self.W_2 = nn.Linear(hidden_size, hidden_size)
+        self.W_c = Linear(input_size, compressed)
+        self.W_1 = Linear(window * compressed, hidden_size)
+        self.W_2 = Linear(hidden_size, hidden_size)
 
     def read(self, x: Tensor, past: Past) -> Tensor:
         c = self.W_c(past.frames("frames", x, self.window))  # [B, T, n, H / n]

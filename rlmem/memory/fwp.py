@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory
+from rlmem.products import Linear
 from rlmem.scan import Engine
 from rlmem.scan.outer import delta_scan, outer_scan
 from rlmem.types import PositiveInt
@@ -42,17 +43,17 @@ class FWP(Memory):
         self.input_size, self.output_size, self.key_size = input_size, hidden_size, key_size
         self.rule, self.readout, self.engine = rule, readout, engine
         self.ln = nn.LayerNorm(input_size)
-        self.W_k = nn.Linear(input_size, key_size, bias=False)
-        self.W_q = nn.Linear(input_size, key_size, bias=False)
-        self.W_v = nn.Linear(input_size, key_size, bias=False)
+        self.W_k = Linear(input_size, key_size, bias=False)
+        self.W_q = Linear(input_size, key_size, bias=False)
+        self.W_v = Linear(input_size, key_size, bias=False)
         if rule == "delta":
-            self.w_beta = nn.Linear(input_size, 1, bias=False)
+            self.w_beta = Linear(input_size, 1, bias=False)
         if readout == "feed_forward":
-            self.W_ff1 = nn.Linear(key_size, key_size)
-            self.W_ff2 = nn.Linear(key_size, key_size)
-        self.W_shortcut = nn.Linear(input_size, key_size)
+            self.W_ff1 = Linear(key_size, key_size)
+            self.W_ff2 = Linear(key_size, key_size)
+        self.W_shortcut = Linear(input_size, key_size)
         if key_size != hidden_size:
-            self.W_out = nn.Linear(key_size, hidden_size)
+            self.W_out = Linear(key_size, hidden_size)
 
     def initial_state(self, batch_size: int) -> Tensor:
         return self._like_parameters().new_zeros(batch_size, self.key_size, self.key_size)

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from rlmem.errors import UserError
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.window import Past, Window
+from rlmem.products import Linear
 from rlmem.types import PositiveFloat, PositiveInt
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
@@ -55,7 +56,7 @@ class GPT(Window):
         self.layers = nn.ModuleList(Block(hidden_size, num_heads) for _ in range(num_layers))
         self.ln_f = nn.LayerNorm(hidden_size)
         if input_size != hidden_size:
-            self.W_in = nn.Linear(input_size, hidden_size)
+            self.W_in = Linear(input_size, hidden_size)
         if positions == "learned":
             self.W_p = nn.Embedding(max_length, hidden_size)
             nn.init.normal_(self.W_p.weight, std=0.02)
@@ -80,8 +81,8 @@ class Block(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.W_qkv, self.W_o = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.W_1, self.W_2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.W_qkv, self.W_o = Linear(width, 3 * width), Linear(width, width)
+        self.W_1, self.W_2 = Linear(width, 4 * width), Linear(4 * width, width)
         for linear in (self.W_qkv, self.W_o, self.W_1, self.W_2):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)

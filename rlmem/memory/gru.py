@@ -2,10 +2,10 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, previous_states
+from rlmem.products import linear, product, weight_gradients
 from rlmem.types import PositiveInt
 
 
@@ -39,7 +39,7 @@ class GRU(RecurrentCell):
             y, h = self.rnn(packed, state[None])
             return y.data, h[0]
         W, U, b, c = self.rnn.all_weights[0]
-        y = _Sequence.apply(F.linear(packed.data, W, b), state, U, c, packed.batch_sizes.tolist())
+        y = _Sequence.apply(linear(packed.data, W, b), state, U, c, packed.batch_sizes.tolist())
         return y, y[last]
 
 
@@ -57,7 +57,7 @@ class _Sequence(torch.autograd.Function):
         h, end = h0, 0
         for size in sizes:
             now, end = slice(end, end + size), end + size
-            torch.addmm(bias, h[:size], U.t(), out=uh[now])
+            uh[now] = product(h[:size], U, bias)
             rz = torch.add(wx[now, : 2 * H], uh[now, : 2 * H], out=gates[now, : 2 * H]).sigmoid_()
             r, z = rz.chunk(2, 1)
             n = torch.addcmul(wx[now, 2 * H :], r, uh[now, 2 * H :], out=gates[now, 2 * H :]).tanh_()
@@ -83,5 +83,5 @@ class _Sequence(torch.autograd.Function):
             torch.mul(d_rzn[now], dh[:, None], out=grad_wx[now].unflatten(1, (3, -1)))
             grad_uh[now] = grad_wx[now]
             grad_uh[now, 2 * H :].mul_(r[now])  # the reset gate stands between U_n h and n
-            torch.addmm(dh.mul_(z[now]), grad_uh[now], U, out=dh)
-        return grad_wx, grad_h, grad_uh.t() @ h_before, grad_uh.sum(0), None
+            dh.mul_(z[now]).add_(product(grad_uh[now], U.t()))
+        return grad_wx, grad_h, *weight_gradients(grad_uh, h_before, U), None

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, previous_states
+from rlmem.products import Linear
 from rlmem.types import PositiveInt
 
 
@@ -37,7 +38,7 @@ class IndRNN(RecurrentCell):
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
         self.activation, self.u_max = activation, 2 ** (1 / max_length)
-        self.W = nn.ModuleList(nn.Linear(hidden_size if l else input_size, hidden_size) for l in range(num_layers))
+        self.W = nn.ModuleList(Linear(hidden_size if l else input_size, hidden_size) for l in range(num_layers))
         self.u = nn.Parameter(torch.rand(num_layers, hidden_size))
         self.b = nn.Parameter(torch.rand(num_layers, hidden_size))
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import Memory
+from rlmem.products import Linear
 from rlmem.scan import Engine, linear_scan
 from rlmem.scan.outer import normalised_scan
 from rlmem.types import PositiveInt
@@ -44,22 +45,22 @@ class LinearAttention(Memory):
         self.input_size, self.output_size = input_size, hidden_size
         self.key_size, self.value_size = key_size, value_size
         self.form, self.denominator, self.engine = form, denominator, engine
-        self.W_k = nn.Linear(input_size, key_size, bias=False)
-        self.W_q = nn.Linear(input_size, key_size, bias=False)
-        self.W_v = nn.Linear(input_size, value_size, bias=form == "memoroid")
+        self.W_k = Linear(input_size, key_size, bias=False)
+        self.W_q = Linear(input_size, key_size, bias=False)
+        self.W_v = Linear(input_size, value_size, bias=form == "memoroid")
         if form == "memoroid":
-            self.W_mlp1 = nn.Linear(value_size, hidden_size)
-            self.W_mlp2 = nn.Linear(hidden_size, hidden_size)
-            self.W_mlp3 = nn.Linear(hidden_size, hidden_size)
-            self.W_skip = nn.Linear(input_size, hidden_size)
+            self.W_mlp1 = Linear(value_size, hidden_size)
+            self.W_mlp2 = Linear(hidden_size, hidden_size)
+            self.W_mlp3 = Linear(hidden_size, hidden_size)
+            self.W_skip = Linear(input_size, hidden_size)
             self.ln = nn.LayerNorm(hidden_size)
         else:
             self.ln = nn.LayerNorm(input_size)
-            self.W_ff1 = nn.Linear(value_size, value_size)
-            self.W_ff2 = nn.Linear(value_size, value_size)
-            self.W_shortcut = nn.Linear(input_size, value_size)
+            self.W_ff1 = Linear(value_size, value_size)
+            self.W_ff2 = Linear(value_size, value_size)
+            self.W_shortcut = Linear(input_size, value_size)
             if value_size != hidden_size:
-                self.W_out = nn.Linear(value_size, hidden_size)
+                self.W_out = Linear(value_size, hidden_size)
 
     def initial_state(self, batch_size: int) -> dict[str, Tensor]:
         like = self._like_parameters()

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
+from rlmem.products import Linear
 from rlmem.scan import Engine, linear_scan
 from rlmem.types import PositiveFloat, PositiveInt, where_start
 
@@ -55,8 +56,8 @@ class LPRNN(Memory):
         self.I_prime = nn.Parameter(torch.eye(D, input_size))
         self.W_view = nn.Parameter(torch.empty(K, V, D).uniform_(-(D**-0.5), D**-0.5))
         self.b_view = nn.Parameter(torch.empty(K, V).uniform_(-(D**-0.5), D**-0.5))
-        self.W_sum = nn.Linear(K * V, summariser_size)
-        self.W_out = nn.Linear(summariser_size, hidden_size)
+        self.W_sum = Linear(K * V, summariser_size)
+        self.W_out = Linear(summariser_size, hidden_size)
 
     @property
     def alpha(self) -> Tensor:

@@ -2,10 +2,10 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, previous_states
+from rlmem.products import linear, product, weight_gradients
 from rlmem.types import PositiveInt
 
 Pair = tuple[Tensor, Tensor]
@@ -46,7 +46,7 @@ class LSTM(RecurrentCell):
             y, (h, c) = self.rnn(packed.data.view(len(sizes), len(last), -1), (state[0][None], state[1][None]))
             return y.flatten(0, 1), (h[0], c[0])
         W, U, b, b_hidden = self.rnn.all_weights[0]
-        y, c = _Sequence.apply(F.linear(packed.data, W, b + b_hidden), *state, U, sizes.tolist())
+        y, c = _Sequence.apply(linear(packed.data, W, b + b_hidden), *state, U, sizes.tolist())
         return y, (y[last], c[last])
 
 
@@ -63,7 +63,7 @@ class _Sequence(torch.autograd.Function):
         h, c, end = h0, c0, 0
         for n in sizes:
             now, end = slice(end, end + n), end + n
-            torch.addmm(wx[now], h[:n], U.t(), out=gates[now])
+            torch.add(wx[now], product(h[:n], U), out=gates[now])
             gates[now, : 2 * H].sigmoid_()
             gates[now, 3 * H :].sigmoid_()
             gates[now, 2 * H : 3 * H].tanh_()
@@ -96,5 +96,5 @@ class _Sequence(torch.autograd.Function):
             torch.mul(d_ifg[now], dc[:, None], out=parts[:, :3])
             torch.mul(d_o[now], dh, out=parts[:, 3])
             dc.mul_(f[now])
-            torch.mm(grad_gates[now], U, out=dh)
-        return grad_gates, grad_h, grad_c, grad_gates.t() @ h_before, None
+            dh.copy_(product(grad_gates[now], U.t()))
+        return grad_gates, grad_h, grad_c, weight_gradients(grad_gates, h_before, U)[0], None

@@ -1,9 +1,10 @@
 """Minimal GRU."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlmem.memory.base import LinearRecurrence
+from rlmem.products import Linear
 from rlmem.scan import Engine
 from rlmem.types import PositiveInt
 
@@ -23,7 +24,7 @@ class MinGRU(LinearRecurrence):
         self.input_size, self.output_size = input_size, hidden_size
         self.state_shape = (hidden_size,)
         self.engine = engine
-        self.W_z, self.W_h = nn.Linear(input_size, hidden_size), nn.Linear(input_size, hidden_size)
+        self.W_z, self.W_h = Linear(input_size, hidden_size), Linear(input_size, hidden_size)
 
     def gates(self, p: Tensor) -> tuple[Tensor, Tensor]:
         z = self.W_z(p)

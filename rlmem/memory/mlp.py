@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory
+from rlmem.products import Linear
 from rlmem.types import PositiveInt, State
 
 
@@ -20,9 +21,9 @@ class MLP(Memory):
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
         self.layers = nn.Sequential(
-            nn.Linear(input_size, hidden_size),
+            Linear(input_size, hidden_size),
             nn.LeakyReLU(),
-            nn.Linear(hidden_size, hidden_size),
+            Linear(hidden_size, hidden_size),
             nn.LeakyReLU(),
         )
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import Memory
+from rlmem.products import Linear
 from rlmem.scan import Engine
 from rlmem.scan.outer import normalised_scan
 from rlmem.types import NonNegativeFloat, PositiveInt, where_start
@@ -41,14 +42,14 @@ class MLSTM(Memory):
         super().__init__()
         self.input_size, self.output_size, self.key_size = input_size, hidden_size, key_size
         self.recurrent, self.engine = recurrent, engine
-        self.W_q = nn.Linear(input_size, key_size)
-        self.W_k = nn.Linear(input_size, key_size)
-        self.W_v = nn.Linear(input_size, key_size)
-        self.w_i = nn.Linear(input_size, 1)
-        self.w_f = nn.Linear(input_size, 1)
-        self.W_o = nn.Linear(input_size, key_size)
+        self.W_q = Linear(input_size, key_size)
+        self.W_k = Linear(input_size, key_size)
+        self.W_v = Linear(input_size, key_size)
+        self.w_i = Linear(input_size, 1)
+        self.w_f = Linear(input_size, 1)
+        self.W_o = Linear(input_size, key_size)
         if key_size != hidden_size:
-            self.W_out = nn.Linear(key_size, hidden_size)
+            self.W_out = Linear(key_size, hidden_size)
         nn.init.constant_(self.w_f.bias, forget_bias)
 
     def initial_state(self, batch_size: int) -> dict[str, Tensor]:

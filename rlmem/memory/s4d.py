@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.blocks import conjugate
+from rlmem.products import Linear
 from rlmem.scan import Engine
 from rlmem.types import PositiveFloat, PositiveInt
 
@@ -49,14 +50,14 @@ class S4D(LinearRecurrence):
         self.state_shape = H, n = hidden_size, state_size
         self.engine = engine
         self.cached = step_matrices == "cached"
-        self.W_in = nn.Linear(input_size, H) if input_size != H else nn.Identity()
+        self.W_in = Linear(input_size, H) if input_size != H else nn.Identity()
         self.log_dt = nn.Parameter(torch.empty(H).uniform_(log(dt_min), log(dt_max)))
         self.log_neg_A_re = nn.Parameter(torch.full((H, n), log(0.5)))
         self.A_im = nn.Parameter((pi * torch.arange(n)).repeat(H, 1))
         self.B = nn.Parameter(torch.tensor([1.0, 0.0]).repeat(H, n, 1))
         self.C = nn.Parameter(0.5**0.5 * torch.randn(H, n, 2))
         self.D = nn.Parameter(torch.randn(H))
-        self.W_out = nn.Linear(H, 2 * H)
+        self.W_out = Linear(H, 2 * H)
         if self.cached:  # in the checkpoint: a resumed run keeps the matrices it acted with
             self.register_buffer("first", torch.zeros(2, H, n, 2))
             self.register_buffer("has_first", torch.tensor(False))

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from rlmem.memory.base import LinearRecurrence, Memory
+from rlmem.products import Linear
 from rlmem.scan import Engine, linear_scan
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
 
@@ -52,20 +53,20 @@ class S6(Memory):
         E, N, R = expand * hidden_size, state_size, ceil(hidden_size / 16)
         self.engine: Engine = engine
         self.conv_size, self.zero_order_hold = conv_size, discretisation == "zoh"
-        self.W_x, self.W_z = nn.Linear(input_size, E, bias=False), nn.Linear(input_size, E, bias=False)
+        self.W_x, self.W_z = Linear(input_size, E, bias=False), Linear(input_size, E, bias=False)
         if conv_size:
             bound = conv_size**-0.5
             self.w_conv = nn.Parameter(torch.empty(E, conv_size).uniform_(-bound, bound))
             self.b_conv = nn.Parameter(torch.empty(E).uniform_(-bound, bound))
-        self.W_r, self.W_dt = nn.Linear(E, R, bias=False), nn.Linear(R, E)
+        self.W_r, self.W_dt = Linear(E, R, bias=False), Linear(R, E)
         nn.init.uniform_(self.W_dt.weight, -(R**-0.5), R**-0.5)
         dt = torch.empty(E).uniform_(log(dt_min), log(dt_max)).exp()
         with torch.no_grad():
             self.W_dt.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # the inverse of softplus
-        self.W_B, self.W_C = nn.Linear(E, N, bias=False), nn.Linear(E, N, bias=False)
+        self.W_B, self.W_C = Linear(E, N, bias=False), Linear(E, N, bias=False)
         self.A_log = nn.Parameter(torch.arange(1, N + 1).log().repeat(E, 1))
         self.D = nn.Parameter(torch.ones(E))
-        self.W_out = nn.Linear(E, hidden_size, bias=False)
+        self.W_out = Linear(E, hidden_size, bias=False)
 
     def initial_state(self, batch_size: int) -> State:
         like = self._like_parameters()
@@ -133,8 +134,8 @@ class DiagonalS6(LinearRecurrence):
         H = hidden_size
         self.state_shape = (H,)
         self.engine = engine
-        self.W_in = nn.Linear(input_size, H) if input_size != H else nn.Identity()
-        self.W_dt, self.W_B, self.W_C = nn.Linear(H, H), nn.Linear(H, H), nn.Linear(H, H)
+        self.W_in = Linear(input_size, H) if input_size != H else nn.Identity()
+        self.W_dt, self.W_B, self.W_C = Linear(H, H), Linear(H, H), Linear(H, H)
         self.A_log = nn.Parameter(torch.randn(H))
 
     def project(self, x: Tensor) -> Tensor:

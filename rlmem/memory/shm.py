@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import Memory, ages
+from rlmem.memory.base import Memory
+from rlmem.memory.positions import ages
+from rlmem.products import Linear
 from rlmem.scan import Engine
 from rlmem.scan.hadamard import hadamard_scan
 from rlmem.scan.outer import outer_scan
@@ -61,16 +63,16 @@ class SHM(Memory):
         k = memory_size
         self.ln = nn.LayerNorm(input_size)
         self.parts = {"W_k": k, "W_q": k, "W_v": k, "W_c": k, "w_eta": 1} | ({"W_s": k} if shortcut else {})
-        self.project_in = nn.Linear(input_size, sum(self.parts.values()), bias=False)
+        self.project_in = Linear(input_size, sum(self.parts.values()), bias=False)
         self.b_s = nn.Parameter(torch.zeros(k)) if shortcut else None
         if calibration == "fixed_c":
             self.C = nn.Parameter(torch.ones(k, k))
         elif calibration == "neural_theta":
-            self.W_theta = nn.Linear(input_size, k, bias=False)
+            self.W_theta = Linear(input_size, k, bias=False)
         elif calibration in ("random_theta", "fixed_theta"):
             rows = bank_size if calibration == "random_theta" else 1
             self.Theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, k)))
-        self.W_out = nn.Linear(k, hidden_size)
+        self.W_out = Linear(k, hidden_size)
         self.register_buffer("seed", torch.zeros(()))
         if calibration == "random_theta" and draw == "fresh":
             self.breaks = dict.fromkeys(FRESH_BREAKS, "draw=fresh draws new rows at every call")
@@ -94,7 +96,7 @@ class SHM(Memory):
         v = torch.sigmoid(p["w_eta"]) * p["W_v"]
         fresh = start.cumsum(1).bool()
         seed = torch.where(fresh, self.seed.to(x.dtype), state["seed"][:, None])
-        step = ages(start, state["step"])
+        step = ages(state["step"], start)
         reads, M = self._scan(u, p["W_c"], v, key, query, state["M"], start, seed, step)
         y = self.W_out(reads if self.b_s is None else reads + p["W_s"] + self.b_s)
         return y, {"M": M, "seed": seed[:, -1], "step": step[:, -1] + 1}

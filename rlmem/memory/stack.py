@@ -6,7 +6,8 @@ from typing import Literal, cast
 
 from torch import Tensor, nn
 
-from rlmem.memory.base import Memory, _symbol
+from rlmem.memory.base import Memory, symbol_of
+from rlmem.products import Linear
 from rlmem.types import PositiveInt, State
 
 Norm = Literal["none", "pre", "post"]
@@ -42,13 +43,12 @@ class Stack(Memory):
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
         self.residual, self.norm = residual, norm
-        self.W_in = nn.Linear(input_size, hidden_size)
+        self.W_in = Linear(input_size, hidden_size)
         built = [_build(layer, hidden_size) for _ in range(num_layers)]
         self.layers = nn.ModuleList(built)
         self.ln = nn.ModuleList(nn.Identity() if norm == "none" else nn.LayerNorm(hidden_size) for _ in built)
         self.W_out = nn.ModuleList(
-            nn.Identity() if one.output_size == hidden_size else nn.Linear(one.output_size, hidden_size)
-            for one in built
+            nn.Identity() if one.output_size == hidden_size else Linear(one.output_size, hidden_size) for one in built
         )
         self.ln_f = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
 
@@ -62,7 +62,7 @@ class Stack(Memory):
         return self._read(x, state, start, step=True)
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
-        own = {_symbol(self, name): of(p) for name, p in self.named_parameters() if not name.startswith("layers.")}
+        own = {symbol_of(self, name): of(p) for name, p in self.named_parameters() if not name.startswith("layers.")}
         return own | {f"{name}.{s}": w for name, layer in self._named() for s, w in layer.symbols(of).items()}
 
     def _read(self, x: Tensor, state: State, start: Tensor, step: bool) -> tuple[Tensor, State]:

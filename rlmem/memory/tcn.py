@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.window import Past, Window
+from rlmem.products import Linear
 from rlmem.types import PositiveInt
 
 
@@ -70,7 +71,7 @@ class Block(nn.Module):
         self.g_1, self.g_2 = (
             nn.Parameter(conv.weight.detach().flatten(1).norm(dim=1)) for conv in (self.W_1, self.W_2)
         )
-        self.W_skip = nn.Linear(width_in, width) if width_in != width else nn.Identity()
+        self.W_skip = Linear(width_in, width) if width_in != width else nn.Identity()
 
     def forward(self, z: Tensor, past: Past, name: str) -> Tensor:
         u = F.relu(self._conv(past, f"{name}.1", z, self.W_1, self.g_1))

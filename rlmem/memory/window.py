@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import Memory, _symbol
+from rlmem.memory.base import Memory, symbol_of
 from rlmem.memory.positions import ages
 
 SMALLEST_CHUNK = 64
@@ -42,9 +42,9 @@ class Window(Memory):
         return self.read(x, past), past.state
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
-        own = {_symbol(self, name): of(p) for name, p in self.named_parameters() if not name.startswith("layers.")}
+        own = {symbol_of(self, name): of(p) for name, p in self.named_parameters() if not name.startswith("layers.")}
         for i, layer in enumerate(getattr(self, "layers", ())):
-            own |= {f"L{i}.{_symbol(layer, name)}": of(p) for name, p in layer.named_parameters()}
+            own |= {f"L{i}.{symbol_of(layer, name)}": of(p) for name, p in layer.named_parameters()}
         return own
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.nets.layers import orthogonal
+from rlmem.products import Linear
 from rlmem.spaces import is_bounded
 from rlmem.types import PositiveInt
 
@@ -69,8 +70,8 @@ class Encoder(nn.Module):
             self.obs_features.size + self.action_features.size * prev_action + int(prev_reward) + int(start_flag)
         )
         self.output_size = hidden_size
-        self.features = orthogonal(nn.Linear(input_size, hidden_size))
-        self.hidden = orthogonal(nn.Linear(hidden_size, hidden_size))
+        self.features = orthogonal(Linear(input_size, hidden_size))
+        self.hidden = orthogonal(Linear(hidden_size, hidden_size))
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
