@@ -279,22 +279,53 @@ def _config(args: argparse.Namespace) -> int:
 
 
 def _bench_parser() -> Parser:
-    parser = Parser("bench", "Measure speed on this machine.", "train", "train --rounds 10 --json bench.json")
-    parser.add_argument("what", choices=["train"], help="train: environment steps per second of whole training runs")
-    parser.add_argument(
-        "--rounds", type=_integer(1), default=5, metavar="N", help="iterations of each contestant (default 5)"
+    parser = Parser(
+        "bench",
+        "Measure speed on this machine, as ratios to named peers that take turns in the same process.\n"
+        "All but train write their numbers and a plot to the current folder: bench-WHAT.json and bench-WHAT.png.",
+        "train --rounds 10 --json bench.json",
+        "memory --models ffm,gru --lengths 128,1024",
+        "memory --figure3",
+        "returns --threads 1",
     )
     parser.add_argument(
-        "--threads", type=_integer(1), metavar="N", help="threads rlmem learns with (default: all cores)"
+        "what",
+        choices=["train", "memory", "scan", "returns"],
+        help="train: environment steps per second of whole training runs, beside sb3-contrib; memory: time and memory "
+        "of every memory, beside torch.nn.GRU, and scan; scan: the scan alone, on every engine, beside copying; "
+        "returns: returns and GAE, beside the usual loops",
     )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the result here")
+    parser.argument_default = argparse.SUPPRESS  # each benchmark has its own defaults, and takes what it knows
+
+    def integers(text: str) -> list[int]:
+        return [_integer(1)(part) for part in text.split(",")]
+
+    parser.add_argument("--rounds", type=_integer(1), metavar="N", help="turns of each contestant (5)")
+    parser.add_argument("--threads", type=_integer(1), metavar="N", help="CPU threads to learn with (all cores)")
+    parser.add_argument("--budget", type=_integer(1), metavar="S", help="seconds for all turns of one cell (20)")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="auto: cuda if there is one")
+    parser.add_argument("--models", type=lambda text: text.split(","), metavar="A,B", help="memory: these only (all)")
+    parser.add_argument("--lengths", type=integers, metavar="T,T", help="memory: episode lengths (128,1024,16384)")
+    parser.add_argument("--slots", type=_integer(1), metavar="N", help="memory: slots of a cell (16384)")
+    parser.add_argument("--figure3", action="store_const", const=True, help="memory: Figure 3 of FFM's paper instead")
+    parser.add_argument("--json", type=Path, metavar="PATH", dest="json_path", help="where the numbers go")
+    parser.add_argument("--plot", type=Path, metavar="PATH", dest="plot_path", help="where the plot goes")
     return parser
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from rlmem.bench.train import main as bench_train
+    from importlib import import_module
+    from inspect import signature
 
-    bench_train(args.rounds, args.threads, args.json)
+    given = {name: value for name, value in vars(args).items() if name not in ("what", "debug")}
+    what = "figure3" if args.what == "memory" and given.pop("figure3", False) else args.what
+    main = import_module(f"rlmem.bench.{what}").main
+    if args.what == "train" and "threads" in given:
+        given["learn_threads"] = given.pop("threads")
+    if problems := [name for name in given if name not in signature(main).parameters]:
+        flags = [f"--{name.removesuffix('_path')}" for name in problems]
+        raise UserError(*(f"bench {what}: takes no {flag}; e.g. rlmem bench --help" for flag in flags))
+    main(**given)
     return 0
 
 

@@ -56,7 +56,7 @@ LAYERS = {
     "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config",
     "rlmem.train": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.assemble",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
-    f"{RUNNING} rlmem.bench rlmem.config rlmem.assemble rlmem.train",
+    f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.train lazy:matplotlib",
     # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs
     "rlmem.cli": "rlmem.errors rlmem.config.messages lazy:rlmem",
     "rlmem.__main__": "rlmem.cli",

@@ -124,7 +124,9 @@ def test_what_slots_without_an_action_hold_has_no_effect_on_advantages_not_even_
     clean = gae(*s.tensors("reward", "value", "terminated", "mask"), s.gamma, s.lam)
     s.reward[~s.mask], s.terminated[~s.mask] = np.nan, True
     reward, value, terminated, mask = s.tensors("reward", "value", "terminated", "mask")
-    assert torch.equal(gae(reward, value.requires_grad_(), terminated, mask, s.gamma, s.lam), clean)
+    assert torch.equal(gae(reward, value, terminated, mask, s.gamma, s.lam), clean)
+    with_gradient = gae(reward, value.requires_grad_(), terminated, mask, s.gamma, s.lam)
+    torch.testing.assert_close(with_gradient.detach(), clean, rtol=1e-12, atol=1e-12)
     for target in (
         n_step_return(reward, value, terminated, mask, s.gamma, 3),
         *vtrace(reward, reward, value, terminated, mask, s.gamma),
@@ -215,3 +217,15 @@ def test_samples_follow_the_probabilities():
     logits = torch.tensor([0.1, 0.2, 0.7]).log().expand(20000, 3)
     frequency = torch.bincount(Categorical(logits).sample(torch.Generator().manual_seed(0))) / 20000
     torch.testing.assert_close(frequency, torch.tensor([0.1, 0.2, 0.7]), atol=0.015, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("B", "T"), [(1, 1), (3, 40), (19, 7)])
+def test_advantages_in_one_pass_equal_differences_and_scan(dtype, B, T):
+    """The native kernel, which no gradient passes, against the path that one does."""
+    rng = torch.Generator().manual_seed(T)
+    reward, value = torch.randn(2, B, T, dtype=dtype, generator=rng)
+    terminated, mask = torch.rand(2, B, T, generator=rng) < torch.tensor([0.2, 0.8])[:, None, None]
+    mask[:, -1] = False
+    plain = gae(reward, value.clone().requires_grad_(), terminated, mask, 0.9, 0.8).detach()
+    torch.testing.assert_close(gae(reward, value, terminated, mask, 0.9, 0.8), plain)

@@ -1,7 +1,7 @@
 """`rlmem bench memory --figure3`: Figure 3 of FFM (Morad et al. 2023, arXiv:2310.04128) on this machine.
 
 Its panels (appendix G and the released benchmark.py): time of 30 updates, each a forward, a backward and a step of Adam
-on [8, 1024, 128]; latency of a step of 8 rows; memory at the peak of training; learned parameters. Its fifth panel,
+on [8, 1024, 128]; latency of a step of 8 rows; memory at the peak of training; parameters. Its fifth panel,
 the reward, is an experiment and not a speed. The paper stepped its GRU, LSTM and Elman networks in Python loops, on an
 RTX 2080 Ti; here they are rlmem's, and torch's GRU is beside them in both forms: `torch.nn.GRU`, and the loop over
 `torch.nn.GRUCell` that stands for the paper's.
@@ -20,10 +20,11 @@ from rich.console import Console
 
 from rlmem.assemble import choose_device
 from rlmem.bench import output
-from rlmem.bench.memory import BLOCK, PEERS, STEPS, Rows, Setting, chosen, make, node, size, stream
+from rlmem.bench.memory import BLOCK, PEERS, STEPS, Rows, Setting, chosen, make, node, stream
 from rlmem.bench.output import number
 from rlmem.bench.timing import MIB, Measured, Run, in_turns, peak_bytes, reason, seconds, too_long
 from rlmem.bench.train import threads as using_threads
+from rlmem.conformance import facts
 from rlmem.memory.base import Memory
 
 PAPER = {
@@ -90,7 +91,7 @@ def measure(labels: dict[str, str], rows: Rows, setting: Setting) -> dict[str, d
             if note := too_slow(memory, rows, setting):
                 found[label] = {"error": note}
                 continue
-            found[label] = size(memory, setting.device) | {"updates_measured": fitting(memory, rows, setting)}
+            found[label] = facts(memory) | {"updates_measured": fitting(memory, rows, setting)}
             training[label] = updates(memory, rows, setting, found[label]["updates_measured"])
             stepping[label] = stream(make(of, setting), rows.episodes, setting)
             found[label]["peak_bytes"] = peak_bytes(small_and_whole, (of, rows, setting), setting.device)

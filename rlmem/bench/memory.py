@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from rich.console import Console
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from rlmem.assemble import choose_device
 from rlmem.bench import memory_report, output, scan
@@ -26,6 +25,7 @@ from rlmem.config.catalog import select
 from rlmem.config.compose import load
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.targets import build
+from rlmem.conformance import facts
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
 from rlmem.scan import chosen_engine
@@ -138,27 +138,15 @@ def make(node: dict[str, Any], setting: Setting) -> Memory:
 
 
 def measure(name: str, setting: Setting) -> dict[str, Any]:
-    """Everything about one model; {"error": why} if it cannot be built."""
+    """Everything about one model; {"error": why} if it cannot be built or stepped."""
     try:
         of = node(name, setting)
         memory, peer = make(of, setting), make(node(PEER, setting), setting)
-        result = size(memory, setting.device)
+        result = facts(memory) | {"latency": latency(memory, peer, setting)}
     except Exception as error:
         return {"error": reason(error)}
-    result["latency"] = latency(memory, peer, setting)
     result["cells"] = [cell for T in setting.lengths for cell in cells(of, memory, peer, T, setting)]
     return result
-
-
-def size(memory: Memory, device: torch.device) -> dict[str, Any]:
-    """Numbers that are learned, numbers in the state of one row (a complex one is two), the engine of a scan."""
-    engine = getattr(memory, "engine", None)
-    leaves = tree_leaves(memory.initial_state(1))
-    return {
-        "parameters": sum(p.numel() for p in memory.parameters() if p.requires_grad),
-        "state": sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in leaves),
-        "engine": engine and chosen_engine(engine, device),
-    }
 
 
 def latency(memory: Memory, peer: Memory, setting: Setting) -> list[dict[str, Any]]:

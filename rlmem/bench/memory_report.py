@@ -29,7 +29,7 @@ def show(result: dict[str, Any]) -> None:
     console.print(sizes)
     for T in result["setting"]["lengths"]:
         episodes = max(1, result["setting"]["slots"] // T)
-        title = f"{episodes:,} episodes of {T:,} slots: ms forward + backward, ratio to torch.nn.GRU's, MiB at the peak"
+        title = f"{episodes:,} x {T:,} slots: ms forward + backward, ratio to torch.nn.GRU's, MiB at the peak"
         cells = output.table(title, "memory", *(column for s in SCHEMES for column in (s, "/ GRU", "MiB")))
         for name, model in built.items():
             found = [cell(model, s, T) for s in SCHEMES]

@@ -205,7 +205,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
             label = f"{method}, up to {most:,} steps"
             lines.plot([case["episodes"] for case in cases], times, style, marker=".", color=f"C{k}", label=label)
     lines.set(xscale="log", yscale="log", xlabel="episodes", ylabel="ms", title="discounted sums (Memoroids, figure 5)")
-    lines.legend(fontsize="x-small")
+    lines.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
     width = 0.2
     for k, method in enumerate((PYTHON, NUMPY, TORCH, SCAN)):
         heights = [1e3 * (case["seconds"][method] or 0) for case in result["gae"]]

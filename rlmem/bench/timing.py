@@ -20,6 +20,9 @@ import torch
 CPU = torch.device("cpu")
 MIB = 2**20
 
+PRELOAD = ["rlmem.bench.memory", "rlmem.bench.figure3", "torch.fx.experimental.symbolic_shapes"]
+"""Modules that a measurement of memory needs; the last is torch's own late import, of a second, for a backward."""
+
 Run = Callable[[], object]
 
 
@@ -118,8 +121,8 @@ def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...],
         return torch.cuda.max_memory_allocated(device) - before
     if os.name != "posix":
         raise NotImplementedError("peak memory is measured on Linux, macOS and CUDA only")
-    context = multiprocessing.get_context("forkserver")  # forks of a process that has imported torch and run nothing
-    context.set_forkserver_preload([make.__module__])
+    context = multiprocessing.get_context("forkserver")  # forks of a process that has imported all and run nothing
+    context.set_forkserver_preload(PRELOAD)
     with ProcessPoolExecutor(1, mp_context=context) as process:
         return process.submit(_growth, make, arguments, torch.get_num_threads()).result()
 

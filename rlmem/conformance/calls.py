@@ -42,8 +42,8 @@ def parameters_take_effect(p: Probe) -> Iterator[Measurement]:
             parameter.copy_(new)
     (y, _), (truth, _) = (forward(one, x, state, start) for one in (memory, fresh))
     yield same_outputs("outputs of forward after an update", y, truth, EXACT[torch.float64], start)
-    steps, _ = stepped(memory, x, state, start)
-    yield same_outputs("outputs of step after an update", steps, truth, EXACT[torch.float64], start)
+    steps, _ = stepped(memory, x[:, :8], state, start[:, :8])
+    yield same_outputs("outputs of step after an update", steps, truth[:, :8], EXACT[torch.float64], start)
     ours, expected = (gradients(weighted(z, p), list(m.parameters())) for z, m in ((y, memory), (truth, fresh)))
     yield same_gradients("after an update", ours, expected)
 

@@ -74,16 +74,20 @@ def _spoil(leaf: Tensor, bad: float) -> Tensor:
 
 
 def tape_equals_segments(p: Probe) -> Iterator[Measurement]:
-    """One row with several episodes equals a padded row per episode, and a row cut into pieces the whole row."""
-    memory, start = p.memory(), p.starts(rows=1)
+    """One row with several episodes equals a padded row per episode, and a row cut into pieces the whole row.
+
+    The row is longer than others: models that work in blocks of time must be seen to join several.
+    """
+    memory, T = p.memory(), 5 * p.T // 2
+    start = p.starts(rows=1, slots=T, about=3)
     start[0, 0] = False  # the first episode goes on from a carried state
-    x, state = p.inputs(rows=1).requires_grad_(), p.used_state(memory, rows=1)
+    x, state = p.inputs(rows=1, slots=T).requires_grad_(), p.used_state(memory, rows=1)
     inputs, bound = [x, *memory.parameters()], EXACT[torch.float64]
     y, final = forward(memory, x, state, start)
     truth = gradients(weighted(y, p, final), inputs, keep=True)
 
     pieces, at, carried = [], 0, state
-    for length in (1, p.T // 3, 2, p.T - p.T // 3 - 3):
+    for length in (1, T // 3, 2, T - T // 3 - 3):
         now = slice(at, at + length)
         piece, carried = forward(memory, x[:, now], carried, start[:, now])
         pieces.append(piece)
@@ -102,7 +106,7 @@ def tape_equals_segments(p: Probe) -> Iterator[Measurement]:
 def _in_padded_rows(memory: Memory, x: Tensor, state: State, start: Tensor, p: Probe) -> Tensor:
     """The outputs [1, T, H] of one row, each of whose episodes is read in a row of its own."""
     begins = [0, *start[0].nonzero().flatten().tolist()]
-    lengths = [end - begin for begin, end in zip(begins, [*begins[1:], p.T], strict=True)]
+    lengths = [end - begin for begin, end in zip(begins, [*begins[1:], x.shape[1]], strict=True)]
     padded = torch.nn.utils.rnn.pad_sequence(list(x[0].split(lengths)), batch_first=True)
     flags = p.flags(len(lengths), padded.shape[1], [0])
     flags[0, 0] = False

@@ -44,13 +44,13 @@ class Probe:
     def inputs(self, rows: int = ROWS, slots: int | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
         return self.normal(rows, slots or self.T, self.pristine.input_size, dtype=dtype)
 
-    def starts(self, rows: int = ROWS) -> Tensor:
-        """About six a row, differently in each; row 0 begins with one, row 1 does not."""
-        rng = torch.Generator().manual_seed(self.seed)
-        start = torch.rand(rows, self.T, generator=rng) < 6 / self.T
-        start[0, 0], start[0, self.T // 2] = True, True
+    def starts(self, rows: int = ROWS, slots: int | None = None, about: int = 6) -> Tensor:
+        """`about` so many a row, differently in each; row 0 begins with one, row 1 does not."""
+        T = slots or self.T
+        start = torch.rand(rows, T, generator=torch.Generator().manual_seed(self.seed)) < about / T
+        start[0, 0], start[0, T // 2] = True, True
         if rows > 1:
-            start[1, 0], start[1, self.T // 3] = False, True
+            start[1, 0], start[1, T // 3] = False, True
         return start.to(self.device)
 
     def flags(self, rows: int, slots: int, at: Sequence[int] = ()) -> Tensor:

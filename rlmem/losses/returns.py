@@ -11,7 +11,7 @@ What the other slots hold in `reward`, `terminated` and `log_ratio` has no effec
 import torch
 from torch import Tensor
 
-from rlmem.scan import linear_scan
+from rlmem.scan import chosen_engine, linear_scan, native
 
 
 def discounted_return(
@@ -50,8 +50,12 @@ def gae(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: 
         delta_t = r_t + gamma (1 - terminated_t) v_{t+1} - v_t
         A_t = delta_t + gamma lambda (1 - terminated_t) A_{t+1},   A = 0 on slots without an action
 
-    Returns A [B, T].
+    Where no gradient is asked for, the native engine takes differences and scan in one pass. Returns A [B, T].
     """
+    gradient = torch.is_grad_enabled() and (reward.requires_grad or value.requires_grad)
+    supported = reward.dtype == value.dtype and reward.dtype in (torch.float32, torch.float64)
+    if supported and not gradient and chosen_engine("auto", reward.device) == "native":
+        return native.advantages(reward, value, terminated, mask, gamma, gamma * gae_lambda)
     delta = _td_error(reward, value, terminated, mask, gamma)
     return _backwards(gamma * gae_lambda, delta, terminated | ~mask)
 
@@ -124,9 +128,7 @@ def _td_error(
 
 def _backwards(decay: float | Tensor, b: Tensor, ends: Tensor, after: Tensor | None = None) -> Tensor:
     """h_t = b_t + decay * (0 if ends_t else h_{t+1}), with `after` [B] behind the last slot."""
-    a = (
-        decay if isinstance(decay, Tensor) else torch.full_like(b, decay)
-    )  # the kernel for one channel reads it per slot
+    a = decay if isinstance(decay, Tensor) else _scalar(decay, b)
     return linear_scan(a, b, torch.zeros_like(b[:, 0]) if after is None else after, ends, reverse=True)
 
 

@@ -82,7 +82,7 @@ class FFM(LinearRecurrence):
         self.b = nn.Parameter(torch.full((c,), 1e-6) if ablation == "nc" else b, ablation not in ("nc", "fc"))
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
-        fused = {}
+        fused: dict[str, Tensor] = {}
         for letter, parameter in (("W", self.project_in.weight), ("b", self.project_in.bias)):
             parts = of(parameter).split(self.sizes)
             fused |= {f"{letter}_{name}": part for name, part in zip(_NAMES, parts, strict=True) if len(part)}

@@ -43,6 +43,8 @@ class SHM(Memory):
     limit: bound on the entries of M; the published SAC code has 100, the paper none
     """
 
+    seed: Tensor
+
     def __init__(
         self,
         input_size: int,

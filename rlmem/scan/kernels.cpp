@@ -46,7 +46,7 @@ void real_forward(const R* a, bool constant, const R* b, const R* h0, const uint
 }
 
 // One channel per row, such as returns: G rows side by side hide the latency of one chain.
-template <class R, int G>
+template <class R, int G, bool constant>
 void narrow_forward(const R* a, const R* b, const R* h0, const uint8_t* start, R* h, const Range& s, I r) {
   R c[G];
   for (int g = 0; g < G; g++) c[g] = h0[r + g];
@@ -55,7 +55,7 @@ void narrow_forward(const R* a, const R* b, const R* h0, const uint8_t* start, R
     for (int g = 0; g < G; g++) {
       const I o = (r + g) * s.T + t;
       const R x = start[o] ? R(0) : c[g];
-      h[o] = c[g] = a[o] * x + b[o];
+      h[o] = c[g] = a[constant ? 0 : o] * x + b[o];
     }
   }
 }
@@ -328,6 +328,25 @@ void shm_backward(const R* theta, const R* c, const R* v, const R* key, const R*
   }
 }
 
+// ---- generalised advantages: temporal differences and their scan in one pass, G rows side by side -----------------
+
+struct Rows { I T, r0, r1; };
+
+template <class R, int G>
+void advantages(const R* reward, const R* value, const uint8_t* terminated, const uint8_t* mask, R gamma, R decay, R* A,
+                I T, I r) {
+  R next[G], v_next[G];
+  for (int g = 0; g < G; g++) next[g] = v_next[g] = 0;
+  for (I t = T - 1; t >= 0; t--)
+    for (int g = 0; g < G; g++) {
+      const I o = (r + g) * T + t;
+      const bool ends = terminated[o];
+      const R v = value[o], delta = reward[o] + (ends ? R(0) : gamma * v_next[g]) - v;
+      A[o] = next[g] = mask[o] ? delta + (ends ? R(0) : decay * next[g]) : R(0);
+      v_next[g] = v;
+    }
+}
+
 // ---- the gates around FFM's scan ----------------------------------------------------------------------------------
 // Rows of p are the projections value [m] | skip [H] | gate_in [m] | gate_out [H]; dp is laid out likewise.
 
@@ -410,17 +429,23 @@ void ffm_out_backward(const R* p, const R* z, const R* dy, R* dz, R* dp, Gates s
   }
 }
 
+template <class R, bool constant>
+void narrow(const R* a, const R* b, const R* h0, const uint8_t* start, R* h, const Range& s) {
+  I r = s.r0;
+  for (; r + 8 <= s.r1; r += 8) narrow_forward<R, 8, constant>(a, b, h0, start, h, s, r);
+  for (; r < s.r1; r++) narrow_forward<R, 1, constant>(a, b, h0, start, h, s, r);
+}
+
 }  // namespace
 
 #define KERNELS(R, X)                                                                                                  \
   void real_forward_##X(const R* a, I constant, const R* b, const R* h0, const uint8_t* start, R* h, Range s) {        \
-    if (s.N == 1 && !constant) {                                                                                       \
-      I r = s.r0;                                                                                                      \
-      for (; r + 8 <= s.r1; r += 8) narrow_forward<R, 8>(a, b, h0, start, h, s, r);                                    \
-      for (; r < s.r1; r++) narrow_forward<R, 1>(a, b, h0, start, h, s, r);                                            \
-    } else {                                                                                                           \
+    if (s.N > 1)                                                                                                       \
       real_forward<R>(a, constant, b, h0, start, h, s);                                                                \
-    }                                                                                                                  \
+    else if (constant)                                                                                                 \
+      narrow<R, true>(a, b, h0, start, h, s);                                                                          \
+    else                                                                                                               \
+      narrow<R, false>(a, b, h0, start, h, s);                                                                         \
   }                                                                                                                    \
   void real_backward_##X(const R* a, const R* h, const R* h0, const uint8_t* start, const R* gh, R* ga, R* gb, R* gh0, \
                          I constant, Range s) {                                                                        \
@@ -442,6 +467,12 @@ void ffm_out_backward(const R* p, const R* z, const R* dy, R* dz, R* dp, Gates s
                         R limit, const R* saved, const R* gy, const R* glast, R* dtheta, R* dc, R* dv, R* dkey,        \
                         R* dq, R* dM0, Shm s) {                                                                        \
     shm_backward<R>(theta, c, v, key, q, start, limit, saved, gy, glast, dtheta, dc, dv, dkey, dq, dM0, s);            \
+  }                                                                                                                    \
+  void advantages_##X(const R* reward, const R* value, const uint8_t* terminated, const uint8_t* mask, R gamma,        \
+                      R decay, R* A, Rows s) {                                                                         \
+    I r = s.r0;                                                                                                        \
+    for (; r + 8 <= s.r1; r += 8) advantages<R, 8>(reward, value, terminated, mask, gamma, decay, A, s.T, r);          \
+    for (; r < s.r1; r++) advantages<R, 1>(reward, value, terminated, mask, gamma, decay, A, s.T, r);                  \
   }                                                                                                                    \
   void ffm_in_forward_##X(const R* p, R* u, Gates s) { ffm_in_forward<R>(p, u, s); }                                   \
   void ffm_in_backward_##X(const R* p, const R* du, R* dp, Gates s) { ffm_in_backward<R>(p, du, dp, s); }              \

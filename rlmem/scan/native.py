@@ -95,6 +95,19 @@ def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, T: int, reverse:
     call_in_parallel(kernel, arguments, [_Range(T, N, reverse, *part) for part in _parts(B, N, each, h.numel())])
 
 
+class _Rows(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("T", "r0", "r1")]  # noqa: RUF012
+
+
+def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:
+    """`rlmem.losses.returns.gae` in one pass, without gradients; decay is gamma * lambda."""
+    tensors = [x.contiguous() for x in (reward, value, terminated, mask)]
+    A = torch.empty_like(tensors[0])
+    B, T = mask.shape
+    run_rows("advantages", (*tensors, float(gamma), float(decay), A), _Rows, (T,), B, T)
+    return A
+
+
 def run_rows(
     name: str, arguments: tuple[Any, ...], range_type: type[ctypes.Structure], sizes: tuple[int, ...], B: int, work: int
 ) -> None:

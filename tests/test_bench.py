@@ -1,0 +1,208 @@
+"""The benchmarks measure what they say, in turns, and never lose a contestant; nothing here about absolute times."""
+
+import json
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from rlmem.bench import figure3, memory, output, returns, scan
+from rlmem.bench.memory import PEER, Rows, Setting
+from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, too_long
+from rlmem.cli import main
+from rlmem.config.catalog import select
+from rlmem.errors import UserError
+
+TINY = {"rounds": 2, "budget": 5.0, "threads": 1, "device": "cpu"}
+
+
+def test_contestants_take_turns_after_one_warm_up_each():
+    calls: list[str] = []
+    times = in_turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=3, budget=9)
+    assert "".join(calls) == "ab" + "ab" * 3
+    assert [len(t.seconds) for t in times.values()] == [3, 3]
+
+
+def test_a_fast_call_is_repeated_within_its_turn():
+    calls: list[int] = []
+    times = in_turns({"fast": lambda: calls.append(1)}, rounds=2, budget=9, at_least=0.01)
+    assert len(calls) > 100
+    assert len(times["fast"].seconds) == 2
+
+
+def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
+    def fail() -> None:
+        raise ValueError("two\nlines")
+
+    contestants = {"slow": lambda: time.sleep(0.2), "half": lambda: time.sleep(0.04), "broken": fail, "fine": int}
+    times = in_turns(contestants, rounds=5, budget=0.1)
+    assert times["slow"].note == "measured once, without a warm-up"
+    assert times["slow"].median >= 0.2
+    assert times["half"].note.endswith("of 5 rounds")
+    assert (times["broken"].note, times["broken"].median) == ("ValueError: two lines", None)
+    assert (times["fine"].note, len(times["fine"].seconds)) == ("", 5)
+
+
+def test_the_time_of_the_whole_is_foreseen_from_a_part_of_it():
+    in_proportion = lambda part: lambda: time.sleep(0.8 / part)  # noqa: E731
+    assert too_long(in_proportion, budget=0.5).startswith("skipped: about 1 s")
+    assert too_long(in_proportion, budget=60) == ""
+    quadratic = lambda part: lambda: time.sleep(3.2 / part**2)  # noqa: E731
+    assert too_long(quadratic, budget=0.5).startswith("skipped")
+
+
+def take_twice(mib: int):
+    """Nothing, and 2 `mib` of which only half is alive at a time."""
+
+    def whole() -> None:
+        for _ in range(2):
+            torch.ones(mib * MIB // 4)
+
+    return (lambda: torch.ones(1)), whole
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="not measured there")
+def test_peak_memory_counts_what_is_alive_at_once():
+    assert 64 <= peak_bytes(take_twice, (64,), CPU) / MIB < 80
+
+
+def test_a_tape_holds_the_episodes_of_the_segments():
+    setting = Setting(slots=64, input_size=3)
+    (x, start), (tape, tape_start) = (setting.rows(scheme, 16).batch(setting) for scheme in ("segment", "tape"))
+    assert (x.shape, tape.shape) == ((4, 16, 3), (1, 64, 3))
+    assert torch.equal(x.flatten(0, 1), tape[0])
+    assert torch.equal(start.flatten(), tape_start[0])
+    assert start.sum(1).tolist() == [1, 1, 1, 1]
+
+
+def test_the_peers_are_one_network():
+    setting = Setting(input_size=3, hidden_size=4)
+    gru, loop = (memory.make(memory.node(name, setting), setting) for name in memory.PEERS)
+    loop.load_state_dict({f"rnn.{name.removesuffix('_l0')}": p for name, p in gru.rnn.state_dict().items()})
+    x, start = Rows("segment", 2, 5).batch(setting)
+    torch.testing.assert_close(gru(x, gru.initial_state(2), start), loop(x, loop.initial_state(2), start))
+
+
+def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    load = memory.load
+
+    def broken(overrides):
+        if "memory=mlp" in overrides:
+            raise ValueError("half written")
+        return load(overrides)
+
+    monkeypatch.setattr(memory, "load", broken)
+    monkeypatch.setattr(memory.Setting, "hidden_size", 16)
+    result = memory.main(["mlp", "ffm"], lengths=[8, 32], slots=32, scans=((1, 32, 8),), **TINY)
+    assert json.loads((in_tmp / "bench-memory.json").read_text()) == json.loads(json.dumps(result))
+    assert (in_tmp / "bench-memory.png").stat().st_size > 10_000
+    assert list(result["models"]) == [PEER, "mlp", "ffm"]
+    assert result["models"]["mlp"] == {"error": "ValueError: half written"}
+    assert "mlp: ValueError: half written" in capsys.readouterr().out
+    ffm = result["models"]["ffm"]
+    assert (ffm["state"], ffm["parameters"] > 1000) == (2 * 32 * 4, True)
+    assert [row["rows"] for row in ffm["latency"]] == [1, 8]
+    assert [(c["scheme"], c["length"], c["episodes"]) for c in ffm["cells"]] == [
+        ("segment", 8, 4),
+        ("tape", 8, 4),
+        ("segment", 32, 1),
+        ("tape", 32, 1),
+    ]
+    assert all(row["seconds"] > 0 and row["peer_seconds"] > 0 for row in ffm["latency"] + ffm["cells"])
+    assert all(cell["peak_bytes"] > 0 and cell["note"] == "" for cell in ffm["cells"])
+    assert [cell["scheme"] for cell in result["models"][PEER]["cells"]] == ["segment", "segment"]
+
+
+def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
+    pytest.importorskip("matplotlib")
+    result = figure3.main(["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 0.5})
+    assert list(result["models"]) == [*memory.PEERS, "FFM"]
+    for row in result["models"].values():
+        assert row["train_seconds"] > row["step_seconds"] > 0
+        assert row["peak_bytes"] > 4 * row["parameters"]  # the gradients at least
+        assert 1 <= row["updates_measured"] <= 30
+    assert "GRU stepped in Python / FFM" in capsys.readouterr().out
+    assert (in_tmp / "bench-figure3.png").exists()
+
+
+def test_the_papers_models_are_options_of_ours():
+    assert set(figure3.PAPER.values()) <= set(select("memory")["memory"])
+
+
+def test_bench_scan_has_a_row_for_every_case_and_engine(in_tmp):
+    pytest.importorskip("matplotlib")
+    rows = scan.main(shapes=((2, 64, 8),), **TINY)["scans"]
+    assert len(rows) == 2 * 2 * 4
+    assert {row["moves"] for row in rows if row["decay"] == "constant"} == {5}
+    for row in rows:
+        assert (row["seconds"] is None) == bool(row["note"])
+        assert row["seconds"] is None or row["copy_share"] == row["copy_seconds"] / row["seconds"]
+    assert {row["note"] for row in rows if row["engine"] == "triton"} == {"does not run on a CPU device"}
+    assert (in_tmp / "bench-scan.png").exists()
+
+
+def test_the_methods_of_bench_returns_agree():
+    transitions, methods = returns.return_methods(20, 50)
+    found = {name: torch.as_tensor(method()) for name, method in methods.items()}
+    assert {name: len(values) for name, values in found.items()} == dict.fromkeys(found, transitions)
+    torch.testing.assert_close(found[returns.PREFIX], found[returns.PREFIX_SCAN])
+    torch.testing.assert_close(found[returns.RETURN], found[returns.RETURN_SCAN])
+    advantages = {name: np.asarray(method()) for name, method in returns.gae_methods(30, 7).items()}
+    for name, values in advantages.items():
+        by_step = values.T if name in (returns.PYTHON, returns.SCAN) else values
+        np.testing.assert_allclose(by_step, advantages[returns.NUMPY], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_bench_returns_writes_every_case(in_tmp):
+    pytest.importorskip("matplotlib")
+    result = returns.main(episodes=(3, 5), longest=(4,), shapes=((6, 2),), **TINY)
+    assert [(case["episodes"], case["longest"]) for case in result["returns"]] == [(3, 4), (5, 4)]
+    assert all(value > 0 for case in result["returns"] + result["gae"] for value in case["seconds"].values())
+    assert json.loads((in_tmp / "bench-returns.json").read_text())["gae"][0]["T"] == 6
+    assert (in_tmp / "bench-returns.png").exists()
+
+
+@pytest.mark.parametrize("bench", [memory, figure3, scan, returns])
+def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(bench, monkeypatch, in_tmp):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UserError, match=r"pip install 'rlmem\[bench\]'"):
+        bench.main()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        (["train", "--models", "ffm"], ["bench train: takes no --models"]),
+        (["returns", "--figure3"], ["bench returns: takes no --figure3"]),
+        (["memory", "--figure3", "--lengths", "8"], ["bench figure3: takes no --lengths"]),
+        (["memory", "--models", "fmf"], ["fmf: no such memory", "did you mean `ffm`?"]),
+        (["memory", "--lengths", "8,x"], ["expected an integer >= 1, got 'x'"]),
+        (["scan", "--json", "no/such/folder.json"], ["no folder no/such"]),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, facts, in_tmp, capsys):
+    pytest.importorskip("matplotlib")
+    assert main(["bench", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert [fact for fact in facts if fact not in line] == []
+
+
+def test_the_command_line_passes_what_is_given_and_leaves_the_rest_to_the_benchmark(monkeypatch):
+    passed = {}
+
+    def record(rounds=5, threads=None, json_path=None):
+        passed.update(rounds=rounds, threads=threads, json_path=json_path)
+
+    monkeypatch.setattr(scan, "main", record)
+    assert main(["bench", "scan", "--threads", "1"]) == 0
+    assert passed == {"rounds": 5, "threads": 1, "json_path": None}
+
+
+def test_dots_are_drawn_for_values_that_are_there():
+    pytest.importorskip("matplotlib")
+    axes = output.figure(3, 3).subplots()
+    output.dots(axes, "title", ["a", "b"], {"x": [1.0, None], "y": [2.0, 3.0]})
+    assert [len(line.get_xdata()) for line in axes.get_lines()] == [1, 2]
