@@ -18,8 +18,7 @@ from rlmem.config.compose import Config
 from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.loop import one_thread
-from rlmem.memory.base import LinearRecurrence
-from rlmem.scan import chosen_engine
+from rlmem.scan import chosen_engine, native
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_readable
 
@@ -52,7 +51,10 @@ def assemble(config: Config, num_envs: int | None = None) -> Parts:
         )
         try:
             memory = build(values["memory"], input_size=encoder.output_size)
+            scan_engines(memory, device)
             agent = algo.make_agent(encoder, memory, env.single_action_space).to(device)
+        except ValueError as error:
+            raise UserError(f"memory={config.choices['memory']}: {error}") from error
         except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
             raise UserError(f"memory={config.choices['memory']}: cannot be built ({str(error)[:200]})") from error
     return Parts(streams, device, env, agent, algo, batching)
@@ -105,7 +107,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     values, choices, algo, env = config.values, config.choices, parts.algo, parts.env
     memory = parts.agent.memory
     numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
-    engine = f", {chosen_engine(memory.engine)} scan" if isinstance(memory, LinearRecurrence) else ""
+    engine = "".join(f", {name}" for name in scan_engines(memory, parts.device))
     per_update = algo.rollout_slots * env.num_envs
     minibatches = min(algo.num_minibatches, env.num_envs) if choices["batching"] == "tape" else algo.num_minibatches
     level = f" ({values['env']['level']})" if "level" in values["env"] else ""
@@ -123,6 +125,18 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items()]
     return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
+
+
+def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
+    """The engines that the scans of a memory run on, with the reason where the fastest is missing. UserError if a
+    forced one cannot run."""
+    forced = dict.fromkeys(module.engine for module in memory.modules() if hasattr(module, "engine"))
+    found = []
+    for engine in forced:
+        chosen = chosen_engine(engine, device)
+        why = native.missing() if (engine, chosen, device.type) == ("auto", "chunked", "cpu") else None
+        found.append(f"{chosen} scan" + (f" (the native engine {why})" if why else ""))
+    return found
 
 
 def _count(module: torch.nn.Module) -> int:

@@ -64,7 +64,7 @@ class FFM(LinearRecurrence):
     ):
         super().__init__()
         if skip == "identity" and input_size != hidden_size:
-            raise ValueError(f"skip=identity needs hidden_size = input size, got {hidden_size} and {input_size}")
+            raise ValueError(f"skip=identity needs hidden_size = input size, got {hidden_size} and {input_size}; e.g. skip=linear")
         self.input_size, self.output_size = input_size, hidden_size
         self.ablation, self.version, self.clip, self.form, self.engine = ablation, version, clip, form, engine
         m, c = (trace_size * context_size, 1) if ablation == "hp" else (trace_size, context_size)

@@ -22,6 +22,8 @@ from rlmem.scan import native, plain, triton_scan
 
 Engine = Literal["auto", "loop", "chunked", "native", "triton"]
 
+COMPILED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+"""Types that native and triton have kernels for; others, such as bfloat16, are scanned in chunks."""
 _ENGINES: dict[str, ModuleType] = {"chunked": plain, "native": native, "triton": triton_scan}
 
 
@@ -35,7 +37,7 @@ def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
         elsewhere = {"native": "a CUDA", "triton": "a CPU"}[engine] if cuda == (engine == "native") else None
         why = f"does not run on {elsewhere} device" if elsewhere else _ENGINES[engine].missing()
         if why:
-            raise UserError(f"engine={engine}: {why}; accepted here: auto, loop, chunked; e.g. engine=auto")
+            raise UserError(f"engine={engine}: {why}; accepted on every machine: auto, loop, chunked; e.g. engine=auto")
     return engine
 
 
@@ -65,7 +67,8 @@ def linear_scan(
         b = b.expand(B, T, *features[:-1], 1).reshape(B, T, -1)
     else:
         b = b.expand(B, T, *features).reshape(B, T, -1).to(h0.dtype)
-    h = _Scan.apply(a, b, h0.reshape(B, -1), start, _ENGINES[chosen], reverse)
+    module = _ENGINES[chosen] if h0.dtype in COMPILED else plain
+    h = _Scan.apply(a, b, h0.reshape(B, -1), start, module, reverse)
     return h.view(B, T, *features)
 
 
