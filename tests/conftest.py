@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine holds
 
@@ -10,7 +11,7 @@ import torch
 import yaml
 
 from rlmem.config.paths import conf_dir
-from rlmem.config.targets import build
+from rlmem.config.targets import annotation, build, locate, parameters
 
 torch.set_num_threads(1)
 
@@ -41,3 +42,20 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run the test in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def variants() -> list[tuple[str, dict[str, object]]]:
+    """(yaml of conf/memory, {option: value}) for every other value that an option of its class may take."""
+    found, seen = [], set()
+    for name in options("memory"):
+        node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
+        target = locate(node["_target_"])
+        if target in seen:
+            continue
+        seen.add(target)
+        for key, parameter in parameters(target).items():
+            kind = annotation(parameter, target)
+            values = get_args(kind) if get_origin(kind) is Literal else (True, False) if kind is bool else ()
+            if key != "engine":
+                found += [(name, {key: value}) for value in values if value != node[key]]
+    return found

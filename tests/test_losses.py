@@ -128,6 +128,7 @@ def test_what_slots_without_an_action_hold_has_no_effect_on_advantages_not_even_
     with_gradient = gae(reward, value.requires_grad_(), terminated, mask, s.gamma, s.lam)
     torch.testing.assert_close(with_gradient.detach(), clean, rtol=1e-12, atol=1e-12)
     for target in (
+        with_gradient,
         n_step_return(reward, value, terminated, mask, s.gamma, 3),
         *vtrace(reward, reward, value, terminated, mask, s.gamma),
     ):

@@ -43,7 +43,11 @@ def table(result: dict[str, Any], length: int = LENGTH) -> str:
         shown = name if name == PEER else f"`{name}`"
         rows.append((shown, *ratios[:2], number(scaled(step, 1e6)), ratios[2], number(mib(segment))))
     where = machine["processor"] if machine["device"] == "cpu" else machine["device"]
-    caption = f"{where}, {machine['threads']} threads, torch {machine['torch']}; {setting['rounds']} rounds."
+    caption = (
+        f"{max(1, setting['slots'] // length):,} episodes of {length:,} slots, D = {setting['input_size']}, "
+        f"H = {setting['hidden_size']}; {where}, {machine['threads']} threads, torch {machine['torch']}; "
+        f"medians of {setting['rounds']} rounds."
+    )
     table_rows = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([caption, "", *table_rows, "", *(f"- {note}" for note in said(result["models"], length))]).rstrip()
 

@@ -64,9 +64,13 @@ class FFM(LinearRecurrence):
     ):
         super().__init__()
         if skip == "identity" and input_size != hidden_size:
-            raise ValueError(f"skip=identity needs hidden_size = input size, got {hidden_size} and {input_size}; e.g. skip=linear")
+            raise ValueError(
+                f"skip=identity needs hidden_size = input size, got {hidden_size} and {input_size}; e.g. skip=linear"
+            )
         self.input_size, self.output_size = input_size, hidden_size
         self.ablation, self.version, self.clip, self.form, self.engine = ablation, version, clip, form, engine
+        if form == "closed":
+            self.breaks = {"no_gradient_across_start": "form=closed subtracts sums, which leaves their rounding"}
         m, c = (trace_size * context_size, 1) if ablation == "hp" else (trace_size, context_size)
         self.state_shape = (m, c)
         self.sizes = [m, 0 if skip == "identity" else hidden_size, m, hidden_size]

@@ -66,7 +66,8 @@ class GPT(Window):
         if self.positions == "sinusoidal":
             z = z + sinusoid(past.age, self.output_size, self.base)
         elif self.positions == "learned":
-            z = z + self.W_p(past.age.clamp(max=self.W_p.num_embeddings - 1).long())
+            last = self.W_p.num_embeddings - 1
+            z = z + self.W_p(past.age.nan_to_num(last).clamp(0, last).long())  # a spoilt clock has no row of its own
         head_width = self.output_size // self.num_heads
         turn = rotation(past.age, head_width, self.base) if self.positions == "rotary" else None
         for i, layer in enumerate(self.layers):

@@ -58,7 +58,9 @@ class S4D(LinearRecurrence):
         self.C = nn.Parameter(0.5**0.5 * torch.randn(H, n, 2))
         self.D = nn.Parameter(torch.randn(H))
         self.W_out = Linear(H, 2 * H)
-        if self.cached:  # in the checkpoint: a resumed run keeps the matrices it acted with
+        if self.cached:
+            self.breaks = {"parameters_take_effect": "step_matrices=cached never refreshes the matrices of `step`"}
+            # in the checkpoint: a resumed run keeps the matrices it acted with
             self.register_buffer("first", torch.zeros(2, H, n, 2))
             self.register_buffer("has_first", torch.tensor(False))
 

@@ -76,6 +76,8 @@ class SHM(Memory):
             self.Theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, k)))
         self.W_out = Linear(k, hidden_size)
         self.register_buffer("seed", torch.zeros(()))
+        if calibration == "neural_theta" and limit is None:
+            self.breaks = {"finite_gradients": "calibration=neural_theta makes theta and c of one input: products grow"}
         if calibration == "random_theta" and draw == "fresh":
             self.breaks = dict.fromkeys(FRESH_BREAKS, "draw=fresh draws new rows at every call")
 
@@ -140,7 +142,17 @@ class SHM(Memory):
         return 1 + self.random_c_std * (radius * torch.cos(angle)).to(seed.dtype)
 
 
-FRESH_BREAKS = ("step equals forward",)
+FRESH_BREAKS = (
+    "step_equals_forward",
+    "parameters_take_effect",
+    "starts_separate_episodes",
+    "start_clears_nonfinite",
+    "tape_equals_segments",
+    "padding_changes_nothing",
+    "rows_independent",
+    "no_global_randomness",
+)
+"""All that compares two readings of the same slots (`rlmem.conformance`)."""
 
 
 def _normalised(x: Tensor) -> Tensor:

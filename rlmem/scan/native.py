@@ -96,7 +96,7 @@ def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, T: int, reverse:
 
 
 class _Rows(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("T", "r0", "r1")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_int64) for name in ("T", "r0", "r1")]
 
 
 def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:

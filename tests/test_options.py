@@ -1,0 +1,31 @@
+"""Every value of every option of a memory keeps the contract, or says which property it breaks as published."""
+
+import pytest
+from conftest import make_memory, variants
+
+from rlmem.conformance import check
+from rlmem.errors import UserError
+
+NEEDS_MORE = {"skip=identity", "filters=parallel", "form=linear"}
+"""Values that are refused with a sentence until another option is given, too."""
+
+
+@pytest.mark.parametrize(("name", "option"), variants(), ids=str)
+def test_every_option_of_every_memory_keeps_the_contract(name, option):
+    ((key, value),) = option.items()
+    if f"{key}={value}" in NEEDS_MORE:
+        with pytest.raises((UserError, ValueError), match=r"give|needs|e\.g\."):
+            make_memory(name, 6, **option)
+        return
+    results = check(lambda: make_memory(name, 6, **option), slots=60, long=(1_000,))
+    assert [str(result) for result in results if not result.ok] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("ffm", {"skip": "identity", "hidden_size": 6}), ("tcn", {"form": "linear", "num_layers": 1})],
+    ids=str,
+)
+def test_and_so_do_those_that_need_another_one(name, options):
+    results = check(lambda: make_memory(name, 6, **options), slots=60, long=(1_000,))
+    assert [str(result) for result in results if not result.ok] == []
