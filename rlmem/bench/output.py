@@ -48,6 +48,10 @@ def dots(
     axes.set(xscale=scale, title=title, yticks=range(len(labels)), ylim=(len(labels) - 0.5, -0.5))
     axes.set_yticklabels(labels)
     if scale == "log":
+        from matplotlib.ticker import LogLocator
+
+        least, most = axes.get_xlim()
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 100 * least else (1,)))
         axes.xaxis.set_minor_formatter("")
         axes.xaxis.set_major_formatter("{x:,g}")
     else:

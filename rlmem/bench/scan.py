@@ -13,11 +13,11 @@ from typing import Any, get_args
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from rlmem.assemble import choose_device
 from rlmem.bench import output
+from rlmem.bench.output import number
 from rlmem.bench.timing import CPU, Run, in_turns, too_long
 from rlmem.bench.train import threads as using_threads
 from rlmem.errors import UserError
@@ -123,16 +123,15 @@ def copies(shape: Shape, kind: str, device: torch.device) -> Run:
 def report(rows: list[dict[str, Any]]) -> None:
     """A line for each case; engines as milliseconds and share of the copying speed."""
     ran = list(dict.fromkeys(row["engine"] for row in rows if row["seconds"]))
-    table = Table(title="scan, forward + backward: ms, and % of the speed of copying", title_justify="left")
-    for column in ("[B, T, D]", "numbers", "decay", COPY, *ran):
-        table.add_column(column, justify="left" if column not in (COPY, *ran) else "right")
+    title = "scan, forward + backward: ms, and % of the speed of copying"
+    table = output.table(title, "B,T,D", "numbers", "decay", COPY, *ran, left=3)
     for case in cases(rows):
         first, cells = case[ran[0]], []
         for engine in ran:
             time = case[engine]["seconds"]
-            cells.append(f"{time * 1e3:,.1f} {case[engine]['copy_share']:4.0%}" if time else "skipped")
-        shape = ", ".join(map(str, first["shape"]))
-        table.add_row(shape, first["kind"], first["decay"], f"{first['copy_seconds'] * 1e3:,.1f}", *cells)
+            cells.append(f"{number(1e3 * time)} {case[engine]['copy_share']:4.0%}" if time else "-")
+        shape = ",".join(map(str, first["shape"]))
+        table.add_row(shape, first["kind"], first["decay"], number(1e3 * first["copy_seconds"]), *cells)
     console = Console()
     console.print(table)
     for note in dict.fromkeys(f"{row['engine']}: {row['note']}" for row in rows if row["note"]):

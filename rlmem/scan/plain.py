@@ -34,23 +34,23 @@ def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> T
         b = b.repeat_interleave(h0.shape[1] // b.shape[2], 2).to(h0.dtype)
     h = torch.empty_like(b)
     C, K = _sizes(b.shape[1])
-    A, X, S, H = (_chunks(x, C, K) for x in (a, b, start[..., None], h))
-    resets = _any(S)
+    A, X, H = (_chunks(x, C, K) for x in (a, b, h))
+    resets = _resets(start, C, K)
     local = torch.zeros_like(X[:, :, 0])
     product = torch.ones_like(local)
     for k in range(K):
-        if resets[k]:
-            local.masked_fill_(S[:, :, k], 0)
+        local[resets[k]] = 0
         torch.addcmul(X[:, :, k], A[:, :, k], local, out=local)
         product.mul_(A[:, :, k])
-    state = _enter(h0, local, product, S.any(2))
+    state = _enter(h0, local, product, _chunks(start, C, K).any(2)[..., None])
     for k in range(K):
-        before = state.masked_fill(S[:, :, k], 0) if resets[k] else state
-        state = torch.addcmul(X[:, :, k], A[:, :, k], before, out=H[:, :, k])
-    state = state[:, -1]
+        state[resets[k]] = 0
+        torch.addcmul(X[:, :, k], A[:, :, k], state, out=state)
+        H[:, :, k] = state
+    last = state[:, -1]
     for t in range(C * K, h.shape[1]):
-        before = state.masked_fill(start[:, t, None], 0)
-        state = torch.addcmul(b[:, t], a if a.dim() == 1 else a[:, t], before, out=h[:, t])
+        before = last.masked_fill(start[:, t, None], 0)
+        last = torch.addcmul(b[:, t], a if a.dim() == 1 else a[:, t], before, out=h[:, t])
     return h
 
 
@@ -71,42 +71,40 @@ def backward(
     carry = torch.zeros_like(h0)  # what flows from a slot's state into the state before it
     for t in reversed(range(C * K, T)):
         g = torch.add(grad_h[:, t], carry, out=grad_b[:, t])
+        fresh = start[:, t, None]
         if grad_a is not None:
-            _into(grad_a if constant else grad_a[:, t], constant, g, h[:, t - 1], start[:, t, None])
-        carry = (g * (a if constant else a[:, t])).masked_fill_(start[:, t, None], 0)
-    A, S, G, H, D = (_chunks(x, C, K) for x in (a, start[..., None], grad_h, h, grad_b))
-    resets = _any(S)
+            step = (g * h[:, t - 1].conj()).masked_fill_(fresh, 0)
+            grad_a.add_(step) if constant else grad_a[:, t].copy_(step)
+        carry = (g * (a if constant else a[:, t])).masked_fill_(fresh, 0)
+    A, G, H, D = (_chunks(x, C, K) for x in (a, grad_h, h, grad_b))
+    resets = _resets(start, C, K)
     local = torch.zeros_like(G[:, :, 0])
     product = torch.ones_like(local)
     for k in reversed(range(K)):
         local.add_(G[:, :, k]).mul_(A[:, :, k])
         product.mul_(A[:, :, k])
-        if resets[k]:
-            local.masked_fill_(S[:, :, k], 0)
-    carry = _enter(carry, local.flip(1), product.flip(1), S.any(2).flip(1)).flip(1)
+        local[resets[k]] = 0
+    dead = _chunks(start, C, K).any(2)[..., None]
+    carry = _enter(carry, *(x.flip(1) for x in (local, product, dead))).flip(1)
     before = torch.cat([h0[:, None], H[:, :-1, -1]], 1)
-    dA = None if grad_a is None else grad_a[:, None].expand(-1, C, -1).clone() if constant else _chunks(grad_a, C, K)
+    step = torch.empty_like(carry)
+    total = torch.zeros_like(carry)
+    dA = None if grad_a is None or constant else _chunks(grad_a, C, K)
     for k in reversed(range(K)):
         g = torch.add(G[:, :, k], carry, out=D[:, :, k])
-        if dA is not None:
-            _into(dA if constant else dA[:, :, k], constant, g, H[:, :, k - 1] if k else before, S[:, :, k])
+        if needs_a:
+            out = step if dA is None else dA[:, :, k]
+            torch.mul(g, (H[:, :, k - 1] if k else before).conj(), out=out)
+            out[resets[k]] = 0
+            if dA is None:
+                total.add_(step)
         torch.mul(g, A[:, :, k], out=carry)
-        if resets[k]:
-            carry.masked_fill_(S[:, :, k], 0)
-    if constant and dA is not None and grad_a is not None:
-        grad_a = dA.sum((0, 1)) - (C - 1) * grad_a.sum(0)
+        carry[resets[k]] = 0
+    if grad_a is not None and constant:
+        grad_a = grad_a.sum(0) + total.sum((0, 1))
     if drivers < h.shape[2]:
         grad_b = grad_b.real.unflatten(2, (drivers, -1)).sum(-1)
     return grad_a, grad_b, carry[:, 0]
-
-
-def _into(grad_a: Tensor, accumulate: bool, g: Tensor, before: Tensor, fresh: Tensor) -> None:
-    """dL/da of one slot, written or added: g * conj(state before), nothing at a start."""
-    product = (g * before.conj()).masked_fill_(fresh, 0)
-    if accumulate:
-        grad_a.add_(product)
-    else:
-        grad_a.copy_(product)
 
 
 def _enter(first: Tensor, local: Tensor, product: Tensor, dead: Tensor) -> Tensor:
@@ -128,9 +126,12 @@ def _chunks(x: Tensor, C: int, K: int) -> Tensor:
     return x.expand(1, C, K, -1) if x.dim() == 1 else x[:, : C * K].unflatten(1, (C, K))
 
 
-def _any(starts: Tensor) -> list[bool]:
-    """Whether any chunk has a start at its slot k, for every k."""
-    return starts.any(3).any(1).any(0).tolist()
+def _resets(start: Tensor, C: int, K: int) -> list[tuple[Tensor, Tensor]]:
+    """For each slot k of the chunks, the (rows, chunks) that start there: few, so cheaper to index than to mask."""
+    slots = _chunks(start, C, K).permute(2, 0, 1)  # [K, B, C]
+    _, rows, chunks = slots.nonzero(as_tuple=True)
+    counts = slots.sum((1, 2)).tolist()
+    return list(zip(rows.split(counts), chunks.split(counts), strict=True))
 
 
 def _flip(a: Tensor) -> Tensor:
