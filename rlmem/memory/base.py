@@ -23,6 +23,9 @@ class Memory(nn.Module, ABC):
 
     input_size: int
     output_size: int
+    breaks: Mapping[str, str] = {}  # noqa: RUF012
+    """What a published option breaks of this contract: property of `rlmem.conformance` -> reason. Such a property must
+    fail, and may; a default declares nothing."""
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> State:

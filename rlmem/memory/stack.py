@@ -46,6 +46,7 @@ class Stack(Memory):
         self.W_in = Linear(input_size, hidden_size)
         built = [_build(layer, hidden_size) for _ in range(num_layers)]
         self.layers = nn.ModuleList(built)
+        self.breaks = {name: reason for layer in built for name, reason in layer.breaks.items()}
         self.ln = nn.ModuleList(nn.Identity() if norm == "none" else nn.LayerNorm(hidden_size) for _ in built)
         self.W_out = nn.ModuleList(
             nn.Identity() if one.output_size == hidden_size else Linear(one.output_size, hidden_size) for one in built

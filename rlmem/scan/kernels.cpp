@@ -347,6 +347,44 @@ void advantages(const R* reward, const R* value, const uint8_t* terminated, cons
     }
 }
 
+// One row alone: 8 stretches side by side, each from zero; then what flows into a stretch from the one after it, as
+// far as its last slot that ends an episode.
+template <class R>
+void advantages_alone(const R* reward, const R* value, const uint8_t* terminated, const uint8_t* mask, R gamma, R decay,
+                      R* A, I T) {
+  const int G = 8;
+  const I L = T / G, rest = T - G * L;  // the first `rest` slots are walked last
+  R next[G];
+  for (int g = 0; g < G; g++) next[g] = 0;
+  for (I k = L - 1; k >= 0; k--)
+    for (int g = 0; g < G; g++) {
+      const I t = rest + g * L + k;
+      const bool ends = terminated[t];
+      const R v_next = t + 1 < T ? value[t + 1] : R(0);
+      const R delta = reward[t] + (ends ? R(0) : gamma * v_next) - value[t];
+      A[t] = next[g] = mask[t] ? delta + (ends ? R(0) : decay * next[g]) : R(0);
+    }
+  for (int g = G - 2; g >= 0; g--) {
+    const I first = rest + g * L, end = first + L;
+    const R carry = A[end];
+    I cut = end - 1;
+    while (cut >= first && mask[cut] && !terminated[cut]) cut--;
+    R power[G];
+    power[0] = decay * carry;
+    for (int i = 1; i < G; i++) power[i] = power[i - 1] * decay;
+    const R step = std::pow(decay, R(G));
+    I t = end - 1;
+    for (; t - G >= cut; t -= G)
+      for (int i = 0; i < G; i++) { A[t - i] += power[i]; power[i] *= step; }
+    for (int i = 0; t > cut; t--, i++) A[t] += power[i];
+  }
+  for (I t = rest - 1; t >= 0; t--) {
+    const bool ends = terminated[t];
+    const R delta = reward[t] + (ends ? R(0) : gamma * value[t + 1]) - value[t];
+    A[t] = mask[t] ? delta + (ends ? R(0) : decay * A[t + 1]) : R(0);
+  }
+}
+
 // ---- the gates around FFM's scan ----------------------------------------------------------------------------------
 // Rows of p are the projections value [m] | skip [H] | gate_in [m] | gate_out [H]; dp is laid out likewise.
 
@@ -472,7 +510,13 @@ void narrow(const R* a, const R* b, const R* h0, const uint8_t* start, R* h, con
                       R decay, R* A, Rows s) {                                                                         \
     I r = s.r0;                                                                                                        \
     for (; r + 8 <= s.r1; r += 8) advantages<R, 8>(reward, value, terminated, mask, gamma, decay, A, s.T, r);          \
-    for (; r < s.r1; r++) advantages<R, 1>(reward, value, terminated, mask, gamma, decay, A, s.T, r);                  \
+    for (; r < s.r1; r++) {                                                                                            \
+      const I o = r * s.T;                                                                                             \
+      if (s.T < 64)                                                                                                    \
+        advantages<R, 1>(reward, value, terminated, mask, gamma, decay, A, s.T, r);                                    \
+      else                                                                                                             \
+        advantages_alone<R>(reward + o, value + o, terminated + o, mask + o, gamma, decay, A + o, s.T);                \
+    }                                                                                                                  \
   }                                                                                                                    \
   void ffm_in_forward_##X(const R* p, R* u, Gates s) { ffm_in_forward<R>(p, u, s); }                                   \
   void ffm_in_backward_##X(const R* p, const R* du, R* dp, Gates s) { ffm_in_backward<R>(p, du, dp, s); }              \

@@ -1,0 +1,116 @@
+"""docs/memory.md is true: every memory is in its table with the numbers of the code, and its examples run."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from conftest import options
+from test_readme import blocks
+
+from rlmem.bench import markdown
+from rlmem.conformance import facts
+from rlmem.config.paths import conf_dir
+from rlmem.config.targets import build
+from rlmem.errors import UserError
+from rlmem.scan import chosen_engine, native
+
+ROOT = Path(__file__).parent.parent
+INPUT_SIZE = 128
+
+
+def table(heading: str) -> list[dict[str, str]]:
+    """The rows of the first table of docs/memory.md whose header begins with `heading`, by column."""
+    lines = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8").splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"| {heading} |"))
+    cells = lambda line: [cell.strip() for cell in line.strip("|").split(" | ")]  # noqa: E731
+    rows = []
+    for line in lines[at + 2 :]:
+        if not line.startswith("|"):
+            return rows
+        rows.append(dict(zip(cells(lines[at]), cells(line), strict=True)))
+    return rows
+
+
+MODELS = {row["option"].strip("`"): row for row in table("option")}
+
+
+def test_the_table_has_a_row_for_every_memory():
+    assert sorted(MODELS) == options("memory")
+
+
+@pytest.mark.parametrize("name", options("memory"))
+def test_state_and_parameters_are_those_of_the_code(name):
+    node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
+    memory = build(node, input_size=INPUT_SIZE)
+    row, found = MODELS[name], facts(memory)
+    assert row["parameters"] == f"{found['parameters']:,}"
+    stated = re.search(r"(?:^|= )([\d,]+)(?: \(|$)", row["state"])
+    assert stated, row["state"]
+    assert stated[1] == f"{found['state']:,}"
+
+
+@pytest.mark.parametrize("name", options("memory"))
+def test_options_named_in_the_table_exist(name):
+    """`key=value` and a bare `key` in the last column are keys of the yaml, and options are named as the yaml has them."""
+    node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
+    for key in re.findall(r"`(\w+)(?:=[\w.]+)?`(?= =|[,;: ]|$)", MODELS[name]["published forms and departures"]):
+        assert key in node or key in VALUES, f"{name}: no key {key}"
+
+
+VALUES = {"ni", "no", "nc", "fc", "nd", "fd", "hp", "none", "random_c", "fixed_c", "fixed_theta", "neural_theta"} | {
+    "sinusoidal", "learned", "rotary", "tanh", "pre", "post", "lru", "s5", "gpt"
+}
+
+
+def test_the_examples_of_the_library_run(tmp_path, monkeypatch):
+    """The python blocks without a file name, document by document, one after another as in one session."""
+    monkeypatch.chdir(tmp_path)
+    for document in ("docs/memory.md", "README.md"):
+        shown = [b for b in blocks(document) if b.language == "python" and not b.file]
+        assert shown
+        session: dict = {}
+        torch.manual_seed(0)
+        for block in shown:
+            exec(compile(block.text, document, "exec"), session)
+
+
+def test_the_refusals_shown_are_those_of_the_code(monkeypatch):
+    shown = [b.text for b in blocks("docs/memory.md") if "engine=triton: " in b.text]
+    monkeypatch.setattr(native, "missing", lambda: "needs a C++ compiler, and none is installed (c++, g++ or clang++)")
+    for line, engine in zip(shown[0].splitlines(), ("native", "triton"), strict=True):
+        with pytest.raises(UserError) as refusal:
+            chosen_engine(engine, "cpu")
+        assert line == f"rlmem: error: {refusal.value}"
+
+
+def test_the_environment_variables_named_are_read():
+    named = re.findall(r"^\| `([A-Z_]+)(?:=\w+)?` \|", (ROOT / "docs" / "memory.md").read_text(), re.MULTILINE)
+    source = "".join(path.read_text() for path in (ROOT / "rlmem" / "scan").glob("*.py"))
+    assert len(named) == 4
+    for name in named:
+        assert f'"{name}"' in source
+
+
+def test_the_measured_table_is_written_between_its_comments(tmp_path):
+    cell = {"length": 1024, "episodes": 16, "seconds": 0.2, "peer_seconds": 0.8, "note": "", "peak_bytes": 3 * 2**20}
+    ffm = {
+        "latency": [{"rows": 1, "seconds": 2e-4, "peer_seconds": 1e-4, "note": ""}],
+        "cells": [cell | {"scheme": "segment"}, cell | {"scheme": "tape", "seconds": None, "note": "skipped: too long"}],
+    }
+    result = {
+        "setting": {"lengths": [1024], "slots": 16384, "input_size": 128, "hidden_size": 256, "rounds": 5},
+        "machine": {"device": "cpu", "processor": "a processor", "threads": 2, "torch": "2.13.0"},
+        "models": {"ffm": ffm, "gru": {"error": "ValueError: why"}},
+    }
+    document, numbers = tmp_path / "memory.md", tmp_path / "numbers.json"
+    document.write_text(f"before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n")
+    numbers.write_text(__import__("json").dumps(result))
+    for _ in range(2):
+        markdown.main(numbers, document)
+    written = document.read_text()
+    assert written.startswith("before\n") and written.endswith(f"{markdown.END}\nafter\n")
+    assert "| `ffm` | 0.25 | - | 200 | 2.00 | 3 |" in written
+    assert "16 episodes of 1,024 slots, D = 128, H = 256; a processor, 2 threads" in written
+    assert "- ffm, tape 1,024: skipped: too long" in written and "- gru: ValueError: why" in written and "old" not in written
