@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import cast
 
 import gymnasium as gym
 import torch
@@ -18,7 +19,7 @@ from rlmem.config.compose import Config
 from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.loop import one_thread
-from rlmem.scan import chosen_engine, native
+from rlmem.scan import Engine, chosen_engine, native
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_readable
 
@@ -130,10 +131,10 @@ def summary(config: Config, parts: Parts, where: str) -> str:
 def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
     """The engines that the scans of a memory run on, with the reason where the fastest is missing. UserError if a
     forced one cannot run."""
-    forced = dict.fromkeys(module.engine for module in memory.modules() if hasattr(module, "engine"))
+    forced = dict.fromkeys(str(module.engine) for module in memory.modules() if hasattr(module, "engine"))
     found = []
     for engine in forced:
-        chosen = chosen_engine(engine, device)
+        chosen = chosen_engine(cast(Engine, engine), device)
         why = native.missing() if (engine, chosen, device.type) == ("auto", "chunked", "cpu") else None
         found.append(f"{chosen} scan" + (f" (the native engine {why})" if why else ""))
     return found

@@ -10,9 +10,9 @@ from conftest import options
 from test_readme import blocks
 
 from rlmem.bench import markdown
-from rlmem.conformance import facts
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import build
+from rlmem.conformance import facts
 from rlmem.errors import UserError
 from rlmem.scan import chosen_engine, native
 

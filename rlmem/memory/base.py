@@ -23,7 +23,7 @@ class Memory(nn.Module, ABC):
 
     input_size: int
     output_size: int
-    breaks: Mapping[str, str] = {}  # noqa: RUF012
+    breaks: Mapping[str, str] = {}
     """What a published option breaks of this contract: property of `rlmem.conformance` -> reason. Such a property must
     fail, and may; a default declares nothing."""
 
