@@ -1,4 +1,4 @@
-"""README.md and CONTRIBUTING.md run: their commands on small budgets, their example files, their make targets."""
+"""README.md, CONTRIBUTING.md and docs/memory.md run: commands on small budgets, example files, make targets."""
 
 import os
 import re
@@ -66,9 +66,17 @@ def readme_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def contributing_folder(tmp_path_factory) -> Path:
-    """A folder that holds nothing but the example files of CONTRIBUTING.md."""
-    folder = tmp_path_factory.mktemp("contributing")
-    for block in blocks("CONTRIBUTING.md"):
+    return with_examples("CONTRIBUTING.md", tmp_path_factory.mktemp("contributing"))
+
+
+@pytest.fixture(scope="module")
+def memory_folder(tmp_path_factory) -> Path:
+    return with_examples("docs/memory.md", tmp_path_factory.mktemp("memory"))
+
+
+def with_examples(document: str, folder: Path) -> Path:
+    """The folder, which now holds nothing but the example files of the document."""
+    for block in blocks(document):
         if block.file:
             (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.file).write_text(block.text)
@@ -83,6 +91,11 @@ def test_readme_commands_run(readme_folder, command, monkeypatch):
 @pytest.mark.parametrize("command", commands("CONTRIBUTING.md"))
 def test_contributing_examples_run(contributing_folder, command, monkeypatch):
     run(command, contributing_folder, monkeypatch)
+
+
+@pytest.mark.parametrize("command", commands("docs/memory.md"))
+def test_the_commands_of_the_library_run(memory_folder, command, monkeypatch):
+    run(command, memory_folder, monkeypatch)
 
 
 def transcripts() -> list[tuple[str, str]]:
@@ -113,7 +126,8 @@ def test_every_make_target_named_exists():
 
 
 def test_every_linked_file_exists():
-    for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md"):
+    documents = [path.name for path in ROOT.glob("*.md")] + [f"docs/{path.name}" for path in ROOT.glob("docs/*.md")]
+    for document in documents:
         text = (ROOT / document).read_text()
         for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (ROOT / document).parent.joinpath(target).exists(), f"{document} links to {target}"
