@@ -156,9 +156,9 @@ def test_every_calibration_is_its_equation(calibration, limit):
         if calibration == "fixed_c":
             return w["C"]
         if calibration == "random_c":
-            return memory._random(0 * one, age)
+            return memory._random(memory.seed * one, age)
         theta = {
-            "random_theta": lambda: w["Theta"][memory.rows(0 * one, age)],
+            "random_theta": lambda: w["Theta"][memory.rows(memory.seed * one, age)],
             "fixed_theta": lambda: w["Theta"][0],
             "neural_theta": lambda: w["W_theta"] @ u,
         }[calibration]()

@@ -22,7 +22,7 @@ Draw = Literal["seeded", "row0", "fresh"]
 
 
 class SHM(Memory):
-    """Stable Hadamard Memory (Le et al. 2025, arXiv:2410.10132), a matrix calibrated elementwise.
+    """Stable Hadamard Memory (Le et al. 2024, arXiv:2410.10132), a matrix calibrated elementwise.
 
         u_t = LN(x_t);  key_t = relu(W_k u_t) / sum, query_t likewise with W_q
         C_t = 1 + tanh(theta_t (W_c u_t)^T),   U_t = sigmoid(w_eta u_t) (W_v u_t) key_t^T
@@ -75,7 +75,7 @@ class SHM(Memory):
             rows = bank_size if calibration == "random_theta" else 1
             self.Theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, k)))
         self.W_out = Linear(k, hidden_size)
-        self.register_buffer("seed", torch.zeros(()))
+        self.register_buffer("seed", torch.randint(1 << 20, ()).to(torch.get_default_dtype()))
         if calibration == "neural_theta" and limit is None:
             self.breaks = {"finite_gradients": "calibration=neural_theta makes theta and c of one input: products grow"}
         if calibration == "random_theta" and draw == "fresh":
