@@ -19,7 +19,7 @@ from rlmem.config.compose import Config
 from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.loop import one_thread
-from rlmem.scan import Engine, chosen_engine, native
+from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_readable
 
@@ -135,8 +135,9 @@ def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
     found = []
     for engine in forced:
         chosen = chosen_engine(cast(Engine, engine), device)
-        why = native.missing() if (engine, chosen, device.type) == ("auto", "chunked", "cpu") else None
-        found.append(f"{chosen} scan" + (f" (the native engine {why})" if why else ""))
+        name, best = ("triton", triton_scan) if device.type == "cuda" else ("native", native)
+        why = best.missing() if (engine, chosen) == ("auto", "chunked") else None
+        found.append(f"{chosen} scan" + (f" (the {name} engine {why})" if why else ""))
     return found
 
 

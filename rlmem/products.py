@@ -27,21 +27,21 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """x W^T + b for x [..., D], W [H, D], b [H]; differentiable."""
-    if not _detour(x, x.numel() // x.shape[-1]):
+    if not _detour(x, W, b):
         return F.linear(x, W, b)
     return _Linear.apply(x.reshape(-1, x.shape[-1]), W, b).view(*x.shape[:-1], len(W))
 
 
 def product(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """`linear` for x [n, D], recording no gradient."""
-    if not _detour(x, len(x)):
+    if not _detour(x, W, b):
         return F.linear(x, W, b)
     return torch.ops.mkldnn._linear_pointwise(x, W, b, "none", [], "")
 
 
 def weight_gradients(grad_y: Tensor, x: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
     """dL/dW [H, D] and dL/db [H] of `product`, from grad_y [n, H] and x [n, D]."""
-    if not _detour(x, len(x)):
+    if not _detour(x, W):
         return grad_y.t() @ x, grad_y.sum(0)
     grad_W, grad_b = torch.ops.aten.mkldnn_linear_backward_weights(grad_y.to_mkldnn(), x.to_mkldnn(), W, True)
     return grad_W.to_dense(), grad_b.to_dense()
@@ -54,17 +54,21 @@ class _Linear(torch.autograd.Function):
         return product(x, W, b)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad_y: Tensor):
         x, W = ctx.saved_tensors
         needs_x, needs_W, needs_b = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # to be differentiated again
+            return grad_y @ W, grad_y.t() @ x, grad_y.sum(0) if needs_b else None
         grad_x = product(grad_y, W.t()) if needs_x else None
         grad_W, grad_b = weight_gradients(grad_y.contiguous(), x, W) if needs_W or needs_b else (None, None)
         return grad_x, grad_W if needs_W else None, grad_b if needs_b else None
 
 
-def _detour(x: Tensor, rows: int) -> bool:
-    return rows >= ROWS and x.dtype == torch.float32 and x.device.type == "cpu" and _onednn_is_faster()
+def _detour(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:
+    """Whether oneDNN is asked; what is unusual or wrong goes to torch, whose messages are clearer."""
+    rows = x.numel() >= ROWS * x.shape[-1] > 0
+    plain = x.dtype == W.dtype == torch.float32 and x.shape[-1] == W.shape[1] and (b is None or b.is_contiguous())
+    return rows and plain and x.device.type == W.device.type == "cpu" and _onednn_is_faster()
 
 
 @cache

@@ -8,8 +8,8 @@ from rlmem.memory.shm import SHM
 
 def ffm_e(record: Record) -> FFM:
     meta = record.meta
-    ablation = meta["variant"] if meta["variant"] in ("ni", "no", "nc", "fc", "nd", "fd") else "none"
-    return FFM(meta["d"], meta["H"], meta["m"], meta["ctx"], ablation=ablation)
+    ablations = {"": "none", "clamp": "none"} | {name: name for name in ("ni", "no", "nc", "fc", "nd", "fd")}
+    return FFM(meta["d"], meta["H"], meta["m"], meta["ctx"], ablation=ablations[meta["variant"]])
 
 
 def ffm_m(record: Record) -> FFM:

@@ -8,6 +8,8 @@ What the other slots hold in `reward`, `terminated` and `log_ratio` has no effec
     reward, value [B, T] float;   terminated, mask [B, T] bool;   v_{t+1} counts as zero where terminated_t
 """
 
+from math import log
+
 import torch
 from torch import Tensor
 
@@ -53,7 +55,10 @@ def gae(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: 
     Where no gradient is asked for, the native engine takes differences and scan in one pass. Returns A [B, T].
     """
     gradient = torch.is_grad_enabled() and (reward.requires_grad or value.requires_grad)
-    supported = reward.dtype == value.dtype and reward.dtype in (torch.float32, torch.float64)
+    alike = (
+        reward.shape == value.shape == terminated.shape == mask.shape and terminated.dtype == mask.dtype == torch.bool
+    )
+    supported = alike and reward.dtype == value.dtype and reward.dtype in (torch.float32, torch.float64)
     if supported and not gradient and chosen_engine("auto", reward.device) == "native":
         return native.advantages(reward, value, terminated, mask, gamma, gamma * gae_lambda)
     delta = _td_error(reward, value, terminated, mask, gamma)
@@ -90,8 +95,8 @@ def vtrace(
     vs = v and advantage = 0 on slots without an action. Returns the value targets vs and the advantages of the policy
     gradient, both [B, T].
     """
-    ratio = torch.where(mask, log_ratio, 0).exp()
-    rho, c = ratio.clamp(max=rho_bar), ratio.clamp(max=c_bar)
+    log_ratio = torch.where(mask, log_ratio, 0)
+    rho, c = (log_ratio.clamp(max=log(bound)).exp() for bound in (rho_bar, c_bar))
     delta = rho * _td_error(reward, value, terminated, mask, gamma)
     vs = value + _backwards(gamma * lam * c, delta, terminated | ~mask)
     return vs, rho * _td_error(reward, value, terminated, mask, gamma, vs)
@@ -119,10 +124,11 @@ def _td_error(
 
     successor: what to take for v_{t+1}, by slot t+1, instead of `value`.
     """
+    if not reward.is_floating_point():
+        raise ValueError(f"reward: expected a floating type, got {reward.dtype}")
     v_t = (value if successor is None else successor)[:, 1:]
-    goes_on = (~terminated).view(torch.int8).to(reward.dtype)  # torch converts int8 in vectors, bool one by one
     delta = reward - value
-    delta[:, :-1].addcmul_(goes_on[:, :-1], v_t, value=gamma)
+    delta[:, :-1].add_(torch.where(terminated[:, :-1], 0, v_t), alpha=gamma)
     return torch.where(mask, delta, 0)
 
 

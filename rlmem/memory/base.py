@@ -107,7 +107,14 @@ class Memoroid(Memory):
 
     def initial_state(self, batch_size: int) -> State:
         like = self._like_parameters()
-        return tree_map(lambda e: e.to(like.device).expand(batch_size, *e.shape), self.identity())
+
+        def rows(e: Tensor) -> Tensor:
+            dtype = torch.promote_types(like.dtype, e.dtype) if e.is_complex() else like.dtype
+            return e.to(like.device, dtype if e.is_floating_point() or e.is_complex() else e.dtype).expand(
+                batch_size, *e.shape
+            )
+
+        return tree_map(rows, self.identity())
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         h = monoid_scan(self.combine, self.identity(), self.lift(x), state, start, self.engine)
@@ -152,7 +159,7 @@ class LinearRecurrence(Memory):
         p = self.project(x)
         a, b = self.gates(p)
         h = linear_scan(a, b, state, start, self.engine)
-        return self.read(h, p), h[:, -1]
+        return self.read(h, p), h[:, -1].clone()  # not a view, which would keep h
 
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         p = self.project(x)

@@ -137,12 +137,12 @@ class FFM(LinearRecurrence):
             h = self._closed(self.gates(p)[1], state, start_part)
             outputs.append(self.read(h, p))
             state = h[:, -1]
-        return torch.cat(outputs, 1), state
+        return torch.cat(outputs, 1), state.clone()
 
     def _fuses(self, x: Tensor) -> bool:
         """Whether this is the published form, on the engine that has a kernel for all of it."""
         plain = self.version == "original" and self.ablation not in ("ni", "no") and self.sizes[1]
-        supported = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled()
+        supported = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(x.device.type)
         return bool(plain and supported and x.shape[1] > 1 and chosen_engine(self.engine, x.device) == "native")
 
     def _closed(self, u: Tensor, state: Tensor, start: Tensor) -> Tensor:

@@ -4,6 +4,11 @@ import torch
 from torch import Tensor
 
 
+def counting(dtype: torch.dtype) -> torch.dtype:
+    """The type that a memory of `dtype` counts slots in: bfloat16 would lose count after 256."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def ages(age: Tensor, start: Tensor) -> Tensor:
     """Slots [B, T] since the episode's start, given how many slots of a running episode were read before, age [B].
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import Memory
-from rlmem.memory.positions import ages
+from rlmem.memory.positions import ages, counting
 from rlmem.products import Linear
 from rlmem.scan import Engine
 from rlmem.scan.hadamard import hadamard_scan
@@ -75,7 +75,7 @@ class SHM(Memory):
             rows = bank_size if calibration == "random_theta" else 1
             self.Theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, k)))
         self.W_out = Linear(k, hidden_size)
-        self.register_buffer("seed", torch.randint(1 << 20, ()).to(torch.get_default_dtype()))
+        self.register_buffer("seed", torch.randint(1 << 20, ()))
         if calibration == "neural_theta" and limit is None:
             self.breaks = {"finite_gradients": "calibration=neural_theta makes theta and c of one input: products grow"}
         if calibration == "random_theta" and draw == "fresh":
@@ -88,7 +88,9 @@ class SHM(Memory):
 
     def initial_state(self, batch_size: int) -> dict[str, Tensor]:
         M = self._like_parameters().new_zeros(batch_size, self.k, self.k)
-        return {"M": M, "seed": self.seed.to(M.dtype).expand(batch_size), "step": M.new_zeros(batch_size)}
+        counts = counting(M.dtype)
+        seed = self.seed.to(counts).expand(batch_size).clone()  # `redraw` does not reach into states
+        return {"M": M, "seed": seed, "step": torch.zeros_like(seed)}
 
     def redraw(self) -> None:
         self.seed.add_(1)
@@ -99,7 +101,7 @@ class SHM(Memory):
         key, query = (_normalised(p[name]) for name in ("W_k", "W_q"))
         v = torch.sigmoid(p["w_eta"]) * p["W_v"]
         fresh = start.cumsum(1).bool()
-        seed = torch.where(fresh, self.seed.to(x.dtype), state["seed"][:, None])
+        seed = torch.where(fresh, self.seed.to(state["seed"].dtype), state["seed"][:, None])
         step = ages(state["step"], start)
         reads, M = self._scan(u, p["W_c"], v, key, query, state["M"], start, seed, step)
         y = self.W_out(reads if self.b_s is None else reads + p["W_s"] + self.b_s)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import Memory, symbol_of
-from rlmem.memory.positions import ages
+from rlmem.memory.positions import ages, counting
 
 SMALLEST_CHUNK = 64
 """Queries attended at a time: fewer would leave the matrix products too small."""
@@ -35,7 +35,7 @@ class Window(Memory):
     def initial_state(self, batch_size: int) -> dict[str, Tensor]:
         like = self._like_parameters()
         caches = {name: like.new_zeros(batch_size, *shape) for name, shape in self.caches.items()}
-        return {"age": like.new_zeros(batch_size)} | caches
+        return {"age": like.new_zeros(batch_size, dtype=counting(like.dtype))} | caches
 
     def forward(self, x: Tensor, state: dict[str, Tensor], start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         past = Past(state, start)

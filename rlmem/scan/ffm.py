@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rlmem.products import product, weight_gradients
 from rlmem.scan import native
+from rlmem.scan.linear import check_flags
 
 
 class _Range(ctypes.Structure):
@@ -29,6 +30,11 @@ def ffm_unroll(
     W_in, b_in: the projections value [m], skip [H], gate_in [m], gate_out [H], in that order
     gamma: [m, c] complex, constant over time;  W_mix [H, 2 m c], b_mix;  state: [B, m, c];  start: [B, T] bool
     """
+    B, T, _ = x.shape
+    check_flags(start, B, T)
+    if state.shape != (B, *gamma.shape) or {state.dtype, gamma.dtype} != {x.dtype.to_complex()}:
+        expected = f"{x.dtype.to_complex()} {[B, *gamma.shape]}"
+        raise ValueError(f"state: expected {expected}, got {state.dtype} {list(state.shape)}")
     return _Unroll.apply(x, W_in, b_in, gamma, W_mix, b_mix, state, start)
 
 
@@ -40,14 +46,14 @@ class _Unroll(torch.autograd.Function):
         p = product(flat, W_in, b_in)
         u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
         _rows("ffm_in_forward", (p, u), m, H)
-        decay, first = (v.resolve_conj().contiguous() for v in (gamma.flatten(), state.flatten(1)))
-        start = start.contiguous()
+        decay, first = (native.plainly(v) for v in (gamma.flatten(), state.flatten(1)))
+        start = native.plainly(start)
         h = native.forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
         z = product(_pairs(h), W_mix, b_mix)
         _rows("ffm_out_forward", (p, z, y), m, H)
         ctx.save_for_backward(flat, W_in, p, decay, first, start, h, z, W_mix)
         ctx.sizes = B, T, m, c, H
-        return y, h[:, -1].view(B, m, c)
+        return y, h[:, -1].view(B, m, c).clone()  # not a view, which would keep h
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -55,7 +61,7 @@ class _Unroll(torch.autograd.Function):
         flat, W_in, p, decay, first, start, h, z, W_mix = ctx.saved_tensors
         B, T, m, c, H = ctx.sizes
         grad_z, grad_p = torch.empty_like(z), torch.empty_like(p)
-        _rows("ffm_out_backward", (p, z, grad_y.contiguous(), grad_z, grad_p), m, H)
+        _rows("ffm_out_backward", (p, z, native.plainly(grad_y), grad_z, grad_p), m, H)
         grad_h = torch.view_as_complex(product(grad_z, W_mix.t()).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
         needs_gamma = ctx.needs_input_grad[3]

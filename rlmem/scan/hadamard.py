@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlmem.scan import native
-from rlmem.scan.linear import Engine, chosen_engine, linear_scan
+from rlmem.scan.linear import Engine, check_flags, chosen_engine, linear_scan
 
 CELLS = 1 << 19
 """Numbers [B, K, H, H] that a chunk of K slots may hold at a time."""
@@ -45,12 +45,14 @@ def hadamard_scan(
     limit: M is held within [-limit, limit] after every slot; no gradient passes a cell that is
     calibration: C [B, K, H, H] of K slots from their theta and c (which need not have H columns if it is another one)
     """
+    B, T, H = v.shape
+    check_flags(start, B, T)
     chosen = chosen_engine(engine, v.device)
-    supported = v.dtype in (torch.float32, torch.float64)
+    supported = v.dtype in (torch.float32, torch.float64) and v.numel() > 0
     if chosen == "native" and calibration is tanh_calibration and supported:
-        return _Native.apply(theta, c, v, key, query, M0, start, limit or 0.0)
-    B, _, H = v.shape
-    K = 1 if chosen == "loop" else max(1, CELLS // (B * H * H))
+        inputs = (x.to(v.dtype).expand(B, T, H) for x in (theta, c, v, key, query))
+        return _Native.apply(*inputs, M0.to(v.dtype).expand(B, H, H), start, float(limit or 0))
+    K = 1 if chosen == "loop" else max(1, CELLS // max(B * H * H, 1))
     scanned = [x.split(K, 1) for x in (theta, c, v, key, query, start)]
     M, outputs = M0, []
     for chunk in zip(*scanned, strict=True):
@@ -63,7 +65,7 @@ def _chunk(theta, c, v, key, query, start, M, limit, engine, calibration) -> tup
     C = calibration(theta, c)
     U = v[..., :, None] * key[..., None, :]
     if limit is None:
-        Ms = linear_scan(C, U, M, start, "loop" if engine == "loop" else "auto")
+        Ms = linear_scan(C, U, M, start, engine)
     else:  # a limited recurrence is not linear
         states = []
         for C_t, U_t, start_t in zip(C.unbind(1), U.unbind(1), start.unbind(1), strict=True):
@@ -80,7 +82,7 @@ class _Range(ctypes.Structure):
 class _Native(torch.autograd.Function):
     @staticmethod
     def forward(ctx, theta, c, v, key, query, M0, start, limit: float) -> tuple[Tensor, Tensor]:
-        inputs = [x.contiguous() for x in (theta, c, v, key, query, M0, start)]
+        inputs = [native.plainly(x) for x in (theta, c, v, key, query, M0, start)]
         B, T, H = v.shape
         every = max(4, min(64, (1 << 15) // (H * H)))  # the recomputed slots fit the second-level cache
         y, last = torch.empty_like(inputs[2]), torch.empty_like(inputs[5])
@@ -96,6 +98,6 @@ class _Native(torch.autograd.Function):
         *inputs, saved = ctx.saved_tensors
         B, T, H = inputs[2].shape
         grads = [torch.empty_like(x) for x in inputs[:5]] + [torch.empty_like(grad_last.contiguous())]
-        arguments = (*inputs, ctx.limit, saved, grad_y.contiguous(), grad_last.contiguous(), *grads)
+        arguments = (*inputs, ctx.limit, saved, native.plainly(grad_y), native.plainly(grad_last), *grads)
         native.run_rows("shm_backward", arguments, _Range, (T, H, ctx.every), B, T * H * H)
         return *grads, None, None

@@ -218,7 +218,7 @@ template <class R, int terms> struct Series<R, terms, terms> {
 template <class R>
 inline R fast_exp(R x) {
   typedef typename Bits<R>::type Int;
-  x = std::min(R(Bits<R>::most), std::max(-R(Bits<R>::most), x));
+  x = std::min(std::max(x, -R(Bits<R>::most)), R(Bits<R>::most));  // in this order a NaN stays one
   const R n = std::nearbyint(x * R(1.44269504088896340736));
   const R f = (x - n * R(0.693145751953125)) - n * R(1.42860682030941723212e-6);
   const Int power = (Int(n) + Int(Bits<R>::bias)) << Int(Bits<R>::shift);
@@ -244,7 +244,7 @@ void shm_step(R* __restrict M, R* __restrict C, const R* theta, const R* __restr
     for (I j = 0; j < H; j++) Ci[j] = calibration(th * c[j]);
     for (I j = 0; j < H; j++) Mi[j] = Mi[j] * Ci[j] + vi * key[j];
     if (limit > 0)
-      for (I j = 0; j < H; j++) Mi[j] = std::min(limit, std::max(-limit, Mi[j]));
+      for (I j = 0; j < H; j++) Mi[j] = std::min(std::max(Mi[j], -limit), limit);
   }
 }
 

@@ -12,13 +12,14 @@ g_t = dL/dh_t + conj(a_{t+1}) g_{t+1} is the same recurrence in reversed time, c
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from rlmem.errors import UserError
 from rlmem.scan import native, plain, triton_scan
+from rlmem.scan.native import plainly
 
 Engine = Literal["auto", "loop", "chunked", "native", "triton"]
 
@@ -29,16 +30,23 @@ _ENGINES: dict[str, ModuleType] = {"chunked": plain, "native": native, "triton":
 
 def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
     """The engine that a scan on `device` runs on. UserError if a forced one cannot."""
-    cuda = torch.device(device).type == "cuda"
+    kind = torch.device(device).type
+    best: Engine = {"cpu": "native", "cuda": "triton"}.get(kind, "chunked")  # type: ignore[assignment]
     if engine == "auto":
-        best: Engine = "triton" if cuda else "native"
         return best if _ENGINES[best].missing() is None else "chunked"
+    if engine not in get_args(Engine):
+        raise UserError(f"engine={engine}: no such engine; accepted: {', '.join(get_args(Engine))}; e.g. engine=auto")
     if engine in ("native", "triton"):
-        elsewhere = {"native": "a CUDA", "triton": "a CPU"}[engine] if cuda == (engine == "native") else None
-        why = f"does not run on {elsewhere} device" if elsewhere else _ENGINES[engine].missing()
+        why = f"does not run on a {kind.upper()} device" if engine != best else _ENGINES[engine].missing()
         if why:
             raise UserError(f"engine={engine}: {why}; accepted on every machine: auto, loop, chunked; e.g. engine=auto")
     return engine
+
+
+def check_flags(start: Tensor, B: int, T: int) -> None:
+    """ValueError unless `start` is bool [B, T]: kernels read it by address."""
+    if start.dtype != torch.bool or start.shape != (B, T):
+        raise ValueError(f"start: expected bool [{B}, {T}], got {start.dtype} {list(start.shape)}")
 
 
 def linear_scan(
@@ -53,18 +61,23 @@ def linear_scan(
     reverse: run from the last slot to the first: h_t = a_t * (0 if start_t else h_{t+1}) + b_t, h0 after the last
 
     A start selects zero instead of multiplying by it: an inf in h0 or in an earlier slot does not survive.
-    Autograd flows to a, b and h0; none crosses a start.
+    Autograd flows to a, b and h0; none crosses a start. Only `loop` can be differentiated twice. `chunked` multiplies
+    the decays of a chunk, which overflows where |a| > 1 for long.
     """
     B, T = start.shape
+    check_flags(start, len(h0), T)
+    if (a.is_complex() or b.is_complex()) and not h0.is_complex():
+        raise ValueError(f"h0 is {h0.dtype}, but a is {a.dtype} and b {b.dtype}: a complex scan has complex states")
     features = h0.shape[1:]
+    a = a.to(h0.dtype)
     constant = a.dim() <= len(features)
     chosen = chosen_engine(engine, h0.device)
-    if T == 1 or chosen == "loop":
+    if T == 1 or chosen == "loop" or h0.numel() == 0:
         return plain.loop(a.expand(B, T, *features), b.expand(B, T, *features), h0, start, reverse)
     a = a.expand(features).reshape(-1) if constant else a.expand(B, T, *features).reshape(B, T, -1)
     shared = constant and h0.is_complex() and not b.is_complex() and features[-1:] > (1,) and b.shape[-1] == 1
     if shared:  # u_t drives all of a row of complex states, as in FFM: never expanded over it
-        b = b.expand(B, T, *features[:-1], 1).reshape(B, T, -1)
+        b = b.expand(B, T, *features[:-1], 1).reshape(B, T, -1).to(h0.dtype.to_real())
     else:
         b = b.expand(B, T, *features).reshape(B, T, -1).to(h0.dtype)
     module = _ENGINES[chosen] if h0.dtype in COMPILED else plain
@@ -77,7 +90,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, a: Tensor, b: Tensor, h0: Tensor, start: Tensor, engine: ModuleType, reverse: bool) -> Tensor:
-        a, b, h0, start = (x.resolve_conj().contiguous() for x in (a, b, h0, start))
+        a, b, h0, start = map(plainly, (a, b, h0, start))
         h = engine.forward(a, b, h0, start, reverse)
         ctx.save_for_backward(a, h, h0, start)
         ctx.engine, ctx.reverse, ctx.drivers = engine, reverse, b.shape[2]
@@ -87,7 +100,7 @@ class _Scan(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_h: Tensor):
         a, h, h0, start = ctx.saved_tensors
-        grad_h = grad_h.resolve_conj().contiguous()
+        grad_h = plainly(grad_h)
         needs_a = ctx.needs_input_grad[0]
         grads = ctx.engine.backward(a, h, h0, start, grad_h, ctx.drivers, needs_a, ctx.reverse)
         return *grads, None, None, None

@@ -45,6 +45,7 @@ def monoid_scan(
     elements: e [B, T, ...];  start: [B, T] bool
     engine: "loop" is the definition, one slot after the other; all others work in O(log T) steps and O(T) operations.
     """
+    identity = tree_map(lambda e, x: torch.as_tensor(e, dtype=x.dtype, device=x.device), identity, first)
     operate = resettable(combine, identity)
     before = where_start(start[:, 0], _rows(identity, first), first)
     entering = combine(before, tree_map(lambda e: e[:, 0], elements))
@@ -85,7 +86,7 @@ def _in_parallel(operate: Operate, x: Flagged) -> Flagged:
 
 
 def _rows(identity: Element, like: Element) -> Element:
-    return tree_map(lambda e, x: torch.as_tensor(e, dtype=x.dtype, device=x.device).expand_as(x), identity, like)
+    return tree_map(lambda e, x: e.expand_as(x), identity, like)
 
 
 def _like(flag: Tensor, x: Tensor) -> Tensor:

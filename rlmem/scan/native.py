@@ -15,11 +15,12 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +42,7 @@ def missing() -> str | None:
     """Why this engine cannot run here."""
     try:
         _library()
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, AttributeError, RuntimeError, subprocess.SubprocessError) as error:
         return str(error)
     return None
 
@@ -101,7 +102,7 @@ class _Rows(ctypes.Structure):
 
 def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:
     """`rlmem.losses.returns.gae` in one pass, without gradients; decay is gamma * lambda."""
-    tensors = [x.contiguous() for x in (reward, value, terminated, mask)]
+    tensors = [plainly(x) for x in (reward, value, terminated, mask)]
     A = torch.empty_like(tensors[0])
     B, T = mask.shape
     run_rows("advantages", (*tensors, float(gamma), float(decay), A), _Rows, (T,), B, T)
@@ -120,6 +121,7 @@ def run_rows(
     kernel = getattr(_library(), f"{name}_{str(dtype).removeprefix('torch.')}")
     passed = tuple(real(x) if isinstance(x, float) else x for x in arguments)
     threads = min(torch.get_num_threads() if B * work >= PARALLEL_FROM else 1, B)
+    threads = max(threads, 1)  # of no rows
     cuts = [B * k // threads for k in range(threads + 1)]
     call_in_parallel(kernel, passed, [range_type(*sizes, *rows) for rows in pairwise(cuts)])
 
@@ -142,9 +144,17 @@ def call_in_parallel(kernel: Callable[..., None], arguments: tuple[Any, ...], pa
         kernel(*passed, parts[0])
         return
     others = [_pool(len(parts) - 1).submit(kernel, *passed, part) for part in parts[1:]]
-    kernel(*passed, parts[0])
+    try:
+        kernel(*passed, parts[0])
+    finally:
+        wait(others)  # before an interrupt frees what they write to
     for other in others:
         other.result()
+
+
+def plainly(x: Tensor) -> Tensor:
+    """x as its address alone tells it: contiguous, with pending conjugations and negations carried out."""
+    return x.resolve_conj().resolve_neg().contiguous()
 
 
 def _argument(x: Any) -> Any:
@@ -164,47 +174,64 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The compiled kernels; OSError or CalledProcessError if there is no way to have them."""
-    path = _compiled()
-    library = ctypes.CDLL(str(path))
-    if os.environ.get("RLMEM_MALLOC") != "system":
-        _keep_memory()
-    return library
-
-
-def _compiled() -> Path:
-    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
-    if compiler is None:
+    """The compiled kernels; an OSError or CalledProcessError says why there is no way to have them."""
+    compiler = shlex.split(os.environ.get("CXX", "")) or [next(filter(shutil.which, ("c++", "g++", "clang++")), "")]
+    if not compiler[0]:
         raise OSError("needs a C++ compiler, and none is installed (c++, g++ or clang++)")
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
-    flags = [*FLAGS, "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"]
-    key = hashlib.sha256(SOURCE.read_bytes() + version + " ".join(flags).encode() + _processor()).hexdigest()[:16]
+    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
+    command = [*compiler, *FLAGS, "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"]
+    key = hashlib.sha256(SOURCE.read_bytes() + version + " ".join(command).encode() + _processor()).hexdigest()[:16]
+    why: OSError | None = None
     for folder in _cache_folders():
         path = folder / f"kernels-{key}.so"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
                 continue  # what is loaded from here runs as this user
-            if path.exists():
-                return path
-            aside = tempfile.NamedTemporaryFile(dir=folder, suffix=".so", delete=False)
-        except OSError:
+            if not path.exists():
+                _compile(command, path)
+            library = _load(path)
+        except _CompilerError:
+            raise
+        except OSError as error:  # not writable, not executable, or half a file: the next folder may do
+            why = why or error
             continue
-        aside.close()
-        try:
-            done = subprocess.run([compiler, *flags, str(SOURCE), "-o", aside.name], capture_output=True, timeout=300)
-            if done.returncode:
-                raise OSError(f"{compiler} cannot compile {SOURCE.name}: {done.stderr.decode(errors='replace')[:300]}")
-            os.replace(aside.name, path)
-        finally:
-            Path(aside.name).unlink(missing_ok=True)
-        return path
-    raise OSError("found no folder to keep the compiled kernels in; set RLMEM_CACHE to one")
+        if platform.system() == "Linux" and os.environ.get("RLMEM_MALLOC") != "system":
+            _keep_memory()
+        return library
+    raise OSError(f"found no folder to keep the compiled kernels in ({why}); set RLMEM_CACHE to one")
+
+
+class _CompilerError(OSError):
+    pass
+
+
+def _compile(command: list[str], path: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".so", delete=False) as aside:
+        pass  # a name of its own: several processes may compile at once
+    try:
+        done = subprocess.run([*command, str(SOURCE), "-o", aside.name], capture_output=True, timeout=300)
+        if done.returncode:
+            message = done.stderr.decode(errors="replace")[:300]
+            raise _CompilerError(f"{command[0]} cannot compile {SOURCE.name}: {message}")
+        os.replace(aside.name, path)
+    finally:
+        Path(aside.name).unlink(missing_ok=True)
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(path))
+        library.real_forward_float32  # noqa: B018  a symbol that is not exported fails here
+    except (OSError, AttributeError) as error:
+        path.unlink(missing_ok=True)  # the next process compiles it anew
+        raise OSError(str(error)) from error
+    return library
 
 
 def _cache_folders() -> list[Path]:
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    own = os.environ.get("RLMEM_CACHE") or Path(base) / "rlmem"
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    own = os.environ.get("RLMEM_CACHE") or os.path.join(base, "rlmem")
     user = os.getuid() if hasattr(os, "getuid") else ""
     return [Path(own), Path(tempfile.gettempdir()) / f"rlmem-{user}"]
 
@@ -219,5 +246,7 @@ def _processor() -> bytes:
 def _keep_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(-3, 2**31 - 1)  # M_MMAP_THRESHOLD
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+        M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_MMAP_MAX = -3, -1, -4
+        if not mallopt(M_MMAP_THRESHOLD, 2**31 - 1):  # older glibc allows 32 MiB at most
+            mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

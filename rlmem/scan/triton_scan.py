@@ -7,6 +7,7 @@ decay that is constant over time is read once. `TRITON_INTERPRET=1` runs the ker
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -36,7 +37,8 @@ def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> T
     h = torch.empty(B, T, N, dtype=h0.dtype, device=h0.device)
     arguments = (_real(x) for x in (a, b, h0))
     grid, sizes = _launch(a, h, N // b.shape[2], reverse)
-    _kernels().forward[grid](*arguments, start.view(torch.uint8), _real(h), **sizes)
+    with _device_of(h):
+        _kernels().forward[grid](*arguments, start.view(torch.uint8), _real(h), **sizes)
     return h
 
 
@@ -50,10 +52,16 @@ def backward(
     grad_b, grad_h0 = torch.empty_like(h), torch.empty_like(h0)
     grid, sizes = _launch(a, h, 1, reverse)
     tensors = (_real(x) for x in (a, h, h0, grad_h, grad_a, grad_b, grad_h0))
-    _kernels().backward[grid](*tensors, start.view(torch.uint8), NEEDS_A=needs_a, **sizes)
+    with _device_of(h):
+        _kernels().backward[grid](*tensors, start.view(torch.uint8), NEEDS_A=needs_a, **sizes)
     if drivers < N:
         grad_b = grad_b.real.unflatten(2, (drivers, -1)).sum(-1)
     return (grad_a.sum(0) if constant else grad_a) if needs_a else None, grad_b, grad_h0
+
+
+def _device_of(x: Tensor) -> AbstractContextManager[Any]:
+    """Triton launches on the current device, whatever device the tensors are on."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
 def _real(x: Tensor) -> Tensor:
