@@ -9,6 +9,7 @@ os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key t
 import pytest
 import torch
 import yaml
+from golden import FOLDER, Record
 
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import annotation, build, locate, parameters
@@ -18,6 +19,17 @@ torch.set_num_threads(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden-memory", action="append", default=[], metavar="DIR", help="more recordings to check")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`@pytest.mark.recorded(kind, has=...)`: once for every recording of that kind, of ours and of --golden-memory."""
+    marker = metafunc.definition.get_closest_marker("recorded")
+    if marker:
+        folders = [FOLDER, *map(Path, metafunc.config.getoption("golden_memory"))]
+        records = [Record.read(path) for folder in folders for path in sorted(folder.glob("*.npz"))]
+        (kind,), needed = marker.args, marker.kwargs.get("has", "")
+        found = [r for r in records if kind == r.kind and any(name.startswith(needed) for name in r.arrays)]
+        metafunc.parametrize("recording", found, ids=lambda r: r.name)
 
 
 def options(group: str) -> list[str]:

@@ -7,6 +7,7 @@ An adapter per `meta["model"]` says which of our models it is; a new recording o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,11 @@ class Record:
         with np.load(path) as file:
             meta = json.loads(str(file["meta"])) if "meta" in file else {}
             return cls(path.stem, meta, {k: torch.from_numpy(file[k]) for k in file.files if k != "meta"})
+
+    @property
+    def kind(self) -> str:
+        """The model, or for tables without one what the name begins with."""
+        return self.meta.get("model") or re.sub(r"_(T\d+|\d+)$", "", self.name)
 
     def group(self, prefix: str, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
         """The arrays `prefix.NAME` by NAME (`""` for the array `prefix` itself), floating ones in `dtype`."""

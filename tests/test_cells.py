@@ -1,10 +1,10 @@
 """The sequential cells and the low-pass RNN: what the contract and the recordings do not cover."""
 
+import re
 from math import exp, factorial, log, sqrt, tanh
 
 import pytest
 import torch
-from golden import FOLDER, Record
 from golden_cells import lmu, lprnn
 from test_golden import assert_gradients, assert_near, prepared, run
 from torch import Tensor
@@ -20,10 +20,6 @@ from rlmem.memory.lmu import LMU, legendre_delay
 from rlmem.memory.lprnn import LPRNN
 
 F64 = torch.float64
-
-
-def record(name: str) -> Record:
-    return Record.read(FOLDER / f"{name}.npz")
 
 
 def random_stream(B: int, T: int, D: int, start_rate: float) -> tuple[Tensor, Tensor]:
@@ -76,9 +72,9 @@ def test_elman_is_torchs_rnn():
     torch.testing.assert_close(final, last[0])
 
 
-@pytest.mark.parametrize("case", ["indrnn_T17", "indrnn_T64"])
-def test_indrnn_clamps_its_weights_in_place_and_keeps_their_gradients(case):
-    truth = record(case)
+@pytest.mark.recorded("indrnn", has="pub.u")
+def test_indrnn_clamps_its_weights_in_place_and_keeps_their_gradients(recording):
+    truth = recording
     memory = IndRNN(truth.meta["d"], truth.meta["H"], max_length=truth.meta["max_len"]).double()
     unclamped = {f"u_{l}": truth.arrays[f"pub.u{l}_before_clamp"] for l in range(2)}
     memory.load_symbols(truth.group("w") | unclamped)
@@ -100,12 +96,12 @@ def test_indrnn_may_be_used_twice_before_one_backward():
     sum(y.sum() for y in outputs).backward()
 
 
-@pytest.mark.parametrize("order", [8, 16])
-def test_lmu_matrices_are_the_recorded_ones(order):
-    tables = record("init_tables")
-    theta = {8: 16, 16: 64}[order]
-    for ours, name in zip(legendre_delay(order, theta), "AB", strict=True):
-        assert_near(ours, tables.arrays[f"lmu.order{order}_theta{theta}.{name}"], 1e-13, name)
+@pytest.mark.recorded("init_tables", has="lmu.")
+def test_lmu_matrices_are_the_recorded_ones(recording):
+    for key, truth in recording.arrays.items():
+        if found := re.fullmatch(r"lmu\.order(\d+)_theta(\d+)\.([AB])", key):
+            A, B = legendre_delay(int(found[1]), int(found[2]))
+            assert_near(A if found[3] == "A" else B, truth, 1e-13, key)
 
 
 def test_lmu_matrices_are_a_zero_order_hold():
@@ -137,9 +133,9 @@ def test_lmu_remembers_a_ramp_as_two_legendre_polynomials():
     torch.testing.assert_close(m[:, 0], expected, rtol=0, atol=0.1)  # the staircase's own ripple
 
 
-@pytest.mark.parametrize("case", ["lmu_T17", "lmu_T64"])
-def test_lmu_constants_are_exact_in_double_and_rounded_as_published_on_request(case):
-    truth = record(case)
+@pytest.mark.recorded("lmu", has="const")
+def test_lmu_constants_are_exact_in_double_and_rounded_as_published_on_request(recording):
+    truth = recording
     memory = lmu(truth).float().double()
     published = LMU(truth.meta["d"], truth.meta["H"], truth.meta["m"], truth.meta["theta"], matrices="float32").double()
     for name in "AB":
@@ -265,23 +261,20 @@ def slow_dnc(memory: DNC, inputs: list[list[float]], H: int, N: int, W: int, R: 
     return outputs, {"s": s, "M": M, "L": L, "p": p, "u": u, "w_w": w_w, "w_r": w_r}
 
 
-LPRNN_CASES = ["lprnn_chain_T17", "lprnn_chain_T64", "lprnn_parallel_T17", "lprnn_parallel_T64"]
-
-
-@pytest.mark.parametrize("case", LPRNN_CASES)
-def test_lprnn_without_blocking_has_the_recorded_gradients(case):
-    truth = record(case)
+@pytest.mark.recorded("lprnn", has="unblocked")
+def test_lprnn_without_blocking_has_the_recorded_gradients(recording):
+    truth = recording
     memory = prepared(lambda r: lprnn(r, block_gradients=False), truth, F64)
     y, _, gradients = run(memory, truth, F64)
     assert_near(y, truth.arrays["y"], 1e-11, "y")
     assert_gradients(gradients, truth.group("unblocked.g"), 1e-10, "unblocked.g")
 
 
-@pytest.mark.parametrize("case", LPRNN_CASES)
-def test_lprnn_truncated_by_detaching_its_state_has_the_recorded_gradients(case):
-    truth = record(case)
+@pytest.mark.recorded("lprnn", has="trunc")
+def test_lprnn_truncated_by_detaching_its_state_has_the_recorded_gradients(recording):
+    truth = recording
     memory = prepared(lprnn, truth, F64)
-    x, state0 = truth.arrays["x"].requires_grad_(), truth.arrays["state0"].requires_grad_()
+    x, state0 = truth.array("x").clone().requires_grad_(), truth.array("state0").clone().requires_grad_()
     state, outputs = state0, []
     pieces = [v.split(truth.meta["tau"], 1) for v in (x, truth.arrays["start"])]
     for n, (x_n, start_n) in enumerate(zip(*pieces, strict=True)):
@@ -294,12 +287,12 @@ def test_lprnn_truncated_by_detaching_its_state_has_the_recorded_gradients(case)
     assert_gradients(gradients, truth.group("trunc.g"), 1e-10, "trunc.g")
 
 
-@pytest.mark.parametrize("case", LPRNN_CASES)
-def test_lprnn_pools_are_the_recorded_ones(case):
-    truth = record(case)
+@pytest.mark.recorded("lprnn", has="pools")
+def test_lprnn_pools_are_the_recorded_ones(recording):
+    truth = recording
     memory = prepared(lprnn, truth, F64)
     assert_near(memory.alpha, truth.arrays["alpha"], 1e-15, "alpha")
-    x, state0 = truth.arrays["x"].requires_grad_(), truth.arrays["state0"].requires_grad_()
+    x, state0 = truth.array("x").clone().requires_grad_(), truth.array("state0").clone().requires_grad_()
     pools = memory.pools(x, state0, truth.arrays["start"])
     assert_near(pools.detach(), truth.arrays["pools"], 1e-11, "pools")
     gradients = torch.autograd.grad((pools * truth.arrays["r_pools"]).sum(), [x, state0, memory.I_prime])
@@ -308,8 +301,9 @@ def test_lprnn_pools_are_the_recorded_ones(case):
 
 
 @pytest.mark.parametrize("filters", ["chain", "parallel"])
-def test_lprnn_impulse_responses_are_the_recorded_ones(filters):
-    tables = record("init_tables")
+@pytest.mark.recorded("init_tables", has="lprnn.")
+def test_lprnn_impulse_responses_are_the_recorded_ones(filters, recording):
+    tables = recording
     expected = tables.arrays[f"lprnn.impulse_{filters}"]
     K, T = expected.shape
     memory = LPRNN(1, 1, K, pool_size=1, base=tables.meta["lprnn_base"], filters=filters).double()

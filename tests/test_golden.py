@@ -39,7 +39,7 @@ def test_every_recording_is_read_by_some_test(pytestconfig):
     for folder in [FOLDER, *map(Path, pytestconfig.getoption("golden_memory"))]:
         for path in sorted(folder.glob("*.npz")):
             record = Record.read(path)
-            kind = record.meta.get("model", record.name)
+            kind = record.kind
             assert kind in ADAPTERS or kind in elsewhere, f"{path}: no adapter for {kind!r}"
 
 

@@ -1,9 +1,10 @@
 """LRU, S5, S4D, S6 and the minimal GRU: options, initialisation, and what recordings do not hold."""
 
+import re
+
 import pytest
 import torch
 from conftest import make_memory
-from golden import FOLDER, Record
 from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
@@ -21,10 +22,6 @@ FAMILY = ["lru", "lru_ffn", "lru_linear", "s5", "s4d", "s6", "s6_diagonal", "min
 def stream(seed=0):
     rng = torch.Generator().manual_seed(seed)
     return torch.randn(B, T, D, dtype=torch.float64, generator=rng), torch.rand(B, T, generator=rng) < 0.1
-
-
-def table(name):
-    return Record.read(FOLDER / "init_tables.npz").arrays[name]
 
 
 def assert_near(ours, truth, tolerance=1e-11):
@@ -83,20 +80,22 @@ def test_the_linear_block_of_the_lru_is_its_equations():
         assert_near(memory(x, memory.initial_state(B), start)[0][row], torch.stack(ys))
 
 
-def test_state_space_models_begin_at_the_published_eigenvalues():
-    for N in (4, 8):
-        memory = S5(D, 16, state_size=N)
-        assert_near(torch.complex(memory.Lambda_re, memory.Lambda_im), table(f"s5.ssm{2 * N}.Lambda"), 1e-5)
-    memory = S4D(D, 16)
-    A = torch.complex(-memory.log_neg_A_re.exp(), memory.A_im)
-    assert_near(A, table("s4d.dstate16.A").expand(16, 8), 1e-5)
+@pytest.mark.recorded("init_tables", has="s5.")
+def test_state_space_models_begin_at_the_published_eigenvalues(recording):
+    for key, truth in recording.arrays.items():
+        if found := re.fullmatch(r"s5\.ssm(\d+)\.Lambda", key):
+            memory = S5(D, 16, state_size=int(found[1]) // 2)
+            assert_near(torch.complex(memory.Lambda_re, memory.Lambda_im), truth, 1e-5)
+        elif found := re.fullmatch(r"s4d\.dstate(\d+)\.A", key):
+            memory = S4D(D, 16, state_size=int(found[1]) // 2)
+            A = torch.complex(-memory.log_neg_A_re.exp(), memory.A_im)
+            assert_near(A, truth.expand(16, -1), 1e-5)
 
 
-@pytest.mark.parametrize("case", ["T17", "T64"])
-def test_cached_step_matrices_are_those_of_the_first_step(case):
+@pytest.mark.recorded("s4d", has="pub.stale")
+def test_cached_step_matrices_are_those_of_the_first_step(recording):
     """The published agent acts with stale matrices while D and W_out move on, also after a resume."""
-    record = Record.read(FOLDER / f"s4d_{case}.npz")
-    meta = record.meta
+    record, meta = recording, recording.meta
     memory = S4D(meta["d"], meta["H"], meta["n"], step_matrices="cached").double()
     x, start = record.arrays["x"], record.arrays["start"]
     memory.load_symbols(record.group("w") | record.group("pub.stale"))

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from golden import FOLDER, Record
 from golden_matrix import linattn_mm
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -127,9 +126,9 @@ def test_a_state_per_slot_is_never_kept(rule):
     loss.backward()
 
 
-@pytest.mark.parametrize("case", ["linattn_mm_T17", "linattn_mm_T64"])
-def test_what_linear_attention_reads_is_recorded(case, monkeypatch):
-    record = Record.read(FOLDER / f"{case}.npz")
+@pytest.mark.recorded("linattn_mm", has="read")
+def test_what_linear_attention_reads_is_recorded(recording, monkeypatch):
+    record = recording
     memory = linattn_mm(record).double()
     memory.load_symbols(record.group("w"))
     monkeypatch.setattr(memory, "read", lambda read, x: read)
@@ -137,10 +136,10 @@ def test_what_linear_attention_reads_is_recorded(case, monkeypatch):
     torch.testing.assert_close(read, record.array("read"), rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("case", ["mlstm_T17", "mlstm_T64"])
+@pytest.mark.recorded("mlstm", has="pub.y_memoryless")
 @pytest.mark.parametrize("engine", ["loop", "chunked"])
-def test_an_mlstm_without_recurrence_is_the_release_that_sees_one_slot(case, engine):
-    record = Record.read(FOLDER / f"{case}.npz")
+def test_an_mlstm_without_recurrence_is_the_release_that_sees_one_slot(recording, engine):
+    record = recording
     memory = MLSTM(record.meta["d"], record.meta["H"], record.meta["k"], recurrent=False, engine=engine).double()
     memory.load_symbols(record.group("w"))
     y, _ = memory(record.array("x"), memory.initial_state(record.meta["B"]), record.arrays["start"])

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 import torch
-from golden import FOLDER, Record
 from golden_papers import ffm_e
 from torch.nn import functional as F
 
@@ -76,9 +75,9 @@ def test_the_closed_form_is_the_scan(version):
     assert_close(*results, tolerance=1e-8)
 
 
-@pytest.mark.parametrize("name", ["ffm_e_clamp_T17", "ffm_e_clamp_T64"])
-def test_writing_the_clipped_decay_back_is_the_standalone_package(name):
-    record = Record.read(FOLDER / f"{name}.npz")
+@pytest.mark.recorded("ffm_e", has="pub.s_form")
+def test_writing_the_clipped_decay_back_is_the_standalone_package(recording):
+    record = recording
     memory = ffm_e(record).double()
     memory.clip = "parameter"
     memory.load_symbols(record.group("w"))

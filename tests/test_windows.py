@@ -1,12 +1,11 @@
 """Memories that see a window of slots, against plain loops over the slots of one episode."""
 
+import re
 from math import cos, sin
 
-import numpy as np
 import pytest
 import torch
 from conftest import make_memory
-from golden import FOLDER
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
@@ -151,11 +150,13 @@ def test_a_head_count_that_does_not_divide_the_width_is_refused():
         GPT(D, 16, num_heads=3)
 
 
-def test_the_sine_encoding_is_the_recorded_one():
-    with np.load(FOLDER / "init_tables.npz") as tables:
-        for name, base, width in (("sine_pe.max64_d8", 64, 8), ("sine_pe.max1024_d16", 1024, 16)):
+@pytest.mark.recorded("init_tables", has="sine_pe.")
+def test_the_sine_encoding_is_the_recorded_one(recording):
+    for key, truth in recording.arrays.items():
+        if found := re.fullmatch(r"sine_pe\.max(\d+)_d(\d+)", key):
+            base, width = int(found[1]), int(found[2])
             ours = sinusoid(torch.arange(base, dtype=torch.float64), width, base)
-            torch.testing.assert_close(ours, torch.from_numpy(tables[name]), rtol=0, atol=1e-12)
+            torch.testing.assert_close(ours, truth, rtol=0, atol=1e-12)
 
 
 def test_rotary_products_depend_on_the_distance_alone_even_late():
