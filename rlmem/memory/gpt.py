@@ -64,12 +64,13 @@ class GPT(Window):
     def read(self, x: Tensor, past: Past) -> Tensor:
         z = self.W_in(x) if self.input_size != self.output_size else x
         if self.positions == "sinusoidal":
-            z = z + sinusoid(past.age, self.output_size, self.base)
+            z = z + sinusoid(past.age, self.output_size, self.base).to(z.dtype)
         elif self.positions == "learned":
             last = self.W_p.num_embeddings - 1
             z = z + self.W_p(past.age.nan_to_num(last).clamp(0, last).long())  # a spoilt clock has no row of its own
         head_width = self.output_size // self.num_heads
-        turn = rotation(past.age, head_width, self.base) if self.positions == "rotary" else None
+        rotated = self.positions == "rotary"
+        turn = tuple(w.to(z.dtype) for w in rotation(past.age, head_width, self.base)) if rotated else None
         for i, layer in enumerate(self.layers):
             z = layer(z, past, f"L{i}", turn)
         return self.ln_f(z)

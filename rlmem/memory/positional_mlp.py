@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.memory.mlp import MLP
-from rlmem.memory.positions import ages, sinusoid
+from rlmem.memory.positions import ages, counting, sinusoid
 from rlmem.types import PositiveFloat, PositiveInt
 
 
@@ -28,9 +28,10 @@ class PositionalMLP(MLP):
         self.w = nn.Parameter(torch.zeros(()))
 
     def initial_state(self, batch_size: int) -> Tensor:
-        return self._like_parameters().new_zeros(batch_size)
+        like = self._like_parameters()
+        return like.new_zeros(batch_size, dtype=counting(like.dtype))
 
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         age = ages(state, start)
-        x = torch.lerp(x, sinusoid(age, self.input_size, self.base), torch.sigmoid(self.w))
+        x = torch.lerp(x, sinusoid(age, self.input_size, self.base).to(x.dtype), torch.sigmoid(self.w))
         return self.layers(x), age[:, -1] + 1

@@ -1,0 +1,202 @@
+"""What is passed to compiled code by address is checked before, and having no compiler is never a crash."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rlmem.errors import UserError
+from rlmem.losses.returns import gae
+from rlmem.memory import FFM, GPT, SHM, FrameStack
+from rlmem.products import linear
+from rlmem.scan import chosen_engine, hadamard_scan, linear_scan, native
+from rlmem.scan.native import missing
+
+NATIVE = pytest.mark.skipif(missing() is not None, reason="no C++ compiler")
+ENGINES = ["auto", "chunked", "loop"]
+
+
+def draw(*shape, dtype=torch.float64):
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def starts(B, T):
+    return torch.rand(B, T, generator=torch.Generator().manual_seed(0)) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "h0"),
+    [
+        (torch.float32, torch.float64, torch.float64),
+        (torch.float64, torch.float32, torch.float32),
+        (torch.bfloat16, torch.float32, torch.float32),
+        (torch.float32, torch.float32, torch.complex64),
+        (torch.complex64, torch.float64, torch.complex128),
+    ],
+    ids=str,
+)
+def test_mixed_types_are_scanned_in_that_of_the_state(a, b, h0):
+    case = draw(3, 20, 4).clamp(-1, 1).to(a), draw(3, 20, 4).to(b), draw(3, 4).to(h0), starts(3, 20)
+    truth, *others = (linear_scan(*case, engine) for engine in ("loop", "auto", "chunked"))
+    for h in others:
+        assert h.dtype == h0
+        torch.testing.assert_close(h, truth)
+
+
+def test_a_complex_scan_needs_complex_states():
+    with pytest.raises(ValueError, match="complex states"):
+        linear_scan(draw(3, dtype=torch.complex64), draw(2, 5, 3), draw(2, 3), starts(2, 5))
+
+
+@pytest.mark.parametrize("bad", [starts(3, 20).float(), starts(3, 19), starts(2, 20)], ids=["float", "short", "rows"])
+def test_flags_of_another_type_or_shape_are_refused(bad):
+    x = draw(3, 20, 6)
+    memories = FFM(6, 8, 4, 2).double(), SHM(6, 8, 4).double()
+    calls = [lambda m=m: m(x, m.initial_state(3), bad) for m in memories]
+    for call in (*calls, lambda: linear_scan(draw(4), draw(3, 20, 4), draw(3, 4), bad)):
+        with pytest.raises((ValueError, RuntimeError)):
+            call()
+
+
+@NATIVE
+def test_a_state_of_another_size_or_type_is_refused():
+    memory = FFM(6, 8, 4, 2).double()
+    x, start = draw(3, 20, 6), starts(3, 20)
+    for state in (memory.initial_state(1), memory.initial_state(3).to(torch.complex64)):
+        with pytest.raises(ValueError, match="state: expected"):
+            memory(x, state, start)
+
+
+@NATIVE
+def test_an_integer_limit_is_a_number_like_any_other():
+    inputs = [draw(2, 9, 4) for _ in range(5)]
+    case = (*inputs, draw(2, 4, 4), starts(2, 9))
+    for y, truth in zip(hadamard_scan(*case, limit=1), hadamard_scan(*case, limit=1.0, engine="loop"), strict=True):
+        torch.testing.assert_close(y, truth)
+
+
+def test_advantages_of_mismatched_rows_are_an_error_not_a_number():
+    reward, mask = draw(3, 10), torch.ones(3, 10, dtype=torch.bool)
+    with pytest.raises(RuntimeError):
+        gae(reward, draw(3, 11), ~mask, mask, 0.9, 0.9)
+    with pytest.raises(ValueError, match="floating"):
+        gae(reward.long(), reward, ~mask, mask, 0.9, 0.9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("B", "N"), [(0, 3), (2, 0)])
+def test_nothing_to_scan_is_no_error(engine, B, N):
+    h = linear_scan(draw(B, 5, N), draw(B, 5, N), draw(B, N), starts(B, 5), engine)
+    assert h.shape == (B, 5, N)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pending_negations_and_conjugations_are_carried_out(engine):
+    a, b, h0 = draw(3, dtype=torch.complex128) / 4, draw(2, 9, 3, dtype=torch.complex128), draw(2, 3)
+    start = starts(2, 9)
+    negated = torch._neg_view(b.imag)
+    torch.testing.assert_close(
+        linear_scan(a.conj().real, negated, h0, start, engine),
+        linear_scan(a.real.clone(), -b.imag.clone(), h0, start, "loop"),
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("make", [lambda: FFM(6, 8, 4, 2), lambda: SHM(6, 8, 4, limit=5.0)], ids=["ffm", "shm"])
+def test_a_diverged_weight_shows(engine, make):
+    memory = make()
+    memory.engine = engine
+    with torch.no_grad():
+        memory.project_in.weight[0, 0] = torch.nan
+        if isinstance(memory, SHM):
+            memory.Theta.fill_(torch.nan)
+    y, _ = memory(draw(2, 12, 6, dtype=torch.float32), memory.initial_state(2), starts(2, 12))
+    assert torch.isnan(y[:, -1]).any()
+
+
+@NATIVE
+def test_a_forced_engine_is_the_one_that_runs(monkeypatch):
+    calls = []
+    monkeypatch.setattr(native, "call_in_parallel", lambda *a: calls.append(a))
+    memory = SHM(6, 8, 4, engine="chunked")
+    memory(draw(2, 12, 6, dtype=torch.float32), memory.initial_state(2), starts(2, 12))
+    assert not calls
+
+
+def test_engines_are_for_their_own_devices():
+    for device in ("meta", "mps"):
+        assert chosen_engine("auto", device) == "chunked"
+        with pytest.raises(UserError, match=f"does not run on a {device.upper()} device"):
+            chosen_engine("native", device)
+    with pytest.raises(UserError, match="no such engine"):
+        chosen_engine("fast")
+
+
+@pytest.mark.parametrize("make", [lambda: GPT(6, 8, window=16), lambda: FrameStack(6, 8)], ids=["gpt", "frame_stack"])
+def test_half_precision_does_not_lose_count_of_slots(make):
+    """bfloat16 counts to 256; a window that has lost count sees the episode before."""
+    torch.manual_seed(0)
+    memory = make().bfloat16()
+    x = draw(1, 700, 6, dtype=torch.float32).bfloat16()
+    start = torch.zeros(1, 700, dtype=torch.bool)
+    start[0, 601] = True
+    changed = x.clone()
+    changed[:, :601] += 1
+    y, z = (memory(v, memory.initial_state(1), start)[0] for v in (x, changed))
+    assert torch.equal(y[:, 601:], z[:, 601:])
+
+
+def test_a_redraw_does_not_reach_into_states():
+    memory = SHM(6, 8, 4)
+    state = memory.initial_state(2)
+    seed = state["seed"].clone()
+    memory.redraw()
+    assert torch.equal(state["seed"], seed)
+    assert not torch.equal(memory.initial_state(2)["seed"], seed)
+
+
+def test_a_final_state_does_not_keep_the_scan():
+    memory = FFM(6, 8, 4, 2)
+    for T in (1, 50):
+        _, state = memory(draw(2, T, 6, dtype=torch.float32), memory.initial_state(2), starts(2, T))
+        assert state.untyped_storage().nbytes() == state.numel() * state.element_size()
+
+
+def test_a_product_is_torchs_whatever_its_bias_and_twice_differentiable():
+    x, W, b = draw(40, 6, dtype=torch.float32), draw(8, 6, dtype=torch.float32), draw(16, dtype=torch.float32)
+    for bias in (None, b[:8], b[::2], b[:1].expand(8)):
+        torch.testing.assert_close(linear(x, W, bias), torch.nn.functional.linear(x, W, bias))
+    W.requires_grad_()
+    results = []
+    for function in (linear, torch.nn.functional.linear):
+        (gradient,) = torch.autograd.grad(function(x, W).square().sum(), W, create_graph=True)
+        results.append(torch.autograd.grad(gradient.square().sum(), W)[0])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-3)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        linear(x, draw(8, 5, dtype=torch.float32))
+
+
+def run_python(code: str, **environment: str) -> str:
+    kept = {k: v for k, v in os.environ.items() if k not in ("CXX", "HOME", *environment)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout
+
+
+def test_without_a_home_the_kernels_go_elsewhere(tmp_path):
+    code = "from rlmem.scan import chosen_engine\nprint(chosen_engine('auto'))"
+    assert run_python(code, HOME="/nonexistent", TMPDIR=str(tmp_path)).strip() in ("native", "chunked")
+
+
+@NATIVE
+def test_half_a_file_in_the_cache_is_made_anew(tmp_path):
+    code = "from rlmem.scan import native\nprint(native.missing())"
+    cache = {"RLMEM_CACHE": str(tmp_path), "TMPDIR": str(tmp_path / "none")}
+    assert run_python(code, **cache).strip() == "None"
+    (kernels,) = tmp_path.glob("*.so")
+    kernels.write_bytes(b"half a file")
+    run_python(code, **cache)
+    assert run_python(code, **cache).strip() == "None"
