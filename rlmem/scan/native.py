@@ -31,7 +31,7 @@ from torch import Tensor
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-shared"]
-PARALLEL_FROM = 1 << 15
+PARALLEL_FROM = 1 << 17
 """Numbers in a scan below which a second thread costs more than it saves."""
 MOST_SHARED = 128
 """Complex channels that one real input may drive inside the kernel (BLOCK / 2 of kernels.cpp)."""
