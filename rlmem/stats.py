@@ -63,9 +63,11 @@ def summary(run: ArrayLike) -> MMER:
 def iqm(scores: ArrayLike) -> float:
     """Interquartile mean (Agarwal et al. 2021, arXiv:2108.13264): the mean of the middle half of all scores, pooled.
 
-    floor(N / 4) scores are dropped on each side.
+    floor(N / 4) scores are dropped on each side. NaN if any score is: a diverged run is not the best one.
     """
     pooled = np.sort(np.asarray(scores, dtype=np.float64), axis=None)
+    if np.isnan(pooled).any():
+        return float("nan")
     cut = pooled.size // 4
     return float(pooled[cut : pooled.size - cut].mean())
 

@@ -50,7 +50,7 @@ def prepared(build, record: Record, dtype: torch.dtype) -> Memory:
 
 
 def engines(memory: Memory) -> list[str]:
-    return ["loop", "chunked", "native"] if hasattr(memory, "engine") else [""]
+    return ["loop", "chunked", "native"] if memory.scanning() else [""]
 
 
 def assert_near(ours: Tensor, truth: Tensor, tolerance: float, what: str):
@@ -91,8 +91,8 @@ def test_our_model_is_the_recorded_one(record: Record, dtype):
     forward = adapter.forward_tolerance if exact else FLOAT32["forward"] * (10 if "shm_clamp" in record.name else 1)
     gradient = adapter.gradient_tolerance if exact else FLOAT32["gradient"]
     for engine in engines(memory):
-        if engine:
-            memory.engine = engine
+        for part in memory.scanning():
+            part.engine = engine
         y, final, gradients = run(memory, record, dtype)
         assert_near(y, record.array("y", dtype), forward, f"{engine} y")
         for name, truth in record.group("stateT", dtype).items():
@@ -105,8 +105,8 @@ def test_several_episodes_in_a_row_equal_the_recorded_ones(record: Record):
     adapter = ADAPTERS[record.meta["model"]]
     memory = prepared(adapter.build, record, torch.float64)
     for engine in engines(memory):
-        if engine:
-            memory.engine = engine
+        for part in memory.scanning():
+            part.engine = engine
         y, _, gradients = run(memory, record, torch.float64, "packed.start", fresh=True)
         assert_near(y, record.array("packed.y"), adapter.forward_tolerance, f"{engine} packed.y")
         assert_gradients(gradients, record.group("packed.g"), adapter.gradient_tolerance, f"{engine} packed.g")

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from conftest import make_memory
 from torch.utils._pytree import tree_flatten, tree_map
 
-from rlmem.memory import FFM, GRU, LSTM
+from rlmem.memory import FFM, GRU, LPRNN, LSTM
 from rlmem.memory.base import Episodes, RecurrentCell
 
 B, T, D = 4, 60, 6
@@ -56,5 +57,33 @@ def test_weights_that_do_not_fit_are_named():
         memory.load_symbols({symbol: w for symbol, w in weights.items() if symbol != "W_mix"})
     with pytest.raises(ValueError, match=r"FFM has no W_mixx; it has W_value, .*W_mix"):
         memory.load_symbols(weights | {"W_mixx": weights["W_mix"]})
-    with pytest.raises(ValueError, match=r"FFM: a is \[32\], got \[3\]"):
+    with pytest.raises(ValueError, match=r"FFM: a is torch\.float32 \[32\], got torch\.float32 \[3\]"):
         memory.load_symbols(weights | {"a": torch.zeros(3)})
+
+
+@pytest.mark.parametrize("name", ["gru", "ffm", "gpt", "dnc", "shm", "stack", "linear_attention"])
+def test_flags_and_states_of_other_rows_are_refused(name):
+    memory = make_memory(name, 6)
+    x, start = torch.zeros(2, 5, 6), torch.zeros(2, 5, dtype=torch.bool)
+    for rows in (1, 3):
+        with pytest.raises(ValueError, match="expected 2 rows"):
+            memory(x, memory.initial_state(rows), start)
+    with pytest.raises(ValueError, match=r"start: expected bool \[2, 5\]"):
+        memory(x, memory.initial_state(2), start.float())
+
+
+def test_a_mistyped_option_builds_no_other_model():
+    with pytest.raises(ValueError, match=r"FFM: ablation='nix' is no option; accepted: none, ni"):
+        FFM(6, ablation="nix")
+    with pytest.raises(ValueError, match=r"LPRNN: filters='par' is no option; accepted: chain, parallel"):
+        LPRNN(6, filters="par")
+
+
+def test_weights_are_loaded_all_or_none():
+    memory = FFM(6, 8, 4, 2)
+    before = {name: weight.clone() for name, weight in memory.symbols().items()}
+    wrong = {name: torch.zeros_like(weight) for name, weight in before.items()} | {"b_mix": torch.zeros(3)}
+    for bad in (wrong, before | {"a": torch.zeros(4, dtype=torch.complex64)}):
+        with pytest.raises(ValueError, match="FFM: "):
+            memory.load_symbols(bad)
+    assert all(torch.equal(weight, before[name]) for name, weight in memory.symbols().items())

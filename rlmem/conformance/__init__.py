@@ -111,12 +111,13 @@ def results(
 def facts(memory: Memory) -> dict[str, Any]:
     """What the head of a report says."""
     leaves = tree_leaves(memory.initial_state(1))
-    engine = getattr(memory, "engine", None)
+    device = parameter_of(memory).device
+    engines = dict.fromkeys(chosen_engine(part.engine, device) for part in memory.scanning())
     return {
         "class": f"{type(memory).__module__}.{type(memory).__qualname__}",
         "parameters": sum(parameter.numel() for parameter in memory.parameters()),
         "state": sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in leaves),
-        "engine": engine and chosen_engine(engine, parameter_of(memory).device),
+        "engine": ", ".join(engines) or None,
     }
 
 

@@ -50,7 +50,7 @@ def parameters_take_effect(p: Probe) -> Iterator[Measurement]:
 
 def engines_agree(p: Probe) -> Iterator[Measurement]:
     """Every engine that runs here gives the values and gradients of the plain loop."""
-    if not hasattr(p.pristine, "engine"):
+    if not p.pristine.scanning():
         return
     found: dict[str, tuple[Tensor, list[Tensor]]] = {}
     start = p.starts()
@@ -60,7 +60,8 @@ def engines_agree(p: Probe) -> Iterator[Measurement]:
         except UserError:  # not on this machine
             continue
         memory, x = p.memory(), p.inputs().requires_grad_()
-        memory.engine = engine
+        for part in memory.scanning():
+            part.engine = engine
         y, final = forward(memory, x, p.used_state(memory), start)
         found[engine] = y.detach(), gradients(weighted(y, p, final), [x, *memory.parameters()])
     truth, truth_gradients = found.pop("loop")

@@ -2,14 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.scan import Engine, linear_scan, monoid_scan
+from rlmem.scan.linear import check_flags
 from rlmem.types import State, where_start
 
 
@@ -27,6 +30,19 @@ class Memory(nn.Module, ABC):
     """What a published option breaks of this contract: property of `rlmem.conformance` -> reason. Such a property must
     fail, and may; a default declares nothing."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _literals_checked(cls.__init__)  # type: ignore[method-assign]
+
+    def __call__(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """`forward`, once flags and state are known to belong to the rows of x. ValueError if they do not."""
+        check_flags(start, *x.shape[:2])
+        for leaf in tree_leaves(state):
+            if leaf.shape[:1] != x.shape[:1]:
+                raise ValueError(f"state: expected {len(x)} rows, as x has, got a tensor {list(leaf.shape)}")
+        return super().__call__(x, state, start)
+
     @abstractmethod
     def initial_state(self, batch_size: int) -> State:
         """The state of `batch_size` rows that have read nothing, on the device and in the type of the parameters."""
@@ -42,6 +58,10 @@ class Memory(nn.Module, ABC):
 
     def redraw(self) -> None:
         """Change the seed of what the memory draws at random, if anything; called between rollouts, never in one."""
+
+    def scanning(self) -> list["Memory"]:
+        """The parts of this memory that scan, itself or layers: those with an `engine`."""
+        return [part for part in self.modules() if isinstance(part, Memory) and hasattr(part, "engine")]
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         """The weights by the symbols of the equations: views, so writing into one writes into the parameter.
@@ -61,14 +81,32 @@ class Memory(nn.Module, ABC):
             raise ValueError(f"{type(self).__name__}: no weight given for {', '.join(sorted(missing))}")
         if unknown := weights.keys() - own.keys():
             raise ValueError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}; it has {', '.join(own)}")
+        values = {symbol: torch.as_tensor(weights[symbol]) for symbol in own}
         for symbol, target in own.items():
-            value = torch.as_tensor(weights[symbol])
-            if value.shape != target.shape:
-                raise ValueError(f"{type(self).__name__}: {symbol} is {list(target.shape)}, got {list(value.shape)}")
-            target.copy_(value)
+            if values[symbol].shape != target.shape or (values[symbol].is_complex() and not target.is_complex()):
+                kinds = [f"{t.dtype} {list(t.shape)}" for t in (target, values[symbol])]
+                raise ValueError(f"{type(self).__name__}: {symbol} is {kinds[0]}, got {kinds[1]}")
+        for symbol, target in own.items():  # only now, so that a mistake leaves the memory as it was
+            target.copy_(values[symbol])
 
     def _like_parameters(self) -> Tensor:
         return next(self.parameters())
+
+
+def _literals_checked(init: Callable[..., None]) -> Callable[..., None]:
+    """`init`, refusing a value that its `Literal` does not list: a typing error would build another model."""
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        hints = get_type_hints(init)
+        for name, value in signature(init).bind(self, *args, **kwargs).arguments.items():
+            accepted = get_args(hints.get(name)) if get_origin(hints.get(name)) is Literal else None
+            if accepted and value not in accepted:
+                listed = ", ".join(map(str, accepted))
+                raise ValueError(f"{type(self).__name__}: {name}={value!r} is no option; accepted: {listed}")
+        init(self, *args, **kwargs)
+
+    return checked
 
 
 def symbol_of(memory: nn.Module, name: str) -> str:

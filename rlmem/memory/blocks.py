@@ -2,11 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from math import log
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.errors import UserError
 from rlmem.memory.base import LinearRecurrence
 from rlmem.products import Linear, linear
 
@@ -25,6 +27,13 @@ def real_from_complex(h: Tensor, W: Tensor) -> Tensor:
 def conjugate(W: Tensor) -> Tensor:
     """(re, -im) of the last dimension."""
     return torch.view_as_real(torch.view_as_complex(W).conj_physical())
+
+
+def log_uniform(shape: tuple[int, ...], dt_min: float, dt_max: float) -> Tensor:
+    """Logarithms of steps drawn from dt_min to dt_max, uniformly in the logarithm."""
+    if dt_min > dt_max:
+        raise UserError(f"dt_min={dt_min} is above dt_max={dt_max}; e.g. dt_min=0.001 dt_max=0.1")
+    return torch.empty(shape).uniform_(log(dt_min), log(dt_max))
 
 
 class GLUBlock(nn.Module):

@@ -27,7 +27,8 @@ class FWP(Memory):
     hidden_size: H, width of the output
     key_size: k, width of keys, queries and values
     rule: delta, or sum: S_t = S_{t-1} + k_t v_t^T, POPGym's release (Morad et al. 2023, arXiv:2303.01859)
-    readout: linear as above, or feed_forward: relu(W_ff2 relu(W_ff1 .)) of S_t^T q_t before the shortcut, as in POPGym
+    readout: linear as above, or feed_forward: relu(W_ff2 relu(W_ff1 .)) of S_t^T q_t before the shortcut, as in
+        POPGym, whose clock is left out
     """
 
     def __init__(

@@ -15,8 +15,8 @@ Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 
 
 class GPT(Window):
-    """GPT-2's pre-norm transformer (Radford et al. 2019) as a memory; by default the one block of Lu et al. 2024
-    (arXiv:2405.17358) for T-Maze.
+    """GPT-2's pre-norm transformer (Radford et al. 2019) as a memory; by default one block, as Lu et al. 2024
+    (arXiv:2405.17358) use for T-Maze, where their width is 128 and their window the whole episode.
 
         z = W_in x + p_age                                    (no W_in if D = H)
         z = z + W_o attention(W_qkv LN_1 z)                   per layer; Vaswani et al. 2017, arXiv:1706.03762, eq. 1

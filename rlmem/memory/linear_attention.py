@@ -27,7 +27,7 @@ class LinearAttention(Memory):
         memoroid: y = LN(MLP(read) + W_skip x), three layers with leaky ReLU; v has a bias; z . q at least 1e-6
             (Morad et al. 2024, arXiv:2402.09900)
         popgym: x is layer-normed first; y = W_out(FF(read) + W_shortcut x), FF two layers of width v with ReLU, and
-            no W_out where v = H; 1e-5 is added to z . q (Morad et al. 2023, arXiv:2303.01859)
+            no W_out where v = H; 1e-5 is added to z . q (Morad et al. 2023, arXiv:2303.01859); its clock is left out
     denominator: inner_product is z . q; sum_product is (sum of z) (sum of q), which both sources computed in its place
     """
 

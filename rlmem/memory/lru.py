@@ -38,7 +38,7 @@ class LRU(ResidualRecurrence):
         u = LN(x),   y = x + (W_out1 q) * sigmoid(W_out2 q),   q = GELU(o), tanh approximation
     block "ffn": as in the POMDP study of Lu et al. (2024, arXiv:2405.17358), N = 2H; biases, no D; dropout left out
         u = x,   B u + b_B,   o = Re(C h + b_C),   z = LN_1(o + x),   y = LN_2(z + W_2 GELU(W_1 z))
-    block "linear": as in the same study on PyBullet, N = H; linear but for the norm; its encoder is `Stack`'s W_in
+    block "linear": as in the same study on PyBullet, N = H; linear but for the norm; its encoder is `Stack`'s
         u = x,   y = LN(W_out2 o + x)
 
     hidden_size: H, width of the output;  state_size: N, None = as published for the block
@@ -67,6 +67,8 @@ class LRU(ResidualRecurrence):
         )
         if r_min > r_max:
             raise UserError(f"r_min={r_min} is above r_max={r_max}; e.g. r_min=0.8 r_max=0.99")
+        if r_min == 1 or r_max == 0:
+            raise UserError(f"r_min={r_min} r_max={r_max}: such a memory reads or keeps nothing; e.g. r_min=0 r_max=1")
         # Drawn in double precision: in single, one draw in 16 million is a zero or rounds to |lambda| = 1.
         radius, angle = torch.rand(2, N, dtype=torch.float64)
         nu = -0.5 * torch.log(radius * (r_max**2 - r_min**2) + r_min**2)

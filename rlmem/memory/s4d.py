@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
-from rlmem.memory.blocks import conjugate
+from rlmem.memory.blocks import conjugate, log_uniform
 from rlmem.products import Linear
 from rlmem.scan import Engine
 from rlmem.types import PositiveFloat, PositiveInt
@@ -29,6 +29,7 @@ class S4D(LinearRecurrence):
     dt_min, dt_max: the range dt is drawn from, uniformly in its logarithm
     step_matrices: "cached" = as published, `step` takes dA, dB and C of its first call for ever: acting keeps the
         initial model while training moves it
+    Published training also ignores the carried state: an FFT convolution from zero; left out.
     """
 
     complex_state = True
@@ -51,7 +52,7 @@ class S4D(LinearRecurrence):
         self.engine = engine
         self.cached = step_matrices == "cached"
         self.W_in = Linear(input_size, H) if input_size != H else nn.Identity()
-        self.log_dt = nn.Parameter(torch.empty(H).uniform_(log(dt_min), log(dt_max)))
+        self.log_dt = nn.Parameter(log_uniform((H,), dt_min, dt_max))
         self.log_neg_A_re = nn.Parameter(torch.full((H, n), log(0.5)))
         self.A_im = nn.Parameter((pi * torch.arange(n)).repeat(H, 1))
         self.B = nn.Parameter(torch.tensor([1.0, 0.0]).repeat(H, n, 1))

@@ -1,11 +1,9 @@
 """S5, a diagonal state-space layer."""
 
-from math import log
-
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.blocks import GLUBlock, ResidualRecurrence, complex_from_real, real_from_complex
+from rlmem.memory.blocks import GLUBlock, ResidualRecurrence, complex_from_real, log_uniform, real_from_complex
 from rlmem.scan import Engine
 from rlmem.types import PositiveFloat, PositiveInt
 
@@ -50,7 +48,7 @@ class S5(ResidualRecurrence):
         self.B = nn.Parameter(torch.view_as_real(V.mH @ B.to(V.dtype)).to(real))
         self.C = nn.Parameter(torch.view_as_real(C @ V).to(real))
         self.D = nn.Parameter(torch.randn(H))
-        self.log_step = nn.Parameter(torch.empty(N, 1).uniform_(log(dt_min), log(dt_max)))
+        self.log_step = nn.Parameter(log_uniform((N, 1), dt_min, dt_max))
 
     def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
         Lambda = torch.complex(self.Lambda_re, self.Lambda_im)

@@ -1,6 +1,6 @@
 """S6, the selective state-space model: in its Mamba block, and reduced to one state per channel."""
 
-from math import ceil, log
+from math import ceil, sqrt
 from typing import Annotated, Literal
 
 import torch
@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from rlmem.memory.base import LinearRecurrence, Memory
+from rlmem.memory.blocks import log_uniform
 from rlmem.products import Linear
 from rlmem.scan import Engine, linear_scan
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
@@ -28,8 +29,9 @@ class S6(Memory):
         y_t = W_out ((h_t C_t + D * u_t) * silu(W_z x_t))
 
     E = expand H, the rank of W_r is H / 16, rounded up. The block has no residual and no norm. State: h [B, E, N], and
-    v [B, K-1, E], the last inputs of the convolution, where K > 1. Time O(B T E N); memory for h is bounded (see
-    STATES_AT_ONCE). Inits as in the released code: A = -(1 ... N), D = 1, softplus(b_dt) as dt_min, dt_max say.
+    v [B, K-1, E], the last inputs of the convolution, where K > 1. Time O(B T E N); memory for h is
+    bounded (see STATES_AT_ONCE), or O(B sqrt(T) E N) where that is more. Inits as in the released code: A = -(1 ... N),
+    D = 1, softplus(b_dt) as dt_min, dt_max say.
 
     hidden_size: H, width of the output;  state_size: N;  expand: E / H;  conv_size: K, 0 = no convolution
     dt_min, dt_max: the range softplus(b_dt) is drawn from, uniformly in its logarithm
@@ -60,7 +62,7 @@ class S6(Memory):
             self.b_conv = nn.Parameter(torch.empty(E).uniform_(-bound, bound))
         self.W_r, self.W_dt = Linear(E, R, bias=False), Linear(R, E)
         nn.init.uniform_(self.W_dt.weight, -(R**-0.5), R**-0.5)
-        dt = torch.empty(E).uniform_(log(dt_min), log(dt_max)).exp()
+        dt = log_uniform((E,), dt_min, dt_max).exp()
         with torch.no_grad():
             self.W_dt.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # the inverse of softplus
         self.W_B, self.W_C = Linear(E, N, bias=False), Linear(E, N, bias=False)
@@ -96,9 +98,10 @@ class S6(Memory):
         return out, {"v": torch.where(same, v[:, T:], 0)} if K > 1 else {}
 
     def _select(self, dt: Tensor, u: Tensor, B: Tensor, C: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """h_t C_t [B, T, E] and the final h, reading as many slots at a time as STATES_AT_ONCE allows."""
-        slots = max(1, STATES_AT_ONCE.get(h.device.type, 2**20) // h.numel())
-        if start.shape[1] <= slots:
+        """h_t C_t [B, T, E] and the final h, reading as many slots at a time as STATES_AT_ONCE allows, or sqrt(T)."""
+        T = start.shape[1]
+        slots = max(STATES_AT_ONCE.get(h.device.type, 2**20) // h.numel(), ceil(sqrt(T)))  # as many pieces as slots
+        if slots >= T:
             return self._scan(dt, u, B, C, h, start)
         outputs = []
         for piece in zip(*(x.split(slots, 1) for x in (dt, u, B, C, start)), strict=True):

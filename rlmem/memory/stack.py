@@ -16,12 +16,12 @@ Norm = Literal["none", "pre", "post"]
 class Stack(Memory):
     """A residual stack of any memory.
 
-        z = W_in x
+        z = W_in x                   z = x if D = H, unless encoder=True
         z = z + P layer(LN z)        norm=pre, with a last y = LN_f z
         z = LN(z + P layer(z))       norm=post
         z = z + P layer(z)           norm=none
 
-    W_in is always there; P is W_out.0, W_out.1, ... where a layer's output is not H wide, and nothing elsewhere. Layers
+    P is W_out.0, W_out.1, ... where a layer's output is not H wide, and nothing elsewhere. Layers
     with a skip connection of their own (LRU, S5, GPT) want residual=False and norm=none. Weights of the layers have
     the symbols L0.*, L1.*, ... State: {"L0": ..., "L1": ...}, each as its layer defines it; engines are theirs, too.
 
@@ -29,6 +29,7 @@ class Stack(Memory):
         mapping with `_target_`. Its hidden_size is that of the stack unless given there
     hidden_size: H, width between the layers and of the output;  num_layers
     residual: add each layer's input to its output;  norm: where the layer norm stands
+    encoder: W_in also where the widths are equal, as in the PyBullet study of Lu et al. 2024 (arXiv:2405.17358)
     """
 
     def __init__(
@@ -39,11 +40,12 @@ class Stack(Memory):
         num_layers: PositiveInt = 2,
         residual: bool = True,
         norm: Norm = "pre",
+        encoder: bool = False,
     ):
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
         self.residual, self.norm = residual, norm
-        self.W_in = Linear(input_size, hidden_size)
+        self.W_in = Linear(input_size, hidden_size) if encoder or input_size != hidden_size else nn.Identity()
         built = [_build(layer, hidden_size) for _ in range(num_layers)]
         self.layers = nn.ModuleList(built)
         self.breaks = {name: reason for layer in built for name, reason in layer.breaks.items()}

@@ -25,7 +25,8 @@ class TCN(Window):
 
     hidden_size: H, channels of every block;  kernel_size: k
     num_layers: L, blocks; 1 for form=linear
-    form: residual, as above; linear is POPGym's published TCN, y = conv_1 x alone (state: age, frames [B, k-1, D])
+    form: residual, as above; linear is POPGym's published TCN without its clock, y = conv_1 x
+        (state: age, frames [B, k-1, D])
     """
 
     def __init__(

@@ -44,9 +44,9 @@ def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> T
         product.mul_(A[:, :, k])
     state = _enter(h0, local, product, _chunks(start, C, K).any(2)[..., None])
     for k in range(K):
-        state[resets[k]] = 0
-        torch.addcmul(X[:, :, k], A[:, :, k], state, out=state)
-        H[:, :, k] = state
+        kept, state[resets[k]] = state[resets[k]], 0
+        before, state = state, torch.addcmul(X[:, :, k], A[:, :, k], state, out=H[:, :, k])
+        before[resets[k]] = kept
     last = state[:, -1]
     for t in range(C * K, h.shape[1]):
         before = last.masked_fill(start[:, t, None], 0)
