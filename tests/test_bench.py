@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlmem.bench import figure3, memory, output, returns, scan
+from rlmem.bench import figure3, markdown, memory, output, returns, scan
 from rlmem.bench.memory import PEER, Rows, Setting
 from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, too_long
 from rlmem.cli import main
@@ -116,6 +116,55 @@ def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monk
     assert [cell["scheme"] for cell in result["models"][PEER]["cells"]] == ["segment", "segment"]
 
 
+def test_scans_are_measured_only_with_all_of_the_memories(in_tmp, monkeypatch):
+    pytest.importorskip("matplotlib")
+    measured = []
+    monkeypatch.setattr(memory, "measure", lambda name, setting: {"error": "not here"})
+    monkeypatch.setattr(memory.memory_report, "plot", lambda result, path: None)
+    monkeypatch.setattr(scan, "measure", lambda rounds, budget, device, shapes: measured.append(shapes) or [])
+    for given in ({"models": ["mlp"]}, {"lengths": [8]}, {}):
+        memory.main(**given, **TINY)
+    assert [len(shapes) > 0 for shapes in measured] == [False, False, True]
+
+
+def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+
+    def fail(*_, **__):
+        raise RuntimeError("no plot")
+
+    monkeypatch.setattr(figure_class, "savefig", fail)
+    step = {"seconds": 1.0, "peer_seconds": 1.0, "note": ""}
+    model = {"engine": None, "parameters": 1, "state": 1, "latency": [step | {"rows": 1}, step | {"rows": 8}]}
+    monkeypatch.setattr(memory, "measure", lambda name, setting: model)
+    monkeypatch.setattr(figure3, "measure", lambda labels, rows, setting: {})
+    runs = {
+        "scan": lambda: scan.main(shapes=((2, 8, 2),), **TINY),
+        "returns": lambda: returns.main(episodes=(3,), longest=(4,), shapes=((6, 2),), **TINY),
+        "memory": lambda: memory.main(["mlp"], **TINY),
+        "figure3": lambda: figure3.main(["ffm"], **TINY),
+    }
+    for what, run in runs.items():
+        with pytest.raises(RuntimeError, match="no plot"):
+            run()
+        assert json.loads((in_tmp / f"bench-{what}.json").read_text())
+
+
+def test_figure3_shows_no_time_for_a_step_that_failed(in_tmp, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+
+    def broken():
+        raise ValueError("no step")
+
+    monkeypatch.setattr(figure3, "stream", lambda *_: broken)
+    row = figure3.main(["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 0.5})["models"]["FFM"]
+    assert (row["step_seconds"], row["step_note"]) == (None, "ValueError: no step")
+    assert row["train_seconds"] > 0
+    out = capsys.readouterr().out
+    assert "FFM, step: ValueError: no step" in out
+    assert "FFM, a step" not in out
+
+
 def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
     pytest.importorskip("matplotlib")
     result = figure3.main(["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 0.5})
@@ -181,6 +230,10 @@ def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(bench, 
         (["memory", "--models", "fmf"], ["fmf: no such memory", "did you mean `ffm`?"]),
         (["memory", "--lengths", "8,x"], ["expected an integer >= 1, got 'x'"]),
         (["scan", "--json", "no/such/folder.json"], ["no folder no/such"]),
+        (["scan", "--json", "."], [".: is a folder"]),
+        (["returns", "--plot", "."], [".: is a folder"]),
+        (["scan", "--plot", "x.txt"], ["--plot x.txt: no such type of plot", ".png"]),
+        (["memory", "--plot", "x"], ["--plot x: no such type of plot"]),
     ],
 )
 def test_a_mistake_is_one_line(arguments, facts, in_tmp, capsys):
@@ -188,6 +241,23 @@ def test_a_mistake_is_one_line(arguments, facts, in_tmp, capsys):
     assert main(["bench", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert [fact for fact in facts if fact not in line] == []
+
+
+def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp, capsys):
+    (in_tmp / "scan.json").write_text('{"scans": []}')
+    (in_tmp / "memory.json").write_text('{"setting": {"lengths": [128]}, "machine": {}}')
+    (in_tmp / "document.md").write_text(f"{markdown.BEGIN}\n{markdown.END}\n")
+    mistakes = {
+        (): "arguments are required: json, document",
+        ("no.json", "document.md"): "no.json",
+        ("scan.json", "document.md"): "scan.json: not the numbers of `rlmem bench memory`",
+        ("memory.json", "scan.json"): "scan.json: has no <!-- measured:begin -->",
+        ("memory.json", "document.md"): "the table needs 1024",
+    }
+    for arguments, fact in mistakes.items():
+        assert markdown.command(arguments) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert fact in line
 
 
 def test_the_command_line_passes_what_is_given_and_leaves_the_rest_to_the_benchmark(monkeypatch):

@@ -5,10 +5,12 @@ Reads what `rlmem bench memory` wrote, and replaces what stands between the two 
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rlmem.bench.memory_report import PEER, cell, mib, notes, ratio, scaled
 from rlmem.bench.output import number
@@ -16,16 +18,45 @@ from rlmem.errors import UserError
 
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 LENGTH = 1024
-COLUMNS = ("option", "`segment` / GRU", "`tape` / GRU", "step, µs", "step / GRU", "peak, MiB")
+COLUMNS = ("option", "`segment` / GRU", "`tape` / GRU", "step, µs", "step / GRU", "live tensors at the peak, MiB")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are UserErrors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; e.g. {self.prog} bench-memory.json docs/memory.md")
+
+
+def command(argv: Sequence[str] | None = None) -> int:
+    """Fill a document from the command line; its exit code."""
+    parser = Parser("python -m rlmem.bench.markdown", description="Write the measured table into a document.")
+    parser.add_argument("json", type=Path, help="what `rlmem bench memory` wrote")
+    parser.add_argument("document", type=Path, help=f"has {BEGIN} and {END}; what is between them is replaced")
+    try:
+        args = parser.parse_args(argv)
+        main(args.json, args.document)
+    except (UserError, OSError) as error:
+        problems = error.problems if isinstance(error, UserError) else [f"{error.filename}: {error.strerror}"]
+        for problem in problems:
+            print(f"{parser.prog}: error: {problem}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def main(json_path: Path, document: Path) -> None:
     """Write the table into the document."""
+    try:
+        result = json.loads(json_path.read_text(encoding="utf-8"))
+    except ValueError:
+        result = {}
+    if not isinstance(result, dict) or "lengths" not in result.get("setting", {}):
+        raise UserError(f"{json_path}: not the numbers of `rlmem bench memory`")
     text = document.read_text(encoding="utf-8")
     if BEGIN not in text or END not in text:
         raise UserError(f"{document}: has no {BEGIN} ... {END}")
     before, _, rest = text.partition(BEGIN)
-    filled = f"{before}{BEGIN}\n{table(json.loads(json_path.read_text()))}\n{END}{rest.partition(END)[2]}"
+    filled = f"{before}{BEGIN}\n{table(result)}\n{END}{rest.partition(END)[2]}"
     document.write_text(filled, encoding="utf-8")
 
 
@@ -62,4 +93,4 @@ def said(models: dict[str, Any], length: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    sys.exit(command())

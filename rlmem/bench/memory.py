@@ -76,7 +76,7 @@ class Rows:
 
 def main(
     models: Sequence[str] | None = None,
-    lengths: Sequence[int] = Setting.lengths,
+    lengths: Sequence[int] | None = None,
     slots: int = Setting.slots,
     rounds: int = 5,
     budget: float = 20.0,
@@ -84,15 +84,20 @@ def main(
     device: str = "auto",
     json_path: Path = Path("bench-memory.json"),
     plot_path: Path = Path("bench-memory.png"),
-    scans: scan.Shapes = scan.SHAPES,
+    scans: scan.Shapes | None = None,
 ) -> dict[str, Any]:
     """Measure, print tables, write the numbers and a plot, and return the numbers.
 
     models: options of conf/memory, all by default. One that raises is reported as such, and the others go on.
+    scans: shapes of `bench scan`, measured too: its own by default, none where models or lengths are chosen.
     """
     output.check(json_path, plot_path)
     names = chosen(models)
-    setting = Setting(tuple(lengths), slots, rounds=rounds, budget=budget, device=choose_device(device))
+    if scans is None:
+        scans = () if models or lengths else scan.SHAPES
+    setting = Setting(
+        tuple(lengths or Setting.lengths), slots, rounds=rounds, budget=budget, device=choose_device(device)
+    )
     with using_threads(threads or torch.get_num_threads()):
         chosen_engine("auto", setting.device)  # compiled before anything is measured, if it never was
         result: dict[str, Any] = {
@@ -107,7 +112,8 @@ def main(
         result["scans"] = scan.measure(rounds, budget, setting.device, scans)
     output.write(result, json_path)
     memory_report.show(result)
-    scan.report(result["scans"])
+    if result["scans"]:
+        scan.report(result["scans"])
     memory_report.plot(result, plot_path)
     Console().print(f"wrote {json_path} and {plot_path}")
     return result

@@ -29,8 +29,12 @@ def show(result: dict[str, Any]) -> None:
     console.print(sizes)
     for T in result["setting"]["lengths"]:
         episodes = max(1, result["setting"]["slots"] // T)
-        title = f"{episodes:,} x {T:,} slots: ms forward + backward, ratio to torch.nn.GRU's, MiB at the peak"
-        cells = output.table(title, "memory", *(column for s in SCHEMES for column in (s, "/ GRU", "MiB")))
+        measures = "ms forward + backward, ratio to torch.nn.GRU's, MiB of live tensors at the peak"
+        cells = output.table(
+            f"{episodes:,} x {T:,} slots: {measures}",
+            "memory",
+            *(column for s in SCHEMES for column in (s, "/ GRU", "MiB")),
+        )
         for name, model in built.items():
             found = [cell(model, s, T) for s in SCHEMES]
             texts = [(number(scaled(c, 1e3)), number(ratio(c), ".2f"), number(mib(c))) for c in found]
@@ -51,10 +55,8 @@ def plot(result: dict[str, Any], path: Path) -> None:
     output.dots(
         times, "forward + backward / torch.nn.GRU", names, {k: [ratio(c) for c in row] for k, row in cells.items()}
     )
-    output.dots(memory, "peak MiB", names, {k: [mib(c) for c in row] for k, row in cells.items()})
-    steps = {
-        f"{k} rows": [1e6 * (m["latency"][i]["seconds"] or 0) for m in models.values()] for i, k in enumerate((1, 8))
-    }
+    output.dots(memory, "live tensors at the peak (MiB)", names, {k: [mib(c) for c in row] for k, row in cells.items()})
+    steps = {f"{k} rows": [scaled(m["latency"][i], 1e6) for m in models.values()] for i, k in enumerate((1, 8))}
     output.dots(latency, "microseconds per step", names, steps)
     output.dots(size, "numbers", names, {k: [m[k] for m in models.values()] for k in ("parameters", "state")})
     if result["scans"]:

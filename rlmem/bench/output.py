@@ -14,18 +14,27 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from rlmem.bench.train import processor
+from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 
 Item = TypeVar("Item")
 MARKERS = "os^Dv<>"
 
 
-def check(*paths: Path) -> None:
+def check(json_path: Path, plot_path: Path) -> None:
     """Refuse, before anything is measured, what could not be written at the end."""
-    figure(1, 1)
-    if problems := [f"{path}: no folder {path.parent}" for path in paths if not path.parent.is_dir()]:
+    types = figure(1, 1).canvas.get_supported_filetypes()
+    problems = unwritable(json_path, plot_path)
+    if not problems and plot_path.suffix[1:].lower() not in types:
+        problems.append(sentence(f"--plot {plot_path}", "no such type of plot", accepted=[f".{t}" for t in types]))
+    if problems:
         raise UserError(*problems)
+
+
+def unwritable(*paths: Path) -> list[str]:
+    """What is wrong with files to be written, a line each."""
+    folders = [f"{path}: is a folder, not a file to write" for path in paths if path.is_dir()]
+    return folders + [f"{path}: no folder {path.parent}" for path in paths if not path.parent.is_dir()]
 
 
 def figure(width: float, height: float) -> Any:
@@ -89,6 +98,14 @@ def machine(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+
+
+def processor() -> str:
+    """The processor's name where the system tells it (Linux), else its architecture."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def progress(items: Iterable[Item], what: str) -> Iterable[Item]:

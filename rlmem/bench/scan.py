@@ -47,11 +47,11 @@ def main(
     with using_threads(threads or torch.get_num_threads()):
         scans = measure(rounds, budget, where, shapes)
         result = {"machine": output.machine(where), "scans": scans}
+    output.write(result, json_path)
     report(scans)
     figure = output.figure(7, 6)
     plot(figure.subplots(), scans)
     figure.savefig(plot_path)
-    output.write(result, json_path)
     Console().print(f"wrote {json_path} and {plot_path}")
     return result
 

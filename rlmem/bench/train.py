@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import statistics
 import tempfile
 import warnings
@@ -21,6 +19,7 @@ from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlmem.assemble import assemble
+from rlmem.bench.output import processor, unwritable, write
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.loop import OnPolicyLoop
@@ -124,6 +123,8 @@ def main(rounds: int = 5, learn_threads: int | None = None, json_path: Path | No
         import sb3_contrib  # noqa: F401
     except ImportError as error:
         raise UserError("bench train: needs sb3-contrib as the peer: pip install 'rlmem[bench]'") from error
+    if json_path is not None and (problems := unwritable(json_path)):
+        raise UserError(*problems)
     learn_threads = learn_threads or torch.get_num_threads()
     with tempfile.TemporaryDirectory() as scratch:
         ours = {
@@ -143,9 +144,9 @@ def main(rounds: int = 5, learn_threads: int | None = None, json_path: Path | No
             "matmul_gflops": peak / 1e9,
             "machine": machine() | {"learn_threads": learn_threads},
         }
-    report(result)
     if json_path is not None:
-        json_path.write_text(json.dumps(result, indent=2) + "\n")
+        write(result, json_path)
+    report(result)
     return result
 
 
@@ -204,14 +205,6 @@ def machine() -> dict[str, Any]:
         "processor": processor(),
         "versions": {package: version(package) for package in packages},
     }
-
-
-def processor() -> str:
-    """The processor's name where the system tells it (Linux), else its architecture."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def report(result: dict[str, Any]) -> None:

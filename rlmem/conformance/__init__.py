@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -23,7 +23,7 @@ from rlmem.conformance import calls, influence
 from rlmem.conformance.compare import Measurement
 from rlmem.conformance.probe import Probe, parameter_of
 from rlmem.memory.base import Memory
-from rlmem.scan import chosen_engine
+from rlmem.scan import Engine, chosen_engine
 
 __all__ = ["PROPERTIES", "Result", "check", "facts", "results"]
 
@@ -112,7 +112,7 @@ def facts(memory: Memory) -> dict[str, Any]:
     """What the head of a report says."""
     leaves = tree_leaves(memory.initial_state(1))
     device = parameter_of(memory).device
-    engines = dict.fromkeys(chosen_engine(part.engine, device) for part in memory.scanning())
+    engines = dict.fromkeys(chosen_engine(cast(Engine, part.engine), device) for part in memory.scanning())
     return {
         "class": f"{type(memory).__module__}.{type(memory).__qualname__}",
         "parameters": sum(parameter.numel() for parameter in memory.parameters()),

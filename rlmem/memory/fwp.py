@@ -42,7 +42,8 @@ class FWP(Memory):
     ):
         super().__init__()
         self.input_size, self.output_size, self.key_size = input_size, hidden_size, key_size
-        self.rule, self.readout, self.engine = rule, readout, engine
+        self.rule, self.readout = rule, readout
+        self.engine = "chunked" if rule == "delta" and engine == "auto" else engine  # as products of chunks everywhere
         self.ln = nn.LayerNorm(input_size)
         self.W_k = Linear(input_size, key_size, bias=False)
         self.W_q = Linear(input_size, key_size, bias=False)
