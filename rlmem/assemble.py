@@ -16,9 +16,10 @@ from rlmem.agent import ActorCritic
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Batching
 from rlmem.config.compose import Config
-from rlmem.config.targets import build
+from rlmem.config.targets import build, in_one_line
 from rlmem.errors import UserError
 from rlmem.loop import one_thread
+from rlmem.memory.base import Memory
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_readable
@@ -50,15 +51,34 @@ def assemble(config: Config, num_envs: int | None = None) -> Parts:
             observation_space=env.single_observation_space,
             action_space=env.single_action_space,
         )
+        memory = build_memory(config, encoder.output_size, device)
         try:
-            memory = build(values["memory"], input_size=encoder.output_size)
-            scan_engines(memory, device)
             agent = algo.make_agent(encoder, memory, env.single_action_space).to(device)
-        except ValueError as error:
-            raise UserError(f"memory={config.choices['memory']}: {error}") from error
         except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
             raise UserError(f"memory={config.choices['memory']}: cannot be built ({str(error)[:200]})") from error
     return Parts(streams, device, env, agent, algo, batching)
+
+
+def build_memory(config: Config, input_size: int, device: torch.device) -> Memory:
+    """The memory of `config` on `device`, for inputs of that size. UserError says why it cannot be built or is none."""
+    node = config.values["memory"]
+    where, doing, name = f"memory={config.choices['memory']}", "cannot be built", node["_target_"]
+    try:
+        memory = build(node, input_size=input_size)
+        if not isinstance(memory, Memory):
+            bases = "rlmem.memory.Memory, LinearRecurrence or RecurrentCell"
+            raise UserError(f"{where}: gives a {type(memory).__name__}, which is no memory; derive it from {bases}")
+        if missing := [size for size in ("input_size", "output_size") if not hasattr(memory, size)]:
+            raise UserError(f"{where}: {name} does not set {' and '.join(missing)}; e.g. self.{missing[0]} = ...")
+        memory = memory.to(device)
+        doing = "fails in initial_state(1)"
+        memory.initial_state(1)
+    except UserError:
+        raise
+    except Exception as error:  # the memory is anybody's code
+        raise UserError(f"{where}: {name} {doing} ({in_one_line(error)}); --debug shows the traceback") from error
+    scan_engines(memory, device)
+    return memory
 
 
 def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:

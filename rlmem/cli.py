@@ -292,7 +292,8 @@ def _bench_parser() -> Parser:
         "what",
         choices=["train", "memory", "scan", "returns"],
         help="train: environment steps per second of whole training runs, beside sb3-contrib; memory: time and memory "
-        "of every memory, beside torch.nn.GRU, and scan; scan: the scan alone, on every engine, beside copying; "
+        "of every memory, beside torch.nn.GRU, and, unless --models or --lengths is given, scan; scan: the scan alone, "
+        "on every engine, beside copying; "
         "returns: returns and GAE, beside the usual loops",
     )
     parser.argument_default = argparse.SUPPRESS  # each benchmark has its own defaults, and takes what it knows
@@ -337,11 +338,12 @@ def _check_parser() -> Parser:
         "memory._target_=module.Class stands for a class of your own, with the keys of its constructor.",
         "memory=gru",
         "memory=ffm memory.hidden_size=32 memory.engine=loop --json",
+        "memory=ffm memory.engine=triton device=cuda",
         "memory._target_=leaky.Leaky memory.hidden_size=16",
     )
     parser.add_argument("--input-size", type=_integer(1), default=6, metavar="D", help="features that it reads (6)")
     parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_overrides("as for train; only memory counts")
+    parser.add_overrides("as for train; only memory, seed and device count")
     return parser
 
 
@@ -349,12 +351,15 @@ def _check(args: argparse.Namespace) -> int:
     from rlmem.config.compose import load
 
     config = load(args.overrides)
+    from rlmem.assemble import build_memory, choose_device
     from rlmem.conformance import facts, results
     from rlmem.loop import one_thread
+    from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []
     with one_thread(), _stdout_to_stderr() if args.json else contextlib.nullcontext():
-        memory = _memory(config, args.input_size)
+        with Streams(config.values["seed"]).module_init("init"):
+            memory = build_memory(config, args.input_size, choose_device(config.values["device"]))
         head = {"memory": name} | facts(memory)
         if not args.json:
             scan = f", {head['engine']} scan" if head["engine"] else ""
@@ -368,24 +373,6 @@ def _check(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(head | {"ok": ok, "properties": [result.as_json() for result in found]}, indent=2))
     return 0 if ok else 1
-
-
-def _memory(config: Any, input_size: int) -> Any:
-    """The memory of a configuration, on its own. UserError if it cannot be built or is none."""
-    from rlmem.config.targets import build
-    from rlmem.memory.base import Memory
-    from rlmem.seeding import Streams
-
-    where = f"memory={config.choices['memory']}"
-    try:
-        with Streams(config.values["seed"]).module_init("init"):
-            memory = build(config.values["memory"], input_size=input_size)
-    except (ValueError, RuntimeError, MemoryError) as error:  # options at odds; torch's ways of saying: too large
-        raise UserError(f"{where}: cannot be built ({str(error)[:200]})") from error
-    if not isinstance(memory, Memory):
-        bases = "rlmem.memory.Memory, LinearRecurrence or RecurrentCell"
-        raise UserError(f"{where}: gives a {type(memory).__name__}, which is no memory; derive it from {bases}")
-    return memory
 
 
 def _integer(least: int) -> Callable[[str], int]:

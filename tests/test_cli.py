@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 import rlmem
 import rlmem.cli
@@ -298,3 +299,110 @@ def test_a_mistyped_key_of_a_class_of_your_own_is_held_to_its_constructor(own_mo
     assert main(["check", f"{own_module}Leaky", "memory.widht=7"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "did you mean `memory.width`? accepted: width" in line
+
+
+MISTAKEN = """
+from torch import nn
+from rlmem.memory import LinearRecurrence, RecurrentCell
+
+class Whole(RecurrentCell):
+    def __init__(self, input_size: int, width: int = 5):
+        super().__init__()
+        self.input_size, self.output_size = input_size, width
+
+    def initial_state(self, batch_size):
+        return self._like_parameters().new_zeros(batch_size, self.output_size)
+
+    def cell(self, x, h):
+        return h, h
+
+class Abstract(RecurrentCell):
+    def __init__(self, input_size: int):
+        super().__init__()
+
+class Fixed(Whole):
+    def __init__(self, width: int = 5):
+        super().__init__(6, width)
+
+class Keywords(Whole):
+    def __init__(self, input_size: int, **kw):
+        super().__init__(input_size, **kw)
+
+class Sizeless(Whole):
+    def __init__(self, input_size: int):
+        nn.Module.__init__(self)
+
+class Unready(Whole):
+    def __init__(self, input_size: int):
+        self.W = nn.Linear(input_size, 5)
+
+class Shapeless(LinearRecurrence):
+    def __init__(self, input_size: int):
+        super().__init__()
+        self.input_size = self.output_size = input_size
+        self.W = nn.Linear(input_size, input_size)
+
+    def gates(self, p):
+        return self.W(p), p
+
+    def read(self, h, p):
+        return h
+
+class Plain:
+    def __init__(self, input_size: int):
+        pass
+"""
+
+
+@pytest.fixture
+def mistaken(tmp_path, monkeypatch):
+    (tmp_path / "mistaken.py").write_text(MISTAKEN)
+    (tmp_path / "mistyped.py").write_text("import torch\ndef f(:\n")
+    (tmp_path / "nameless.py").write_text("\nwidth = Positive\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize("verb", [["check"], ["train", "--dry-run", "env=repeat_first", "env.num_envs=2"]])
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        (["memory._target_=mistaken.Abstract"], ["mistaken.Abstract is abstract", "define cell, initial_state"]),
+        (["memory._target_=mistaken.Fixed"], ["mistaken.Fixed does not take `input_size`"]),
+        (["memory._target_=mistaken.Keywords", "memory.widht=3"], ["Keywords cannot be built (TypeError: ", "'widht'"]),
+        (["memory._target_=mistaken.Sizeless"], ["mistaken.Sizeless does not set input_size and output_size"]),
+        (["memory._target_=mistaken.Unready"], ["Unready cannot be built (AttributeError: ", "Module.__init__()"]),
+        (["memory._target_=mistaken.Shapeless"], ["Shapeless fails in initial_state(1)", "'state_shape'"]),
+        (["memory._target_=mistaken.Plain"], ["gives a Plain, which is no memory", "derive it from"]),
+        (["memory._target_=mistyped.Thing"], ["mistyped.py:2: SyntaxError: "]),
+        (["memory._target_=nameless.Thing"], ["nameless.py:2: NameError: name 'Positive' is not defined"]),
+        (["memory=stack", "memory.layer._target_=mistaken.Abstract"], ["memory.layer._target_=", "is abstract"]),
+        (["memory=stack", "memory.layer._target_=mistaken.Fixed"], ["memory.layer._target_=", "`input_size`"]),
+        (["memory=stack", "memory.layer._target_=mistaken.Sizeless"], ["memory=stack: ", "'output_size'"]),
+        (["memory=ffm", "memory.engine=triton", "device=cpu"], ["engine=triton: does not run on a CPU device"]),
+    ],
+)
+def test_a_mistaken_class_of_your_own_is_one_line_and_the_same_for_check_and_train(
+    verb, arguments, facts, mistaken, capsys
+):
+    assert main([*verb, *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert [fact for fact in facts if fact not in line] == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without CUDA")
+def test_check_measures_on_the_device_asked_for(capsys):
+    assert main(["check", "memory=ffm", "device=cuda"]) == 2
+    assert "device=cuda: no CUDA device" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_check_measures_an_engine_of_the_gpu(capsys):
+    assert main(["check", "memory=ffm", "memory.hidden_size=8", "memory.engine=triton", "device=cuda"]) == 0
+    assert "triton scan" in capsys.readouterr().out
+
+
+def test_the_help_of_a_stack_shows_the_class_of_its_layer_but_no_other_target(capsys):
+    assert main(["train", "memory=stack", "algo=ppo_popgym", "logger=wandb", "--help"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "_target_=" in line.partition("e.g.")[0]]
+    assert line.split()[0] == "memory.layer._target_=rlmem.memory.gru.GRU"

@@ -295,7 +295,11 @@ def test_jobs_may_not_share_a_run_directory():
             "memory.layer._target_=rlmem.batching.Tape",
             ["expected a subclass of rlmem.memory.base.Memory", "e.g. memory.layer._target_=rlmem.memory.gru.GRU"],
         ),
-        ("memory.layer=gru", ["expected a mapping such as {_target_: rlmem.memory.gru.GRU}"]),
+        (
+            "memory.layer=ffm",
+            ["expected a mapping such as {_target_:", "did you mean `memory.layer._target_=rlmem.memory.ffm.FFM`?"],
+        ),
+        ("memory.layer=gur", ["did you mean `memory.layer._target_=rlmem.memory.gru.GRU`?"]),
         (
             "memory.layer=rlmem.memory.lstm.LSTM",
             ["expected a mapping", "did you mean `memory.layer._target_=rlmem.memory.lstm.LSTM`?"],
@@ -324,3 +328,8 @@ def test_stacks_of_stacks_are_checked_to_the_bottom():
     inner = "{_target_: rlmem.memory.gru.GRU, h: 1}"
     (line,) = problems("memory=stack", f"memory.layer={{_target_: rlmem.memory.stack.Stack, layer: {inner}}}")
     assert line.startswith("memory.layer.layer.h=1 (command line): no such key for rlmem.memory.gru.GRU")
+
+
+def test_a_section_that_came_from_the_command_line_is_not_blamed_on_another_source():
+    (line,) = problems("memory=gru", "memory.layer._target_=rlmem.memory.ffm.FFM")
+    assert line.startswith("memory.layer={_target_: rlmem.memory.ffm.FFM} (command line): no such key for")

@@ -110,8 +110,9 @@ def _keys(group: str, file: Path) -> dict[str, str]:
     shared = [leaf for parent in files if parent.is_file() for leaf in leaves(parent)]
     package = "" if text.startswith("# @package _global_") else f"{group}."
     merged = {leaf.path: leaf for leaf in shared} | {leaf.path: leaf for leaf in own}
-    shown = [leaf for path, leaf in merged.items() if not path.endswith("_target_") and path != "defaults"]
-    return {f"{package}{leaf.path}={leaf.text}": leaf.comment for leaf in shown}
+    full = {f"{package}{path}": leaf for path, leaf in merged.items() if path != "defaults"}
+    fixed = {f"{group}._target_", f"{group}.{file.stem}._target_"}  # the option itself; that of an argument is a key
+    return {f"{path}={leaf.text}": leaf.comment for path, leaf in full.items() if path not in fixed}
 
 
 def _as_list(choice: str | list[str]) -> list[str]:

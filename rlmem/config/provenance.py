@@ -22,12 +22,13 @@ def sources(files: Iterable[tuple[str, Path]]) -> dict[str, str]:
 
 
 def lookup(path: str, origins: Mapping[str, str]) -> str | None:
-    """The origin of a value, or of the nearest mapping around it that was set as a whole."""
-    while path:
-        if path in origins:
-            return origins[path]
-        path = path.rpartition(".")[0]
-    return None
+    """The origin of a value, of the nearest mapping around it that was set as a whole, or of the last value in it."""
+    around = path
+    while around:
+        if around in origins:
+            return origins[around]
+        around = around.rpartition(".")[0]
+    return ([None] + [origin for inside, origin in origins.items() if inside.startswith(f"{path}.")])[-1]
 
 
 def hint(path: str, files: Iterable[tuple[str, Path]]) -> str | None:

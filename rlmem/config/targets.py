@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any, get_type_hints
@@ -71,3 +72,15 @@ def _import(module_name: str) -> Any:
         raise UserError(f"{needs}; e.g. pip install {missing}") from error
     except ImportError as error:
         raise UserError(f"{module_name} cannot be imported ({error})") from error
+    except SyntaxError as error:
+        where = f"{error.filename}:{error.lineno}"
+        raise UserError(f"{module_name} cannot be imported ({where}: {type(error).__name__}: {error.msg})") from error
+    except Exception as error:  # the module is anybody's code
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{frame.filename}:{frame.lineno}"
+        raise UserError(f"{module_name} cannot be imported ({where}: {in_one_line(error)})") from error
+
+
+def in_one_line(error: Exception) -> str:
+    """`TypeError: ...`: what somebody's code raised."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

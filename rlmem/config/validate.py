@@ -11,8 +11,10 @@ from typing import Any, get_args, get_origin
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rlmem.config.messages import choices, describe, got, nearest
+from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run
 from rlmem.config.targets import annotation, locate, parameters, takes_any_keyword
+from rlmem.config.yamlfile import leaves
 from rlmem.errors import UserError
 
 MISSING = "???"
@@ -83,6 +85,13 @@ def _node(path: str, node: Any, supplied: Collection[str], made: Any = None) -> 
         return node, [Fault(f"{path}._target_", str(error), target)]
     if inspect.isclass(made) and inspect.isclass(found) and not issubclass(found, made):
         return node, [Fault(f"{path}._target_", f"expected a subclass of {_name(made)}", target)]
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        return node, [Fault(f"{path}._target_", f"{_name(found)} is abstract, it does not define {missing}", target)]
+    passed = set() if path == "env" or takes_any_keyword(found) else set(supplied)  # environments are seeded by reset
+    if refused := sorted(passed - parameters(found).keys()):
+        what = f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
+        return node, [Fault(f"{path}._target_", what, target)]
     arguments = {key: value for key, value in node.items() if key != "_target_"}
     checked, faults = _arguments(path, arguments, found, supplied)
     return {"_target_": target} | checked, faults
@@ -92,8 +101,16 @@ def _inner_node(path: str, node: Any, supplied: Collection[str], made: Any) -> t
     """The node of an argument that builds a `made` itself, given what is supplied to the node around it."""
     if isinstance(node, dict):
         return _node(path, node, supplied, made)
-    near = (f"{path}._target_={node}",) if isinstance(node, str) and "." in node else ()
+    target = node if isinstance(node, str) and "." in node else _target_of(path.partition(".")[0], node)
+    near = (f"{path}._target_={target}",) if target else ()
     return node, [Fault(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", node, near)]
+
+
+def _target_of(group: str, option: Any) -> str | None:
+    """The target of the shipped option of that name, or of one much like it."""
+    files = {file.stem: file for file in (conf_dir() / group).glob("[!_]*.yaml")}
+    paths = [leaf for name in nearest(option, files) for leaf in leaves(files[name]) if leaf.path.endswith("_target_")]
+    return paths[0].text if len(paths) == 1 else None  # one with a layer of its own is more than its target
 
 
 def _arguments(

@@ -86,7 +86,7 @@ def check(make: Callable[[], Memory], **options: Any) -> list[Result]:
 
 def results(
     make: Callable[[], Memory],
-    slots: int = 160,
+    slots: int = 100,
     long: Sequence[int] = (1_000, 16_384),
     only: Collection[str] = tuple(PROPERTIES),
     seed: int = 0,
