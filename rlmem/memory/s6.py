@@ -30,7 +30,7 @@ class S6(Memory):
 
     E = expand H, the rank of W_r is H / 16, rounded up. The block has no residual and no norm. State: h [B, E, N], and
     v [B, K-1, E], the last inputs of the convolution, where K > 1. Time O(B T E N); memory for h is
-    bounded (see STATES_AT_ONCE), or O(B sqrt(T) E N) where that is more. Inits as in the released code: A = -(1 ... N),
+    bounded (see STATES_AT_ONCE), or O(sqrt(T) E N) where that is more. Inits as in the released code: A = -(1 ... N),
     D = 1, softplus(b_dt) as dt_min, dt_max say.
 
     hidden_size: H, width of the output;  state_size: N;  expand: E / H;  conv_size: K, 0 = no convolution
@@ -98,17 +98,22 @@ class S6(Memory):
         return out, {"v": torch.where(same, v[:, T:], 0)} if K > 1 else {}
 
     def _select(self, dt: Tensor, u: Tensor, B: Tensor, C: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """h_t C_t [B, T, E] and the final h, reading as many slots at a time as STATES_AT_ONCE allows, or sqrt(T)."""
-        T = start.shape[1]
-        slots = max(STATES_AT_ONCE.get(h.device.type, 2**20) // h.numel(), ceil(sqrt(T)))  # as many pieces as slots
+        """h_t C_t [B, T, E] and the final h, a few rows and slots at a time (STATES_AT_ONCE)."""
+        T, at_once = start.shape[1], STATES_AT_ONCE.get(h.device.type, 2**20)
+        rows = max(1, at_once // (ceil(sqrt(T)) * h[0].numel()))
+        if len(h) > rows:
+            groups = zip(*(x.split(rows) for x in (dt, u, B, C, h, start)), strict=True)
+            outputs, states = zip(*(self._select(*group) for group in groups), strict=True)
+            return torch.cat(outputs), torch.cat(states)
+        slots = max(at_once // h.numel(), ceil(sqrt(T)))  # the states between pieces are kept, too
         if slots >= T:
             return self._scan(dt, u, B, C, h, start)
-        outputs = []
+        pieces = []
         for piece in zip(*(x.split(slots, 1) for x in (dt, u, B, C, start)), strict=True):
             *inputs, starts = piece
             y, h = checkpoint(self._scan, *inputs, h, starts, use_reentrant=False, preserve_rng_state=False)
-            outputs.append(y)
-        return torch.cat(outputs, 1), h
+            pieces.append(y)
+        return torch.cat(pieces, 1), h
 
     def _scan(self, dt: Tensor, u: Tensor, B: Tensor, C: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         A = -self.A_log.exp()
