@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 typedef int64_t I;
@@ -328,60 +329,80 @@ void shm_backward(const R* theta, const R* c, const R* v, const R* key, const R*
   }
 }
 
-// ---- generalised advantages: temporal differences and their scan in one pass, G rows side by side -----------------
+// ---- generalised advantages ----------------------------------------------------------------------------------------
+// One pass for the differences x_t and decays d_t (zero where nothing follows), in vectors; one for A_t = x_t + d_t A_{t+1},
+// of 8 sequences side by side, which hides the latency of each.
 
 struct Rows { I T, r0, r1; };
 
-template <class R, int G>
-void advantages(const R* reward, const R* value, const uint8_t* terminated, const uint8_t* mask, R gamma, R decay, R* A,
-                I T, I r) {
-  R next[G], v_next[G];
-  for (int g = 0; g < G; g++) next[g] = v_next[g] = 0;
-  for (I t = T - 1; t >= 0; t--)
-    for (int g = 0; g < G; g++) {
-      const I o = (r + g) * T + t;
-      const bool ends = terminated[o];
-      const R v = value[o], delta = reward[o] + (ends ? R(0) : gamma * v_next[g]) - v;
-      A[o] = next[g] = mask[o] ? delta + (ends ? R(0) : decay * next[g]) : R(0);
-      v_next[g] = v;
-    }
+template <class R>
+void differences(const R* __restrict reward, const R* __restrict value, const uint8_t* __restrict terminated,
+                 const uint8_t* __restrict mask, R gamma, R decay, R* __restrict x, R* __restrict d, I T) {
+  for (I t = 0; t < T - 1; t++) {
+    const R last = reward[t] - value[t], more = last + gamma * value[t + 1];
+    const bool acted = mask[t], ended = terminated[t];
+    x[t] = acted ? (ended ? last : more) : R(0);
+    d[t] = acted && !ended ? decay : R(0);
+  }
+  x[T - 1] = mask[T - 1] ? reward[T - 1] - value[T - 1] : R(0);
+  d[T - 1] = 0;
 }
 
-// One row alone: 8 stretches side by side, each from zero; then what flows into a stretch from the one after it, as
-// far as its last slot that ends an episode.
+// A macro, because functions are not inlined into one that is optimised otherwise.
+#define FOLLOW(t, next) (x[t] = d[t] == 0 ? x[t] : x[t] + d[t] * (next))
+
+// x and d: 8 sequences of `length`, `stride` apart, walked from their ends; from zero, or from what stands behind them
 template <class R>
-void advantages_alone(const R* reward, const R* value, const uint8_t* terminated, const uint8_t* mask, R gamma, R decay,
-                      R* A, I T) {
-  const int G = 8;
-  const I L = T / G, rest = T - G * L;  // the first `rest` slots are walked last
-  R next[G];
-  for (int g = 0; g < G; g++) next[g] = 0;
-  for (I k = L - 1; k >= 0; k--)
-    for (int g = 0; g < G; g++) {
-      const I t = rest + g * L + k;
-      const bool ends = terminated[t];
-      const R v_next = t + 1 < T ? value[t + 1] : R(0);
-      const R delta = reward[t] + (ends ? R(0) : gamma * v_next) - value[t];
-      A[t] = next[g] = mask[t] ? delta + (ends ? R(0) : decay * next[g]) : R(0);
-    }
-  for (int g = G - 2; g >= 0; g--) {
-    const I first = rest + g * L, end = first + L;
-    const R carry = A[end];
-    I cut = end - 1;
-    while (cut >= first && mask[cut] && !terminated[cut]) cut--;
-    R power[G];
-    power[0] = decay * carry;
-    for (int i = 1; i < G; i++) power[i] = power[i - 1] * decay;
-    const R step = std::pow(decay, R(G));
-    I t = end - 1;
-    for (; t - G >= cut; t -= G)
-      for (int i = 0; i < G; i++) { A[t - i] += power[i]; power[i] *= step; }
-    for (int i = 0; t > cut; t--, i++) A[t] += power[i];
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((optimize("no-tree-vectorize", "no-tree-slp-vectorize")))  // gathers are slower than eight scalars
+#endif
+void side_by_side(R* __restrict x, const R* __restrict d, I length, I stride) {
+  R a = 0, b = 0, c = 0, e = 0, f = 0, g = 0, h = 0, i = 0;
+  for (I t = length - 1; t >= 0; t--) {
+    a = FOLLOW(t, a);
+    b = FOLLOW(t + stride, b);
+    c = FOLLOW(t + 2 * stride, c);
+    e = FOLLOW(t + 3 * stride, e);
+    f = FOLLOW(t + 4 * stride, f);
+    g = FOLLOW(t + 5 * stride, g);
+    h = FOLLOW(t + 6 * stride, h);
+    i = FOLLOW(t + 7 * stride, i);
   }
-  for (I t = rest - 1; t >= 0; t--) {
-    const bool ends = terminated[t];
-    const R delta = reward[t] + (ends ? R(0) : gamma * value[t + 1]) - value[t];
-    A[t] = mask[t] ? delta + (ends ? R(0) : decay * A[t + 1]) : R(0);
+}
+
+// One row alone: 8 stretches of it, then what flows into each from the one behind, as far as d allows.
+template <class R>
+void stretches(R* x, const R* d, R decay, I T) {
+  const I length = (T / 8 - 1) | 1, rest = T - 8 * length;  // odd, so that stretches do not share cache sets
+  side_by_side(x + rest, d + rest, length, length);
+  for (int s = 6; s >= 0; s--) {
+    const I first = rest + s * length, end = first + length;
+    R power = decay * x[end];
+    for (I t = end - 1; t >= first && d[t] != 0; t--, power *= decay) x[t] += power;
+  }
+  for (I t = rest - 1; t >= 0; t--) FOLLOW(t, x[t + 1]);
+}
+
+template <class R>
+void advantages(const R* reward, const R* value, const uint8_t* terminated, const uint8_t* mask, R gamma, R decay, R* A,
+                Rows s) {
+  const std::unique_ptr<R[]> decays(new R[std::min(I(8), s.r1 - s.r0) * s.T]);
+  for (I r = s.r0; r < s.r1; r += 8) {
+    const I rows = std::min(I(8), s.r1 - r);
+    for (I k = 0; k < rows; k++) {
+      const I o = (r + k) * s.T;
+      differences(reward + o, value + o, terminated + o, mask + o, gamma, decay, A + o, decays.get() + k * s.T, s.T);
+    }
+    if (rows == 8)
+      side_by_side(A + r * s.T, decays.get(), s.T, s.T);
+    else
+      for (I k = 0; k < rows; k++) {
+        R *x = A + (r + k) * s.T, *d = decays.get() + k * s.T;
+        if (s.T >= 64)
+          stretches(x, d, decay, s.T);
+        else
+          for (I t = s.T - 2; t >= 0; t--) FOLLOW(t, x[t + 1]);
+      }
   }
 }
 
@@ -508,15 +529,7 @@ void narrow(const R* a, const R* b, const R* h0, const uint8_t* start, R* h, con
   }                                                                                                                    \
   void advantages_##X(const R* reward, const R* value, const uint8_t* terminated, const uint8_t* mask, R gamma,        \
                       R decay, R* A, Rows s) {                                                                         \
-    I r = s.r0;                                                                                                        \
-    for (; r + 8 <= s.r1; r += 8) advantages<R, 8>(reward, value, terminated, mask, gamma, decay, A, s.T, r);          \
-    for (; r < s.r1; r++) {                                                                                            \
-      const I o = r * s.T;                                                                                             \
-      if (s.T < 64)                                                                                                    \
-        advantages<R, 1>(reward, value, terminated, mask, gamma, decay, A, s.T, r);                                    \
-      else                                                                                                             \
-        advantages_alone<R>(reward + o, value + o, terminated + o, mask + o, gamma, decay, A + o, s.T);                \
-    }                                                                                                                  \
+    if (s.T > 0) advantages<R>(reward, value, terminated, mask, gamma, decay, A, s);                                   \
   }                                                                                                                    \
   void ffm_in_forward_##X(const R* p, R* u, Gates s) { ffm_in_forward<R>(p, u, s); }                                   \
   void ffm_in_backward_##X(const R* p, const R* du, R* dp, Gates s) { ffm_in_backward<R>(p, du, dp, s); }              \
