@@ -352,20 +352,22 @@ def _check(args: argparse.Namespace) -> int:
 
     config = load(args.overrides)
     from rlmem.assemble import build_memory, choose_device
-    from rlmem.conformance import facts, results
+    from rlmem.conformance import facts, on_two_cores, results
     from rlmem.loop import one_thread
     from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []
     with one_thread(), _stdout_to_stderr() if args.json else contextlib.nullcontext():
         with Streams(config.values["seed"]).module_init("init"):
-            memory = build_memory(config, args.input_size, choose_device(config.values["device"]))
+            device = choose_device(config.values["device"])
+            memory = build_memory(config, args.input_size, device)
         head = {"memory": name} | facts(memory)
         if not args.json:
             scan = f", {head['engine']} scan" if head["engine"] else ""
             size = f"{head['parameters']:,} parameters, state of {head['state']:,} numbers{scan}"
             print(f"memory={name}: {head['class']}, {size}", flush=True)
-        for result in results(lambda: memory, reraise=args.debug):
+        forks = hasattr(os, "fork") and device.type == "cpu" and not args.debug
+        for result in on_two_cores(memory) if forks else results(lambda: memory, reraise=args.debug):
             found.append(result)
             if not args.json:
                 print(result, flush=True)
