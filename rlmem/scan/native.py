@@ -6,7 +6,7 @@ interpreter lock: rows or channels are shared by `torch.get_num_threads()` threa
 between calls. Without a compiler (`CXX`, c++, g++ or clang++) `missing` says so and scans run on `chunked`.
 
 Large tensors would be handed back to the system after every use, and zeroed page by page at the next: four times the
-cost of a scan. Loading this engine therefore tells glibc's allocator to keep freed tensors of up to 128 MiB for reuse:
+cost of a scan. Loading this engine therefore tells glibc's allocator to keep freed tensors of up to 256 MiB for reuse:
 a process stays nearer to its peak (`RLMEM_MALLOC=system`: as the system has it).
 """
 
@@ -248,6 +248,6 @@ def _keep_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_MMAP_MAX = -3, -1, -4
-        if not mallopt(M_MMAP_THRESHOLD, 2**27):  # older glibc allows 32 MiB at most
+        if not mallopt(M_MMAP_THRESHOLD, 2**28):  # older glibc allows 32 MiB at most
             mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, 2**30)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
