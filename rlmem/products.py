@@ -68,7 +68,8 @@ def _detour(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:
     """Whether oneDNN is asked; what is unusual or wrong goes to torch, whose messages are clearer."""
     rows = x.numel() >= ROWS * x.shape[-1] > 0
     plain = x.dtype == W.dtype == torch.float32 and x.shape[-1] == W.shape[1] and (b is None or b.is_contiguous())
-    return rows and plain and x.device.type == W.device.type == "cpu" and _onednn_is_faster()
+    on_cpu = x.device.type == W.device.type == "cpu"
+    return rows and plain and on_cpu and _onednn_is_faster() and bool(torch.backends.mkldnn.enabled)
 
 
 @cache
