@@ -109,6 +109,7 @@ def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...],
     operating system saw (ru_maxrss) less the one before, with glibc told to return freed tensors at once. It counts
     what is alive: tensors, autograd's graph, buffers of libraries. It is some MiB above the tensors that
     torch.profiler counts, of which up to ten are libraries that only the whole makes load; repeats agree to 1 MiB.
+    OSError where neither can be read.
     """
     if device.type == "cuda":
         small, whole = make(*arguments)
@@ -120,7 +121,7 @@ def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...],
         wait(device)
         return torch.cuda.max_memory_allocated(device) - before
     if os.name != "posix":
-        raise NotImplementedError("peak memory is measured on Linux, macOS and CUDA only")
+        raise OSError("the peak memory of a process can be read on Linux, macOS and CUDA only")
     context = multiprocessing.get_context("forkserver")  # forks of a process that has imported all and run nothing
     context.set_forkserver_preload(PRELOAD)
     with ProcessPoolExecutor(1, mp_context=context) as process:
