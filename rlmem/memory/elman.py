@@ -5,11 +5,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell, previous_states
+from rlmem.memory.base import previous_states
+from rlmem.memory.torch_cell import TorchCell
 from rlmem.types import PositiveInt
 
 
-class Elman(RecurrentCell):
+class Elman(TorchCell):
     """Simple recurrent network (Elman 1990, Finding structure in time), in torch's form.
 
         h' = tanh(W x + b + U h + c)
@@ -21,24 +22,15 @@ class Elman(RecurrentCell):
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.rnn = nn.RNN(input_size, hidden_size)
-
-    def initial_state(self, batch_size: int) -> Tensor:
-        return self._like_parameters().new_zeros(batch_size, self.output_size)
+        super().__init__(input_size, nn.RNN(input_size, hidden_size))
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.rnn_tanh_cell(x, state, *self.rnn.all_weights[0])
         return h, h
 
-    def sequence(self, packed: PackedSequence, state: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-        if packed.data.is_cuda:
-            y, h = self.rnn(packed, state[None])
-            return y.data, h[0]
+    def packed_on_cpu(self, packed: PackedSequence, state: Tensor) -> Tensor:
         W, U, b, c = self.rnn.all_weights[0]
-        y = tanh_sequence(F.linear(packed.data, W, b + c), state, U, packed.batch_sizes.tolist(), self.output_size)
-        return y, y[last]
+        return tanh_sequence(F.linear(packed.data, W, b + c), state, U, packed.batch_sizes.tolist(), self.output_size)
 
 
 def tanh_sequence(wx: Tensor, h0: Tensor, U: Tensor, sizes: list[int], squashed: int) -> Tensor:

@@ -4,12 +4,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell, previous_states
+from rlmem.memory.base import previous_states
+from rlmem.memory.torch_cell import TorchCell
 from rlmem.products import linear, product, weight_gradients
 from rlmem.types import PositiveInt
 
 
-class GRU(RecurrentCell):
+class GRU(TorchCell):
     """Gated Recurrent Unit (Cho et al. 2014, arXiv:1406.1078, eq. 5-8), in torch's form.
 
         r = sigmoid(W_r x + U_r h),  z = sigmoid(W_z x + U_z h)
@@ -23,24 +24,15 @@ class GRU(RecurrentCell):
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.rnn = nn.GRU(input_size, hidden_size)
-
-    def initial_state(self, batch_size: int) -> Tensor:
-        return self._like_parameters().new_zeros(batch_size, self.output_size)
+        super().__init__(input_size, nn.GRU(input_size, hidden_size))
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.gru_cell(x, state, *self.rnn.all_weights[0])
         return h, h
 
-    def sequence(self, packed: PackedSequence, state: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-        if packed.data.is_cuda:
-            y, h = self.rnn(packed, state[None])
-            return y.data, h[0]
+    def packed_on_cpu(self, packed: PackedSequence, state: Tensor) -> Tensor:
         W, U, b, c = self.rnn.all_weights[0]
-        y = _Sequence.apply(linear(packed.data, W, b), state, U, c, packed.batch_sizes.tolist())
-        return y, y[last]
+        return _Sequence.apply(linear(packed.data, W, b), state, U, c, packed.batch_sizes.tolist())
 
 
 class _Sequence(torch.autograd.Function):
