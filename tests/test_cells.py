@@ -39,8 +39,9 @@ CELLS = {
 
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("start_rate", [0.0, 0.1, 0.6])
-def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate):
+def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate, monkeypatch):
     """Values, final states and gradients (inputs, first states, weights)."""
+    monkeypatch.setattr("rlmem.memory.dnc_sequence.BLOCK", 7)  # 90 slots in several blocks
     cell, sizes = CELLS[name]
     torch.manual_seed(0)
     fast = cell(4, **sizes).double()

@@ -56,7 +56,7 @@ def assert_equals_the_loop(case, engine, reverse=False):
     dtype=st.sampled_from([torch.float64, torch.complex128, torch.float32, torch.complex64]),
     constant=st.booleans(),
     start_rate=st.sampled_from([0.0, 0.1, 1.0]),
-    features=st.sampled_from([(3, 2), (1,), (), (5, 60)]),
+    features=st.sampled_from([(3, 2), (1,), (), (9, 60)]),
     reverse=st.booleans(),
 )
 def test_engines_equal_the_loop(engine, seed, B, T, dtype, constant, start_rate, features, reverse):
@@ -72,7 +72,7 @@ def test_engines_equal_the_loop_on_long_rows(engine, dtype, constant, B, T):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("each", [2, 4, 5, 200])
+@pytest.mark.parametrize("each", [2, 4, 5, 200, 300])
 def test_a_real_input_drives_many_complex_states(engine, each):
     assert_equals_the_loop(problem(each, 3, 70, torch.complex128, True, features=(5, each), shared=True), engine)
 

@@ -2,13 +2,15 @@
 
 A scan of N numbers reads a and b and writes h, then reads a, h and the gradient of h and writes those of a and b: 8 N
 numbers moved, or 5 N where a is constant. Four copies between eight tensors of N numbers move 8 N. A scan that ran at
-the speed of memory would take as long.
+the speed of memory would take as long. Each engine takes turns with copying and with nothing else,
+so that both find caches, allocator and load of the machine in the same state.
 """
 
 from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any, get_args
 
 import torch
@@ -61,22 +63,22 @@ def measure(rounds: int, budget: float, device: torch.device = CPU, shapes: Shap
     found = []
     for shape, kind, decay in product(shapes, ("real", "complex"), ("varying", "constant")):
         moves = 8 if decay == "varying" else 5
-        runs: dict[str, Run] = {COPY: copies(shape, kind, device)}
-        notes: dict[str, str] = {}
-        for engine in get_args(Engine):
-            if engine != "auto":
-                notes[engine] = why_not(engine, shape, kind, decay, budget, device)
-                if not notes[engine]:
-                    runs[engine] = forward_backward(engine, shape, kind, decay, device)
-        times = in_turns(runs, rounds, budget, device, at_least=0.01)
-        copying = times[COPY].median
-        assert copying is not None
         case = {"shape": list(shape), "kind": kind, "decay": decay, "moves": moves}
-        for engine, note in notes.items():
-            time = times[engine].median if engine in times else None
-            copy = copying * moves / 8
-            numbers = {"seconds": time, "copy_seconds": copy, "copy_share": time and copy / time}
-            found.append({**case, "engine": engine, **numbers, "note": note or times[engine].note})
+        copying = copies(shape, kind, device)
+        for engine in get_args(Engine):
+            if engine == "auto":
+                continue
+            time = copy = None
+            note = why_not(engine, shape, kind, decay, budget, device)
+            if not note:
+                runs: dict[str, Run] = {COPY: copying, engine: forward_backward(engine, shape, kind, decay, device)}
+                times = in_turns(runs, rounds, budget, device, at_least=0.01)
+                time, copy, note = times[engine].median, times[COPY].median, times[engine].note
+                assert copy is not None
+                copy *= moves / 8
+            share = copy / time if copy and time else None
+            numbers = {"seconds": time, "copy_seconds": copy, "copy_share": share}
+            found.append({**case, "engine": engine, **numbers, "note": note})
     return found
 
 
@@ -127,11 +129,12 @@ def report(rows: list[dict[str, Any]]) -> None:
     table = output.table(title, "B,T,D", "numbers", "decay", COPY, *ran, left=3)
     for case in cases(rows):
         first, cells = case[ran[0]], []
+        copy = median(row["copy_seconds"] for row in case.values() if row["seconds"])
         for engine in ran:
             time = case[engine]["seconds"]
             cells.append(f"{number(1e3 * time)} {case[engine]['copy_share']:4.0%}" if time else "-")
         shape = ",".join(map(str, first["shape"]))
-        table.add_row(shape, first["kind"], first["decay"], number(1e3 * first["copy_seconds"]), *cells)
+        table.add_row(shape, first["kind"], first["decay"], number(1e3 * copy), *cells)
     console = Console()
     console.print(table)
     for note in dict.fromkeys(f"{row['engine']}: {row['note']}" for row in rows if row["note"]):

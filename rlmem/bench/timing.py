@@ -41,7 +41,7 @@ class Measured:
 def in_turns(
     contestants: dict[str, Run], rounds: int, budget: float, device: torch.device = CPU, at_least: float = 0.0
 ) -> dict[str, Measured]:
-    """One warm-up of each contestant, then `rounds` rounds in which each has its turn.
+    """One warm-up of each contestant (of a fast one two), then `rounds` rounds in which each has its turn.
 
     budget: seconds for one contestant's rounds; it runs fewer of them, or, if its warm-up alone took longer, none:
         then that call is its time. What raises is left out, with a note.
@@ -61,6 +61,8 @@ def in_turns(
         warm_up = call(name)
         if warm_up is None:
             continue
+        if warm_up < at_least:  # a first call says too little of how often to repeat
+            warm_up = call(name) or warm_up
         turns[name] = min(rounds, int(budget / warm_up))
         repeats[name] = max(1, ceil(min(at_least, budget / rounds) / warm_up))
         if turns[name] == 0:

@@ -3,6 +3,7 @@
 n rows, or all slots of a sequence at once. N cells of width W, R read heads, controller width H.
 """
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ EPSILON = 1e-6
 TIE = 1e-5
 """By how much more a cell must be used than its neighbour to come after it: untouched cells are equally used, and
 rounding must not decide which of them is first."""
+BLOCK = 256
+"""Slots of a sequence that are worked on together."""
 
 
 class DNCState(NamedTuple):
@@ -119,58 +122,70 @@ class Sequence(torch.autograd.Function):
 
     wx [S, 4H]: the input's share of the controller's pre-activations;  first: the states [E, ...] to begin with
     Forward is the loop over `controller` and `access`. Backward is written by hand, since autograd spends its time on
-    bookkeeping for so many small steps: what no later slot changes is computed for all slots at once, and the
-    gradient of each weight is a single product.
+    bookkeeping for so many small steps: what no later slot changes is computed for a block of slots at once, and the
+    gradient of each weight is a single product. Blocks are small enough for what they need to stay in the cache.
     """
 
     @staticmethod
     def forward(ctx, wx, U, W_xi, b_xi, R, W, sizes, last, *first):
         state = DNCState(*first)
-        slots = []
-        for wx_t in wx.split(sizes):
-            if len(wx_t) < len(state.s):
-                state = DNCState(*(x[: len(wx_t)] for x in state))
-            pre = torch.addmm(wx_t, state.z, U.t())
-            h, s = controller(pre, state.s)
-            xi = F.linear(h, W_xi, b_xi)
-            state = access(interface(xi, R, W), h, s, state)
-            slots.append((pre, xi, *state))
-        pre, xi, *states = (torch.cat(x) for x in zip(*slots, strict=True))
-        ctx.save_for_backward(U, W_xi, pre, xi, *first, *states)
-        ctx.R, ctx.W, ctx.H, ctx.sizes = R, W, h.shape[1], sizes
-        return states[0], *(x[last] for x in states[1:])
+        H, S = W_xi.shape[1], len(wx)
+        sizes_of = [x.shape[1:] for x in (wx, b_xi[None], *first)]
+        kept = [wx.new_empty(S, *size) for size in sizes_of]  # pre, xi and the states
+        with torch.inference_mode():  # less bookkeeping for each small operation
+            for steps, slots in _blocks(sizes):
+                block = []
+                for wx_t in wx[slots].split(sizes[steps]):
+                    if len(wx_t) < len(state.s):
+                        state = DNCState(*(x[: len(wx_t)] for x in state))
+                    pre = torch.addmm(wx_t, state.z, U.t())
+                    h, s = controller(pre, state.s)
+                    xi = F.linear(h, W_xi, b_xi)
+                    state = access(interface(xi, R, W), h, s, state)
+                    block.append((pre, xi, *state))
+                for out, parts in zip(kept, zip(*block, strict=True), strict=True):
+                    torch.cat(parts, out=out[slots])
+        ctx.save_for_backward(U, W_xi, *first, *kept)
+        ctx.R, ctx.W, ctx.H, ctx.sizes = R, W, H, sizes
+        return kept[2], *(x[last] for x in kept[3:])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_z, *grad_last):
-        U, W_xi, pre, xi, *states = ctx.saved_tensors
-        R, W, H = ctx.R, ctx.W, ctx.H
-        first, after = states[:8], DNCState(*states[8:])
-        before = DNCState(*(previous_states(x0, x, ctx.sizes) for x0, x in zip(first, after, strict=True)))
-        slots = _slots(before, after, pre, interface(xi, R, W), _interface_slope(xi, R, W))
-        parts = {name: x.split(ctx.sizes) for name, x in (slots | {"grad_z": grad_z}).items()}
+        U, W_xi, *states = ctx.saved_tensors
+        R, W, H, sizes = ctx.R, ctx.W, ctx.H, ctx.sizes
+        first, (pre, xi), after = states[:8], states[8:10], states[10:]
 
-        # dL/d(state, unit(M)) after the step, of the running rows; a row joins with the gradient of its last state
+        d_wx, d_xi = torch.empty_like(pre), torch.empty_like(xi)
         last = [torch.zeros_like(first[0]), *grad_last, torch.zeros_like(first[2])]
-        d = [x[:0] for x in last]
-        d_pre, d_xi = [], []
-        for step in reversed(list(zip(*parts.values(), strict=True))):
-            q = SimpleNamespace(**dict(zip(parts, step, strict=True)))
-            running = len(q.grad_z)
-            if running > len(d[0]):
-                d = [torch.cat([x, x_last[len(x) : running]]) for x, x_last in zip(d, last, strict=True)]
-            d_h, d_r = (d[0] + q.grad_z).split_with_sizes([H, R * W], 1)
-            xi_t, memory = _access_backward(q, d_r.view(-1, R, W), d[2:])
-            d_h = torch.addmm(d_h, xi_t, W_xi)
-            d_s = torch.addcmul(d[1], d_h, q.h_by_s)
-            pre_t = torch.cat([(d_s.unsqueeze(1) * q.s_by_ifg).flatten(1), d_h * q.h_by_o], 1)
-            d = [pre_t @ U, d_s * q.f, *memory]
-            d_pre.append(pre_t)
-            d_xi.append(xi_t)
+        with torch.inference_mode():
+            d = [x[:0] for x in last]
+            for steps, slots in reversed(list(_blocks(sizes))):
+                now = sizes[steps]
+                entering = [x[slots.start - sizes[k - 1] :][: now[0]] for x in after] if (k := steps.start) else first
+                ends = [x[slots] for x in after]
+                before = DNCState(*(previous_states(x0, x, now) for x0, x in zip(entering, ends, strict=True)))
+                ask, slope = interface(xi[slots], R, W), _interface_slope(xi[slots], R, W)
+                found = _slots(before, DNCState(*ends), pre[slots], ask, slope) | {"grad_z": grad_z[slots]}
+                parts = {name: x.split(now) for name, x in found.items()}
+                outputs = zip(d_wx[slots].split(now), d_xi[slots].split(now), strict=True)
+                for out, step in reversed(list(zip(outputs, zip(*parts.values(), strict=True), strict=True))):
+                    d = _slot_backward(SimpleNamespace(**dict(zip(parts, step, strict=True))), d, last, U, W_xi, out)
+        d = [x.clone() for x in d]
         d[2] = torch.addcmul(d[2], inverse_norm(first[2]), _across(unit(first[2]), d.pop())[0])
-        d_wx, d_xi_all = torch.cat(d_pre[::-1]), torch.cat(d_xi[::-1])
-        weights = [d_wx.t() @ before.z, d_xi_all.t() @ after.z[:, :H], d_xi_all.sum(0)]
+        z_before = previous_states(first[0], after[0], sizes)
+        weights = [d_wx.t() @ z_before, d_xi.t() @ after[0][:, :H], d_xi.sum(0)]
         return d_wx, *weights, None, None, None, None, *d
+
+
+def _blocks(sizes: list[int]) -> Iterator[tuple[slice, slice]]:
+    """Packed steps of `sizes` in runs of about BLOCK slots: which steps, and which slots."""
+    step = slot = slots = 0
+    for k, size in enumerate(sizes, 1):
+        slots += size
+        if slots - slot >= BLOCK or k == len(sizes):
+            yield slice(step, k), slice(slot, slots)
+            step, slot = k, slots
 
 
 def _slots(before: DNCState, after: DNCState, pre: Tensor, ask: Interface, xi_slope: Tensor) -> dict[str, Tensor]:
@@ -225,10 +240,31 @@ def _slots(before: DNCState, after: DNCState, pre: Tensor, ask: Interface, xi_sl
     }
 
 
+def _slot_backward(
+    q: SimpleNamespace, d: list[Tensor], last: list[Tensor], U: Tensor, W_xi: Tensor, out: tuple[Tensor, Tensor]
+) -> list[Tensor]:
+    """Through one slot: `d` is dL/d(state, unit(M)) of the running rows, given after it, returned before it.
+
+    last: the same after the rows' last slots, with which they join;  out: where dL/d(pre, xi) goes
+    """
+    running, (d_pre, d_xi) = len(q.grad_z), out
+    if running > len(d[0]):
+        d = [torch.cat([x, x_last[len(x) : running]]) for x, x_last in zip(d, last, strict=True)]
+    R, W = q.k.shape[1] - 1, q.k.shape[2]
+    d_h, d_r = (d[0] + q.grad_z).split_with_sizes([W_xi.shape[1], R * W], 1)
+    d_ask, memory = _access_backward(q, d_r.view(-1, R, W), d[2:])
+    torch.mul(d_ask, q.xi_slope, out=d_xi)
+    d_h = torch.addmm(d_h, d_xi, W_xi)
+    d_s = torch.addcmul(d[1], d_h, q.h_by_s)
+    torch.cat([(d_s.unsqueeze(1) * q.s_by_ifg).flatten(1), d_h * q.h_by_o], 1, out=d_pre)
+    return [d_pre @ U, d_s * q.f, *memory]
+
+
 def _access_backward(q: SimpleNamespace, d_r: Tensor, d: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Through one slot: `d` is dL/d(M, L, p, u, w_w, w_r, unit(M)), given after it, returned before it.
 
-    q: the slot's share of `_slots`;  d_r [n, R, W]: of the read vectors.  Also returns dL/d xi.
+    q: the slot's share of `_slots`;  d_r [n, R, W]: of the read vectors.  Also returns dL/d xi over
+    `xi_slope`.
     """
     d_M, d_L, d_p, d_u, d_w_w, d_w_r, d_M_unit = d
     # r = w_r M,  w_r = backward w_r0 L + by_content c_r + forward w_r0 L^T
@@ -263,7 +299,7 @@ def _access_backward(q: SimpleNamespace, d_r: Tensor, d: list[Tensor]) -> tuple[
     d_k, d_beta = _across(q.k, torch.cat([d_k_w, d_k_r], 1))
     d_xi = [d_k.flatten(1), d_beta.squeeze(2), d_free, d_gates, d_erase, d_write, d_modes.flatten(1)]
     before = [d_M0, d_L * q.L_by_L0, d_p0, d_u * q.u_by_u0, d_u * q.u_by_w_w0, d_w_r0, d_M0_unit]
-    return torch.cat(d_xi, 1) * q.xi_slope, before
+    return torch.cat(d_xi, 1), before
 
 
 def _softmax_backward(y: Tensor, d_y: Tensor, dim: int) -> Tensor:

@@ -17,12 +17,18 @@ typedef int64_t I;
 
 namespace {
 
-const I BLOCK = 256;  // channels whose running state stays in the first-level cache
+const I BLOCK = 512;  // numbers of a running state, which stays in the first-level cache
+const I AHEAD = 2;    // slots by which rows are fetched early: processors foresee a walk over rows badly
 const I FLUSH = 64;   // slots after which single-precision sums move into double ones
 
 struct Range { I T, N, reverse, r0, r1, n0, n1; };
 
 inline I slot(const Range& s, I k) { return s.reverse ? s.T - 1 - k : k; }
+
+template <class R>
+inline void fetch(const R* p, I n) {
+  for (I j = 0; j < n; j += I(64 / sizeof(R))) __builtin_prefetch(p + j);
+}
 
 // ---- real: a [rows, T, N] or [N] (constant), b and h [rows, T, N] ------------------------------------------------
 
@@ -37,6 +43,11 @@ void real_forward(const R* a, bool constant, const R* b, const R* h0, const uint
         const R* __restrict at = a + (constant ? m0 : o);
         const R* __restrict bt = b + o;
         R* __restrict ht = h + o;
+        if (k + AHEAD < s.T) {
+          const I p = (r * s.T + slot(s, k + AHEAD)) * s.N + m0;
+          if (!constant) fetch(a + p, m);
+          fetch(b + p, m);
+        }
         if (start[r * s.T + t])
           std::memcpy(ht, bt, m * sizeof(R));
         else
@@ -75,6 +86,12 @@ void real_backward(const R* a, const R* h, const R* h0, const uint8_t* start, co
         const R* __restrict at = a + (constant ? m0 : o);
         const R* __restrict gt = gh + o;
         R* __restrict out = gb + o;
+        if (k > AHEAD) {
+          const I p = (r * s.T + slot(s, k - AHEAD)) * s.N + m0;
+          if (!constant) fetch(a + p, m);
+          fetch(gh + p, m);
+          if (ga) fetch(h + (r * s.T + slot(s, k - AHEAD - 1)) * s.N + m0, m);
+        }
         if (start[r * s.T + t]) {
           for (I n = 0; n < m; n++) { out[n] = gt[n] + c[n]; c[n] = 0; }
           if (ga && !constant) std::memset(ga + o, 0, m * sizeof(R));
@@ -119,6 +136,11 @@ void complex_forward(const R* a, bool constant, const R* b, I each, const R* h0,
         const I t = slot(s, k), row = r * s.T + t, o = row * s.N + m0;
         const R* __restrict at = a + 2 * (constant ? m0 : o);
         R* __restrict ht = h + 2 * o;
+        if (k + AHEAD < s.T) {
+          const I p = 2 * ((r * s.T + slot(s, k + AHEAD)) * s.N + m0);
+          if (!constant) fetch(a + p, 2 * m);
+          if (!each) fetch(b + p, 2 * m);
+        }
         const R* bt = b + 2 * o;
         if (each) {
           const R* drive = b + (row * s.N + m0) / each;
@@ -156,6 +178,12 @@ void complex_backward(const R* a, const R* h, const R* h0, const uint8_t* start,
         const I t = slot(s, k), row = r * s.T + t, o = row * s.N + m0;
         const R* __restrict at = a + 2 * (constant ? m0 : o);
         const R* __restrict gt = gh + 2 * o;
+        if (k > AHEAD) {
+          const I p = 2 * ((r * s.T + slot(s, k - AHEAD)) * s.N + m0);
+          if (!constant) fetch(a + p, 2 * m);
+          fetch(gh + p, 2 * m);
+          if (ga) fetch(h + 2 * ((r * s.T + slot(s, k - AHEAD - 1)) * s.N + m0), 2 * m);
+        }
         for (I n = 0; n < 2 * m; n++) g[n] = gt[n] + c[n];
         if (each)
           for (I d = 0; d < m / each; d++) {

@@ -34,7 +34,7 @@ SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-shared"]
 PARALLEL_FROM = 1 << 17
 """Numbers in a scan below which a second thread costs more than it saves."""
-MOST_SHARED = 128
+MOST_SHARED = 256
 """Complex channels that one real input may drive inside the kernel (BLOCK / 2 of kernels.cpp)."""
 
 
