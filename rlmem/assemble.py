@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import gymnasium as gym
 import torch
+from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from torch.utils._pytree import tree_leaves
 
 from rlmem import __version__
-from rlmem.agent import ActorCritic
+from rlmem.agents.actor_critic import ActorCritic
+from rlmem.agents.off_policy import OffPolicyAgent
+from rlmem.agents.trunk import Trunk
+from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
-from rlmem.batching import Batching
+from rlmem.batching import Batching, Tape
 from rlmem.config.compose import Config
 from rlmem.config.targets import build, in_one_line
 from rlmem.errors import UserError
-from rlmem.loop import one_thread
+from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
-from rlmem.spaces import READABLE, is_readable
+from rlmem.spaces import READABLE, is_bounded, is_readable
 
 
 @dataclass
@@ -32,8 +36,8 @@ class Parts:
     streams: Streams
     device: torch.device
     env: VectorEnv
-    agent: ActorCritic
-    algo: PPO
+    agent: ActorCritic | OffPolicyAgent
+    algo: PPO | OffPolicy
     batching: Batching
 
 
@@ -43,20 +47,28 @@ def assemble(config: Config, num_envs: int | None = None) -> Parts:
     streams = Streams(values["seed"])
     device = choose_device(values["device"])
     env = make_env(config, num_envs)
-    algo, batching = build(values["algo"]), build(values["batching"])
-    _check(config, env, algo)
+    algo, batching = _build(config, "algo"), _build(config, "batching")
+    _check(config, env, algo, batching)
+
+    def make_trunk() -> Trunk:
+        spaces = {"observation_space": env.single_observation_space, "action_space": env.single_action_space}
+        encoder = _build(config, "encoder", **spaces)
+        return Trunk(encoder, build_memory(config, encoder.output_size, device))
+
     with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
-        encoder = build(
-            values["encoder"],
-            observation_space=env.single_observation_space,
-            action_space=env.single_action_space,
-        )
-        memory = build_memory(config, encoder.output_size, device)
         try:
-            agent = algo.make_agent(encoder, memory, env.single_action_space).to(device)
+            agent = algo.make_agent(make_trunk, env.single_action_space).to(device)
         except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
             raise UserError(f"memory={config.choices['memory']}: cannot be built ({str(error)[:200]})") from error
     return Parts(streams, device, env, agent, algo, batching)
+
+
+def _build(config: Config, group: str, **runtime: Any) -> Any:
+    """What a group describes; values that do not go together become a UserError."""
+    try:
+        return build(config.values[group], **runtime)
+    except ValueError as error:
+        raise UserError(f"{group}={config.choices[group]}: {error}; see `rlmem config {group}=...`") from error
 
 
 def build_memory(config: Config, input_size: int, device: torch.device) -> Memory:
@@ -103,7 +115,7 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _check(config: Config, env: VectorEnv, algo: PPO) -> None:
+def _check(config: Config, env: VectorEnv, algo: PPO | OffPolicy, batching: Batching) -> None:
     """Choices that do not go together, all of them at once."""
     env_name, algo_name = config.choices["env"], config.choices["algo"]
     observation, action = env.single_observation_space, env.single_action_space
@@ -119,6 +131,17 @@ def _check(config: Config, env: VectorEnv, algo: PPO) -> None:
             f"algo={algo_name}: does not support action space {action} of env={env_name}; "
             f"supported: {names}, of one dimension; e.g. env=repeat_previous"
         )
+    elif isinstance(action, Box) and isinstance(algo, OffPolicy) and not is_bounded(action):
+        problems.append(
+            f"algo={algo_name}: acts between bounds, and action space {action} of env={env_name} has none; e.g. algo=ppo"
+        )
+    if isinstance(algo, OffPolicy) and isinstance(batching, Tape) and batching.num_rows > algo.batch_size:
+        problems.append(
+            f"batching.rows={batching.num_rows}: more rows than the {algo.batch_size} transitions of a batch; "
+            f"e.g. batching.rows=1"
+        )
+    if not isinstance(algo, OffPolicy) and (problem := batching.on_policy_problem()):
+        problems.append(f"batching={config.choices['batching']}: {problem}")
     if problems:
         raise UserError(*problems)
 
@@ -126,26 +149,40 @@ def _check(config: Config, env: VectorEnv, algo: PPO) -> None:
 def summary(config: Config, parts: Parts, where: str) -> str:
     """What is about to happen, in one screen."""
     values, choices, algo, env = config.values, config.choices, parts.algo, parts.env
-    memory = parts.agent.memory
+    trunks = parts.agent.trunks
+    memory = trunks.critic.memory
     numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
     engine = "".join(f", {name}" for name in scan_engines(memory, parts.device))
-    per_update = algo.rollout_slots * env.num_envs
-    minibatches = min(algo.num_minibatches, env.num_envs) if choices["batching"] == "tape" else algo.num_minibatches
+    each = " each for actor and critic" if trunks.separate else ""
     level = f" ({values['env']['level']})" if "level" in values["env"] else ""
     threads = f", {values['threads'] or all_cores()} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
+    learning = _off_policy(config, parts) if isinstance(algo, OffPolicy) else _on_policy(config, parts)
     rows = {
-        "memory": f"{choices['memory']}: {_count(memory):,} parameters, state of {numbers:,} numbers{engine}",
+        "memory": f"{choices['memory']}: {_count(memory):,} parameters, state of {numbers:,} numbers{engine}{each}",
         "agent": f"{_count(parts.agent):,} parameters on {parts.device}{threads}",
         "env": f"{env.num_envs} x {choices['env']}{level}: observation {env.single_observation_space}, "
         f"action {env.single_action_space}",
-        "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps in about "
-        f"{-(-values['total_steps'] // per_update):,} updates of {env.num_envs} x {algo.rollout_slots} slots, "
-        f"{algo.epochs} epochs of {minibatches} minibatches",
+        "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps {learning}",
         "logging": ", ".join(values["logger"]),
         "output": where,
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items()]
     return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
+
+
+def _on_policy(config: Config, parts: Parts) -> str:
+    algo, num_envs, total_steps = cast(PPO, parts.algo), parts.env.num_envs, config.values["total_steps"]
+    minibatches = min(algo.num_minibatches, num_envs) if config.choices["batching"] == "tape" else algo.num_minibatches
+    return (
+        f"in about {-(-total_steps // (algo.rollout_slots * num_envs)):,} updates of {num_envs} x "
+        f"{algo.rollout_slots} slots, {algo.epochs} epochs of {minibatches} minibatches"
+    )
+
+
+def _off_policy(config: Config, parts: Parts) -> str:
+    algo = cast(OffPolicy, parts.algo)
+    rate = f"{algo.update_ratio:g} updates per {algo.update_per} after {algo.learning_starts:,}"
+    return f"(the first {algo.random_steps:,} at random), {rate}, {algo.batch_size:,} transitions each"
 
 
 def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:

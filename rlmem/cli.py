@@ -286,15 +286,16 @@ def _bench_parser() -> Parser:
         "train --rounds 10 --json bench.json",
         "memory --models ffm,gru --lengths 128,1024",
         "memory --figure3",
+        "update --models gru,ffm --threads 1",
         "returns --threads 1",
     )
     parser.add_argument(
         "what",
-        choices=["train", "memory", "scan", "returns"],
-        help="train: environment steps per second of whole training runs, beside sb3-contrib; memory: time and memory "
-        "of every memory, beside torch.nn.GRU, and, unless --models or --lengths is given, scan; scan: the scan alone, "
-        "on every engine, beside copying; "
-        "returns: returns and GAE, beside the usual loops",
+        choices=["train", "update", "memory", "scan", "returns"],
+        help="train: environment steps per second of whole training runs, beside sb3-contrib; update: updates of SAC "
+        "per second, and where their time goes, beside POMDP-Baselines' update; memory: time and memory of every "
+        "memory, beside torch.nn.GRU, and, unless --models or --lengths is given, scan; scan: the scan alone, on every "
+        "engine, beside copying; returns: returns and GAE, beside the usual loops",
     )
     parser.argument_default = argparse.SUPPRESS  # each benchmark has its own defaults, and takes what it knows
 
@@ -305,8 +306,9 @@ def _bench_parser() -> Parser:
     parser.add_argument("--threads", type=_integer(1), metavar="N", help="CPU threads to learn with (all cores)")
     parser.add_argument("--budget", type=_integer(1), metavar="S", help="seconds for all turns of one cell (20)")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="auto: cuda if there is one")
-    parser.add_argument("--models", type=lambda text: text.split(","), metavar="A,B", help="memory: these only (all)")
-    parser.add_argument("--lengths", type=integers, metavar="T,T", help="memory: episode lengths (128,1024,16384)")
+    parser.add_argument("--models", type=lambda text: text.split(","), metavar="A,B", help="memory, update: these only")
+    lengths = "memory: episode lengths (128,1024,16384); update: of the segments beside the tape (10,50,200)"
+    parser.add_argument("--lengths", type=integers, metavar="T,T", help=lengths)
     parser.add_argument("--slots", type=_integer(1), metavar="N", help="memory: slots of a cell (16384)")
     parser.add_argument("--figure3", action="store_const", const=True, help="memory: Figure 3 of FFM's paper instead")
     parser.add_argument("--json", type=Path, metavar="PATH", dest="json_path", help="where the numbers go")
@@ -353,7 +355,7 @@ def _check(args: argparse.Namespace) -> int:
     config = load(args.overrides)
     from rlmem.assemble import build_memory, choose_device
     from rlmem.conformance import facts, on_two_cores, results
-    from rlmem.loop import one_thread
+    from rlmem.loops.base import one_thread
     from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []

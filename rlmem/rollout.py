@@ -13,28 +13,17 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.batching import Rollout
+from rlmem.batching import Rollout, StateSlots
 from rlmem.spaces import to_env
-from rlmem.types import Batch, State
-
-Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
-"""A slot as the agent reads it: obs, prev_action, prev_reward, start."""
+from rlmem.types import Batch, Inputs, State
 
 
 class Actor(Protocol):
-    """What acting needs of an agent; see `rlmem.agent.ActorCritic.act`."""
+    """What acting needs of an agent; see `rlmem.agents.actor_critic.ActorCritic.act`."""
 
     def initial_state(self, batch_size: int) -> State: ...
 
-    def act(
-        self,
-        obs: Tensor,
-        prev_action: Tensor,
-        prev_reward: Tensor,
-        start: Tensor,
-        state: State,
-        generator: Any,
-    ) -> tuple[Tensor, Tensor, State]: ...
+    def act(self, inputs: Inputs, state: State, generator: Any) -> tuple[Tensor, Tensor, State]: ...
 
 
 @dataclass
@@ -85,6 +74,7 @@ class Collector:
         self.prev_reward = np.zeros(N, np.float32)
         self.episode_return = np.zeros(N)
         self.episode_length = np.zeros(N, np.int64)
+        self.age = np.zeros(N, np.int64)  # slots since the episode began
         self.state = agent.initial_state(N)
 
     def collect(
@@ -92,7 +82,7 @@ class Collector:
         slots: int,
         budget: int,
         complete_episodes: bool = False,
-        state_every: int | None = None,
+        state_slots: StateSlots | None = None,
     ) -> tuple[Rollout, list[Episode]]:
         """Collect `slots` slots and a bootstrap slot from every environment, at most `budget` environment steps.
 
@@ -100,7 +90,7 @@ class Collector:
 
         complete_episodes: begin with a reset everywhere, and go on in every environment until the episode that is
             running after `slots` slots has ended; what environments do beyond that is not counted
-        state_every: keep the memory's state every so many slots of an episode, for rows that will begin there
+        state_slots: the slots before which to keep the memory's state, for rows that will begin there
 
         With a budget that ends within a step of the vector, the surplus environments' transitions are left out of
         the rollout and of every count.
@@ -110,7 +100,7 @@ class Collector:
         record = _Record(tree_map(Tensor.clone, self.state))
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
-        age = np.zeros(self.env.num_envs, np.int64)  # slots since the stream or the episode began
+        stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
         counted = 0
         for t in count():
             out_of_budget = counted >= budget
@@ -119,10 +109,11 @@ class Collector:
             if done or out_of_budget:
                 record.bootstrap(self.obs, self.prev_reward, self.start, inputs)
                 return record.rollout(), episodes
-            age = np.where(self.start, 0, age)
-            if state_every is not None and t > 0:
-                self._keep_states(record, t, (age % state_every == 0) & ~self.start)
-            age += 1
+            stream_age[self.start] = 0
+            if state_slots is not None:
+                age = self.age if state_slots.of == "episode" else stream_age
+                self._keep_states(record, t, (age > 0) & ((age + state_slots.shift) % state_slots.every == 0))
+            stream_age += 1
             acted = self._counting(~self.final & ~finished, budget - counted)
             counted += int(acted.sum())
             self._step(record, inputs, acted, episodes)
@@ -137,10 +128,12 @@ class Collector:
         self.final[:] = False
         self.episode_return[:] = 0
         self.episode_length[:] = 0
+        self.age[:] = 0
+        self.prev_reward[:] = 0
 
     def _inputs(self) -> Inputs:
         to = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
-        return to(self.obs), self.prev_action, to(self.prev_reward), to(self.start)
+        return Inputs(to(self.obs), self.prev_action, to(self.prev_reward), to(self.start))
 
     def _keep_states(self, record: _Record, t: int, where: np.ndarray) -> None:
         rows = np.flatnonzero(where)
@@ -154,7 +147,7 @@ class Collector:
 
     def _step(self, record: _Record, inputs: Inputs, acted: np.ndarray, episodes: list[Episode]) -> None:
         began = perf_counter()
-        action, log_prob, self.state = self.agent.act(*inputs, self.state, self.generator)
+        action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator)
         env_action = self.to_env(action.cpu().numpy())
         acting_done = perf_counter()
         obs, reward, terminated, truncated, _ = self.env.step(env_action)
@@ -164,6 +157,7 @@ class Collector:
         record.slot(self.obs, self.prev_reward, self.start, inputs, action, log_prob, reward, terminated, acted)
         self._count(acted, reward, terminated, truncated, episodes)
         self.start, self.final = self.final, (terminated | truncated) & ~self.final
+        self.age = np.where(self.start, 0, self.age + 1)
         self.obs, self.prev_action = np.array(obs), action  # a copy: environments may reuse their buffer
         self.prev_reward = np.where(self.start, np.float32(0), reward)
 
@@ -219,7 +213,7 @@ class Collector:
         self.env.restore(state["env"])  # type: ignore[attr-defined]
 
 
-_ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length")
+_ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length", "age")
 
 
 @dataclass
@@ -234,19 +228,21 @@ class _Record:
     def slot(self, obs, prev_reward, start, inputs, action, log_prob, reward, terminated, acted) -> None:
         self._add(self.numpy, obs=obs, prev_reward=prev_reward, start=start)
         self._add(self.numpy, reward=reward, terminated=terminated, mask=acted)
-        self._add(self.torch, prev_action=inputs[1], action=action, log_prob=log_prob)
+        self._add(self.torch, prev_action=inputs.prev_action, action=action, log_prob=log_prob)
 
     def bootstrap(self, obs, prev_reward, start, inputs) -> None:
         """The last slot, in which nothing acted."""
         nothing = np.zeros_like(start)
-        log_prob = torch.zeros(len(start), device=inputs[1].device)
-        self.slot(obs, prev_reward, start, inputs, inputs[1], log_prob, np.zeros_like(prev_reward), nothing, nothing)
+        log_prob = torch.zeros(len(start), device=inputs.prev_action.device)
+        self.slot(
+            obs, prev_reward, start, inputs, inputs.prev_action, log_prob, np.zeros_like(prev_reward), nothing, nothing
+        )
 
     def keep_state(self, t: int, rows: Tensor, state: State) -> None:
         self.kept.append((t, rows, tree_map(lambda s: s[rows], state)))
 
     def rollout(self) -> Rollout:
-        stacked: dict[str, Tensor] = {name: torch.stack(values, 1) for name, values in self.torch.items()}
+        stacked: dict[str, Any] = {name: torch.stack(values, 1) for name, values in self.torch.items()}
         device = stacked["action"].device
         for name, values in self.numpy.items():
             stacked[name] = torch.from_numpy(np.stack(values, 1)).to(device)

@@ -1,9 +1,12 @@
 """What rlmem needs to know of Gymnasium spaces: which it reads, and how policy actions become environment actions."""
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
+import torch
 from gymnasium import Space, spaces
+from torch import Tensor
 
 READABLE = "Box of one dimension, Discrete or MultiDiscrete"
 
@@ -32,3 +35,33 @@ def to_env(space: Space) -> Callable[[np.ndarray], np.ndarray]:
         return lambda action: (low + (np.clip(action, -1, 1) + 1) * scale).astype(space.dtype)
     first = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
     return lambda action: action + first
+
+
+class JointActions:
+    """The policy's actions in a Discrete or one-dimensional MultiDiscrete space, numbered from 0 to n - 1.
+
+    The last component runs fastest. Values over actions need one number per joint action.
+    """
+
+    def __init__(self, space: Space):
+        self.scalar = isinstance(space, spaces.Discrete)
+        self.sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(n) for n in space.nvec]  # type: ignore[attr-defined]
+        self.n = prod(self.sizes)
+
+    def index(self, action: Tensor) -> Tensor:
+        """Number [...] of each action [...] (Discrete) or [..., K]."""
+        components = [action] if self.scalar else action.unbind(-1)
+        index = torch.zeros_like(components[0], dtype=torch.long)
+        for size, component in zip(self.sizes, components, strict=True):
+            index = index * size + component.long()
+        return index
+
+    def action(self, index: Tensor) -> Tensor:
+        """Action [...] (Discrete) or [..., K] of each number [...]."""
+        if self.scalar:
+            return index
+        components = []
+        for size in reversed(self.sizes):
+            components.append(index % size)
+            index = index // size
+        return torch.stack(components[::-1], -1)

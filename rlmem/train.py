@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from rlmem import rundir
+from rlmem.algos.off_policy import OffPolicy
 from rlmem.assemble import Parts, all_cores, assemble, make_env, summary
 from rlmem.checkpoint import Checkpoints, read
 from rlmem.config.compose import Config, apply
@@ -25,9 +26,12 @@ from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.evaluate import evaluate_both
 from rlmem.loggers import RunInfo
-from rlmem.loop import OnPolicyLoop, Schedule, one_thread
+from rlmem.loops.base import Loop, Schedule, one_thread
+from rlmem.loops.off_policy import OffPolicyLoop
+from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.progress import Progress
 from rlmem.recorder import Logger, Recorder
+from rlmem.replay import Replay
 from rlmem.rollout import Collector
 from rlmem.seeding import Streams
 
@@ -197,7 +201,7 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def stopping_politely(loop: OnPolicyLoop) -> Iterator[None]:
+def stopping_politely(loop: Loop) -> Iterator[None]:
     """Let SIGINT and SIGTERM save a checkpoint after the present update; a second one stops at once."""
 
     def handle(signum: int, frame: Any) -> None:
@@ -227,14 +231,12 @@ def last_checkpoint(run_dir: Path) -> str:
     return f"saved up to step {step}; continue with    rlmem resume {run_dir}"
 
 
-def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, progress: Progress) -> OnPolicyLoop:
+def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, progress: Progress) -> Loop:
     values, streams = config.values, parts.streams
-    parts.algo.setup(parts.agent, streams.torch("rows"))
     collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", parts.device), parts.device)
-    return OnPolicyLoop(
+    shared: dict[str, Any] = dict(
         total_steps=values["total_steps"],
         agent=parts.agent,
-        algo=parts.algo,
         batching=parts.batching,
         collector=collector,
         make_eval_env=lambda: make_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
@@ -245,6 +247,28 @@ def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, p
         checkpoints=Checkpoints(run_dir / "checkpoints", values["checkpoint"]["keep"]),
         checkpoint=Schedule(values["checkpoint"]["every"]),
         progress=progress,
+    )
+    algo = parts.algo
+    if isinstance(algo, OffPolicy):
+        algo.setup(parts.agent, streams.torch("losses", parts.device))
+        return OffPolicyLoop(algo=algo, replay=make_replay(parts, run_dir), generator=streams.torch("replay"), **shared)
+    algo.setup(parts.agent, streams.torch("rows"))
+    return OnPolicyLoop(algo=algo, **shared)
+
+
+def make_replay(parts: Parts, run_dir: Path) -> Replay:
+    """An empty replay; it keeps memory states if rows will begin with them."""
+    algo = cast(OffPolicy, parts.algo)
+    stores = parts.batching.state_slots(replay=True) is not None
+    parts.agent.trunks.step_all = stores
+    return Replay(
+        algo.capacity,
+        parts.env.num_envs,
+        parts.device,
+        algo.priority_exponent,
+        algo.importance_exponent,
+        directory=None if algo.replay_dir is None else Path(algo.replay_dir) / run_dir.name,
+        initial_state=parts.agent.initial_state(1) if stores else None,
     )
 
 
@@ -266,7 +290,7 @@ def make_loggers(config: Config, run_dir: Path, step: int | None, progress: Prog
     return loggers
 
 
-def last_words(run_dir: Path, loop: OnPolicyLoop, results: dict[str, dict[str, float]]) -> str:
+def last_words(run_dir: Path, loop: Loop, results: dict[str, dict[str, float]]) -> str:
     """The result and what one may do next."""
     scores = ", ".join(f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in results.items())
     return "\n".join(

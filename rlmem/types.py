@@ -5,15 +5,17 @@ Dimensions: B rows, T slots, A actions; the slot rule is written out in `Batch`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map, tree_map_only
 
 PositiveInt = Annotated[int, Gt(0)]
+NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 UnitFloat = Annotated[float, Ge(0), Le(1)]
@@ -34,9 +36,18 @@ def where_start(start: Tensor, initial: State, state: State) -> State:
     return tree_map(select, initial, state)
 
 
+class Inputs(NamedTuple):
+    """A slot as the agent reads it, [N, ...], or rows of them, [B, T, ...]; the fields are those of `Batch`."""
+
+    obs: Tensor
+    prev_action: Tensor
+    prev_reward: Tensor
+    start: Tensor
+
+
 @dataclass
 class Batch:
-    """Rows of slots, every field [B, T, ...] but `state0`. A row is a contiguous stream that may hold many starts.
+    """Rows of slots, [B, T, ...]. A row is a contiguous stream that may hold many starts.
 
     The slot rule. Slot t holds obs[t] and, if the agent acted there, action[t], reward[t] and terminated[t] *of that
     action*. An episode of n actions takes n+1 slots: the last holds only the final observation. start[t] is true on
@@ -61,19 +72,31 @@ class Batch:
     """[B, T] bool; a truncation is not a termination."""
     mask: Tensor
     """[B, T] bool; false on final observations, bootstrap slots and padding."""
-    state0: State
-    """Memory state before slot 0, leading dimension B."""
+    state0: State | None
+    """Memory state before slot 0 (before the prefix, if there is one), leading dimension B. None: every row begins with
+    the initial state of the memory that reads it."""
     behaviour: dict[str, Tensor] = field(default_factory=dict)
-    """[B, T, ...] what the acting policy knew (log_prob) and what is computed from the whole rollout."""
+    """[B, T, ...] what the acting policy knew (log_prob), what is computed from the whole rollout, and the replay's
+    importance weights (weight)."""
+    prefix: Inputs | None = None
+    """[B, P, ...] the slots before slot 0, which a network reads without gradient to bring `state0` up to slot 0.
+    Right-aligned: what is shorter is padded on the left, where it does no harm, since its first slot is a start."""
+    detach_every: int | None = None
+    """Cut the gradient through the state every so many slots; see `rlmem.batching.unroll`."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """(B, T)"""
         return self.start.shape[0], self.start.shape[1]
 
-    def map(self, function: Any) -> Batch:
+    @property
+    def inputs(self) -> Inputs:
+        """What the agent reads of the rows."""
+        return Inputs(self.obs, self.prev_action, self.prev_reward, self.start)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """Apply `function` to every tensor."""
-        return Batch(**{f.name: tree_map(function, getattr(self, f.name)) for f in fields(self)})
+        return Batch(**{f.name: tree_map_only(Tensor, function, getattr(self, f.name)) for f in fields(self)})
 
     def rows(self, index: Tensor) -> Batch:
         """The rows `index` [b], in that order."""

@@ -19,7 +19,7 @@ def rollout_for(batching, slots=17, budget=10**9, warm_up=3):
     env = SyncVectorEnv([lambda: Scripted((3, -2)), lambda: Scripted((40,)), lambda: Scripted((1, -6, 4))])
     collector = Collector(env, Counter(), 0, None, CPU)
     collector.collect(warm_up, 10**9)  # streams that begin in mid-episode
-    return collector.collect(slots, budget, state_every=batching.state_every)[0]
+    return collector.collect(slots, budget, state_slots=batching.state_slots(replay=False))[0]
 
 
 @pytest.mark.parametrize("batching", SCHEMES, ids=lambda b: f"{type(b).__name__}{getattr(b, 'length', '')}")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlmem.bench import figure3, markdown, memory, output, returns, scan
+from rlmem.bench import figure3, markdown, memory, output, returns, scan, update
 from rlmem.bench.memory import PEER, Rows, Setting
+from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, too_long
 from rlmem.cli import main
 from rlmem.config.catalog import select
@@ -214,7 +215,57 @@ def test_bench_returns_writes_every_case(in_tmp):
     assert (in_tmp / "bench-returns.png").exists()
 
 
-@pytest.mark.parametrize("bench", [memory, figure3, scan, returns])
+def test_the_peer_of_updates_has_the_losses_of_ours():
+    setting = update.Setting(hidden_size=8, transitions=400, num_envs=2)
+    layout = update.layouts(update.PEER, setting)[0]
+    replay = update.filled(setting)
+    parts = update.assemble(setting.config(f"memory._target_={memory.PEERS[PEER]}", *layout.overrides))
+    algo, seed = parts.algo, 5
+    algo.setup(parts.agent, torch.Generator().manual_seed(seed))
+    peer = SeparateGRUs(2, 1, 8, torch.Generator().manual_seed(seed), lr=0.0)
+    for ours, theirs in zip(algo.parameters.values(), (peer.critic, peer.actor), strict=False):
+        torch.nn.utils.vector_to_parameters(torch.nn.utils.parameters_to_vector(ours), theirs.parameters())
+    peer.target.load_state_dict(peer.critic.state_dict())
+    batch = replay.sample(parts.batching, algo.batch_size, torch.Generator().manual_seed(0)).batch
+    theirs = peer.update(batch, mark=lambda part: None)
+    (_, first, _), (_, second, _) = algo.loss(batch), algo.loss(batch)  # the peer's actor draws anew
+    assert theirs["critic_loss"] == pytest.approx(first["critic_loss"].item(), rel=1e-5)
+    assert theirs["actor_loss"] == pytest.approx(second["actor_loss"].item(), rel=1e-5)
+
+
+def test_bench_update_splits_the_time_of_every_layout_and_goes_on_after_an_error(in_tmp, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    load = update.load
+
+    def broken(overrides):
+        if "memory=mlp" in overrides and "env.num_envs=1" in overrides:
+            raise ValueError("half written")
+        return load(overrides)
+
+    monkeypatch.setattr(update, "load", broken)
+    monkeypatch.setattr(update, "TURN", 0.0)
+    result = update.main(["mlp", "ffm"], lengths=[50, 200], transitions=800, num_envs=4, **TINY)
+    assert json.loads((in_tmp / "bench-update.json").read_text()) == json.loads(json.dumps(result))
+    assert (in_tmp / "bench-update.png").stat().st_size > 10_000
+    segments = ["64 x 64", "segment 50", "segment 200"]
+    found = {name: [row["layout"] for row in rows] for name, rows in result["models"].items()}
+    assert found == {update.PEER: segments, PEER: segments, "mlp": [*segments, "tape"], "ffm": [*segments, "tape"]}
+    assert {(row["seconds"], row["note"]) for row in result["models"]["mlp"]} == {(None, "ValueError: half written")}
+    assert "mlp, tape: ValueError: half written" in capsys.readouterr().out
+    square, cut, whole, tape = (row["batch"] for row in result["models"]["ffm"])
+    assert (square["rows"], square["slots"], square["transitions"]) == (64, 65, 64 * 64)
+    assert (cut["rows"], cut["slots"], cut["transitions"]) == (20, 51, 1000)
+    assert (whole["rows"], whole["slots"], whole["transitions"]) == (5, 201, 1000)
+    assert (tape["rows"], tape["slots"], tape["transitions"]) == (1, 1005, 1000)
+    assert {size["pad_fraction"] for size in (square, cut, whole, tape)} == {0}
+    for row in (row for name, rows in result["models"].items() if name != "mlp" for row in rows):
+        assert row["rounds"] == 2
+        assert row["peer_seconds"] > 0
+        assert all(row["parts"][part] > 0 for part in update.PARTS)
+        assert sum(row["parts"].values()) == pytest.approx(row["seconds"], rel=0.5)
+
+
+@pytest.mark.parametrize("bench", [memory, figure3, scan, returns, update])
 def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(bench, monkeypatch, in_tmp):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=r"pip install 'rlmem\[bench\]'"):
@@ -226,6 +277,8 @@ def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(bench, 
     [
         (["train", "--models", "ffm"], ["bench train: takes no --models"]),
         (["returns", "--figure3"], ["bench returns: takes no --figure3"]),
+        (["update", "--slots", "8"], ["bench update: takes no --slots"]),
+        (["update", "--models", "fmf"], ["fmf: no such memory", "did you mean `ffm`?"]),
         (["memory", "--figure3", "--lengths", "8"], ["bench figure3: takes no --lengths"]),
         (["memory", "--models", "fmf"], ["fmf: no such memory", "did you mean `ffm`?"]),
         (["memory", "--lengths", "8,x"], ["expected an integer >= 1, got 'x'"]),

@@ -15,7 +15,8 @@ from rlmem.config.compose import Config, apply, load
 from rlmem.config.messages import describe
 from rlmem.config.paths import conf_dir
 from rlmem.config.provenance import sources
-from rlmem.config.targets import build, locate
+from rlmem.config.schema import SUPPLIED
+from rlmem.config.targets import build, locate, parameters
 from rlmem.config.validate import coerce, validate
 from rlmem.errors import UserError
 
@@ -57,6 +58,9 @@ def test_every_option_composes_and_fits_its_constructor(option):
     group, _, name = option.partition("=")
     assert name in config.choices[group]
     assert validate(config.values) == (config.values, [])
+    if group in SUPPLIED and "_target_" in config.values[group]:
+        written = config.values[group].keys() - {"_target_"}
+        assert parameters(locate(config.values[group]["_target_"])).keys() - SUPPLIED[group] <= written
 
 
 @pytest.mark.parametrize(

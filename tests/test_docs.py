@@ -1,5 +1,6 @@
-"""docs/memory.md is true: every memory is in its table with the numbers of the code, and its examples run."""
+"""docs is true: every memory is in its table with the numbers of the code, keys are described, and examples run."""
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import yaml
 from conftest import options
 from test_readme import blocks
 
+from rlmem.batching import Segment, Tape
 from rlmem.bench import markdown
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
@@ -22,9 +24,13 @@ ROOT = Path(__file__).parent.parent
 INPUT_SIZE = 128
 
 
-def table(heading: str) -> list[dict[str, str]]:
-    """The rows of the first table of docs/memory.md whose header begins with `heading`, by column."""
-    lines = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8").splitlines()
+def text_of(document: str) -> str:
+    return (ROOT / "docs" / document).read_text(encoding="utf-8")
+
+
+def table(heading: str, document: str = "memory.md") -> list[dict[str, str]]:
+    """The rows of the first table of a document whose header begins with `heading`, by column."""
+    lines = text_of(document).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith(f"| {heading} |"))
     cells = lambda line: [cell.strip() for cell in line.strip("|").split(" | ")]  # noqa: E731
     rows = []
@@ -71,7 +77,7 @@ def test_the_options_of_the_last_column_exist(name):
 def test_the_examples_of_the_library_run(tmp_path, monkeypatch):
     """The python blocks without a file name, document by document, one after another as in one session."""
     monkeypatch.chdir(tmp_path)
-    for document in ("docs/memory.md", "README.md"):
+    for document in ("docs/memory.md", "docs/batching.md", "README.md"):
         shown = [b for b in blocks(document) if b.language == "python" and not b.file]
         assert shown
         session: dict = {}
@@ -129,3 +135,46 @@ def test_the_measured_table_is_written_between_its_comments(tmp_path):
     assert "16 episodes of 1,024 slots, D = 128, H = 256; a processor, 2 threads" in written
     assert "- ffm, tape 1,024: skipped: why\n- gru: ValueError: why" in written
     assert "old" not in written
+
+
+@pytest.mark.parametrize(("scheme", "heading"), [(Tape, "## Tape off-policy"), (Segment, "## Segment off-policy")])
+def test_every_key_of_a_batching_scheme_has_a_figure_and_its_default(scheme, heading):
+    section = text_of("batching.md").partition(f"{heading}\n")[2].partition("\n## ")[0]
+    described = re.findall(r"^\*\*`(\w+)`\*\* \((\w+)\): .+?\n\n```text\n", section, re.MULTILINE | re.DOTALL)
+    defaults = {name: parameter.default for name, parameter in inspect.signature(scheme).parameters.items()}
+    assert {name: yaml.safe_load(value) for name, value in described} == defaults
+
+
+def test_the_keys_of_the_off_policy_algorithms_and_their_defaults_are_those_of_the_yamls():
+    rows = table("key", "algorithms.md")
+    for algo in ("dqn", "sac", "sacd", "td3"):
+        node = yaml.safe_load((conf_dir() / "algo" / f"{algo}.yaml").read_text())["algo"]
+        stated = {row["key"].strip("`"): row[f"`{algo}`"] for row in rows}
+        stated = {key: yaml.safe_load(value) for key, value in stated.items() if value != "-"}
+        assert stated == {key: value for key, value in node.items() if key != "_target_"}, algo
+
+
+@pytest.mark.parametrize("algo", ["dqn", "sac", "sacd", "td3"])
+def test_every_key_of_an_algorithm_is_explained(algo):
+    """Beyond the table of defaults, which says nothing about what a key does."""
+    prose = text_of("batching.md") + text_of("algorithms.md").partition("| key |")[0]
+    tree = yaml.safe_load((conf_dir() / "algo" / f"{algo}.yaml").read_text())
+    keys = tree["algo"].keys() - {"_target_"}
+    assert not [key for key in sorted(keys) if not re.search(rf"\b{key}\b", prose)]
+
+
+@pytest.mark.parametrize("document", ["batching.md", "algorithms.md"])
+def test_the_settings_named_in_the_text_exist(document):
+    """`key=value` of algorithms and batching schemes outside of commands, each with an option that has the key."""
+    nodes = {}
+    for group in ("algo", "batching"):
+        for path in (conf_dir() / group).glob("*.yaml"):
+            tree = yaml.safe_load(path.read_text())
+            nodes[f"{group}={path.stem}"] = tree.get("algo", tree)
+    named = set(re.findall(r"`(?:\w+=\w+ )*((?:algo|batching)\.\w+)=([\w.]+)`", text_of(document)))
+    assert named
+    for key, value in sorted(named):
+        group, _, name = key.partition(".")
+        options = [option for option, node in nodes.items() if option.startswith(f"{group}=") and name in node]
+        assert options, key
+        load([options[0], f"{key}={value}"])

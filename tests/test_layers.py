@@ -15,10 +15,10 @@ ROOT = Path(__file__).parent.parent
 
 SPACES = "gymnasium.Space gymnasium.spaces"
 DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors"
-LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agent rlmem.algos"
+LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos"
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
 ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
-RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.loop"
+RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.loops"
 
 LAYERS = {
     # the environments, which know nothing of rlmem
@@ -31,21 +31,22 @@ LAYERS = {
     "rlmem.scan": "torch numpy rlmem.errors rlmem.types rlmem.products rlmem.scan lazy:triton",
     "rlmem.scan.triton_kernels": "triton",
     "rlmem.seeding": "torch numpy",
-    "rlmem.spaces": f"numpy {SPACES}",
+    "rlmem.spaces": f"torch numpy {SPACES}",
     # networks and losses, which do not know each other
     "rlmem.memory": f"torch numpy {DATA} rlmem.memory",
     "rlmem.nets": f"torch numpy {SPACES} {DATA} rlmem.nets",
     "rlmem.losses": f"torch numpy {DATA} rlmem.losses",
-    "rlmem.batching": "torch numpy rlmem.types",
+    "rlmem.batching": "torch numpy rlmem.types rlmem.errors rlmem.batching",
+    "rlmem.replay": "torch numpy rlmem.types rlmem.errors rlmem.batching rlmem.replay",
     "rlmem.conformance": f"torch numpy {DATA} rlmem.memory rlmem.conformance",
     "rlmem.stats": "numpy",
     # agents and algorithms
-    "rlmem.agent": f"torch {SPACES} {DATA} rlmem.memory rlmem.nets",
+    "rlmem.agents": f"torch {SPACES} {DATA} rlmem.agents rlmem.batching rlmem.memory rlmem.nets",
     "rlmem.algos": f"torch numpy {SPACES} {LEARNING}",
     # acting, recording, and the loop around both: the Gymnasium interface, never a concrete environment
     "rlmem.rollout": f"torch numpy gymnasium {ACTING}",
     "rlmem.evaluate": f"torch numpy gymnasium {ACTING}",
-    "rlmem.loop": f"torch numpy gymnasium {RUNNING}",
+    "rlmem.loops": f"torch numpy gymnasium {RUNNING}",
     "rlmem.checkpoint": "torch",
     "rlmem.recorder": "rlmem.errors",
     "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__",

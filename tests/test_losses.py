@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from torch import distributions as reference
 
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
+from rlmem.losses.q_learning import chosen, greedy_value, huber, huber_of_mean
 from rlmem.losses.reduce import masked_mean, standardise
 from rlmem.losses.returns import discounted_return, gae, lambda_return, n_step_return, prefix_return, vtrace
-from rlmem.nets.distributions import Categorical, Gaussian, MultiCategorical
+from rlmem.losses.sac import actor_loss, actor_loss_discrete, soft_value, soft_value_discrete, temperature_loss
+from rlmem.nets.distributions import Categorical, Gaussian, MultiCategorical, TanhGaussian
 
 
 class Slots:
@@ -129,6 +131,7 @@ def test_what_slots_without_an_action_hold_has_no_effect_on_advantages_not_even_
     torch.testing.assert_close(with_gradient.detach(), clean, rtol=1e-12, atol=1e-12)
     for target in (
         with_gradient,
+        n_step_return(reward, value, terminated, mask, s.gamma, 1),
         n_step_return(reward, value, terminated, mask, s.gamma, 3),
         *vtrace(reward, reward, value, terminated, mask, s.gamma),
     ):
@@ -231,3 +234,169 @@ def test_advantages_in_one_pass_equal_differences_and_scan(dtype, B, T, end_rate
     mask[:, -1] = False
     plain = gae(reward, value.clone().requires_grad_(), terminated, mask, 0.9, 0.8).detach()
     torch.testing.assert_close(gae(reward, value, terminated, mask, 0.9, 0.8), plain)
+
+
+def gradients(loss, *tensors):
+    """Of the sum of `loss` in each tensor; None where none flows."""
+    return torch.autograd.grad(loss.sum(), tensors, allow_unused=True)
+
+
+def test_q_learning_by_hand():
+    q = torch.tensor([[[1.0, 2.0, 3.0], [6.0, 5.0, 4.0]]], requires_grad=True)
+    selector = torch.tensor([[[0.0, 9.0, 1.0], [-3.0, -2.0, -1.0]]])
+    assert chosen(q, torch.tensor([[2, 0]])).tolist() == [[3.0, 6.0]]
+    assert chosen(torch.stack([q, -q]), torch.tensor([[2, 0]])).tolist() == [[[3.0, 6.0]], [[-3.0, -6.0]]]
+    assert greedy_value(selector, q).tolist() == [[2.0, 4.0]]
+    assert greedy_value(q, q).tolist() == [[3.0, 6.0]]
+    assert not greedy_value(q, q).requires_grad
+    (gradient,) = gradients(chosen(q, torch.tensor([[2, 0]], dtype=torch.int32)), q)
+    assert gradient.tolist() == [[[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]]
+
+
+def test_huber_is_quadratic_and_then_linear():
+    error = torch.tensor([0.0, 0.5, -1.0, 3.0, -4.0], requires_grad=True)
+    loss = huber(error)
+    torch.testing.assert_close(loss, torch.tensor([0.0, 0.125, 0.5, 2.5, 3.5]))
+    assert gradients(loss, error)[0].tolist() == [0.0, 0.5, -1.0, 1.0, -1.0]
+    torch.testing.assert_close(huber(error, 2.0), torch.tensor([0.0, 0.125, 0.5, 4.0, 6.0]))
+
+
+def test_the_huber_loss_of_the_mean_weighs_every_slot_alike():
+    error = torch.tensor([[0.25, -1.0, 7.0]], requires_grad=True)
+    mask = torch.tensor([[True, True, False]])
+    loss = huber_of_mean(error, mask)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(0.5 * 0.625**2)
+    assert gradients(loss, error)[0].tolist() == [[0.3125, -0.3125, 0.0]]
+    assert huber_of_mean(error * 10, mask).item() == pytest.approx(6.25 - 0.5)
+    assert masked_mean(huber(error), mask).item() == pytest.approx((0.03125 + 0.5) / 2)
+
+
+def test_soft_actor_critic_by_hand():
+    """One state, one continuous action: v = q - alpha log pi, and the losses of actor and temperature."""
+    q, log_prob = torch.tensor([[3.0]], requires_grad=True), torch.tensor([[-0.5]], requires_grad=True)
+    log_alpha = torch.tensor(0.2).log().requires_grad_()
+    value = soft_value(q, log_prob, log_alpha.exp())
+    assert value.item() == pytest.approx(3.1)
+    assert not value.requires_grad
+    loss = actor_loss(q, log_prob, log_alpha.exp())
+    assert loss.item() == pytest.approx(-3.1)
+    in_q, in_log_prob, in_log_alpha = gradients(loss, q, log_prob, log_alpha)
+    assert (in_q.item(), in_log_prob.item(), in_log_alpha) == (-1.0, pytest.approx(0.2), None)
+    assert actor_loss(q, log_prob, 0.2).item() == pytest.approx(-3.1)
+
+
+@pytest.mark.parametrize(("log_prob", "falls"), [(-0.5, False), (2.0, True)])
+def test_the_temperature_falls_where_the_entropy_exceeds_its_target(log_prob, falls):
+    """Target entropy -1: log pi = -0.5 is an entropy of 0.5, above it; log pi = 2 one of -2, below it."""
+    log_alpha = torch.tensor(0.3, requires_grad=True)
+    log_prob = torch.tensor([[log_prob]], requires_grad=True)
+    loss = temperature_loss(log_alpha, log_prob, -1.0)
+    assert loss.shape == (1, 1)
+    assert loss.item() == pytest.approx(-0.3 * (log_prob.item() - 1))
+    in_log_alpha, in_log_prob = gradients(loss, log_alpha, log_prob)
+    assert in_log_prob is None
+    assert in_log_alpha.item() == pytest.approx(1 - log_prob.item())
+    assert (in_log_alpha.item() < 0) == falls
+
+
+def test_discrete_soft_actor_critic_equals_its_sums_over_actions():
+    rng = np.random.default_rng(0)
+    q, logits, alpha = rng.normal(size=(2, 5, 4)), rng.normal(size=(2, 5, 4)), 0.3
+    value, loss = np.zeros((2, 5)), np.zeros((2, 5))
+    for b, t in np.ndindex(2, 5):
+        weights = [np.exp(x) for x in logits[b, t]]
+        for a in range(4):
+            p = weights[a] / sum(weights)
+            value[b, t] += p * (q[b, t, a] - alpha * np.log(p))
+            loss[b, t] += p * (alpha * np.log(p) - q[b, t, a])
+    q, logits = torch.tensor(q, requires_grad=True), torch.tensor(logits, requires_grad=True)
+    temperature = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
+    ours = actor_loss_discrete(q, logits, temperature)
+    assert_near(ours.detach(), loss)
+    assert_near(soft_value_discrete(q, logits, temperature), value)
+    assert not soft_value_discrete(q, logits, temperature).requires_grad
+    in_q, in_logits, in_temperature = gradients(ours, q, logits, temperature)
+    torch.testing.assert_close(in_q, -logits.detach().softmax(-1))
+    assert in_logits.abs().min() > 0
+    assert in_temperature is None
+
+
+def test_the_discrete_actor_is_at_its_best_where_it_is_the_softmax_of_the_values():
+    q, alpha = torch.tensor([[[1.0, -2.0, 0.5]]], dtype=torch.double), 0.4
+    logits = (q / alpha).requires_grad_()
+    (gradient,) = gradients(actor_loss_discrete(q, logits, alpha), logits)
+    torch.testing.assert_close(gradient, torch.zeros_like(q), atol=1e-12, rtol=0)
+    assert soft_value_discrete(q, logits, alpha).item() == pytest.approx(alpha * torch.logsumexp(q / alpha, -1).item())
+
+
+def test_discrete_losses_are_finite_where_an_action_has_no_probability():
+    logits = torch.tensor([[[0.0, -500.0]]], requires_grad=True)
+    q = torch.tensor([[[1.0, 2.0]]])
+    loss = actor_loss_discrete(q, logits, 0.1)
+    assert loss.item() == pytest.approx(-1.0)
+    assert torch.isfinite(gradients(loss, logits)[0]).all()
+
+
+def test_a_weighted_mean_is_over_the_number_of_slots():
+    x, mask = torch.tensor([[1.0, 2.0, 5.0]]), torch.tensor([[True, True, False]])
+    weight = torch.tensor([[0.5, 1.0, torch.nan]])
+    assert masked_mean(x, mask, weight).item() == pytest.approx((0.5 + 2.0) / 2)
+    assert masked_mean(x, mask, torch.ones(1, 3)).item() == masked_mean(x, mask).item()
+
+
+def tanh_gaussian(mean, log_std):
+    """torch's own, built from the normal and the map."""
+    normal = reference.Normal(mean, log_std.exp())
+    return reference.Independent(
+        reference.TransformedDistribution(normal, [reference.TanhTransform(cache_size=1)]), 1, validate_args=False
+    )
+
+
+def test_a_tanh_gaussian_equals_torchs():
+    rng = torch.Generator().manual_seed(0)
+    mean, log_std = torch.randn(2, 6, 3, generator=rng, dtype=torch.double).requires_grad_()
+    ours, truth = TanhGaussian(mean, log_std), tanh_gaussian(mean, log_std)
+    action, log_prob = ours.rsample(rng)
+    torch.testing.assert_close(log_prob, truth.log_prob(action))
+    torch.testing.assert_close(ours.log_prob(action), log_prob, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(ours.mode(), mean.tanh())
+    assert ours.sample(rng).shape == (6, 3)
+
+
+def test_the_gradient_of_a_tanh_gaussians_sample_is_that_of_its_noise():
+    """With the noise fixed, a and log pi(a) are functions of mean and log_std: against finite differences."""
+    mean, log_std = (torch.tensor([[x, 0.3]], dtype=torch.double, requires_grad=True) for x in (0.4, -0.7))
+
+    def draw(mean, log_std):
+        return TanhGaussian(mean, log_std).rsample(torch.Generator().manual_seed(3))
+
+    assert torch.autograd.gradcheck(draw, (mean, log_std))
+
+
+def test_a_tanh_gaussians_density_integrates_to_one():
+    action = torch.linspace(-1, 1, 200_001, dtype=torch.double)[:, None]
+    density = TanhGaussian(torch.tensor([0.6]).double(), torch.tensor([-0.5]).double()).log_prob(action).exp()
+    assert torch.trapezoid(density, action[:, 0]).item() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("log_std", [-20.0, 2.0])
+@pytest.mark.parametrize("mean", [0.0, 3.0, -40.0])
+def test_a_tanh_gaussian_stays_finite_at_the_bounds(mean, log_std):
+    mean, log_std = (torch.full((1000, 2), x, requires_grad=True) for x in (mean, log_std))
+    policy = TanhGaussian(mean, log_std)
+    action, log_prob = policy.rsample(torch.Generator().manual_seed(0))
+    assert action.abs().max() <= 1
+    assert torch.isfinite(log_prob).all()
+    assert torch.isfinite(policy.log_prob(action)).all()
+    assert all(torch.isfinite(g).all() for g in gradients(action.sum() + log_prob.sum(), mean, log_std))
+
+
+def test_a_small_spread_keeps_its_noise():
+    """In float32, 3 + 2e-9 e is 3: the density is that of the e that was drawn, not of e = 0."""
+    _, log_prob = TanhGaussian(torch.full((1, 1), 3.0), torch.full((1, 1), -20.0)).rsample(
+        torch.Generator().manual_seed(0)
+    )
+    e = torch.empty(1, 1).normal_(generator=torch.Generator().manual_seed(0)).double().item()
+    expected = -0.5 * e**2 - 0.5 * np.log(2 * np.pi) + 20 - np.log(1 - np.tanh(3.0) ** 2)
+    assert log_prob.item() == pytest.approx(expected, abs=1e-4)

@@ -7,6 +7,7 @@ from gymnasium import spaces
 from rlmem_envs import popgym
 from torch.utils._pytree import tree_map
 
+from rlmem.agents.trunk import Trunk
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Segment, Tape
 from rlmem.nets.encoder import Encoder, Features
@@ -24,15 +25,18 @@ def setup(memory_name, env_name="RepeatPrevious", num_envs=6, seed=0, **hyperpar
     streams = Streams(seed)
     algo = PPO(**({"rollout_slots": 30, "num_minibatches": 3, "epochs": 2} | hyperparameters))
     with streams.module_init("init"):
-        encoder = Encoder(env.single_observation_space, env.single_action_space, prev_reward=True)
-        memory = make_memory(memory_name, encoder.output_size, hidden_size=32)
-        agent = algo.make_agent(encoder, memory, env.single_action_space)
+
+        def make_trunk():
+            encoder = Encoder(env.single_observation_space, env.single_action_space, prev_reward=True)
+            return Trunk(encoder, make_memory(memory_name, encoder.output_size, hidden_size=32))
+
+        agent = algo.make_agent(make_trunk, env.single_action_space)
     algo.setup(agent, streams.torch("rows"))
     return algo, Collector(env, agent, streams.int("env"), streams.torch("act"), CPU)
 
 
 def collect(algo, collector, batching):
-    return collector.collect(algo.rollout_slots, 10**9, algo.complete_episodes, batching.state_every)[0]
+    return collector.collect(algo.rollout_slots, 10**9, algo.complete_episodes, batching.state_slots(replay=False))[0]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

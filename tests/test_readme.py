@@ -1,4 +1,4 @@
-"""README.md, CONTRIBUTING.md and docs/memory.md run: commands on small budgets, example files, make targets."""
+"""README.md, CONTRIBUTING.md and docs run: commands on small budgets, example files, make targets."""
 
 import os
 import re
@@ -13,7 +13,9 @@ import pytest
 from rlmem.cli import main
 
 ROOT = Path(__file__).parent.parent
-SMALL = "total_steps=600 env.num_envs=8 algo.rollout_slots=16 evaluation.every=null evaluation.episodes=4 threads=1"
+BUDGET = "total_steps=600 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"
+SMALL = f"{BUDGET} algo.rollout_slots=16"
+SMALL_REPLAY = f"{BUDGET} algo.random_steps=100 algo.learning_starts=400 algo.batch_size=100 algo.update_ratio=0.02"
 SHRINK = {"train": SMALL, "resume": "total_steps=800", "eval": "--episodes=4"}
 """What is appended to a command; later values win."""
 
@@ -37,9 +39,17 @@ def blocks(document: str) -> list[Block]:
 
 
 def commands(document: str) -> list[str]:
-    """The `rlmem` lines of the sh blocks that are run, in order."""
+    """The `rlmem` lines of the sh blocks that are run, in order; a backslash joins lines, as in a shell."""
     shell = [b for b in blocks(document) if b.language == "sh" and not b.skipped]
-    return [line for b in shell for line in b.text.splitlines() if line.startswith("rlmem ")]
+    lines = [line for b in shell for line in re.sub(r"\\\n +", "", b.text).splitlines()]
+    return [line for line in lines if line.startswith("rlmem ")]
+
+
+def off_policy() -> set[str]:
+    """The options of `algo` that learn from a replay, shipped and shown."""
+    shipped = {path.stem: path.read_text() for path in (ROOT / "conf" / "algo").glob("*.yaml")}
+    shown = {Path(b.file).stem: b.text for b in blocks("CONTRIBUTING.md") if "/algo/" in b.file}
+    return {name for name, text in (shipped | shown).items() if "learning_starts:" in text}
 
 
 def small(command: str) -> str:
@@ -48,6 +58,9 @@ def small(command: str) -> str:
     verb = command.split()[1]
     if verb not in SHRINK or "--help" in command:
         return command
+    algo = re.search(r" algo=(\w+)", command)
+    if verb == "train" and algo and algo[1] in off_policy():
+        return f"{command} {SMALL_REPLAY}"
     return f"{command} {SHRINK[verb]}"
 
 
@@ -98,6 +111,11 @@ def test_the_commands_of_the_library_run(memory_folder, command, monkeypatch):
     run(command, memory_folder, monkeypatch)
 
 
+@pytest.mark.parametrize("command", [*commands("docs/batching.md"), *commands("docs/algorithms.md")])
+def test_the_commands_of_batching_and_algorithms_run(tmp_path, command, monkeypatch):
+    run(command, tmp_path, monkeypatch)
+
+
 def transcripts() -> list[tuple[str, str]]:
     """(command, output) of the text blocks that begin with a `$` line."""
     shown = [b.text for b in blocks("README.md") if b.language == "text" and b.text.startswith("$ ")]
@@ -137,4 +155,6 @@ def test_commands_are_found_and_shrunk():
     found = [shlex.split(line, comments=True) for line in commands("README.md")]
     assert {line[1] for line in found} >= {"train", "eval", "resume", "list", "config"}
     assert small("rlmem train memory=ffm # why") == f"rlmem train memory=ffm {SMALL}"
+    assert small("rlmem train algo=sac") == f"rlmem train algo=sac {SMALL_REPLAY}"
     assert small("rlmem list   # why") == "rlmem list"
+    assert all("\\" not in line for line in commands("docs/batching.md"))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
 
+from rlmem.batching import StateSlots
 from rlmem.evaluate import evaluate
 from rlmem.rollout import Collector
 from rlmem.seeding import Streams
@@ -21,8 +22,8 @@ class Counter:
     def initial_state(self, n):
         return torch.zeros(n, 1)
 
-    def act(self, obs, prev_action, prev_reward, start, state, generator):
-        count = torch.where(start[:, None], 0, state) + 1
+    def act(self, inputs, state, generator):
+        count = torch.where(inputs.start[:, None], 0, state) + 1
         action = count[:, 0].long() % 4
         return action, -count[:, 0], count
 
@@ -93,6 +94,14 @@ def test_a_rollout_goes_on_until_something_acted():
         assert rollout.streams.mask.any()
 
 
+def test_a_reset_leaves_no_reward_behind():
+    c = collector(((9,),))
+    c.collect(slots=3, budget=10**9)
+    rollout, _ = c.collect(slots=2, budget=10**9, complete_episodes=True)
+    assert rollout.streams.start[0, 0]
+    assert rollout.streams.prev_reward[0, 0] == 0
+
+
 def test_complete_episodes_start_at_starts_and_end_at_ends():
     c = collector(((3, -2),), ((7,),))
     for _ in range(2):
@@ -104,17 +113,32 @@ def test_complete_episodes_start_at_starts_and_end_at_ends():
         assert s.mask.sum(1).min() >= 4
 
 
-def test_kept_states_are_those_acting_had():
-    rollout, _ = collector(((3, -2),), ((9,),)).collect(slots=12, budget=10**9, state_every=2)
-    s = rollout.streams
-    for env in range(2):
-        age = 0
-        for t in range(12):
-            age = 0 if s.start[env, t] else age
-            if t and age % 2 == 0 and not s.start[env, t]:
-                kept = rollout.state_at(torch.tensor([env]), torch.tensor([t]))
-                assert kept.item() == age, f"state before slot {t} of environment {env}"
-            age += 1
+KEPT = [StateSlots(2), StateSlots(3, 1), StateSlots(2, of="episode"), StateSlots(3, 4, "episode")]
+
+
+@pytest.mark.parametrize("slots", KEPT, ids=str)
+def test_states_are_kept_before_the_slots_asked_for(slots):
+    """Counter's state before slot a of an episode is a; rollouts of five slots begin inside episodes."""
+    c = collector(((3, -2),), ((9,),))
+    age = [0, 0]  # slots since the episode began
+    for _ in range(4):
+        rollout, _ = c.collect(slots=5, budget=10**9, state_slots=slots)
+        s = rollout.streams
+        for env in range(2):
+            in_rollout = 0
+            for t in range(5):
+                if s.start[env, t]:
+                    age[env] = in_rollout = 0
+                a = age[env] if slots.of == "episode" else in_rollout
+                wanted = a > 0 and (a + slots.shift) % slots.every == 0
+                assert (rollout.state_index[env, t] >= 2) == wanted
+                if wanted:
+                    kept = rollout.state_at(torch.tensor([env]), torch.tensor([t]))
+                    assert kept.item() == age[env], f"state before slot {t} of environment {env}"
+                    assert rollout.states[rollout.state_index[env, t] - 2].item() == age[env]
+                age[env] += 1
+                in_rollout += 1
+            assert rollout.state_index[env, 5] == 0, "the bootstrap slot opens the next rollout"
 
 
 def test_evaluation_plays_each_environments_share_of_whole_episodes():
@@ -136,10 +160,10 @@ def test_a_saved_collector_goes_on_exactly():
     np.random.random(10)
     b = fresh()
     b.load_state_dict(saved)
-    for x, y in zip(a.collect(80, 10**9), b.collect(80, 10**9), strict=True):
-        if isinstance(x, list):
-            assert x == y
-        else:
-            assert torch.equal(x.streams.obs, y.streams.obs)
-            assert torch.equal(x.streams.reward, y.streams.reward)
-            assert torch.equal(x.streams.start, y.streams.start)
+    (x, x_episodes), (y, y_episodes) = (c.collect(80, 10**9, state_slots=StateSlots(7, of="episode")) for c in (a, b))
+    assert x_episodes == y_episodes
+    assert torch.equal(x.streams.obs, y.streams.obs)
+    assert torch.equal(x.streams.reward, y.streams.reward)
+    assert torch.equal(x.streams.start, y.streams.start)
+    assert torch.equal(x.states, y.states)
+    assert torch.equal(x.state_index, y.state_index)

@@ -17,6 +17,7 @@ from rlmem.checkpoint import Checkpoints
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.errors import UserError
+from rlmem.loops.base import Loop
 from rlmem.recorder import read_jsonl
 from rlmem.train import evaluate_run, plan, resume, train
 
@@ -102,9 +103,7 @@ def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
     class Killed(Exception):
         pass
 
-    from rlmem import loop
-
-    original, calls = loop.OnPolicyLoop.iterate, []
+    original, calls = Loop.iterate, []
 
     def dies_at_the_fourth(self):
         calls.append(1)
@@ -112,12 +111,12 @@ def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
             raise Killed
         original(self)
 
-    loop.OnPolicyLoop.iterate = dies_at_the_fourth
+    Loop.iterate = dies_at_the_fourth
     try:
         with pytest.raises(Killed):
             train(config)
     finally:
-        loop.OnPolicyLoop.iterate = original
+        Loop.iterate = original
     assert len(read_jsonl(Path("cut/metrics.jsonl"))) < len(read_jsonl(whole / "metrics.jsonl"))
     resume(Path("cut"), [])
     assert without_time(Path("cut")) == without_time(whole)

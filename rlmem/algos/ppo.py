@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.agent import ActorCritic
+from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
+from rlmem.agents.trunk import Trunk
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
 from rlmem.losses.reduce import masked_mean, standardise
 from rlmem.losses.returns import gae
-from rlmem.memory.base import Memory
-from rlmem.nets.encoder import Encoder
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
 
 
@@ -36,6 +35,7 @@ class PPO:
     value_error_clamp: upper bound of the squared value error;  normalize_advantage: over what, if at all
     kl_coef, kl_target: weight of the KL penalty, adapted to the target after every update; zero turns it off
     head_sizes: hidden layers of actor and critic;  state_dependent_std: see `rlmem.nets.policy.PolicyHead`
+    separate: an encoder and a memory each for actor and critic;  memory_gradient: whose loss trains a shared one
     """
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
@@ -61,6 +61,8 @@ class PPO:
         kl_target: PositiveFloat = 0.01,
         head_sizes: Sequence[PositiveInt] = (128, 128),
         state_dependent_std: bool = False,
+        separate: bool = False,
+        memory_gradient: MemoryGradient = "both",
     ):
         self.rollout_slots = rollout_slots
         self.complete_episodes = complete_episodes
@@ -81,9 +83,13 @@ class PPO:
         self.kl_target = kl_target
         self.head_sizes = head_sizes
         self.state_dependent_std = state_dependent_std
+        self.separate = separate
+        self.memory_gradient = memory_gradient
 
-    def make_agent(self, encoder: Encoder, memory: Memory, action_space: Space) -> ActorCritic:
-        return ActorCritic(encoder, memory, action_space, self.head_sizes, self.state_dependent_std)
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
+        return ActorCritic(
+            make_trunk, action_space, self.head_sizes, self.state_dependent_std, self.separate, self.memory_gradient
+        )
 
     def setup(self, agent: ActorCritic, generator: torch.Generator) -> None:
         """Take `agent` into training; `generator` shuffles rows."""

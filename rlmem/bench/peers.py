@@ -1,11 +1,16 @@
-"""torch's GRU behind the memory contract, to measure the others against."""
+"""What is measured against: torch's GRU behind the memory contract, and an update of SAC over it in plain torch."""
 
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from itertools import pairwise
+from math import log
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory
+from rlmem.types import Batch
 
 
 class TorchGRU(Memory):
@@ -37,3 +42,118 @@ class TorchGRUCell(TorchGRU):
             state = self.rnn(x_t, state)
             outputs.append(state)
         return torch.stack(outputs, 1), state
+
+
+class SeparateGRUs:
+    """SAC over two `torch.nn.GRU` as POMDP-Baselines updates them (Ni et al. 2022, arXiv:2110.05038, released code).
+
+    The critic's step comes before the actor's, each after unrolls of its own from zero states, five in all: actor and
+    target critic for the target, critic for its loss, actor and critic for the actor's. The temperature comes last.
+    torch's optimisers have their defaults. The network is that of `SAC` with memory `TorchGRU` and encoder
+    `embeddings`, parameters in the same order; the published one has shortcut embeddings beside it.
+    """
+
+    def __init__(
+        self,
+        obs_size: int,
+        action_size: int,
+        hidden_size: int,
+        generator: torch.Generator,
+        head_sizes: Sequence[int] = (128, 128),
+        temperature: float = 0.1,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        lr: float = 3e-4,
+    ):
+        self.generator, self.gamma, self.tau = generator, gamma, tau
+        self.target_entropy = -float(action_size)
+        device = generator.device
+        slot = obs_size, action_size, hidden_size, head_sizes
+        self.actor = RecurrentHeads(*slot, reads=0, outputs=2 * action_size, heads=1).to(device)
+        self.critic = RecurrentHeads(*slot, reads=action_size, outputs=1, heads=2).to(device)
+        self.target = deepcopy(self.critic)
+        self.log_alpha = torch.tensor(log(temperature), device=device, requires_grad=True)
+        self.alpha = temperature
+        parts: dict[str, list[Tensor]] = {
+            "critic": list(self.critic.parameters()),
+            "actor": list(self.actor.parameters()),
+            "temperature": [self.log_alpha],
+        }
+        self.optimisers = {name: torch.optim.Adam(parameters, lr=lr) for name, parameters in parts.items()}
+
+    def update(self, batch: Batch, mark: Callable[[str], None]) -> dict[str, float]:
+        """One update on rows of one episode each, begun in zero states; the losses.
+
+        mark: told "forward", "backward" or "optimiser" whenever one of them has gone on since it was last called
+        """
+        mask, count = batch.mask, batch.mask.sum()
+        with torch.no_grad():
+            action, log_prob = self.draw(batch)
+            value = self.target(batch, action)[..., 0].amin(0) - self.alpha * log_prob
+            target = batch.reward[:, :-1] + self.gamma * (~batch.terminated[:, :-1]) * value[:, 1:]
+        error = (self.critic(batch, batch.action)[:, :, :-1, 0] - target) * mask[:, :-1]
+        critic_loss = error.square().sum() / count
+        self.descend("critic", critic_loss, mark)
+        action, log_prob = self.draw(batch)
+        q = self.critic(batch, action)[..., 0].amin(0)
+        actor_loss = ((self.alpha * log_prob - q) * mask).sum() / count
+        self.descend("actor", actor_loss, mark)
+        with torch.no_grad():
+            for old, new in zip(self.target.parameters(), self.critic.parameters(), strict=True):
+                old.copy_(old * (1 - self.tau) + new * self.tau)
+        mark("optimiser")
+        entropy = -((log_prob.detach() * mask).sum() / count).item()
+        self.descend("temperature", -self.log_alpha.exp() * (self.target_entropy - entropy), mark)
+        self.alpha = self.log_alpha.exp().item()
+        return {"critic_loss": critic_loss.item(), "actor_loss": actor_loss.item()}
+
+    def descend(self, part: str, loss: Tensor, mark: Callable[[str], None]) -> None:
+        mark("forward")
+        self.optimisers[part].zero_grad()
+        loss.backward()
+        mark("backward")
+        self.optimisers[part].step()
+        mark("optimiser")
+
+    def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """A tanh-Gaussian action [B, T, A] and its log-probability [B, T]."""
+        mean, log_std = self.actor(batch)[0].chunk(2, -1)
+        noise = torch.empty_like(mean).normal_(generator=self.generator)
+        std = log_std.clamp(-20, 2).exp()
+        u = mean + std * noise
+        normal = torch.distributions.Normal(mean, std, validate_args=False).log_prob(u)
+        return u.tanh(), (normal - 2 * (log(2) - u - nn.functional.softplus(-2 * u))).sum(-1)
+
+
+class RecurrentHeads(nn.Module):
+    """Embeddings of observation, previous action and previous reward, a GRU over them, and perceptrons on its output.
+
+    reads: width of what the perceptrons read beside it;  outputs: of each of the `heads` perceptrons
+    """
+
+    def __init__(
+        self,
+        obs_size: int,
+        action_size: int,
+        hidden_size: int,
+        head_sizes: Sequence[int],
+        reads: int,
+        outputs: int,
+        heads: int,
+    ):
+        super().__init__()
+        self.obs, self.action, self.reward = nn.Linear(obs_size, 32), nn.Linear(action_size, 16), nn.Linear(1, 16)
+        self.rnn = nn.GRU(64, hidden_size, batch_first=True)
+        widths = [hidden_size + reads, *head_sizes]
+        self.heads = nn.ModuleList()
+        for _ in range(heads):
+            hidden = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.LeakyReLU())]
+            self.heads.append(nn.Sequential(*hidden, nn.Linear(widths[-1], outputs)))
+
+    def forward(self, batch: Batch, action: Tensor | None = None) -> Tensor:
+        """[heads, B, T, outputs]; action [B, T, A] goes to the perceptrons."""
+        inputs = self.obs(batch.obs), self.action(batch.prev_action), self.reward(batch.prev_reward[..., None])
+        features, _ = self.rnn(torch.cat(inputs, -1).relu())
+        if action is not None:
+            features = torch.cat([features, action], -1)
+        return torch.stack([head(features) for head in self.heads])

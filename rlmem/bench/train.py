@@ -22,7 +22,7 @@ from rlmem.assemble import assemble
 from rlmem.bench.output import processor, unwritable, write
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.loop import OnPolicyLoop
+from rlmem.loops.base import Loop
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder
 from rlmem.train import make_loop
@@ -59,7 +59,7 @@ class Ours:
         run_dir.mkdir()
         quiet = Progress(config.values["total_steps"], run_dir / "log.txt", console=Console(quiet=True))
         recorder = Recorder(run_dir, [], quiet.say)
-        self.loop: OnPolicyLoop = make_loop(config, assemble(config), run_dir, recorder, quiet)
+        self.loop: Loop = make_loop(config, assemble(config), run_dir, recorder, quiet)
         self.flops = self._flops_of_an_update()
 
     def iterate(self) -> int:

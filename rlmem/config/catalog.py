@@ -19,7 +19,7 @@ WIDTH = 100
 
 def catalog() -> Catalog:
     """Group -> option -> description, in the order of config.yaml's defaults; experiments last."""
-    folders = sorted(folder for folder in conf_dir().iterdir() if folder.is_dir())
+    folders = sorted(folder for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
     order = list(default_choices())
     folders.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
     groups = {folder.name: _options(folder) for folder in folders}
@@ -93,7 +93,7 @@ def default_choices() -> dict[str, str | list[str]]:
     """The defaults list of config.yaml: group -> option, or a list of options."""
     entries = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
     pairs = [next(iter(entry.items())) for entry in entries if isinstance(entry, dict)]
-    return {group: choice for group, choice in pairs if not group.startswith("override ")}
+    return {group: choice for group, choice in pairs if not group.startswith(("override ", "optional "))}
 
 
 def _options(folder: Path) -> dict[str, str]:

@@ -29,6 +29,8 @@ class Groups:
         """Looks through Hydra's search path, which `hydra.searchpath=[...]` may extend."""
         options = {}
         for group in loader.list_groups(""):
+            if group.startswith("_"):
+                continue
             names = loader.get_group_options(group, config_name="config", overrides=list(hydra_lines))
             options[group] = sorted(name for name in names if not name.startswith("_"))
         options.pop("hydra", None)

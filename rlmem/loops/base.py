@@ -1,7 +1,8 @@
-"""The on-policy training loop: collect, update, record, evaluate, checkpoint."""
+"""What every training loop does around its updates: record, evaluate, checkpoint, stop."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
+from torch import nn
 
-from rlmem.agent import ActorCritic
-from rlmem.algos.ppo import PPO
-from rlmem.batching import Batching
+from rlmem.batching import Batching, Rollout
 from rlmem.checkpoint import Checkpoints
 from rlmem.evaluate import evaluate_both, flat
 from rlmem.memory.base import Memory
@@ -24,8 +24,6 @@ from rlmem.recorder import Recorder
 from rlmem.rollout import Collector, Episode
 from rlmem.seeding import Streams
 
-RATIO_ALARM = 1e-3
-"""Rounding stays far below; see the replay invariant in docs/design.md."""
 RECENT = 100
 """Episodes behind the running return that is shown and logged."""
 
@@ -51,17 +49,24 @@ class Schedule:
         return self.every is not None and now // self.every > before // self.every
 
 
+def redraw(module: nn.Module) -> None:
+    """Change the seed of every memory in `module` that draws at random."""
+    for part in module.modules():
+        if isinstance(part, Memory):
+            part.redraw()
+
+
 @dataclass
-class OnPolicyLoop:
+class Loop(ABC):
     """Train `agent` with `algo` for exactly `total_steps` environment steps.
 
-    One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter), one
-    row in metrics.jsonl, and whatever is due. `state_dict` taken between iterations continues the run exactly.
+    A subclass writes `advance`: collect, learn, and say what happened. One call of it is one iteration: one row in
+    metrics.jsonl, and whatever is due. `state_dict` taken between iterations continues the run exactly.
     """
 
     total_steps: int
-    agent: ActorCritic
-    algo: PPO
+    agent: nn.Module
+    algo: Any
     batching: Batching
     collector: Collector
     make_eval_env: Callable[[], VectorEnv]
@@ -79,7 +84,7 @@ class OnPolicyLoop:
     elapsed: float = 0.0
     learn_time: float = 0.0
     stop: BaseException | None = None
-    """Set from outside: save after the present update, then raise this."""
+    """Set from outside: save after the present iteration, then raise this."""
 
     def run(self) -> dict[str, dict[str, float]]:
         """Train to the end; returns the last evaluation."""
@@ -96,25 +101,27 @@ class OnPolicyLoop:
         return self.last_evaluation
 
     def iterate(self) -> None:
-        """One rollout and one update."""
+        """Collect, learn and write down what happened."""
         began = perf_counter()
-        fraction = self.collector.steps / self.total_steps
-        with one_thread():
-            rollout, episodes = self.collector.collect(
-                self.algo.rollout_slots,
-                self.total_steps - self.collector.steps,
-                self.algo.complete_episodes,
-                self.batching.state_every,
-            )
-        learning = perf_counter()
-        metrics = self.algo.update(rollout, self.batching, fraction)
-        for module in self.agent.modules():
-            if isinstance(module, Memory):
-                module.redraw()
-        self.updates += 1
-        self.learn_time += perf_counter() - learning
+        metrics, episodes = self.advance()
         self.elapsed += perf_counter() - began
         self._record(metrics, episodes)
+
+    @abstractmethod
+    def advance(self) -> tuple[dict[str, float], list[Episode]]:
+        """Collect and learn for a while: metrics, and the episodes that ended. Takes at least one environment step."""
+
+    def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
+        """Act for so many slots in every environment, at most to the end of the budget."""
+        with one_thread():
+            return self.collector.collect(slots, self.total_steps - self.collector.steps, **how)
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Count the time spent inside as learning."""
+        began = perf_counter()
+        yield
+        self.learn_time += perf_counter() - began
 
     def _record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
         steps = self.collector.steps
@@ -126,11 +133,6 @@ class OnPolicyLoop:
             row["train/length_mean"] = float(np.mean([episode.length for episode in episodes]))
         if self.recent:
             row[f"train/return_last_{RECENT}"] = float(np.mean(self.recent))
-        if metrics.get("ppo/ratio_max_dev", 0) > RATIO_ALARM:
-            self.progress.say(
-                f"step {steps}: ppo/ratio_max_dev is {metrics['ppo/ratio_max_dev']:.1e}: training does not read what "
-                f"acting read; a memory or environment that breaks its contract?"
-            )
         self.recorder.episodes(episode.row() for episode in episodes)
         self.recorder.metrics(steps, row | metrics | self._timing())
         self.progress.update(steps, row.get(f"train/return_last_{RECENT}"), self.shares())

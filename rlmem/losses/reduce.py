@@ -4,9 +4,12 @@ import torch
 from torch import Tensor
 
 
-def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean of x [B, T] where mask; zero if nothing is. What stands outside the mask, NaN included, has no effect."""
-    return torch.where(mask, x, 0).sum() / mask.sum().clamp(min=1)
+def masked_mean(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean of x [B, T] where mask; zero if nothing is. What stands outside the mask, NaN included, has no effect.
+
+    weight [B, T]: factors of the terms, such as importance weights; the sum is still divided by the number of slots.
+    """
+    return torch.where(mask, x if weight is None else weight * x, 0).sum() / mask.sum().clamp(min=1)
 
 
 def standardise(x: Tensor, mask: Tensor) -> Tensor:

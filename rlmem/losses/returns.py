@@ -37,6 +37,10 @@ def n_step_return(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tenso
     Every slot is the head of a row of its own, of n slots: memory and time are n times those of one pass.
     G = v on slots without an action. Returns G [B, T].
     """
+    if n == 1:  # the usual case, without the rows
+        target = torch.where(mask, reward, value)
+        target[:, :-1].add_(torch.where((terminated | ~mask)[:, :-1], 0, value[:, 1:]), alpha=gamma)
+        return target
     B, T = mask.shape
     ahead = lambda x, fill: torch.nn.functional.pad(x, (0, n), value=fill)  # noqa: E731
     rows = lambda x: x[:, :-1].unfold(1, n, 1).reshape(B * T, n)  # noqa: E731

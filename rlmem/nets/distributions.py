@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 class Distribution(Protocol):
@@ -108,3 +109,44 @@ class Gaussian:
         ratio = torch.exp(2 * (self.log_std - other.log_std))
         distance = (self.mean - other.mean).square() * torch.exp(-2 * other.log_std)
         return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1)).sum(-1)
+
+
+@dataclass
+class TanhGaussian:
+    """a = tanh(u), u normal with `mean` and `log_std`, both [..., K] (Haarnoja et al. 2018, arXiv:1812.05905, app. C).
+
+        log pi(a) = log N(u) - sum_k log(1 - a_k^2),   log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u))
+
+    Entropy and KL have no closed form.
+    """
+
+    mean: Tensor
+    log_std: Tensor
+
+    def rsample(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """An action [..., K] and its log-probability [...]; gradients flow through both to mean and log_std."""
+        noise = self._noise().sample(generator)
+        u = self.mean + noise
+        return u.tanh(), self._noise().log_prob(noise) - _log_slope(u)
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        return (self.mean + self._noise().sample(generator)).tanh()
+
+    def mode(self) -> Tensor:
+        """tanh(mean), as evaluations act; the density itself may peak elsewhere."""
+        return self.mean.tanh()
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Beyond 1 - eps of its type, an action has lost its u: it counts as one at that bound."""
+        bound = 1 - torch.finfo(action.dtype).eps
+        u = action.clamp(-bound, bound).atanh()
+        return self._noise().log_prob(u - self.mean) - _log_slope(u)
+
+    def _noise(self) -> Gaussian:
+        """u - mean, kept apart: where the spread is small, the sum would round it away."""
+        return Gaussian(torch.zeros_like(self.mean), self.log_std)
+
+
+def _log_slope(u: Tensor) -> Tensor:
+    """sum_k log(1 - tanh(u_k)^2), finite for every u."""
+    return 2 * (log(2) - u - F.softplus(-2 * u)).sum(-1)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from rlmem.nets.layers import orthogonal
 from rlmem.products import Linear
 from rlmem.spaces import is_bounded
-from rlmem.types import PositiveInt
+from rlmem.types import NonNegativeInt, PositiveInt
 
 
 class Features(nn.Module):
@@ -44,13 +44,44 @@ class Features(nn.Module):
         return x == self.code
 
 
-class Encoder(nn.Module):
+class Embedding(Linear):
+    """Linear and ReLU, of features of any type."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.relu(super().forward(input.to(self.weight.dtype)))
+
+
+class InputEncoder(nn.Module):
+    """What every encoder has: the features of its spaces, an output, and a shortcut for observations.
+
+    The shortcut is a second embedding of the observation, which skips the memory and goes to the heads
+    (POMDP-Baselines, Ni et al. 2022, arXiv:2110.05038); shortcut_size is 0 where there is none.
+    """
+
+    output_size: int
+
+    def __init__(self, observation_space: Space, action_space: Space, shortcut_size: int):
+        super().__init__()
+        self.obs_features = Features(observation_space)
+        self.action_features = Features(action_space, unit=True)
+        self.shortcut_size = shortcut_size
+        self.skip = Embedding(self.obs_features.size, shortcut_size) if shortcut_size else None
+
+    def shortcut(self, obs: Tensor) -> Tensor:
+        """ReLU(W obs + b) [..., shortcut_size]; of width 0 where there is none."""
+        features = self.obs_features(obs)
+        return features[..., :0].float() if self.skip is None else self.skip(features)
+
+
+class Encoder(InputEncoder):
     """Observation, previous action, previous reward and start flag to x [..., hidden_size], as in POPGym's baselines.
 
         x = phi(W_2 LN(W_1 [obs, prev_action, prev_reward, start] + b_1) + b_2),   phi = LeakyReLU
 
     The layer norm has no parameters. Previous action and reward are zero on an episode's first slot, so that no
     action stands for "none yet".
+
+    shortcut_size: width of the observation's embedding that skips the memory, 0 for none
     """
 
     def __init__(
@@ -61,11 +92,10 @@ class Encoder(nn.Module):
         prev_action: bool = True,
         prev_reward: bool = False,
         start_flag: bool = True,
+        shortcut_size: NonNegativeInt = 0,
     ):
-        super().__init__()
+        super().__init__(observation_space, action_space, shortcut_size)
         self.prev_action, self.prev_reward, self.start_flag = prev_action, prev_reward, start_flag
-        self.obs_features = Features(observation_space)
-        self.action_features = Features(action_space, unit=True)
         input_size = (
             self.obs_features.size + self.action_features.size * prev_action + int(prev_reward) + int(start_flag)
         )
@@ -85,3 +115,48 @@ class Encoder(nn.Module):
             inputs.append(start[..., None].to(dtype))
         x = self.features(torch.cat(inputs, -1))
         return F.leaky_relu(self.hidden(F.layer_norm(x, x.shape[-1:])))
+
+
+class Embeddings(InputEncoder):
+    """Observation, previous action and previous reward, each embedded by itself (POMDP-Baselines, Ni et al. 2022).
+
+        x = [ReLU(W_o obs + b_o), ReLU(W_a prev_action + b_a), ReLU(W_r prev_reward + b_r)]
+
+    A size of 0 leaves that input out. Previous action and reward are zero on an episode's first slot, before they are
+    embedded. The start flag is appended as it is. Weights begin as torch's `Linear` has them.
+
+    shortcut_size: width of the observation's embedding that skips the memory, 0 for none
+    """
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        obs_size: NonNegativeInt = 32,
+        action_size: NonNegativeInt = 16,
+        reward_size: NonNegativeInt = 16,
+        start_flag: bool = False,
+        shortcut_size: NonNegativeInt = 0,
+    ):
+        if not obs_size + action_size + reward_size:
+            raise ValueError("obs_size, action_size and reward_size are all 0, which leaves the memory nothing to read")
+        super().__init__(observation_space, action_space, shortcut_size)
+        self.start_flag = start_flag
+        self.obs = Embedding(self.obs_features.size, obs_size) if obs_size else None
+        self.action = Embedding(self.action_features.size, action_size) if action_size else None
+        self.reward = Embedding(1, reward_size) if reward_size else None
+        self.output_size = obs_size + action_size + reward_size + int(start_flag)
+
+    def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
+        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
+        begins = start[..., None]
+        inputs = []
+        if self.obs is not None:
+            inputs.append(self.obs(self.obs_features(obs)))
+        if self.action is not None:
+            inputs.append(self.action(self.action_features(prev_action).masked_fill(begins, 0)))
+        if self.reward is not None:
+            inputs.append(self.reward(prev_reward[..., None].masked_fill(begins, 0)))
+        if self.start_flag:
+            inputs.append(begins.to(inputs[0].dtype))
+        return torch.cat(inputs, -1)

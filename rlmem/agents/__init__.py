@@ -1,0 +1,1 @@
+"""Agents: encoders, memories and heads. All parameters live here."""

@@ -1,0 +1,162 @@
+"""The agents of off-policy algorithms: action values, alone or beside a policy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+
+from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.nets.distributions import Categorical, TanhGaussian
+from rlmem.nets.heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
+from rlmem.spaces import JointActions
+from rlmem.types import Inputs, State
+
+
+class OffPolicyAgent(nn.Module, ABC):
+    """Acts from the features of one slot; how far it explores is set from outside.
+
+    random: act uniformly at random, in the range of the policy's actions
+    noise: how much a policy that is not random by itself explores (DQN's epsilon, TD3's standard deviation)
+    """
+
+    trunks: Trunks
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = False
+        self.noise = 0.0
+
+    def initial_state(self, batch_size: int) -> State:
+        return self.trunks.initial_state(batch_size)
+
+    @torch.no_grad()
+    def act(self, inputs: Inputs, state: State, generator: torch.Generator | None) -> tuple[Tensor, Tensor, State]:
+        """Read one slot of N environments and act; greedily if `generator` is None.
+
+        Returns action [N, ...], zeros [N] where an on-policy agent has log-probabilities, and the next memory state.
+        """
+        features, state = self.trunks.step(inputs, state)
+        if generator is None:
+            action = self.greedy(features)
+        elif self.random:
+            action = self.uniform(features, generator)
+        else:
+            action = self.explore(features, generator)
+        return action, features.new_zeros(len(features)), state
+
+    @abstractmethod
+    def greedy(self, features: Tensor) -> Tensor:
+        """The best action for features [N, F]."""
+
+    @abstractmethod
+    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        """The action to learn from."""
+
+    @abstractmethod
+    def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        """Any action, each as likely as the others."""
+
+
+class JointAgent(OffPolicyAgent):
+    """Discrete or multi-discrete actions, numbered jointly."""
+
+    def __init__(self, action_space: Space):
+        super().__init__()
+        self.joint = JointActions(action_space)
+
+    def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        return self.joint.action(self._any(features, generator))
+
+    def _any(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.randint(self.joint.n, (len(features),), generator=generator, device=features.device)
+
+
+class QAgent(JointAgent):
+    """A value for every action (DQN): acts epsilon-greedily, with epsilon in `noise`."""
+
+    def __init__(
+        self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], dueling: bool = False
+    ):
+        super().__init__(action_space)
+        self.trunks = Trunks(make_trunk, separate=False)
+        self.q = QHead(self.trunks.critic.output_size, self.joint.n, head_sizes, dueling)
+
+    def greedy(self, features: Tensor) -> Tensor:
+        return self.joint.action(self.q(features).argmax(-1))
+
+    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        chance = torch.rand(len(features), generator=generator, device=features.device)
+        random = self._any(features, generator)
+        return self.joint.action(torch.where(chance < self.noise, random, self.q(features).argmax(-1)))
+
+
+class CategoricalAgent(JointAgent):
+    """A categorical policy and two values for every action (SAC with discrete actions)."""
+
+    def __init__(
+        self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], separate: bool = True
+    ):
+        super().__init__(action_space)
+        self.trunks = Trunks(make_trunk, separate)
+        self.policy = QHead(self.trunks.actor.output_size, self.joint.n, head_sizes, dueling=False)
+        self.q = TwinQDiscrete(self.trunks.critic.output_size, self.joint.n, head_sizes)
+
+    def greedy(self, features: Tensor) -> Tensor:
+        return self.joint.action(self.policy(features).argmax(-1))
+
+    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        return self.joint.action(Categorical(self.policy(features)).sample(generator))
+
+
+class ContinuousAgent(OffPolicyAgent):
+    """Actions in [-1, 1] per dimension, from a policy head, and two values of a given action."""
+
+    policy: nn.Module
+
+    def __init__(
+        self, make_trunk: Callable[[], Trunk], action_space: spaces.Box, head_sizes: Sequence[int], separate: bool
+    ):
+        super().__init__()
+        self.action_size = action_space.shape[0]
+        self.trunks = Trunks(make_trunk, separate)
+        self.policy = self.make_policy(self.trunks.actor.output_size, head_sizes)
+        self.q = TwinQ(self.trunks.critic.output_size, self.action_size, head_sizes)
+
+    @abstractmethod
+    def make_policy(self, input_size: int, head_sizes: Sequence[int]) -> nn.Module:
+        """The policy's head."""
+
+    def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        return features.new_empty(len(features), self.action_size).uniform_(-1, 1, generator=generator)
+
+
+class TanhGaussianAgent(ContinuousAgent):
+    """A Gaussian policy squashed by tanh (SAC with continuous actions)."""
+
+    def make_policy(self, input_size: int, head_sizes: Sequence[int]) -> nn.Module:
+        return TanhGaussianHead(input_size, self.action_size, head_sizes)
+
+    def greedy(self, features: Tensor) -> Tensor:
+        return self.policy(features).mode()
+
+    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        policy: TanhGaussian = self.policy(features)
+        return policy.sample(generator)
+
+
+class DeterministicAgent(ContinuousAgent):
+    """A deterministic policy (TD3); explores with normal noise of standard deviation `noise`, clipped to [-1, 1]."""
+
+    def make_policy(self, input_size: int, head_sizes: Sequence[int]) -> nn.Module:
+        return DeterministicHead(input_size, self.action_size, head_sizes)
+
+    def greedy(self, features: Tensor) -> Tensor:
+        return self.policy(features)
+
+    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
+        action = self.policy(features)
+        return (action + self.noise * torch.empty_like(action).normal_(generator=generator)).clamp(-1, 1)

@@ -1,0 +1,99 @@
+"""From slots to features: an encoder and a memory, or two of them for an actor and a critic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rlmem.batching import unroll
+from rlmem.memory.base import Memory
+from rlmem.nets.encoder import Embeddings, Encoder
+from rlmem.types import Batch, Inputs, State
+
+
+class Trunk(nn.Module):
+    """An encoder, a memory, and beside the memory the encoder's shortcut, if it has one.
+
+        features_t = [memory(encoder(slot_0), ..., encoder(slot_t)), shortcut(obs_t)]
+
+    `step` reads one slot of N environments, `read` whole rows in parallel; both give the same features.
+    """
+
+    def __init__(self, encoder: Encoder | Embeddings, memory: Memory):
+        super().__init__()
+        self.encoder, self.memory = encoder, memory
+        self.output_size = memory.output_size + encoder.shortcut_size
+
+    def initial_state(self, batch_size: int) -> State:
+        return self.memory.initial_state(batch_size)
+
+    def step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
+        """Features [N, F] of one slot and the next memory state."""
+        y, state = self.memory.step(self.encoder(*inputs), state, inputs.start)
+        return self._beside(y, inputs), state
+
+    def read(self, batch: Batch, state: State | None) -> Tensor:
+        """Features [B, T, F] of every slot; state: before slot 0, or before the prefix if there is one."""
+        if state is None:
+            state = self.initial_state(batch.shape[0])
+        if batch.prefix is not None:
+            with torch.no_grad():
+                _, state = self.memory(self.encoder(*batch.prefix), state, batch.prefix.start)
+        y = unroll(self.memory, self.encoder(*batch.inputs), state, batch.start, batch.detach_every)
+        return self._beside(y, batch.inputs)
+
+    def read_successors(self, batch: Batch) -> Tensor:
+        """Features [B, T, F] by slot t+1, from a scan of its own over the successors of the slots 0 ... T-2.
+
+        The memory begins empty at slot 1 and is reset where slot t is a start, so an episode's first observation is
+        missing from all its features: the published target of Memoroids (Morad et al. 2024, arXiv:2402.09900, code).
+        Slot 0 holds zeros.
+        """
+        inputs = Inputs(*(field[:, 1:] for field in batch.inputs))
+        y, _ = self.memory(self.encoder(*inputs), self.initial_state(batch.shape[0]), batch.start[:, :-1])
+        return nn.functional.pad(self._beside(y, inputs), (0, 0, 1, 0))
+
+    def _beside(self, y: Tensor, inputs: Inputs) -> Tensor:
+        return torch.cat([y, self.encoder.shortcut(inputs.obs)], -1) if self.encoder.shortcut_size else y
+
+
+class Trunks(nn.Module):
+    """The trunks of an actor and a critic: one that both read, or one each. A state is a tuple, one of each trunk.
+
+    step_all: also step the critic's own memory while acting, for algorithms that need its states
+    """
+
+    def __init__(self, make_trunk: Callable[[], Trunk], separate: bool):
+        super().__init__()
+        self.trunks = nn.ModuleList(make_trunk() for _ in range(1 + separate))
+        self.step_all = True
+
+    @property
+    def actor(self) -> Trunk:
+        return self.trunks[0]  # type: ignore[return-value]
+
+    @property
+    def critic(self) -> Trunk:
+        return self.trunks[-1]  # type: ignore[return-value]
+
+    @property
+    def separate(self) -> bool:
+        return len(self.trunks) == 2
+
+    def initial_state(self, batch_size: int) -> State:
+        return tuple(trunk.initial_state(batch_size) for trunk in self.trunks)
+
+    def step(self, inputs: Inputs, state: Sequence[State]) -> tuple[Tensor, State]:
+        """The actor's features [N, F] of one slot, and the next states."""
+        features, after = self.actor.step(inputs, state[0])
+        if not self.separate:
+            return features, (after,)
+        return features, (after, self.critic.step(inputs, state[1])[1] if self.step_all else state[1])
+
+    def read(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The actor's and the critic's features of every slot, both [B, T, F]; one tensor twice if they share."""
+        states = [None] * len(self.trunks) if batch.state0 is None else batch.state0
+        features = [trunk.read(batch, state) for trunk, state in zip(self.trunks, states, strict=True)]
+        return features[0], features[-1]

@@ -1,0 +1,96 @@
+"""Deep Q-learning over memory agents."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from rlmem.agents.off_policy import QAgent
+from rlmem.agents.trunk import Trunk
+from rlmem.algos.off_policy import Metrics, OffPolicy
+from rlmem.losses.q_learning import chosen, greedy_value, huber, huber_of_mean
+from rlmem.losses.reduce import masked_mean
+from rlmem.types import Batch, UnitFloat
+
+
+@dataclass(kw_only=True)
+class DQN(OffPolicy):
+    """Deep Q-learning (Mnih et al. 2015), double (van Hasselt et al. 2016, arXiv:1509.06461) and dueling (Wang et al.
+    2016, arXiv:1511.06581) by default.
+
+        v_t = Q_target(s_t, argmax_a Q(s_t, a)),   loss = mean over acted slots of huber(Q(s_t, a_t) - y_t)
+
+    double: select the bootstrap action with the online network, else with the target network
+    dueling: Q = V + A - mean A
+    epsilon_start, epsilon_end, epsilon_fraction, epsilon_schedule: chance of a random action, over this fraction of the
+        run after the random steps
+    td_loss: huber | squared | huber_of_mean, the Huber loss of the batch's mean absolute error, which the released code
+        of Memoroids uses for segments only, so that its two schemes learn from different losses
+    target_memory: own, the target network's unroll of the same rows | fresh_next_obs, as the released code of
+        Memoroids: a scan of its own over next observations, in which an episode's first observation is missing
+    """
+
+    double: bool = True
+    dueling: bool = True
+    epsilon_start: UnitFloat = 1.0
+    epsilon_end: UnitFloat = 0.05
+    epsilon_fraction: UnitFloat = 0.3
+    epsilon_schedule: Literal["linear", "exponential"] = "linear"
+    td_loss: Literal["huber", "squared", "huber_of_mean"] = "huber"
+    target_memory: Literal["own", "fresh_next_obs"] = "own"
+
+    action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
+
+    def __post_init__(self) -> None:
+        if self.epsilon_schedule == "exponential" and not (self.epsilon_start and self.epsilon_end):
+            raise ValueError("epsilon_schedule=exponential needs epsilon_start and epsilon_end above zero")
+
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> QAgent:
+        agent = QAgent(make_trunk, action_space, self.head_sizes, self.dueling)
+        agent.noise = self.epsilon_end  # what `rlmem eval` samples with
+        return agent
+
+    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
+        decay = max(self.epsilon_fraction * (total_steps - self.random_steps), 1)
+        passed = min(max(steps - self.random_steps, 0) / decay, 1)
+        if self.epsilon_schedule == "linear":
+            epsilon = self.epsilon_start + passed * (self.epsilon_end - self.epsilon_start)
+        else:
+            epsilon = self.epsilon_start * (self.epsilon_end / self.epsilon_start) ** passed
+        self.agent.random = steps < self.random_steps
+        self.agent.noise = epsilon
+        return {"epsilon": 1.0 if self.agent.random else epsilon}
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
+        q = self.agent.q(self.agent.trunks.read(batch)[1])
+        with torch.no_grad():
+            value = self._value(batch, q)
+        target = self.returns(batch, value)
+        q_tm1 = chosen(q, self.agent.joint.index(batch.action))
+        error = q_tm1 - target
+        loss = self._reduced(error, batch)
+        metrics = {
+            "loss": loss.detach(),
+            "q_mean": masked_mean(q_tm1.detach(), batch.mask),
+            "target_mean": masked_mean(target, batch.mask),
+            "td_error": masked_mean(error.detach().abs(), batch.mask),
+        }
+        return loss, metrics, error.detach()
+
+    def _value(self, batch: Batch, q: Tensor) -> Tensor:
+        """v [B, T] of every slot."""
+        if self.target_memory == "own":
+            q_target = self.target.q(self.target.trunks.read(batch)[1])
+        else:
+            q_target = self.target.q(self.target.trunks.critic.read_successors(batch))
+            q = self.agent.q(self.agent.trunks.critic.read_successors(batch)) if self.double else q_target
+        return greedy_value(q if self.double else q_target, q_target)
+
+    def _reduced(self, error: Tensor, batch: Batch) -> Tensor:
+        if self.td_loss == "huber_of_mean":
+            return huber_of_mean(error, batch.mask)
+        each = huber(error) if self.td_loss == "huber" else error.square()
+        return masked_mean(each, batch.mask, batch.behaviour.get("weight"))

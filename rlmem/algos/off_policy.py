@@ -1,0 +1,172 @@
+"""What the off-policy algorithms share: their settings, targets, the optimiser and the target network."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from rlmem.agents.off_policy import OffPolicyAgent
+from rlmem.agents.trunk import Trunk
+from rlmem.losses.returns import n_step_return
+from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+
+Metrics = dict[str, Tensor]
+
+
+@dataclass(kw_only=True)
+class OffPolicy(ABC):
+    """An algorithm that learns from replayed episodes.
+
+    An update reads `batch_size` transitions of whole episodes or segments of them. The target of slot t bootstraps
+    from slot t+1 of the same rows, as the target network reads them in one unroll:
+
+        y_t = r_t + ... + gamma^{n-1} r_{t+n-1} + gamma^n v_{t+n},   fewer terms where the episode or the row ends
+
+    capacity: transitions kept;  replay_dir: keep them in memory-mapped files there;  batch_size: transitions per update
+    priority_exponent: 0 draws uniformly, above it by TD error;  importance_exponent: of the correction for it
+    collect_slots: slots acted in every environment between updates
+    random_steps: environment steps that act uniformly at random at first;  learning_starts: steps before any update
+    update_ratio: updates per environment step or episode (`update_per`), fractions allowed
+    record_every: environment steps per row of metrics.jsonl
+    lr, lr_warmup, adam_eps, max_grad_norm: Adam, linearly warmed up over so many updates, clipped by global norm
+    gamma, n_step: discount and n;  head_sizes: hidden layers of the heads
+    reward_scale: rewards are learnt from times this; null: one over the root mean square of the first batch's rewards
+        that are not zero. Networks begin with values around 0.1: where rewards are far smaller (POPGym divides them by
+        the episode's length), learning would begin by following that noise
+    tau, target_every: every so many updates the target network moves by tau towards the online one; tau=1 copies
+    """
+
+    capacity: PositiveInt = 1_000_000
+    replay_dir: str | None = None
+    batch_size: PositiveInt = 1000
+    priority_exponent: UnitFloat = 0.0
+    importance_exponent: UnitFloat = 0.4
+    collect_slots: PositiveInt = 1
+    random_steps: NonNegativeInt = 1000
+    learning_starts: NonNegativeInt = 1000
+    update_ratio: PositiveFloat = 0.05
+    update_per: Literal["step", "episode"] = "step"
+    record_every: PositiveInt = 1000
+    lr: PositiveFloat = 3e-4
+    lr_warmup: NonNegativeInt = 0
+    adam_eps: PositiveFloat = 1e-8
+    max_grad_norm: PositiveFloat | None = None
+    gamma: UnitFloat = 0.99
+    n_step: PositiveInt = 1
+    reward_scale: PositiveFloat | None = None
+    head_sizes: Sequence[PositiveInt] = (128, 128)
+    tau: UnitFloat = 0.005
+    target_every: PositiveInt = 1
+
+    action_spaces = ()
+    """Which action spaces the algorithm is defined for."""
+
+    @property
+    def name(self) -> str:
+        """What its metrics begin with."""
+        return type(self).__name__.lower()
+
+    @abstractmethod
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> OffPolicyAgent:
+        """The agent that acts; `make_trunk` builds an encoder and a memory."""
+
+    @abstractmethod
+    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
+        """Set how the agent explores after so many environment steps; metrics."""
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
+        """The loss of a batch, metrics, and TD errors [B, T] for priorities."""
+
+    def setup(self, agent: OffPolicyAgent, generator: torch.Generator) -> None:
+        """Take `agent` into training; `generator`, on its device, draws what losses need."""
+        self.agent: Any = agent
+        self.generator = generator
+        self.target: Any = deepcopy(agent).requires_grad_(False)
+        self.parameters = self.trained_parameters()
+        groups = [{"params": group, "full_lr": self.rate(part)} for part, group in self.parameters.items()]
+        self.optimiser = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
+        self.updates = 0
+        self.scale = self.reward_scale
+
+    def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters by part; gradients are clipped part by part."""
+        return {"critic": list(self.agent.parameters())}
+
+    def rate(self, part: str) -> float:
+        """The learning rate of a part."""
+        return self.lr
+
+    def update(self, batch: Batch) -> tuple[Metrics, Tensor]:
+        """One gradient step; metrics, and TD errors [B, T]. Raises FloatingPointError if the loss is not finite."""
+        if self.scale is None:
+            rewards = batch.reward[batch.mask & (batch.reward != 0)]
+            self.scale = 1 / float(rewards.square().mean().sqrt()) if len(rewards) else None
+        loss, metrics, td_error = self.loss(batch)
+        self.optimiser.zero_grad()
+        loss.backward()
+        return metrics | self.step(loss), td_error
+
+    def step(self, loss: Tensor) -> Metrics:
+        """Apply the gradients of `loss`, and let the target network follow."""
+        limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
+        norms = {part: nn.utils.clip_grad_norm_(group, limit) for part, group in self.parameters.items()}
+        if not torch.isfinite(torch.stack([loss.detach(), *norms.values()])).all():
+            shown = ", ".join(f"{part} {float(norm)}" for part, norm in norms.items())
+            raise FloatingPointError(f"gradient norm is {shown}, loss {float(loss.detach())}: no step was taken")
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["full_lr"] * min(1.0, (self.updates + 1) / max(self.lr_warmup, 1))
+        self.optimiser.step()
+        self.updates += 1
+        if self.updates % self.target_every == 0:
+            follow(self.target, self.agent, self.tau)
+        return {f"{part}_grad_norm": norm for part, norm in norms.items()} | {"reward_scale": torch.tensor(self.scale or 1)}
+
+    def returns(self, batch: Batch, value: Tensor) -> Tensor:
+        """The targets y [B, T] from the values v [B, T] of the slots; a constant."""
+        reward = batch.reward * (self.scale or 1.0)
+        return n_step_return(reward, value, batch.terminated, batch.mask, self.gamma, self.n_step).detach()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "target": self.target.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "generator": self.generator.get_state(),
+            "generator_device": self.generator.device.type,
+            "updates": self.updates,
+            "scale": self.scale,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.target.load_state_dict(state["target"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        if state["generator_device"] == self.generator.device.type:  # else a generator of another kind
+            self.generator.set_state(state["generator"].cpu())
+        self.updates, self.scale = state["updates"], state["scale"]
+
+
+@torch.no_grad()
+def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
+    """target <- (1 - tau) target + tau online; buffers are copied."""
+    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+    for old, new in zip(target.buffers(), online.buffers(), strict=True):
+        old.copy_(new)
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """What is computed inside sends no gradient to the parameters of `module`."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)

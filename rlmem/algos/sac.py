@@ -1,0 +1,152 @@
+"""Soft Actor-Critic over memory agents, for continuous and for discrete actions."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Literal
+
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+
+from rlmem.agents.off_policy import CategoricalAgent, TanhGaussianAgent
+from rlmem.agents.trunk import Trunk
+from rlmem.algos.actor_critic import Features, OffPolicyActorCritic
+from rlmem.algos.off_policy import Metrics, frozen
+from rlmem.losses.q_learning import chosen
+from rlmem.losses.reduce import masked_mean
+from rlmem.losses.sac import actor_loss, actor_loss_discrete, soft_value, soft_value_discrete, temperature_loss
+from rlmem.types import Batch, PositiveFloat
+
+
+@dataclass(kw_only=True)
+class SoftActorCritic(OffPolicyActorCritic):
+    """Base of both forms.
+
+    temperature: alpha, or its first value;  learn_temperature: hold the policy's entropy at a target
+    temperature_lr: of log alpha; one that lags behind the critic leaves the policy near uniform for long
+    target_memory: own, the target network's | online: target heads read what the online memory gives (Memory-RL)
+    """
+
+    temperature: PositiveFloat = 0.1
+    learn_temperature: bool = True
+    temperature_lr: PositiveFloat = 3e-3
+    target_memory: Literal["own", "online"] = "own"
+
+    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
+        self.agent.random = steps < self.random_steps
+        return {}
+
+    def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
+        temperature = {"temperature": [self.agent.log_temperature]} if self.learn_temperature else {}
+        return super().trained_parameters() | temperature
+
+    def rate(self, part: str) -> float:
+        return self.temperature_lr if part == "temperature" else self.lr
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
+        seen = self.features(batch)
+        temperature = self.agent.log_temperature.detach().exp()
+        with torch.no_grad():
+            own = self.target_memory == "own"
+            successors = self.target.trunks.read(batch)[1] if own else seen.critic.detach()
+        q_tm1, value, surrogate, log_prob = self.terms(batch, seen, successors, temperature)
+        target = self.returns(batch, value)
+        error = q_tm1 - target  # [twins, B, T]
+        weight = batch.behaviour.get("weight")
+        critic_loss = torch.stack([masked_mean(e.square(), batch.mask, weight) for e in error]).sum()
+        actor_loss = masked_mean(surrogate, batch.mask)
+        loss = critic_loss + actor_loss
+        entropy = -masked_mean(log_prob.detach(), batch.mask)
+        if self.learn_temperature:
+            wanted = self.entropy_to_hold()
+            loss = loss + masked_mean(temperature_loss(self.agent.log_temperature, log_prob, wanted), batch.mask)
+        metrics = {
+            "critic_loss": critic_loss.detach(),
+            "actor_loss": actor_loss.detach(),
+            "entropy": entropy,
+            "temperature": temperature,
+            "q_mean": masked_mean(q_tm1.detach().mean(0), batch.mask),
+            "target_mean": masked_mean(target, batch.mask),
+        }
+        return loss, metrics, error.detach().abs().mean(0)
+
+    @abstractmethod
+    def terms(
+        self, batch: Batch, seen: Features, successors: Tensor, temperature: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of every slot: the twins' values of the action taken [twins, B, T], the soft value by the target network,
+        the actor's loss, and log pi (or the negative entropy), all [B, T]. successors: the target's features."""
+
+    @abstractmethod
+    def entropy_to_hold(self) -> float:
+        """The target of the temperature."""
+
+
+@dataclass(kw_only=True)
+class SAC(SoftActorCritic):
+    """Soft Actor-Critic for continuous actions (Haarnoja et al. 2018, arXiv:1812.05905), a Gaussian squashed by tanh.
+
+    target_entropy: null: minus the number of action dimensions
+    """
+
+    target_entropy: float | None = None
+
+    action_spaces = (spaces.Box,)
+
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> TanhGaussianAgent:
+        agent = TanhGaussianAgent(make_trunk, action_space, self.head_sizes, self.separate)  # type: ignore[arg-type]
+        agent.log_temperature = nn.Parameter(torch.tensor(log(self.temperature)))
+        return agent
+
+    def terms(
+        self, batch: Batch, seen: Features, successors: Tensor, temperature: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        action, log_prob = self.agent.policy(seen.policy).rsample(self.generator)
+        with torch.no_grad():
+            value = soft_value(self.target.q(successors, action).amin(0), log_prob, temperature)
+        with frozen(self.agent.q):
+            surrogate = actor_loss(self.agent.q(seen.judge, action).amin(0), log_prob, temperature)
+        return self.agent.q(seen.critic, batch.action), value, surrogate, log_prob
+
+    def entropy_to_hold(self) -> float:
+        return -float(self.agent.action_size) if self.target_entropy is None else self.target_entropy
+
+
+@dataclass(kw_only=True)
+class SACD(SoftActorCritic):
+    """Soft Actor-Critic for discrete actions (Christodoulou 2019, arXiv:1910.07207), with exact expectations.
+
+    target_entropy_ratio: entropy to hold, as a fraction of that of the uniform policy
+    """
+
+    target_entropy_ratio: PositiveFloat = 0.2
+
+    action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
+
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> CategoricalAgent:
+        agent = CategoricalAgent(make_trunk, action_space, self.head_sizes, self.separate)
+        agent.log_temperature = nn.Parameter(torch.tensor(log(self.temperature)))
+        return agent
+
+    def terms(
+        self, batch: Batch, seen: Features, successors: Tensor, temperature: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        logits = self.agent.policy(seen.policy)
+        with torch.no_grad():
+            value = soft_value_discrete(self.target.q(successors).amin(0), logits, temperature)
+            log_prob = logits.log_softmax(-1)
+            negative_entropy = (log_prob.exp() * log_prob).sum(-1)
+        q = self.agent.q(seen.critic)
+        if self.freeze_critic or self.separate:
+            judged = q.detach()
+        else:
+            with frozen(self.agent.q):
+                judged = self.agent.q(seen.judge)
+        surrogate = actor_loss_discrete(judged.amin(0), logits, temperature)
+        index = self.agent.joint.index(batch.action)
+        return chosen(q, index), value, surrogate, negative_entropy
+
+    def entropy_to_hold(self) -> float:
+        return self.target_entropy_ratio * log(self.agent.joint.n)

@@ -1,0 +1,82 @@
+"""Twin Delayed DDPG over memory agents."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from rlmem.agents.off_policy import DeterministicAgent
+from rlmem.agents.trunk import Trunk
+from rlmem.algos.actor_critic import OffPolicyActorCritic
+from rlmem.algos.off_policy import Metrics, frozen
+from rlmem.losses.reduce import masked_mean
+from rlmem.types import Batch, NonNegativeFloat, PositiveInt
+
+
+@dataclass(kw_only=True)
+class TD3(OffPolicyActorCritic):
+    """Twin Delayed DDPG (Fujimoto et al. 2018, arXiv:1802.09477): clipped double Q-learning with smoothed targets.
+
+        v_t = min_i Q_i'(s_t, pi'(s_t) + clip(noise)),   actor's loss = -Q_1(s_t, pi(s_t))
+
+    policy_delay: updates of the critic per update of the actor; the target network follows every `target_every`, which
+        the paper takes to be the same. Memory-RL and POMDP-Baselines delay neither: 1 and 1
+    actor_objective: first | min: maximise Q_1, or the lesser of the twins (Lu et al. 2024, arXiv:2405.17358, code)
+    action_l2: weight of the squared action in the actor's loss (Andrychowicz et al. 2017, arXiv:1707.01495, app. A), which
+        keeps the policy from saturating on a critic that does not yet tell actions apart
+    exploration_noise, target_noise, target_noise_clip: standard deviations and bound, of actions in [-1, 1]
+    """
+
+    target_every: PositiveInt = 2
+    policy_delay: PositiveInt = 2
+    actor_objective: Literal["first", "min"] = "first"
+    action_l2: NonNegativeFloat = 0.01
+    exploration_noise: NonNegativeFloat = 0.1
+    target_noise: NonNegativeFloat = 0.2
+    target_noise_clip: NonNegativeFloat = 0.5
+
+    action_spaces = (spaces.Box,)
+
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> DeterministicAgent:
+        agent = DeterministicAgent(make_trunk, action_space, self.head_sizes, self.separate)  # type: ignore[arg-type]
+        agent.noise = self.exploration_noise  # what `rlmem eval` samples with
+        return agent
+
+    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
+        self.agent.random = steps < self.random_steps
+        self.agent.noise = self.exploration_noise
+        return {}
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
+        seen = self.features(batch)
+        target = self.returns(batch, self._value(batch))
+        q_tm1 = self.agent.q(seen.critic, batch.action)
+        error = q_tm1 - target  # [twins, B, T]
+        weight = batch.behaviour.get("weight")
+        loss = torch.stack([masked_mean(e.square(), batch.mask, weight) for e in error]).sum()
+        metrics = {
+            "critic_loss": loss.detach(),
+            "q_mean": masked_mean(q_tm1.detach().mean(0), batch.mask),
+            "target_mean": masked_mean(target, batch.mask),
+        }
+        if (self.updates + 1) % self.policy_delay == 0:  # this update, like `target_every`
+            action = self.agent.policy(seen.policy)
+            with frozen(self.agent.q):
+                q = self.agent.q(seen.judge, action)
+            objective = q[0] if self.actor_objective == "first" else q.amin(0)
+            actor_loss = masked_mean(self.action_l2 * action.square().sum(-1) - objective, batch.mask)
+            metrics["actor_loss"] = actor_loss.detach()
+            loss = loss + actor_loss
+        return loss, metrics, error.detach().abs().mean(0)
+
+    @torch.no_grad()
+    def _value(self, batch: Batch) -> Tensor:
+        """v [B, T] of every slot, by the target network."""
+        actor, critic = self.target.trunks.read(batch)
+        action = self.target.policy(actor)
+        noise = self.target_noise * torch.empty_like(action).normal_(generator=self.generator)
+        noise = noise.clamp(-self.target_noise_clip, self.target_noise_clip)
+        return self.target.q(critic, (action + noise).clamp(-1, 1)).amin(0)

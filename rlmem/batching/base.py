@@ -1,0 +1,152 @@
+"""What a batching scheme cuts, and what it says about the cuts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from rlmem.types import Batch, State
+
+
+@dataclass(frozen=True)
+class StateSlots:
+    """The slots before which acting keeps its memory's state, because rows may begin there.
+
+    Those whose age a, in slots, has a > 0 and (a + shift) % every == 0.
+    of: ages count from the beginning of the rollout or of the episode, whichever is later (stream), or from that of
+        the episode, whatever rollout it was in (episode)
+    """
+
+    every: int
+    shift: int = 0
+    of: Literal["stream", "episode"] = "stream"
+
+
+@dataclass
+class Rollout:
+    """What was collected: one stream per environment, and memory states from the middle of the streams.
+
+    streams: Batch [N, T+1]; slot T is the bootstrap slot, in which nothing acted
+    states: memory states that acting had before it read some slots, leading dimension M (see `StateSlots`)
+    state_index: [N, T+1] long; which of [streams.state0; states] belongs to a slot: N and more where one was kept,
+        0 elsewhere
+    """
+
+    streams: Batch
+    states: State | None = None
+    state_index: Tensor | None = None
+
+    def state_at(self, env: Tensor, slot: Tensor) -> State:
+        """States before (env[r], slot[r]); of any value where that slot is a start."""
+        if self.states is None or self.state_index is None:
+            return tree_map(lambda s: s[env], self.streams.state0)
+        index = torch.where(slot == 0, env, self.state_index[env, slot])
+        return tree_map(lambda first, rest: torch.cat([first, rest])[index], self.streams.state0, self.states)
+
+
+@dataclass
+class Rows:
+    """Rows cut from streams [N, T+1]: row r shows `length[r]` slots of stream `env[r]` from slot `begin[r]`.
+
+    Of these the first `acted[r]` count for the loss; padding on the right holds zeros and starts nothing.
+    """
+
+    env: Tensor
+    begin: Tensor
+    length: Tensor
+    acted: Tensor
+    detach_every: int | None = None
+    slot: Tensor = field(init=False)
+    valid: Tensor = field(init=False)
+    within_acted: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        position = torch.arange(int(self.length.max()), device=self.env.device)
+        self.valid = position < self.length[:, None]  # [R, S]
+        self.within_acted = position < self.acted[:, None]
+        self.slot = torch.where(self.valid, self.begin[:, None] + position, 0)
+
+    def gather(self, stream: Tensor) -> Tensor:
+        """[N, T+1, ...] to [R, S, ...], zero in the padding."""
+        rows = stream[self.env[:, None], self.slot]
+        return rows.masked_fill(~self.valid.view(*self.valid.shape, *[1] * (rows.dim() - 2)), 0)
+
+    def scatter(self, rows: Tensor, shape: tuple[int, int]) -> Tensor:
+        """[R, S] back to [N, T+1] = `shape`, zero where no row looked."""
+        stream = rows.new_zeros(shape)
+        env = self.env[:, None].expand_as(self.slot)
+        # A bootstrap slot may be another row's first: acted slots are written last, so the result is unique.
+        for part in (self.valid & ~self.within_acted, self.within_acted):
+            stream[env[part], self.slot[part]] = rows[part]
+        return stream
+
+    def batch(self, rollout: Rollout) -> Batch:
+        rows = replace(rollout.streams, state0=None).map(self.gather)
+        rows.mask &= self.within_acted
+        rows.state0 = rollout.state_at(self.env, self.begin)
+        rows.detach_every = self.detach_every
+        return rows
+
+    @property
+    def pad_fraction(self) -> float:
+        return 1 - float(self.valid.float().mean())
+
+
+@dataclass
+class Pieces:
+    """What a batch shows of a replay's episodes; a row is its pieces one after another. Every field [P] long.
+
+    row: which row a piece is in, ascending;  episode: position among the episodes drawn from
+    first, acted: the piece begins at slot `first` of its episode, and `acted` acted slots of it count; it shows
+        acted + 1 slots, the last of which only supplies a value
+    prefix: slots before `first` that are read without gradient; only a piece that is alone in its row has any
+    """
+
+    row: Tensor
+    episode: Tensor
+    first: Tensor
+    acted: Tensor
+    prefix: Tensor
+
+
+class Batching(ABC):
+    """A scheme for cutting time into rows.
+
+    detach_every: cut the gradient through the memory's state every so many slots; see `unroll`
+    """
+
+    detach_every: int | None = None
+
+    @abstractmethod
+    def rows(self, streams: Batch) -> Rows:
+        """On-policy: how to cut these streams [N, T+1]. Every acted slot counts in exactly one row; rows in which
+        nothing acted are left out."""
+
+    def on_policy_problem(self) -> str | None:
+        """Why an on-policy algorithm cannot use these settings, in one sentence; None if it can."""
+        return None
+
+    def state_slots(self, replay: bool) -> StateSlots | None:
+        """Which states acting must keep, for rows of a rollout or of a replay; None: none beyond those of a rollout's
+        first slots."""
+        return None
+
+    @abstractmethod
+    def draw(self, lengths: Tensor, weight: Tensor | None, batch_size: int, generator: torch.Generator) -> Pieces:
+        """Off-policy: a random batch of pieces of episodes.
+
+        lengths [E]: acted slots of each episode, at least 1;  weight [E]: how often to draw each, relative to drawing
+        all alike;  batch_size: acted slots in the batch. All on the CPU.
+        """
+
+
+def draw_weighted(mass: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` indices, each drawn with probability mass[i] / sum(mass), with replacement; mass [E] float64."""
+    cumulative = mass.cumsum(0)
+    at = torch.rand(count, dtype=torch.float64, generator=generator) * cumulative[-1]
+    return torch.searchsorted(cumulative, at, right=True).clamp(max=len(mass) - 1)

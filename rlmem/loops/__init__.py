@@ -1,0 +1,1 @@
+"""The training loops: what happens between the first environment step and the last."""

@@ -1,0 +1,37 @@
+"""The on-policy loop: a rollout, then an update from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlmem.algos.ppo import PPO
+from rlmem.loops.base import Loop, redraw
+from rlmem.rollout import Episode
+
+RATIO_ALARM = 1e-3
+"""Rounding stays far below; see the replay invariant in docs/design.md."""
+
+
+@dataclass
+class OnPolicyLoop(Loop):
+    """One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter)."""
+
+    algo: PPO
+
+    def advance(self) -> tuple[dict[str, float], list[Episode]]:
+        fraction = self.collector.steps / self.total_steps
+        rollout, episodes = self.collect(
+            self.algo.rollout_slots,
+            complete_episodes=self.algo.complete_episodes,
+            state_slots=self.batching.state_slots(replay=False),
+        )
+        with self.learning():
+            metrics = self.algo.update(rollout, self.batching, fraction)
+            redraw(self.agent)
+        self.updates += 1
+        if metrics.get("ppo/ratio_max_dev", 0) > RATIO_ALARM:
+            self.progress.say(
+                f"step {self.collector.steps}: ppo/ratio_max_dev is {metrics['ppo/ratio_max_dev']:.1e}: training does "
+                f"not read what acting read; a memory or environment that breaks its contract?"
+            )
+        return metrics, episodes

@@ -1,0 +1,48 @@
+"""Losses of Q-learning, unreduced. A actions; what slots without an action hold is the reduction's business."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlmem.losses.reduce import masked_mean
+
+
+def chosen(q: Tensor, action: Tensor) -> Tensor:
+    """q[..., a] of the actions taken.
+
+    q [..., A], action [...] integers in [0, A), also where the agent did not act; q of several networks, stacked in
+    front, share them. Returns q's shape without A.
+    """
+    return q.gather(-1, action.long().expand(q.shape[:-1])[..., None]).squeeze(-1)
+
+
+def greedy_value(q_selector: Tensor, q: Tensor) -> Tensor:
+    """Value of the greedy action, in double Q-learning's form (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4).
+
+        v_t = q_t[argmax_a q_selector_t[a]]
+
+    The selector is the online network and q the target network; the same tensor twice gives max_a q_t[a], DQN's value
+    (Mnih et al. 2015). Both [B, T, A]. A target: no gradient flows. Returns v [B, T].
+    """
+    return chosen(q.detach(), q_selector.argmax(-1))
+
+
+def huber(error: Tensor, delta: float = 1.0) -> Tensor:
+    """Huber's loss (Huber 1964): with delta = 1 the clipped error of DQN (Mnih et al. 2015, Methods).
+
+        L = e^2 / 2 if |e| <= delta, else delta (|e| - delta / 2)
+
+    error [...]. Returns L [...].
+    """
+    return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
+
+
+def huber_of_mean(error: Tensor, mask: Tensor, delta: float = 1.0) -> Tensor:
+    """Huber's loss of the mean absolute error over the mask, a scalar.
+
+        L = huber(sum_t mask_t |e_t| / sum_t mask_t)
+
+    What the released code of Memoroids (Morad et al. 2024, arXiv:2402.09900) minimises under segments, but not under
+    tapes: every slot's gradient has the same size, whatever its error. error [B, T], mask [B, T] bool.
+    """
+    return huber(masked_mean(error.abs(), mask), delta)

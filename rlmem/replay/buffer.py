@@ -1,0 +1,250 @@
+"""Whole episodes in a ring of slots, and batches of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from rlmem.batching import Batching, Pieces, Rollout
+from rlmem.batching.layout import Layout
+from rlmem.replay.ring import Ring
+from rlmem.replay.running import Running
+from rlmem.types import Batch, Inputs, State
+
+FIELDS = ("obs", "action", "reward", "terminated", "mask")
+"""What is stored of a slot; the previous action and reward and the start flag follow from where the slot is."""
+LEAST_PRIORITY = 1e-6
+"""Of an episode without any error, so that it can still be drawn."""
+
+
+@dataclass
+class Sample:
+    """A batch of a replay's episodes.
+
+    batch: with priorities, `batch.behaviour["weight"]` [B, T] holds the importance weights, the largest of which is 1
+    episode: [B, T] long, the number of the episode that a slot is of; -1 in the padding
+    metrics: of the batch and of the replay
+    """
+
+    batch: Batch
+    episode: Tensor
+    metrics: dict[str, float]
+
+
+class Replay:
+    """Whole episodes, the oldest of which make room for new ones.
+
+    Slots are kept once: an episode of n transitions takes n + 1, and there is no next observation. Memory (or the
+    mapped file) grows with what is stored. Episodes that are still running wait outside until they have ended.
+
+    With priorities an episode is drawn in proportion to p = (0.9 max |td_error| + 0.1 mean |td_error|)^exponent over
+    its slots in the last batch that showed it (R2D2, Kapturowski et al. 2019, section 2.3), and importance weights are
+    (1 / p)^importance_exponent (Schaul et al. 2016, arXiv:1511.05952, section 3.4). New episodes get the largest p yet.
+
+    capacity: transitions
+    num_envs: environments that rollouts come from
+    device: of the batches
+    priority_exponent: 0 draws all alike
+    directory: keep the slots in unnamed files there, mapped into memory, which vanish with the process
+    initial_state: one row; given if acting's states are kept, for segments that begin with them
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int,
+        device: torch.device,
+        priority_exponent: float = 0.0,
+        importance_exponent: float = 0.4,
+        directory: Path | None = None,
+        initial_state: State | None = None,
+    ):
+        self.capacity, self.device = capacity, device
+        self.priority_exponent, self.importance_exponent = priority_exponent, importance_exponent
+        self.initial_state = initial_state
+        self.slots, self.states = Ring(directory), Ring(directory)
+        self.table = Ring()  # a row per episode: position of its first slot, transitions, kept states, weight
+        self.running = Running(num_envs, capacity)
+        self.transitions = 0
+        self.largest_weight = 1.0
+
+    @property
+    def episodes(self) -> int:
+        return self.table.count
+
+    @property
+    def lengths(self) -> Tensor:
+        """[E] transitions of each complete episode, oldest first; on the CPU."""
+        return torch.from_numpy(self.table.live("length")) if self.episodes else torch.zeros(0, dtype=torch.long)
+
+    def add(self, rollout: Rollout) -> int:
+        """Take the slots of a rollout, but for its bootstrap slot; returns how many episodes they completed.
+
+        Rollouts follow each other in the same environments. What began before the first rollout is left out, and so
+        are episodes that a reset broke off or in which no transition was counted. UserError if an episode has more
+        transitions than the replay can hold.
+        """
+        streams = rollout.streams
+        slots = {name: getattr(streams, name).cpu().numpy() for name in FIELDS}
+        start = streams.start.cpu().numpy()
+        kept = self._kept_states(rollout)
+        T = start.shape[1] - 1
+        cuts = [0, *(t for t in np.flatnonzero(start.any(0)).tolist() if 0 < t < T), T]
+        completed = 0
+        for begin, end in pairwise(cuts):  # in between, no episode begins anywhere
+            self.running.begin(start[:, begin])
+            states = [(env, t - begin, leaves) for env, t, leaves in kept if begin <= t < end]
+            self.running.extend({name: values[:, begin:end] for name, values in slots.items()}, states)
+            for env in np.flatnonzero(start[:, end] & self.running.on).tolist():
+                completed += self._complete(env)
+        return completed
+
+    def _kept_states(self, rollout: Rollout) -> list[tuple[int, int, list[np.ndarray]]]:
+        """(environment, slot, leaves) of the states that acting kept."""
+        if self.initial_state is None or rollout.state_index is None:
+            return []
+        N, T = rollout.streams.start.shape
+        leaves = [leaf.cpu().numpy() for leaf in tree_leaves(rollout.states)]
+        index = rollout.state_index[:, : T - 1].cpu().numpy() - N
+        return [(env, t, [leaf[index[env, t]] for leaf in leaves]) for env, t in np.argwhere(index >= 0).tolist()]
+
+    def _complete(self, env: int) -> int:
+        """Move the running episode of `env` into the ring; returns 1, or 0 if nothing counted in it."""
+        slots, states = self.running.pop(env)
+        length = len(slots["mask"]) - 1
+        if not slots["mask"].any():
+            return 0
+        while self.transitions + length > self.capacity:
+            self._drop_oldest()
+        if self.initial_state is not None:
+            slots["state"] = np.full(length + 1, -1)
+            slots["state"][[age for age, _ in states]] = np.arange(self.states.tail, self.states.tail + len(states))
+            parts = zip(*(leaves for _, leaves in states), strict=True)
+            self.states.append(len(states), {str(i): np.stack(part) for i, part in enumerate(parts)})
+        row = {"begin": self.slots.tail, "length": length, "states": len(states), "weight": self.largest_weight}
+        self.table.append(1, {name: np.asarray([value]) for name, value in row.items()})
+        self.slots.append(length + 1, slots)
+        self.transitions += length
+        return 1
+
+    def _drop_oldest(self) -> None:
+        oldest = np.asarray([self.table.head])
+        length = int(self.table.take("length", oldest)[0])
+        self.slots.drop(length + 1)
+        self.states.drop(int(self.table.take("states", oldest)[0]))
+        self.table.drop(1)
+        self.transitions -= length
+
+    def sample(self, batching: Batching, batch_size: int, generator: torch.Generator) -> Sample:
+        """A random batch of `batch_size` transitions, or of as many rows as `batching` says.
+
+        ValueError if no episode is complete yet.
+        """
+        if not self.episodes:
+            raise ValueError("the replay holds no complete episode yet")
+        weight = torch.from_numpy(self.table.live("weight")) if self.priority_exponent else None
+        pieces = batching.draw(self.lengths, weight, batch_size, generator)
+        return self._read(pieces, batching.detach_every)
+
+    def _read(self, pieces: Pieces, detach_every: int | None) -> Sample:
+        row, episode, first, acted, prefix = (
+            getattr(pieces, name).numpy() for name in ("row", "episode", "first", "acted", "prefix")
+        )
+        number = self.table.head + episode
+        origin = self.table.take("begin", number)
+        layout = Layout(row, acted + 1)
+        slot = first[layout.piece] + layout.offset
+        inputs, fields = self._gather(layout, origin[layout.piece] + slot, slot == 0)
+        counts = fields["mask"] & layout.place(layout.offset < acted[layout.piece])
+        behaviour = {}
+        if self.priority_exponent:
+            weight = self.table.take("weight", number)
+            importance = (weight.min() / weight) ** self.importance_exponent
+            behaviour["weight"] = self._tensor(layout.place(importance.astype(np.float32)[layout.piece]))
+        before = None
+        if prefix.any():
+            ahead = Layout(row, prefix, right=True)
+            slot = (first - prefix)[ahead.piece] + ahead.offset
+            before, _ = self._gather(ahead, origin[ahead.piece] + slot, slot == 0)
+        heads = np.flatnonzero(np.diff(row, prepend=-1))
+        batch = Batch(
+            *inputs,
+            action=self._tensor(fields["action"]),
+            reward=self._tensor(fields["reward"]),
+            terminated=self._tensor(fields["terminated"]),
+            mask=self._tensor(counts),
+            state0=self._states_at(origin[heads], (first - prefix)[heads]),
+            behaviour=behaviour,
+            prefix=before,
+            detach_every=detach_every,
+        )
+        metrics = {
+            "batch/rows": layout.rows,
+            "batch/episodes": len(np.unique(episode)),
+            "batch/transitions": int(np.count_nonzero(counts)),
+            "batch/pad_fraction": layout.pad_fraction,
+            "replay/transitions": self.transitions,
+            "replay/episodes": self.episodes,
+        }
+        return Sample(batch, self._tensor(layout.place(number[layout.piece], -1)), metrics)
+
+    def _gather(self, layout: Layout, position: np.ndarray, start: np.ndarray) -> tuple[Inputs, dict[str, np.ndarray]]:
+        """What the agent reads at these positions of the ring, and all fields, laid out in rows."""
+        fields = {name: layout.place(self.slots.take(name, position)) for name in FIELDS}
+        previous = [self.slots.take(name, position - 1) for name in ("action", "reward")]
+        for values in previous:
+            values[start] = 0
+        arrays = fields["obs"], *map(layout.place, previous), layout.place(start)
+        return Inputs(*map(self._tensor, arrays)), fields
+
+    def _states_at(self, origin: np.ndarray, slot: np.ndarray) -> State | None:
+        """The states that acting had before slots of the episodes whose first slots are at `origin`."""
+        if self.initial_state is None:
+            return None
+        inside = slot > 0
+        kept = self.slots.take("state", (origin + slot)[inside])
+        if (kept < 0).any():
+            raise ValueError(f"acting kept no state before slot {int(slot[inside][kept < 0][0])} of an episode")
+        leaves, structure = tree_flatten(self.initial_state)
+        rows = [leaf.to(self.device).repeat(len(slot), *[1] * (leaf.dim() - 1)) for leaf in leaves]
+        if len(kept):
+            where = torch.from_numpy(inside).to(self.device)
+            for i, leaf in enumerate(rows):
+                leaf[where] = self._tensor(self.states.take(str(i), kept))
+        return tree_unflatten(rows, structure)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    def update_priorities(self, sample: Sample, td_error: Tensor) -> None:
+        """Give the episodes of a sample the priorities that follow from td_error [B, T], where its mask is true."""
+        if not self.priority_exponent:
+            return
+        mask = sample.batch.mask
+        number = sample.episode[mask].cpu().numpy()
+        error = td_error.detach()[mask].abs().double().cpu().numpy()
+        here = number >= self.table.head  # others have made room since
+        seen, index = np.unique(number[here], return_inverse=True)
+        largest = np.zeros(len(seen))
+        np.maximum.at(largest, index, error[here])
+        mean = np.bincount(index, error[here], len(seen)) / np.bincount(index, minlength=len(seen))
+        weight = np.maximum(0.9 * largest + 0.1 * mean, LEAST_PRIORITY) ** self.priority_exponent
+        self.table.put("weight", seen, weight)
+        self.largest_weight = max(self.largest_weight, float(weight.max(initial=0)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the replay holds, as tensors and numbers."""
+        parts = {name: getattr(self, name).state_dict() for name in ("slots", "states", "table", "running")}
+        return parts | {"transitions": self.transitions, "largest_weight": self.largest_weight}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in ("slots", "states", "table", "running"):
+            getattr(self, name).load_state_dict(state[name])
+        self.transitions, self.largest_weight = state["transitions"], state["largest_weight"]

@@ -1,0 +1,98 @@
+"""Rows of numpy arrays in a ring that grows on demand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+import torch
+
+BLOCK = 1 << 14
+"""Rows copied at once when a ring grows."""
+
+
+class Ring:
+    """Rows with named fields, appended at the end and dropped at the front, both O(1) amortised.
+
+    A row's position counts from the first row there ever was and never changes: head <= position < tail.
+
+    directory: hold the rows in unnamed files there, mapped into memory. They vanish with the process; OSError if the
+        disk is full.
+    """
+
+    def __init__(self, directory: Path | None = None):
+        self.directory = directory
+        self.head = self.tail = self.size = 0
+        self.arrays: dict[str, np.ndarray] = {}
+
+    @property
+    def count(self) -> int:
+        return self.tail - self.head
+
+    def append(self, count: int, rows: Mapping[str, np.ndarray]) -> None:
+        """Add `count` rows, every field [count, ...]; the first rows decide on shapes and types."""
+        if self.count + count > self.size:
+            self._grow(max(self.count + count, self.size + self.size // 4))
+        for name in rows.keys() - self.arrays.keys():
+            self.arrays[name] = self._allocate(self.size, rows[name].shape[1:], rows[name].dtype)
+        position = np.arange(self.tail, self.tail + count)
+        self.tail += count
+        for name, values in rows.items():
+            self.put(name, position, values)
+
+    def drop(self, count: int) -> None:
+        """Drop the oldest `count` rows."""
+        self.head += count
+
+    def take(self, name: str, position: np.ndarray) -> np.ndarray:
+        return self.arrays[name].take(position % self.size, axis=0)
+
+    def put(self, name: str, position: np.ndarray, values: np.ndarray) -> None:
+        self.arrays[name][position % self.size] = values
+
+    def live(self, name: str) -> np.ndarray:
+        """All rows of a field, oldest first; a view where they do not wrap."""
+        spans = self._spans(name)
+        return spans[0] if len(spans) == 1 else np.concatenate(spans)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Views of the live rows, to be saved before the next one is added: a mapped ring may not fit into memory."""
+        names = self.arrays if self.count else ()
+        rows = {name: [torch.from_numpy(span) for span in self._spans(name)] for name in names}
+        return {"head": self.head, "count": self.count, "rows": rows}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.arrays, self.size = {}, 0
+        self.head = self.tail = state["head"]
+        if not state["rows"]:
+            self.append(state["count"], {})
+        for spans in zip(*state["rows"].values(), strict=True):
+            self.append(len(spans[0]), {n: rows.numpy() for n, rows in zip(state["rows"], spans, strict=True)})
+
+    def _spans(self, name: str) -> list[np.ndarray]:
+        array = self.arrays[name]
+        first = self.head % self.size
+        unwrapped = array[first : first + self.count]
+        return [unwrapped] if len(unwrapped) == self.count else [unwrapped, array[: self.count - len(unwrapped)]]
+
+    def _grow(self, size: int) -> None:
+        for name, old in self.arrays.items():
+            new = self._allocate(size, old.shape[1:], old.dtype)
+            for begin in range(self.head, self.tail, BLOCK):
+                position = np.arange(begin, min(begin + BLOCK, self.tail))
+                new[position % size] = old[position % self.size]
+            self.arrays[name] = new
+        self.size = size
+
+    def _allocate(self, size: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        if self.directory is None:
+            return np.empty((size, *shape), dtype)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=self.directory) as file:  # the mapping outlives it
+            if hasattr(os, "posix_fallocate"):  # else a full disk would be a bus error, much later
+                os.posix_fallocate(file.fileno(), 0, max(1, size * int(np.prod(shape)) * dtype.itemsize))
+            return np.memmap(file, dtype, "w+", shape=(size, *shape))

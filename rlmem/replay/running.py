@@ -1,0 +1,93 @@
+"""The episodes that have not ended yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlmem.errors import UserError
+
+KeptState = tuple[int, list[np.ndarray]]
+"""A state that acting had: the slot of the episode it was before, and its leaves, one row each."""
+
+
+class Running:
+    """The episodes that have not ended, one per environment.
+
+    on [N]: whether the running episode's beginning was seen;  length [N]: slots so far
+    """
+
+    def __init__(self, num_envs: int, capacity: int):
+        self.capacity = capacity
+        self.on = np.zeros(num_envs, bool)
+        self.length = np.zeros(num_envs, np.int64)
+        self.slots: dict[str, np.ndarray] = {}
+        self.states: list[list[KeptState]] = [[] for _ in range(num_envs)]
+
+    def begin(self, start: np.ndarray) -> None:
+        """Episodes begin where `start` [N]."""
+        self.on |= start
+        self.length[start] = 0
+        for env in np.flatnonzero(start):
+            self.states[env] = []
+
+    def extend(self, slots: dict[str, np.ndarray], states: list[tuple[int, int, list[np.ndarray]]]) -> None:
+        """Add slots [N, n, ...] to all episodes, and states (environment, slot of the n, leaves)."""
+        env = np.flatnonzero(self.on)
+        if not len(env):
+            return
+        n = slots["mask"].shape[1]
+        for e, t, leaves in states:
+            self.states[e].append((int(self.length[e]) + t, leaves))
+        longest = env[self.length[env].argmax()]
+        needed = int(self.length[longest]) + n
+        if needed > self.capacity + 1:
+            raise UserError(
+                f"an episode of environment {longest} has more transitions than the replay can hold ({self.capacity}); "
+                f"it keeps whole episodes: give it more capacity"
+            )
+        self._reserve(needed, slots)
+        at = env[:, None], self.length[env][:, None] + np.arange(n)
+        for name, values in slots.items():
+            self.slots[name][at] = values[env]
+        self.length[env] += n
+
+    def pop(self, env: int) -> tuple[dict[str, np.ndarray], list[KeptState]]:
+        """The slots and states of the episode that has ended in `env`; valid until `extend`."""
+        self.on[env] = False
+        states, self.states[env] = self.states[env], []
+        return {name: values[env, : self.length[env]] for name, values in self.slots.items()}, states
+
+    def _reserve(self, length: int, like: dict[str, np.ndarray]) -> None:
+        for name, values in like.items():
+            old = self.slots.get(name)
+            if old is None or old.shape[1] < length:
+                size = length if old is None else max(length, 2 * old.shape[1])
+                self.slots[name] = np.empty((len(self.on), size, *values.shape[2:]), values.dtype)
+                if old is not None:
+                    self.slots[name][:, : old.shape[1]] = old
+
+    def state_dict(self) -> dict[str, Any]:
+        length = self.length * self.on
+        taken = np.arange(length.max()) < length[:, None]
+        live = {name: values[:, : taken.shape[1]][taken] for name, values in self.slots.items()}
+        states = [(env, age, leaves) for env, kept in enumerate(self.states) for age, leaves in kept]
+        return {
+            "on": torch.from_numpy(self.on.copy()),
+            "length": torch.from_numpy(length),
+            "slots": {name: torch.from_numpy(values) for name, values in live.items()},
+            "states": [(env, age, [torch.from_numpy(leaf.copy()) for leaf in leaves]) for env, age, leaves in states],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.on, self.length = state["on"].numpy().copy(), state["length"].numpy().copy()
+        self.slots = {}
+        taken = np.arange(self.length.max()) < self.length[:, None]
+        for name, live in state["slots"].items():
+            self.slots[name] = np.empty((*taken.shape, *live.shape[1:]), live.numpy().dtype)
+            self.slots[name][taken] = live.numpy()
+        self.states = [[] for _ in self.on]
+        for env, age, leaves in state["states"]:
+            self.states[env].append((age, [leaf.numpy() for leaf in leaves]))

@@ -1,0 +1,375 @@
+"""Off-policy algorithms: what a batch's layout, its padding and the routing of gradients do, and what the loop counts."""
+
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from replayed import ALGOS, generator, live, make_algo
+from torch.utils._pytree import tree_leaves
+
+from rlmem.batching import Pieces, Segment, Tape
+from rlmem.losses.reduce import masked_mean
+
+NAMES = list(ALGOS)
+LENGTHS = [[7, -5, 11, -9], [-6, 3, 10]]
+
+
+def gradients(algo, batch, seed=6):
+    """The loss of a batch, and its gradients by parameter."""
+    algo.generator = generator(seed)
+    algo.updates = algo.__dict__.get("policy_delay", 1) - 1  # an update of TD3's actor, too
+    loss, _, _ = algo.loss(batch)
+    algo.optimiser.zero_grad()
+    loss.backward()
+    return loss.detach(), {name: p.grad for name, p in algo.agent.named_parameters() if p.grad is not None}
+
+
+def assert_same(first, second, **tolerance):
+    torch.testing.assert_close(first[0], second[0], **tolerance)
+    assert first[1].keys() == second[1].keys()
+    for name, gradient in first[1].items():
+        torch.testing.assert_close(gradient, second[1][name], msg=lambda m, n=name: f"{n}: {m}", **tolerance)
+
+
+class Given(Tape):
+    """Draws the given pieces."""
+
+    def __init__(self, pieces, detach_every=None):
+        super().__init__(detach_every=detach_every)
+        self.pieces = pieces
+
+    def draw(self, lengths, weight, batch_size, generator):
+        return self.pieces
+
+
+def two_views(replay, detach_every=None, only=lambda length: True):
+    """Whole episodes and a cut one as one row, and as one row each; and the pieces."""
+    lengths = replay.lengths
+    episode = torch.tensor([e for e, n in enumerate(lengths.tolist()) if only(n)] * 2)
+    acted = lengths[episode]
+    acted[-1] = (acted[-1] + 1) // 2
+    nothing = torch.zeros_like(episode)
+    views = []
+    for row in (nothing, torch.arange(len(episode))):
+        scheme = Given(Pieces(row, episode, nothing, acted, nothing), detach_every)
+        views.append(replay.sample(scheme, 0, generator()).batch)
+    return views, acted
+
+
+def drawn_by_slot(monkeypatch, noise):
+    """Normal draws are these: what belongs to a slot, whatever row it is in."""
+    monkeypatch.setattr(torch.Tensor, "normal_", lambda self, *_, **__: self.copy_(noise))
+
+
+@pytest.mark.parametrize("memory", ["ffm", "gru", "gpt", "lru"])
+@pytest.mark.parametrize("detach_every", [None, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_tape_and_segments_of_the_same_episodes_have_the_same_loss_and_gradients(
+    name, detach_every, memory, monkeypatch
+):
+    algo = make_algo(name, memory, n_step=2)
+    replay, _ = live(algo, LENGTHS, Tape(), rounds=30)
+    (tape, segments), acted = two_views(replay, detach_every)
+    assert len(tape.start) == 1
+    assert len(segments.start) == len(acted) > 4
+    by_piece = torch.randn(len(acted), segments.shape[1], 2, generator=generator(8))
+    in_one_row = torch.cat([noise[: n + 1] for noise, n in zip(by_piece, acted, strict=True)])[None]
+    results = []
+    for batch, noise in ((tape, in_one_row), (segments, by_piece)):
+        drawn_by_slot(monkeypatch, noise)
+        results.append(gradients(algo, batch))
+    assert_same(*results, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_with_episodes_of_one_length_even_the_generator_draws_the_same(name):
+    """Rows without padding hold the tape's slots in its order, so nothing has to be arranged."""
+    algo = make_algo(name)
+    replay, _ = live(algo, [[8], [-8]], Tape(), rounds=30)
+    episode, nothing = torch.arange(4), torch.zeros(4, dtype=torch.long)
+    pieces = [Pieces(row, episode, nothing, nothing + 8, nothing) for row in (nothing, episode)]
+    results = [gradients(algo, replay.sample(Given(p), 0, generator()).batch) for p in pieces]
+    assert_same(*results, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("detach_every", [None, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_cutting_the_gradient_changes_no_value_but_the_gradient(name, detach_every):
+    algo = make_algo(name)
+    replay, _ = live(algo, LENGTHS, Tape(), rounds=30)
+    (whole, _), _ = two_views(replay)
+    (cut, _), _ = two_views(replay, detach_every)
+    first, second = gradients(algo, whole), gradients(algo, cut)
+    torch.testing.assert_close(first[0], second[0])
+    differs = any((first[1][n] - second[1][n]).abs().max() > 1e-4 for n in first[1])
+    assert differs == (detach_every is not None)
+
+
+@pytest.mark.parametrize("memory", ["ffm", "gru", "gpt", "lru"])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_padding_holds_changes_neither_loss_nor_gradient(name, memory):
+    """Any finite content of any field, and what is not even a number where no network reads it."""
+    algo = make_algo(name, memory, n_step=2)
+    replay, _ = live(algo, LENGTHS, Segment(), rounds=30)
+    sample = replay.sample(Segment(), 40, generator(1))
+    batch, padding = sample.batch, sample.episode < 0
+    assert padding.any()
+    batch.behaviour["weight"] = torch.rand(batch.shape, generator=generator(2))
+    expected = gradients(algo, batch)
+    fills = {"obs": [-3.0, 1e4], "prev_action": [2], "prev_reward": [1e4], "start": [True], "action": [1], "terminated": [True],
+             "reward": [1e30, math.inf, math.nan]}  # fmt: skip
+    for field, values in fills.items():
+        for value in values:
+            spoilt = batch.map(torch.clone)
+            getattr(spoilt, field)[padding] = value
+            assert_same(gradients(algo, spoilt), expected, atol=1e-6, rtol=1e-5)
+    batch.behaviour["weight"][padding] = 1e4
+    assert_same(gradients(algo, batch), expected, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("memory", ["ffm", "gru", "gpt", "lru"])
+def test_what_stands_before_a_start_changes_neither_loss_nor_gradient(memory):
+    """The padding on the left of a prefix, and the state of a row that begins with a start."""
+    batching = Segment(4, burn_in=3)
+    algo = make_algo("dqn", memory)
+    replay, _ = live(algo, LENGTHS, batching, rounds=30)
+    batch = replay.sample(batching, 40, generator(1)).batch
+    expected = gradients(algo, batch)
+    begun = batch.prefix.start.cumsum(1) > 0
+    inside = ~batch.start[:, 0] & ~batch.prefix.start.any(1)
+    padding = ~begun & ~inside[:, None]
+    assert padding.any()
+    for value in (1e4, math.inf, math.nan):
+        batch.prefix.obs[padding] = value
+        batch.prefix.prev_reward[padding] = value
+        for leaf in tree_leaves(batch.state0):
+            if leaf.is_floating_point() or leaf.is_complex():
+                leaf[~inside] = value
+        assert_same(gradients(algo, batch), expected, atol=1e-6, rtol=1e-5)
+
+
+def some_batch(algo, batching=Tape(), size=40):  # noqa: B008
+    return live(algo, LENGTHS, batching, rounds=30)[0].sample(batching, size, generator(1)).batch
+
+
+def critic_loss(algo, batch, features, target):
+    """The plain critic's loss of features [B, T, F]."""
+    if algo.name in ("sac", "td3"):
+        q = algo.agent.q(features, batch.action)
+    else:
+        q = algo.agent.q(features).gather(-1, batch.action[None, ..., None].expand(2, *batch.shape, 1)).squeeze(-1)
+    return sum(masked_mean((each - target).square(), batch.mask) for each in q)
+
+
+def actor_loss(algo, batch, features, judge, seed=6):
+    """The plain actor's loss: features [B, T, F] for the policy, judge [B, T, F] for the critic."""
+    agent = algo.agent
+    if algo.name == "td3":
+        action = agent.policy(features)
+        return masked_mean(algo.action_l2 * action.square().sum(-1) - agent.q(judge, action)[0], batch.mask)
+    alpha = agent.log_temperature.detach().exp()
+    if algo.name == "sac":
+        action, log_prob = agent.policy(features).rsample(generator(seed))
+        return masked_mean(alpha * log_prob - agent.q(judge, action).amin(0), batch.mask)
+    log_p = agent.policy(features).log_softmax(-1)
+    return masked_mean((log_p.exp() * (alpha * log_p - agent.q(judge).amin(0))).sum(-1), batch.mask)
+
+
+def by_parameter(loss, module):
+    """{parameter: its gradient, zero where none flows}."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return {p: torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)}
+
+
+ROUTES = [{"separate": True}]
+ROUTES += [{"separate": False, "memory_gradient": m, "freeze_critic": f} for m in ("critic", "both", "actor") for f in (True, False)]
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: "-".join(map(str, route.values())))
+@pytest.mark.parametrize("name", ["sac", "sacd", "td3"])
+def test_each_loss_trains_what_the_routing_says(name, route):
+    """Against gradients of the two losses taken apart, each through the one path that it may use."""
+    algo = make_algo(name, "ffm", **route)
+    batch, agent = some_batch(algo), algo.agent
+    targets, returns = [], algo.returns
+    algo.returns = lambda *args: targets.append(returns(*args)) or targets[-1]
+    _, got = gradients(algo, batch)
+    read = lambda: agent.trunks.read(batch)  # noqa: E731
+    critics = by_parameter(critic_loss(algo, batch, read()[1], targets[0]), agent)
+    through_policy = by_parameter(actor_loss(algo, batch, read()[0], read()[1].detach()), agent)
+    through_critic = by_parameter(actor_loss(algo, batch, read()[0].detach(), read()[1]), agent)
+    actor, critic = ({id(p) for p in trunk.parameters()} for trunk in (agent.trunks.actor, agent.trunks.critic))
+    heads = {id(p) for p in agent.q.parameters()}
+    shared = not route["separate"]
+    for path, parameter in agent.named_parameters():
+        if path == "log_temperature":
+            continue
+        expected, memory = torch.zeros_like(parameter), id(parameter) in actor | critic
+        if not memory:
+            expected += critics[parameter] if id(parameter) in heads else through_policy[parameter]
+        elif shared:
+            expected += critics[parameter] * (route["memory_gradient"] != "actor")
+            expected += through_policy[parameter] * (route["memory_gradient"] != "critic")
+            expected += through_critic[parameter] * (not route["freeze_critic"])
+        else:
+            expected += critics[parameter] if id(parameter) in critic else through_policy[parameter]
+        torch.testing.assert_close(got.get(path, torch.zeros_like(parameter)), expected, atol=1e-6, rtol=1e-4)
+    would_train = sum(through_policy[p].abs().sum() for p in agent.q.parameters())
+    assert would_train > 0, "nothing is shown: unfrozen heads would not learn from the actor's loss either"
+
+
+def copies(module):
+    return [parameter.detach().clone() for parameter in module.parameters()]
+
+
+def equal(first, second):
+    return all(map(torch.equal, first, second))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_target_network_never_learns_and_follows_as_told(name):
+    """A soft step after every update, and a copy after every third."""
+    soft = make_algo(name, tau=0.25, target_every=1)
+    batch = some_batch(soft)
+    for _ in range(3):
+        before = copies(soft.target)
+        soft.update(batch)
+        for old, new, online in zip(before, soft.target.parameters(), soft.agent.parameters(), strict=True):
+            torch.testing.assert_close(new, 0.75 * old + 0.25 * online, atol=1e-6, rtol=1e-5)
+    hard = make_algo(name, tau=1.0, target_every=3)
+    disturbed = copies(hard.target)
+    for update in range(1, 7):
+        hard.update(batch)
+        followed = equal(hard.target.parameters(), hard.agent.parameters())
+        assert followed == (update % 3 == 0)
+        assert update >= 3 or equal(hard.target.parameters(), disturbed)
+    for algo in (soft, hard):
+        assert all(p.grad is None and not p.requires_grad for p in algo.target.parameters())
+
+
+def test_td3s_actor_and_target_move_together_at_every_third_update():
+    algo = make_algo("td3", policy_delay=3, target_every=3)
+    batch = some_batch(algo)
+    parts = {
+        "critic": [algo.agent.q, algo.agent.trunks.critic],
+        "actor": [algo.agent.policy, algo.agent.trunks.actor],
+        "target": [algo.target],
+    }
+    for update in range(1, 8):
+        before = {name: [copies(m) for m in modules] for name, modules in parts.items()}
+        metrics, _ = algo.update(batch)
+        moved = {n for n, modules in parts.items() if not any(map(equal, before[n], (m.parameters() for m in modules)))}
+        assert moved == ({"critic", "actor", "target"} if update % 3 == 0 else {"critic"}), update
+        assert ("actor_loss" in metrics) == (update % 3 == 0)
+
+
+@pytest.mark.parametrize("objective", ["first", "min"])
+def test_td3s_actor_maximises_the_first_critic_or_the_lesser(objective):
+    algo = make_algo("td3", policy_delay=1, actor_objective=objective, action_l2=0.0)
+    batch = some_batch(algo)
+    with torch.no_grad():
+        actor, critic = algo.agent.trunks.read(batch)
+        q = algo.agent.q(critic, algo.agent.policy(actor))
+        expected = -(q[0] if objective == "first" else torch.minimum(*q))[batch.mask].mean()
+        assert (q[0] > q[1])[batch.mask].any()
+    torch.testing.assert_close(algo.loss(batch)[1]["actor_loss"], expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_learning_rate_warms_up_linearly(name):
+    algo = make_algo(name, lr=0.01, lr_warmup=4)
+    batch, rates = some_batch(algo), []
+    full = [group["full_lr"] for group in algo.optimiser.param_groups]
+    assert full[0] == 0.01
+    for _ in range(6):
+        algo.update(batch)
+        rates.append([group["lr"] / lr for group, lr in zip(algo.optimiser.param_groups, full, strict=True)])
+    assert np.array(rates) == pytest.approx(np.array([0.25, 0.5, 0.75, 1, 1, 1])[:, None].repeat(len(full), 1))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("name", "td_loss"), [("dqn", "huber"), ("dqn", "squared"), ("dqn", "huber_of_mean"), ("sac", ""), ("sacd", ""), ("td3", "")]
+)  # fmt: skip
+def test_a_loss_that_is_not_finite_stops_before_the_step(name, td_loss, value):
+    algo = make_algo(name, reward_scale=1.0, **({"td_loss": td_loss} if td_loss else {}))
+    batch = some_batch(algo)
+    batch.reward[0, 0] = value
+    before = copies(algo.agent), copies(algo.target)
+    with pytest.raises(FloatingPointError, match="no step was taken"):
+        algo.update(batch)
+    assert equal(before[0], algo.agent.parameters())
+    assert equal(before[1], algo.target.parameters())
+    assert algo.updates == 0
+
+
+def test_huber_of_mean_is_the_huber_loss_of_the_mean_error():
+    algo = make_algo("dqn", td_loss="huber_of_mean")
+    batch = some_batch(algo, Segment())
+    loss, _, error = algo.loss(batch)
+    mean = error[batch.mask].abs().mean()
+    torch.testing.assert_close(loss, torch.where(mean <= 1, mean**2 / 2, mean - 0.5))
+    algo.td_loss = "huber"
+    each = error[batch.mask].abs()
+    torch.testing.assert_close(algo.loss(batch)[0], torch.where(each <= 1, each**2 / 2, each - 0.5).mean())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_importance_weights_scale_the_critics_terms(name):
+    """Weights of one half: half the critic's loss, and the same actor's."""
+    algo = make_algo(name)
+    batch = some_batch(algo)
+    plain = algo.loss(batch)[1]
+    batch.behaviour["weight"] = torch.full(batch.shape, 0.5)
+    algo.generator = generator(2)
+    weighted = algo.loss(batch)[1]
+    critic = "loss" if name == "dqn" else "critic_loss"
+    torch.testing.assert_close(weighted[critic], plain[critic] / 2)
+    if "actor_loss" in plain:
+        torch.testing.assert_close(weighted["actor_loss"], plain["actor_loss"])
+
+
+def test_epsilon_falls_after_the_random_steps_as_scheduled():
+    algo = make_algo("dqn", random_steps=100, epsilon_start=0.8, epsilon_end=0.05, epsilon_fraction=0.5)
+    shown = {0: 1.0, 99: 1.0, 100: 0.8, 325: 0.425, 550: 0.05, 1000: 0.05}  # half of the 900 steps after the random ones
+    for steps, epsilon in shown.items():
+        assert algo.explore(steps, 1000)["epsilon"] == pytest.approx(epsilon), steps
+        assert algo.agent.random == (steps < 100)
+    algo.epsilon_schedule = "exponential"
+    for steps, epsilon in (shown | {325: 0.2}).items():  # the geometric mean of 0.8 and 0.05
+        assert algo.explore(steps, 1000)["epsilon"] == pytest.approx(epsilon), steps
+
+
+@torch.no_grad()
+def actions(algo, count=4000):
+    """What the agent does in that many copies of one slot."""
+    inputs = some_batch(algo).map(lambda x: x[:, :1].expand(1, count, *x.shape[2:]).squeeze(0)).inputs
+    return algo.agent.act(inputs, algo.agent.initial_state(count), generator(0))[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_actions_are_uniform_over_all_that_the_policy_can_do(name):
+    algo = make_algo(name)
+    algo.agent.random = True
+    drawn = actions(algo)
+    if name in ("dqn", "sacd"):
+        assert drawn.bincount(minlength=3) / len(drawn) == pytest.approx(1 / 3, abs=0.03)
+        return
+    assert drawn.shape == (4000, 2)
+    quantiles = torch.linspace(0, 1, 11)
+    torch.testing.assert_close(drawn.quantile(quantiles, dim=0), (2 * quantiles - 1)[:, None].expand(-1, 2), atol=0.06, rtol=0)
+    assert torch.corrcoef(drawn.T)[0, 1].abs() < 0.05
+
+
+def test_noise_is_the_chance_of_a_random_action_or_the_spread_around_it():
+    dqn, td3 = make_algo("dqn"), make_algo("td3")
+    dqn.agent.noise, td3.agent.noise = 0.3, 0.1
+    drawn = actions(dqn).bincount(minlength=3) / 4000
+    assert sorted(drawn) == pytest.approx([0.1, 0.1, 0.8], abs=0.03)
+    drawn = actions(td3)
+    assert drawn.std(0) == pytest.approx(0.1, rel=0.1)
+    td3.agent.noise = 10.0
+    assert actions(td3).abs().max() == 1, "a policy's actions are within [-1, 1]"

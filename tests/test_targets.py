@@ -1,0 +1,351 @@
+"""Targets of the off-policy algorithms against an oracle that steps through the environments' own records.
+
+The oracle shares nothing with what it checks but the networks' one-slot `Trunk.step` and the heads: it looks up which
+slot of which recorded episode a batch shows, walks there from the beginning of the episode or of the row, slot by
+slot, and adds up rewards in a loop.
+"""
+
+from collections import Counter
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+import pytest
+import torch
+from replayed import disturb, generator, live, make_algo
+from torch.distributions import Normal, TanhTransform, TransformedDistribution
+
+from rlmem.batching import Segment, Tape
+from rlmem.types import Inputs
+
+LENGTHS = [[7, -5, 11, -9], [-6, 3, 10]]
+"""Of the episodes in two environments; a negative one ends by truncation."""
+DOUBLE, BATCH = torch.float64, 58
+
+
+@dataclass
+class Piece:
+    """Consecutive slots first ... last of one recorded episode, in slots column ... of a row; `last` gives a value."""
+
+    row: int
+    column: int
+    episode: object
+    first: int
+    last: int
+
+
+def pieces_of(batch, envs):
+    """What a batch shows, found by its observations."""
+    where = {
+        obs.tobytes(): (episode, slot) for env in envs for episode in env.episodes for slot, obs in enumerate(episode.obs)
+    }
+    found = []
+    for row in range(batch.shape[0]):
+        before = None
+        for column in range(batch.shape[1]):
+            shown = batch.obs[row, column].numpy().astype(np.float32)
+            if not shown.any():  # padding
+                break
+            episode, slot = where[shown.tobytes()]
+            if before is not None and before.episode is episode and slot == before.last + 1:
+                before.last = slot
+            else:
+                before = Piece(row, column, episode, slot, slot)
+                found.append(before)
+    return found
+
+
+def slot_inputs(episode, slot):
+    """A recorded slot as an agent reads it, [1, ...]."""
+    action = torch.from_numpy(episode.action[max(slot - 1, 0)])[None]
+    reward = torch.tensor([episode.reward[slot - 1] if slot else 0.0])
+    return Inputs(torch.from_numpy(episode.obs[slot])[None], action, reward, torch.tensor([slot == 0]))
+
+
+def walk(trunk, state, episode, slots):
+    """Features after each of these slots, and the state behind them."""
+    features = {}
+    for slot in slots:
+        features[slot], state = trunk.step(slot_inputs(episode, slot), state)
+    return features, state
+
+
+@dataclass
+class Oracle:
+    """algo: as it is now;  acted: its agent as it was while acting;  batching: how `batch` was drawn;  noise: for actions"""
+
+    algo: object
+    acted: object
+    batching: object
+    batch: object
+    envs: list
+    noise: torch.Tensor
+
+    def features(self, agent, which, piece):
+        """Of the slots of a piece, {slot: [1, F]}, as a network reads them; which: actor or critic."""
+        trunk = getattr(agent.trunks, which)
+        init_state = getattr(self.batching, "init_state", "zero")
+        burn_in = getattr(self.batching, "burn_in", 0)
+        begin = 0 if init_state == "recompute" else max(piece.first - burn_in, 0)
+        state = trunk.initial_state(1)
+        if init_state == "stored":
+            acting = getattr(self.acted.trunks, which)
+            _, state = walk(acting, acting.initial_state(1), piece.episode, range(begin))
+        features, _ = walk(trunk, state, piece.episode, range(begin, piece.last + 1))
+        return {slot: feature for slot, feature in features.items() if slot >= piece.first}
+
+    def value(self, piece):
+        """v of the slots of a piece."""
+        value = getattr(self, f"value_{self.algo.name}")(piece)
+        return {slot: v.item() for slot, v in value.items()}
+
+    def value_dqn(self, piece):
+        algo, trunks = self.algo, {}
+        for name, agent in (("online", algo.agent), ("target", algo.target)):
+            if algo.target_memory == "fresh_next_obs":
+                trunk = agent.trunks.critic
+                slots = range(piece.first + 1, piece.last + 1)
+                trunks[name], _ = walk(trunk, trunk.initial_state(1), piece.episode, slots)
+            else:
+                trunks[name] = self.features(agent, "critic", piece)
+        value = {}
+        for slot, feature in trunks["target"].items():
+            q = algo.target.q(feature)[0]
+            value[slot] = q[algo.agent.q(trunks["online"][slot])[0].argmax()] if algo.double else q.max()
+        return value
+
+    def value_sac(self, piece):
+        algo = self.algo
+        alpha = algo.agent.log_temperature.exp().item()
+        actor = self.features(algo.agent, "actor", piece)
+        judge = self.features(algo.target if algo.target_memory == "own" else algo.agent, "critic", piece)
+        value = {}
+        for slot, feature in actor.items():
+            mean, log_std = algo.agent.policy.out(algo.agent.policy.trunk(feature)).chunk(2, -1)
+            policy = TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform())
+            action = torch.tanh(mean + log_std.exp() * self.noise[piece.row, piece.column + slot - piece.first])
+            log_prob = policy.log_prob(action).sum()
+            value[slot] = min(head(torch.cat([judge[slot], action], -1)) for head in algo.target.q.heads) - alpha * log_prob
+        return value
+
+    def value_sacd(self, piece):
+        algo = self.algo
+        alpha = algo.agent.log_temperature.exp().item()
+        actor = self.features(algo.agent, "actor", piece)
+        judge = self.features(algo.target if algo.target_memory == "own" else algo.agent, "critic", piece)
+        value = {}
+        for slot, feature in actor.items():
+            chance = algo.agent.policy(feature)[0].softmax(-1)
+            q = [head(judge[slot])[0] for head in algo.target.q.heads]
+            value[slot] = sum(p * (min(q[0][a], q[1][a]) - alpha * p.log()) for a, p in enumerate(chance))
+        return value
+
+    def value_td3(self, piece):
+        algo = self.algo
+        actor, judge = (self.features(algo.target, which, piece) for which in ("actor", "critic"))
+        value = {}
+        for slot, feature in actor.items():
+            noise = algo.target_noise * self.noise[piece.row, piece.column + slot - piece.first]
+            noise = noise.clamp(-algo.target_noise_clip, algo.target_noise_clip)
+            action = (algo.target.policy(feature) + noise).clamp(-1, 1)
+            value[slot] = min(head(torch.cat([judge[slot], action], -1)) for head in algo.target.q.heads)
+        return value
+
+    @cached_property
+    def values(self):
+        """(piece, v of its slots) of everything that the batch shows."""
+        return [(piece, self.value(piece)) for piece in pieces_of(self.batch, self.envs)]
+
+    def targets(self):
+        """{(row, column): y} of the slots that count, and how many targets ended in which way."""
+        n, gamma = self.algo.n_step, self.algo.gamma
+        found, ends = {}, Counter()
+        for piece, value in self.values:
+            episode = piece.episode
+            for slot in range(piece.first, piece.last):
+                target, discount, at, end = 0.0, 1.0, slot, None
+                while end is None:
+                    target += discount * episode.reward[at]
+                    discount *= gamma
+                    at += 1
+                    if at == len(episode.action) and episode.terminated:
+                        end = "terminated"
+                    elif at in (piece.last, slot + n):
+                        target += discount * value[at]
+                        whole = at == len(episode.action)
+                        end = "truncated" if whole else "cut short" if at < slot + n else "cut" if at == piece.last else "n"
+                ends[end] += 1
+                found[piece.row, piece.column + slot - piece.first] = target
+        return found, ends
+
+
+    def errors(self, targets):
+        """{(row, column): [Q_i(s, a) - y of every online head]}."""
+        q, found = self.algo.agent.q, {}
+        for piece, _ in self.values:
+            for slot, feature in self.features(self.algo.agent, "critic", piece).items():
+                at = piece.row, piece.column + slot - piece.first
+                if at not in targets:
+                    continue
+                action = torch.from_numpy(piece.episode.action[slot])
+                if self.algo.name in ("sac", "td3"):
+                    values = [head(torch.cat([feature, action[None]], -1))[0, 0] for head in q.heads]
+                else:
+                    heads = q.heads if self.algo.name == "sacd" else [q]
+                    values = [head(feature)[0, action] for head in heads]
+                found[at] = [v.item() - targets[at] for v in values]
+        return found
+
+
+def targets_of(algo, batch, seed):
+    """The targets [B, T] that `algo` learns from."""
+    seen, returns = [], algo.returns
+    algo.returns = lambda batch, value: seen.append(returns(batch, value)) or seen[-1]
+    algo.generator = generator(seed)
+    algo.loss(batch)
+    algo.returns = returns
+    return seen[0]
+
+
+SCHEMES = {
+    "tape": Tape(),
+    "tapes": Tape(rows=3),
+    "episodes": Segment(),
+    "zero": Segment(4, init_state="zero"),
+    "stored": Segment(4),
+    "recompute": Segment(3, init_state="recompute"),
+    "burn-in": Segment(3, burn_in=2, overlap=1),
+    "burn-in-zero": Segment(4, burn_in=5, init_state="zero"),
+}
+SHARED_ONLINE = (("separate", False), ("target_memory", "online"))
+CASES = [
+    ("dqn", ()),
+    ("dqn", (("double", False), ("dueling", False))),
+    ("dqn", (("target_memory", "fresh_next_obs"),)),
+    ("sac", ()),
+    ("sac", SHARED_ONLINE),
+    ("sacd", ()),
+    ("sacd", SHARED_ONLINE),
+    ("td3", ()),
+    ("td3", (("separate", False),)),
+]
+"""An algorithm, and settings other than its defaults."""
+
+
+@cache
+@torch.no_grad()
+def drawn(name, form, scheme, memory="gru"):
+    """An algorithm, a batch of what it lived with the parameters that it had then, and the oracle of that batch."""
+    batching = SCHEMES[scheme]
+    algo = make_algo(name, memory, DOUBLE, **dict(form))
+    replay, envs = live(algo, LENGTHS, batching)
+    acted = deepcopy(algo.agent)
+    disturb(algo.agent, 7)
+    batch = replay.sample(batching, BATCH, generator(6)).batch
+    noise = torch.empty(*batch.shape, 2, dtype=DOUBLE).normal_(generator=generator(6))
+    return algo, batch, Oracle(algo, acted, batching, batch, envs, noise)
+
+
+@torch.no_grad()
+def worst(algo, batch, expected):
+    """The largest difference from the oracle's targets."""
+    target = targets_of(algo, batch, 6)
+    return max(abs(target[at].item() - y) for at, y in expected.items())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("name", "form"), CASES, ids=str)
+def test_targets_are_those_of_an_oracle_that_steps_through_the_records(name, form, scheme):
+    algo, batch, oracle = drawn(name, form, scheme)
+    met = Counter()
+    for algo.n_step in (1, 3, 5):
+        expected, ends = oracle.targets()
+        met += ends
+        assert sorted(expected) == [tuple(at) for at in batch.mask.nonzero().tolist()]
+        assert worst(algo, batch, expected) < 1e-6, f"n_step={algo.n_step}"
+    kinds = {"n", "terminated", "truncated"} | (set() if scheme == "episodes" else {"cut", "cut short"})
+    assert kinds <= met.keys(), f"a batch in which too little happens: {met}"
+    if isinstance(oracle.batching, Segment) and oracle.batching.length:
+        assert any(piece.first for piece, _ in oracle.values), "no row begins inside an episode"
+
+
+@pytest.mark.parametrize("memory", ["ffm", "gpt", "lru", "mlstm", "stack"])
+@pytest.mark.parametrize("scheme", ["tape", "burn-in"])
+def test_targets_of_other_memories(memory, scheme):
+    algo, batch, oracle = drawn("dqn", (), scheme, memory)
+    for algo.n_step in (1, 3):
+        assert worst(algo, batch, oracle.targets()[0]) < 1e-6
+
+
+@pytest.mark.parametrize("scheme", ["tape", "burn-in"])
+@pytest.mark.parametrize(("name", "form"), CASES, ids=str)
+def test_losses_and_td_errors_are_those_of_the_oracle(name, form, scheme):
+    algo, batch, oracle = drawn(name, form, scheme)
+    algo.n_step, algo.generator = 1, generator(6)
+    with torch.no_grad():
+        _, metrics, td_error = algo.loss(batch)
+        errors = oracle.errors(oracle.targets()[0])
+    if name == "dqn":
+        expected = sum(e * e / 2 if abs(e) <= 1 else abs(e) - 1 / 2 for (e,) in errors.values())
+    else:
+        expected = sum(e * e for both in errors.values() for e in both)
+    loss = metrics["loss" if name == "dqn" else "critic_loss"].item()
+    assert loss == pytest.approx(expected / len(errors), abs=1e-7)
+    for at, each in errors.items():
+        assert abs(td_error[at].item()) == pytest.approx(sum(map(abs, each)) / len(each), abs=1e-6)
+
+
+def ends_of(oracle, where):
+    """The last acted slots of the pieces that end where `where(piece)`."""
+    return [(p.row, p.column + p.last - p.first - 1) for p, _ in oracle.values if where(p)]
+
+
+def terminate(batch, oracle, where):
+    for at in ends_of(oracle, where):
+        batch.terminated[at] = True
+
+
+def without_prefix(batch, oracle):
+    batch.prefix = None
+
+
+def without_state(batch, oracle):
+    batch.state0 = None
+
+
+def one_slot_late(field):
+    def spoil(batch, oracle):
+        setattr(batch, field, getattr(batch, field).roll(1, 1))
+
+    return spoil
+
+
+SPOILT = {
+    "rewards one slot late": ("tape", one_slot_late("reward")),
+    "terminations one slot late": ("tape", one_slot_late("terminated")),
+    "previous actions one slot late": ("tape", one_slot_late("prev_action")),
+    "previous rewards one slot late": ("tape", one_slot_late("prev_reward")),
+    "starts one slot late": ("tape", one_slot_late("start")),
+    "observations one slot late": ("tape", one_slot_late("obs")),
+    "no starts": ("tape", lambda batch, oracle: batch.start[:, 1:].fill_(False)),
+    "truncations that terminate": (
+        "tape", lambda b, o: terminate(b, o, lambda p: p.last == len(p.episode.action) and not p.episode.terminated),
+    ),
+    "a cut that terminates": ("tape", lambda b, o: terminate(b, o, lambda p: p.last < len(p.episode.action))),
+    "terminations that do not": ("tape", lambda batch, oracle: batch.terminated.fill_(False)),
+    "a cut segment that terminates": ("zero", lambda b, o: terminate(b, o, lambda p: p.last < len(p.episode.action))),
+    "no stored state": ("stored", without_state),
+    "no burn-in": ("burn-in", without_prefix),
+    "nothing recomputed": ("recompute", without_prefix),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_the_oracle_notices(what):
+    scheme, spoil = SPOILT[what]
+    algo, batch, oracle = drawn("dqn", (), scheme)
+    batch = batch.map(torch.clone)
+    spoil(batch, oracle)
+    for algo.n_step in (1, 3):
+        assert worst(algo, batch, oracle.targets()[0]) > 1e-3
