@@ -18,7 +18,7 @@ from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
-from rlmem.batching import Batching, Tape
+from rlmem.batching import Batching, Segment, Tape
 from rlmem.config.compose import Config
 from rlmem.config.targets import build, in_one_line
 from rlmem.errors import UserError
@@ -129,11 +129,11 @@ def _check(config: Config, env: VectorEnv, algo: PPO | OffPolicy, batching: Batc
         names = ", ".join(space.__name__ for space in algo.action_spaces)
         problems.append(
             f"algo={algo_name}: does not support action space {action} of env={env_name}; "
-            f"supported: {names}, of one dimension; e.g. env=repeat_previous"
+            f"supported: {names}, of one dimension; e.g. algo={'sac' if isinstance(action, Box) else 'dqn'}"
         )
     elif isinstance(action, Box) and isinstance(algo, OffPolicy) and not is_bounded(action):
         problems.append(
-            f"algo={algo_name}: acts between bounds, and action space {action} of env={env_name} has none; e.g. algo=ppo"
+            f"algo={algo_name}: acts between bounds, which action space {action} of env={env_name} lacks; e.g. algo=ppo"
         )
     if isinstance(algo, OffPolicy) and isinstance(batching, Tape) and batching.num_rows > algo.batch_size:
         problems.append(
@@ -182,7 +182,9 @@ def _on_policy(config: Config, parts: Parts) -> str:
 def _off_policy(config: Config, parts: Parts) -> str:
     algo = cast(OffPolicy, parts.algo)
     rate = f"{algo.update_ratio:g} updates per {algo.update_per} after {algo.learning_starts:,}"
-    return f"(the first {algo.random_steps:,} at random), {rate}, {algo.batch_size:,} transitions each"
+    rows = parts.batching.num_rows if isinstance(parts.batching, Segment) else None
+    size = f"{rows} segments" if rows else f"{algo.batch_size:,} transitions"
+    return f"(the first {algo.random_steps:,} at random), {rate}, {size} each"
 
 
 def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:

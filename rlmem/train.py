@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 
 from rlmem import rundir
+from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.assemble import Parts, all_cores, assemble, make_env, summary
 from rlmem.checkpoint import Checkpoints, read
@@ -101,7 +102,8 @@ def evaluate_run(
     config = apply(trained, overrides)
     parts = assemble(Config(values | {"device": config.values["device"]}, trained.choices, ()), num_envs=1)
     checkpoint = newest(run_dir) if step is None else _checkpoint(run_dir, step)
-    parts.agent.load_state_dict(checkpoint["agent"])
+    with fitting(run_dir):
+        parts.agent.load_state_dict(checkpoint["agent"])
     env = make_env(config, min(episodes, EVAL_ENVS))
     for kind in ("observation", "action"):
         was, now = (getattr(e, f"single_{kind}_space") for e in (parts.env, env))
@@ -151,6 +153,18 @@ def newest(run_dir: Path) -> dict[str, Any]:
         raise UserError(f"{run_dir}: {error}; expected one that `rlmem train` wrote; start a new run") from error
 
 
+@contextmanager
+def fitting(run_dir: Path) -> Iterator[None]:
+    """An intact checkpoint with other parts than this version's becomes a UserError."""
+    try:
+        yield
+    except (RuntimeError, KeyError) as error:
+        raise UserError(
+            f"{run_dir}: its checkpoint was written by another version of rlmem ({str(error).splitlines()[0]}); "
+            f"expected one of this version; start a new run"
+        ) from error
+
+
 def _checkpoint(run_dir: Path, step: int) -> dict[str, Any]:
     steps = {int(p.stem.removeprefix("step_")): p for p in Checkpoints(run_dir / "checkpoints").paths()}
     if step not in steps:
@@ -174,7 +188,8 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] |
         try:
             loop = make_loop(config, parts, run_dir, recorder, progress)
             if restored:
-                loop.load_state_dict(restored)
+                with fitting(run_dir):
+                    loop.load_state_dict(restored)
                 progress.say(f"resumed at step {begin}")
             elif restored is not None:
                 recorder.rewind({"metrics": 0, "episodes": 0})
@@ -234,23 +249,23 @@ def last_checkpoint(run_dir: Path) -> str:
 def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, progress: Progress) -> Loop:
     values, streams = config.values, parts.streams
     collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", parts.device), parts.device)
-    shared: dict[str, Any] = dict(
-        total_steps=values["total_steps"],
-        agent=parts.agent,
-        batching=parts.batching,
-        collector=collector,
-        make_eval_env=lambda: make_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
-        evaluation=Schedule(values["evaluation"]["every"]),
-        evaluation_episodes=values["evaluation"]["episodes"],
-        streams=streams,
-        recorder=recorder,
-        checkpoints=Checkpoints(run_dir / "checkpoints", values["checkpoint"]["keep"]),
-        checkpoint=Schedule(values["checkpoint"]["every"]),
-        progress=progress,
-    )
-    algo = parts.algo
+    shared: dict[str, Any] = {
+        "total_steps": values["total_steps"],
+        "agent": parts.agent,
+        "batching": parts.batching,
+        "collector": collector,
+        "make_eval_env": lambda: make_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
+        "evaluation": Schedule(values["evaluation"]["every"]),
+        "evaluation_episodes": values["evaluation"]["episodes"],
+        "streams": streams,
+        "recorder": recorder,
+        "checkpoints": Checkpoints(run_dir / "checkpoints", values["checkpoint"]["keep"]),
+        "checkpoint": Schedule(values["checkpoint"]["every"]),
+        "progress": progress,
+    }
+    algo: Any = parts.algo
     if isinstance(algo, OffPolicy):
-        algo.setup(parts.agent, streams.torch("losses", parts.device))
+        algo.setup(cast(OffPolicyAgent, parts.agent), streams.torch("losses", parts.device))
         return OffPolicyLoop(algo=algo, replay=make_replay(parts, run_dir), generator=streams.torch("replay"), **shared)
     algo.setup(parts.agent, streams.torch("rows"))
     return OnPolicyLoop(algo=algo, **shared)

@@ -244,25 +244,23 @@ def test_bench_update_splits_the_time_of_every_layout_and_goes_on_after_an_error
 
     monkeypatch.setattr(update, "load", broken)
     monkeypatch.setattr(update, "TURN", 0.0)
-    result = update.main(["mlp", "ffm"], lengths=[50, 200], transitions=800, num_envs=4, **TINY)
+    result = update.main(["mlp", "ffm"], lengths=[50], transitions=800, num_envs=4, **TINY | {"rounds": 1})
     assert json.loads((in_tmp / "bench-update.json").read_text()) == json.loads(json.dumps(result))
     assert (in_tmp / "bench-update.png").stat().st_size > 10_000
-    segments = ["64 x 64", "segment 50", "segment 200"]
+    segments = ["64 x 64", "segment 50"]
     found = {name: [row["layout"] for row in rows] for name, rows in result["models"].items()}
     assert found == {update.PEER: segments, PEER: segments, "mlp": [*segments, "tape"], "ffm": [*segments, "tape"]}
     assert {(row["seconds"], row["note"]) for row in result["models"]["mlp"]} == {(None, "ValueError: half written")}
     assert "mlp, tape: ValueError: half written" in capsys.readouterr().out
-    square, cut, whole, tape = (row["batch"] for row in result["models"]["ffm"])
+    square, cut, tape = (row["batch"] for row in result["models"]["ffm"])
     assert (square["rows"], square["slots"], square["transitions"]) == (64, 65, 64 * 64)
     assert (cut["rows"], cut["slots"], cut["transitions"]) == (20, 51, 1000)
-    assert (whole["rows"], whole["slots"], whole["transitions"]) == (5, 201, 1000)
     assert (tape["rows"], tape["slots"], tape["transitions"]) == (1, 1005, 1000)
-    assert {size["pad_fraction"] for size in (square, cut, whole, tape)} == {0}
+    assert {size["pad_fraction"] for size in (square, cut, tape)} == {0}
     for row in (row for name, rows in result["models"].items() if name != "mlp" for row in rows):
-        assert row["rounds"] == 2
-        assert row["peer_seconds"] > 0
+        assert row["rounds"] == 1
+        assert row["seconds"] > 0 < row["peer_seconds"]
         assert all(row["parts"][part] > 0 for part in update.PARTS)
-        assert sum(row["parts"].values()) == pytest.approx(row["seconds"], rel=0.5)
 
 
 @pytest.mark.parametrize("bench", [memory, figure3, scan, returns, update])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -83,7 +84,7 @@ class Trunks(nn.Module):
         return len(self.trunks) == 2
 
     def initial_state(self, batch_size: int) -> State:
-        return tuple(trunk.initial_state(batch_size) for trunk in self.trunks)
+        return tuple(cast(Trunk, trunk).initial_state(batch_size) for trunk in self.trunks)
 
     def step(self, inputs: Inputs, state: Sequence[State]) -> tuple[Tensor, State]:
         """The actor's features [N, F] of one slot, and the next states."""
@@ -95,5 +96,5 @@ class Trunks(nn.Module):
     def read(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The actor's and the critic's features of every slot, both [B, T, F]; one tensor twice if they share."""
         states = [None] * len(self.trunks) if batch.state0 is None else batch.state0
-        features = [trunk.read(batch, state) for trunk, state in zip(self.trunks, states, strict=True)]
+        features = [cast(Trunk, trunk).read(batch, state) for trunk, state in zip(self.trunks, states, strict=True)]
         return features[0], features[-1]

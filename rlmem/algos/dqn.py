@@ -45,6 +45,8 @@ class DQN(OffPolicy):
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
 
     def __post_init__(self) -> None:
+        if self.td_loss == "huber_of_mean" and self.priority_exponent:
+            raise ValueError("td_loss=huber_of_mean cannot weigh by priority; e.g. priority_exponent=0")
         if self.epsilon_schedule == "exponential" and not (self.epsilon_start and self.epsilon_end):
             raise ValueError("epsilon_schedule=exponential needs epsilon_start and epsilon_end above zero")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from gymnasium import Space
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.losses.returns import n_step_return
-from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 Metrics = dict[str, Tensor]
 
@@ -64,7 +64,7 @@ class OffPolicy(ABC):
     tau: UnitFloat = 0.005
     target_every: PositiveInt = 1
 
-    action_spaces = ()
+    action_spaces: ClassVar[tuple[type[Space], ...]]
     """Which action spaces the algorithm is defined for."""
 
     @property
@@ -126,7 +126,8 @@ class OffPolicy(ABC):
         self.updates += 1
         if self.updates % self.target_every == 0:
             follow(self.target, self.agent, self.tau)
-        return {f"{part}_grad_norm": norm for part, norm in norms.items()} | {"reward_scale": torch.tensor(self.scale or 1)}
+        metrics = {f"{part}_grad_norm": norm for part, norm in norms.items()}
+        return metrics | {"reward_scale": torch.tensor(self.scale or 1.0)}
 
     def returns(self, batch: Batch, value: Tensor) -> Tensor:
         """The targets y [B, T] from the values v [B, T] of the slots; a constant."""

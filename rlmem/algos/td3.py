@@ -25,8 +25,8 @@ class TD3(OffPolicyActorCritic):
     policy_delay: updates of the critic per update of the actor; the target network follows every `target_every`, which
         the paper takes to be the same. Memory-RL and POMDP-Baselines delay neither: 1 and 1
     actor_objective: first | min: maximise Q_1, or the lesser of the twins (Lu et al. 2024, arXiv:2405.17358, code)
-    action_l2: weight of the squared action in the actor's loss (Andrychowicz et al. 2017, arXiv:1707.01495, app. A), which
-        keeps the policy from saturating on a critic that does not yet tell actions apart
+    action_l2: weight of the squared action in the actor's loss (Andrychowicz et al. 2017, arXiv:1707.01495, app. A);
+        it keeps the policy from saturating on a critic that does not yet tell actions apart
     exploration_noise, target_noise, target_noise_clip: standard deviations and bound, of actions in [-1, 1]
     """
 

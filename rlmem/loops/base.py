@@ -65,7 +65,7 @@ class Loop(ABC):
     """
 
     total_steps: int
-    agent: nn.Module
+    agent: Any
     algo: Any
     batching: Batching
     collector: Collector

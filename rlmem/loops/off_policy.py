@@ -22,13 +22,13 @@ class OffPolicyLoop(Loop):
     then the updates that are due by `algo.update_ratio`.
 
     No update is due before `algo.learning_starts` steps, nor before an episode has ended; what was not due is not made
-    up for later. generator: draws what updates read
+    up for later. generator: draws what updates read;  counted: steps or episodes so far that make updates due
     """
 
     algo: OffPolicy
     replay: Replay = field(kw_only=True)
     generator: torch.Generator = field(kw_only=True)
-    due: float = field(default=0.0, kw_only=True)
+    counted: int = field(default=0, kw_only=True)
     sample_time: float = field(default=0.0, kw_only=True)
     waiting: bool = field(default=False, kw_only=True)
     """The user knows that nothing has been learnt yet."""
@@ -47,10 +47,9 @@ class OffPolicyLoop(Loop):
             with self.learning():
                 completed = self.replay.add(rollout)
                 if self.collector.steps >= self.algo.learning_starts and self.replay.episodes:
-                    progress = completed if self.algo.update_per == "episode" else self.collector.steps - before
-                    self.due += self.algo.update_ratio * progress
-                while self.due >= 1:
-                    self.due -= 1
+                    self.counted += completed if self.algo.update_per == "episode" else self.collector.steps - before
+                due = round(self.algo.update_ratio * self.counted, 6)  # 0.3 of 120 are 36, not 35.99...
+                while self.updates + 1 <= due:
                     self._learn(sums, batches)
         redraw(self.agent)
         redraw(self.algo.target)
@@ -83,7 +82,7 @@ class OffPolicyLoop(Loop):
         return super().state_dict() | {
             "replay": self.replay.state_dict(),
             "generator": self.generator.get_state(),
-            "due": self.due,
+            "counted": self.counted,
             "sample_time": self.sample_time,
         }
 
@@ -91,5 +90,5 @@ class OffPolicyLoop(Loop):
         super().load_state_dict(state)
         self.replay.load_state_dict(state["replay"])
         self.generator.set_state(state["generator"].cpu())
-        self.due = state["due"]
+        self.counted = state["counted"]
         self.sample_time = state["sample_time"]
