@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Any, cast
 
 import gymnasium as gym
+import numpy as np
 import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
@@ -18,7 +20,7 @@ from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
-from rlmem.batching import Batching, Segment, Tape
+from rlmem.batching import Batching, Segment
 from rlmem.config.compose import Config
 from rlmem.config.targets import build, in_one_line
 from rlmem.errors import UserError
@@ -135,12 +137,17 @@ def _check(config: Config, env: VectorEnv, algo: PPO | OffPolicy, batching: Batc
         problems.append(
             f"algo={algo_name}: acts between bounds, which action space {action} of env={env_name} lacks; e.g. algo=ppo"
         )
-    if isinstance(algo, OffPolicy) and isinstance(batching, Tape) and batching.num_rows > algo.batch_size:
-        problems.append(
-            f"batching.rows={batching.num_rows}: more rows than the {algo.batch_size} transitions of a batch; "
-            f"e.g. batching.rows=1"
-        )
-    if not isinstance(algo, OffPolicy) and (problem := batching.on_policy_problem()):
+    if isinstance(algo, OffPolicy):
+        problem = batching.replay_problem(algo.batch_size)
+        total_steps = config.values["total_steps"]
+        if algo.learning_starts >= total_steps:
+            problems.append(
+                f"algo.learning_starts={algo.learning_starts}: the run ends before, at total_steps={total_steps}; "
+                f"e.g. total_steps={10 * algo.learning_starts}"
+            )
+    else:
+        problem = batching.on_policy_problem()
+    if problem:
         problems.append(f"batching={config.choices['batching']}: {problem}")
     if problems:
         raise UserError(*problems)
@@ -163,6 +170,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "env": f"{env.num_envs} x {choices['env']}{level}: observation {env.single_observation_space}, "
         f"action {env.single_action_space}",
         "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps {learning}",
+        **({"replay": _replay(parts, values["total_steps"])} if isinstance(algo, OffPolicy) else {}),
         "logging": ", ".join(values["logger"]),
         "output": where,
     }
@@ -185,6 +193,28 @@ def _off_policy(config: Config, parts: Parts) -> str:
     rows = parts.batching.num_rows if isinstance(parts.batching, Segment) else None
     size = f"{rows} segments" if rows else f"{algo.batch_size:,} transitions"
     return f"(the first {algo.random_steps:,} at random), {rate}, {size} each"
+
+
+def _replay(parts: Parts, total_steps: int) -> str:
+    """What the replay may come to hold, and in how much memory."""
+    algo, spaces = cast(OffPolicy, parts.algo), (parts.env.single_observation_space, parts.env.single_action_space)
+    slot = sum(max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize for space in spaces) + 6
+    where = f"mapped from {algo.replay_dir}" if algo.replay_dir else "in memory"
+    most = min(algo.capacity, total_steps)
+    text = f"up to {most:,} transitions, {_size(most * slot)} {where}"
+    if states := parts.batching.state_slots(replay=True):
+        state = sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(parts.agent.initial_state(1)))
+        text += f", and memory states every {states.every} slots, {_size(most // states.every * state)}"
+    return text
+
+
+def _size(number: float) -> str:
+    """Bytes as one reads them."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
 
 
 def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:

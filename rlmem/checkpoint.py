@@ -71,7 +71,7 @@ def read(path: Path) -> dict[str, Any]:
     digest = path.with_suffix(".sha256")
     if not digest.exists() or digest.read_text() != _sha256(path):
         raise ValueError(f"checkpoint {path} is damaged (checksum differs)")
-    return torch.load(path, map_location="cpu", weights_only=True)
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
 def _sha256(path: Path) -> str:

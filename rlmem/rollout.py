@@ -66,7 +66,7 @@ class Collector:
         self.clock = Clock()
         self.steps = 0
         N = env.num_envs
-        self.obs, _ = env.reset(seed=seed)
+        self.obs = np.array(env.reset(seed=seed)[0])  # a copy: environments may reuse their buffers
         self.start = np.ones(N, bool)
         self.final = np.zeros(N, bool)  # this slot holds an episode's last observation
         action = np.zeros_like(env.action_space.sample())
@@ -123,7 +123,7 @@ class Collector:
 
     def restart(self) -> None:
         """Reset every environment; running episodes are dropped."""
-        self.obs, _ = self.env.reset()
+        self.obs = np.array(self.env.reset()[0])
         self.start[:] = True
         self.final[:] = False
         self.episode_return[:] = 0
@@ -151,6 +151,7 @@ class Collector:
         env_action = self.to_env(action.cpu().numpy())
         acting_done = perf_counter()
         obs, reward, terminated, truncated, _ = self.env.step(env_action)
+        terminated = np.array(terminated)
         self.clock.act += acting_done - began
         self.clock.env += perf_counter() - acting_done
         reward = reward.astype(np.float32)
@@ -158,7 +159,7 @@ class Collector:
         self._count(acted, reward, terminated, truncated, episodes)
         self.start, self.final = self.final, (terminated | truncated) & ~self.final
         self.age = np.where(self.start, 0, self.age + 1)
-        self.obs, self.prev_action = np.array(obs), action  # a copy: environments may reuse their buffer
+        self.obs, self.prev_action = np.array(obs), action
         self.prev_reward = np.where(self.start, np.float32(0), reward)
 
     def _count(

@@ -34,7 +34,7 @@ def to_env(space: Space) -> Callable[[np.ndarray], np.ndarray]:
         low, scale = space.low, (space.high - space.low) / 2
         return lambda action: (low + (np.clip(action, -1, 1) + 1) * scale).astype(space.dtype)
     first = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
-    return lambda action: action + first
+    return lambda action: (action + first).astype(space.dtype)
 
 
 class JointActions:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, cast
 
 import torch
@@ -190,6 +191,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] |
             if restored:
                 with fitting(run_dir):
                     loop.load_state_dict(restored)
+                restored.clear()  # a replay in it need not be held twice
                 progress.say(f"resumed at step {begin}")
             elif restored is not None:
                 recorder.rewind({"metrics": 0, "episodes": 0})
@@ -266,14 +268,24 @@ def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, p
     algo: Any = parts.algo
     if isinstance(algo, OffPolicy):
         algo.setup(cast(OffPolicyAgent, parts.agent), streams.torch("losses", parts.device))
-        return OffPolicyLoop(algo=algo, replay=make_replay(parts, run_dir), generator=streams.torch("replay"), **shared)
+        return OffPolicyLoop(algo=algo, replay=make_replay(parts), generator=streams.torch("replay"), **shared)
     algo.setup(parts.agent, streams.torch("rows"))
     return OnPolicyLoop(algo=algo, **shared)
 
 
-def make_replay(parts: Parts, run_dir: Path) -> Replay:
+def make_replay(parts: Parts) -> Replay:
     """An empty replay; it keeps memory states if rows will begin with them."""
     algo = cast(OffPolicy, parts.algo)
+    directory = None if algo.replay_dir is None else Path(algo.replay_dir)
+    if directory is not None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=directory).close()
+        except OSError as error:
+            reason = error.strerror
+            raise UserError(
+                f"algo.replay_dir={directory}: cannot be written ({reason}); e.g. algo.replay_dir=/tmp"
+            ) from error
     stores = parts.batching.state_slots(replay=True) is not None
     parts.agent.trunks.step_all = stores
     return Replay(
@@ -282,7 +294,7 @@ def make_replay(parts: Parts, run_dir: Path) -> Replay:
         parts.device,
         algo.priority_exponent,
         algo.importance_exponent,
-        directory=None if algo.replay_dir is None else Path(algo.replay_dir) / run_dir.name,
+        directory=directory,
         initial_state=parts.agent.initial_state(1) if stores else None,
     )
 

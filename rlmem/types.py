@@ -19,6 +19,7 @@ NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 UnitFloat = Annotated[float, Ge(0), Le(1)]
+PositiveUnitFloat = Annotated[float, Gt(0), Le(1)]
 
 State = Any
 """A pytree of tensors with leading dimension B; a memory without state uses the empty tuple."""

@@ -1,26 +1,16 @@
-"""Off-policy algorithms: what a batch's layout, its padding and the routing of gradients do, and what the loop counts."""
+"""Off-policy algorithms: layout, padding, the routing of gradients, the target network, exploration."""
 
 import math
-from fractions import Fraction
-from pathlib import Path
-from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from replayed import ALGOS, actions_of, generator, live, make_algo
-from rlmem_envs.vector import vectorise
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
+from torch.utils._pytree import tree_leaves
 
 from rlmem.batching import Pieces, Segment, Tape
-from rlmem.checkpoint import Checkpoints
-from rlmem.cli import main
-from rlmem.config.compose import load
-from rlmem.loops.base import Loop
 from rlmem.losses.reduce import masked_mean
-from rlmem.recorder import read_jsonl
-from rlmem.train import resume, train
 from rlmem.types import Inputs
 
 NAMES = list(ALGOS)
@@ -129,8 +119,8 @@ def test_what_the_padding_holds_changes_neither_loss_nor_gradient(name, memory):
     assert padding.any()
     batch.behaviour["weight"] = torch.rand(batch.shape, generator=generator(2))
     expected = gradients(algo, batch)
-    fills = {"obs": [-3.0, 1e4], "prev_action": [2], "prev_reward": [1e4], "start": [True], "action": [1], "terminated": [True],
-             "reward": [1e30, math.inf, math.nan]}  # fmt: skip
+    fills = {"obs": [-3.0, 1e4], "prev_action": [2], "prev_reward": [1e4], "start": [True], "action": [1]}
+    fills |= {"terminated": [True], "reward": [1e30, math.inf, math.nan]}
     for field, values in fills.items():
         for value in values:
             spoilt = batch.map(torch.clone)
@@ -195,11 +185,11 @@ def by_parameter(loss, module):
     return {p: torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)}
 
 
-ROUTES = [{"separate": True}]
-ROUTES += [{"separate": False, "memory_gradient": m, "freeze_critic": f} for m in ("critic", "both", "actor") for f in (True, False)]
+WHOSE = [(whose, freeze) for whose in ("critic", "both", "actor") for freeze in (True, False)]
+ROUTES = [{"separate": False, "memory_gradient": whose, "freeze_critic": freeze} for whose, freeze in WHOSE]
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: "-".join(map(str, route.values())))
+@pytest.mark.parametrize("route", [{"separate": True}, *ROUTES], ids=lambda route: "-".join(map(str, route.values())))
 @pytest.mark.parametrize("name", ["sac", "sacd", "td3"])
 def test_each_loss_trains_what_the_routing_says(name, route):
     """Against gradients of the two losses taken apart, each through the one path that it may use."""
@@ -304,11 +294,10 @@ def test_the_learning_rate_warms_up_linearly(name):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize(
-    ("name", "td_loss"), [("dqn", "huber"), ("dqn", "squared"), ("dqn", "huber_of_mean"), ("sac", ""), ("sacd", ""), ("td3", "")]
-)  # fmt: skip
-def test_a_loss_that_is_not_finite_stops_before_the_step(name, td_loss, value):
-    algo = make_algo(name, reward_scale=1.0, **({"td_loss": td_loss} if td_loss else {}))
+@pytest.mark.parametrize("name", [*NAMES, "dqn squared", "dqn huber_of_mean"])
+def test_a_loss_that_is_not_finite_stops_before_the_step(name, value):
+    name, _, td_loss = name.partition(" ")
+    algo = make_algo(name, **({"td_loss": td_loss} if td_loss else {}))
     batch = some_batch(algo)
     batch.reward[0, 0] = value
     before = copies(algo.agent), copies(algo.target)
@@ -345,9 +334,23 @@ def test_importance_weights_scale_the_critics_terms(name):
         torch.testing.assert_close(weighted["actor_loss"], plain["actor_loss"])
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_scaled_rewards_are_learnt_from_as_if_they_were_so(name):
+    """A fixed scale; and one chosen from the first rewards, which later ones do not change."""
+    told, chosen, plain = make_algo(name, reward_scale=4.0), make_algo(name), make_algo(name)
+    batch = some_batch(told)
+    chosen.scale_rewards(torch.tensor([0, 0.25, -0.25, 0]))
+    chosen.scale_rewards(torch.ones(5))
+    scaled = batch.map(torch.clone)
+    scaled.reward *= 4
+    expected = gradients(plain, scaled)
+    assert_same(gradients(told, batch), expected)
+    assert_same(gradients(chosen, batch), expected)
+
+
 def test_epsilon_falls_after_the_random_steps_as_scheduled():
     algo = make_algo("dqn", random_steps=100, epsilon_start=0.8, epsilon_end=0.05, epsilon_fraction=0.5)
-    shown = {0: 1.0, 99: 1.0, 100: 0.8, 325: 0.425, 550: 0.05, 1000: 0.05}  # half of the 900 steps after the random ones
+    shown = {0: 1.0, 99: 1.0, 100: 0.8, 325: 0.425, 550: 0.05, 1000: 0.05}  # it falls over half of 900 steps
     for steps, epsilon in shown.items():
         assert algo.explore(steps, 1000)["epsilon"] == pytest.approx(epsilon), steps
         assert algo.agent.random == (steps < 100)
@@ -374,7 +377,8 @@ def test_random_actions_are_uniform_over_all_that_the_policy_can_do(name):
         return
     assert drawn.shape == (4000, 2)
     quantiles = torch.linspace(0, 1, 11)
-    torch.testing.assert_close(drawn.quantile(quantiles, dim=0), (2 * quantiles - 1)[:, None].expand(-1, 2), atol=0.06, rtol=0)
+    for each in drawn.T:
+        torch.testing.assert_close(each.quantile(quantiles), 2 * quantiles - 1, atol=0.06, rtol=0)
     assert torch.corrcoef(drawn.T)[0, 1].abs() < 0.05
 
 
@@ -387,222 +391,3 @@ def test_noise_is_the_chance_of_a_random_action_or_the_spread_around_it():
     assert drawn.std(0) == pytest.approx(0.1, rel=0.1)
     td3.agent.noise = 10.0
     assert actions(td3).abs().max() == 1, "a policy's actions are within [-1, 1]"
-
-
-SMALL = [
-    "env.num_envs=4", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "algo.batch_size=40",
-    "algo.random_steps=100", "algo.learning_starts=100", "algo.record_every=100", "algo.update_ratio=0.02",
-    "total_steps=500", "evaluation.every=null", "evaluation.episodes=2", "checkpoint.every=150", "threads=1",
-]  # fmt: skip
-TASKS = {
-    "dqn": ["algo=dqn", "env=count_recall"],
-    "sacd": ["algo=sacd", "env=repeat_first"],
-    "sac": ["algo=sac", "env=position_only_pendulum", "env.max_episode_steps=20"],
-    "td3": ["algo=td3", "env=position_only_pendulum", "env.max_episode_steps=20"],
-}
-
-
-def run(*overrides: str, run_dir: str = "run") -> Path:
-    train(load([*SMALL, f"run_dir={run_dir}", *overrides]))
-    return Path(run_dir)
-
-
-def without_time(run_dir: Path, keep=lambda row: True) -> list[dict]:
-    rows = read_jsonl(run_dir / "metrics.jsonl")
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows if keep(row)]
-
-
-def saved(run_dir: Path) -> dict[str, Any]:
-    """Everything in the newest checkpoint, by where it stands."""
-    leaves, _ = tree_flatten_with_path(Checkpoints(run_dir / "checkpoints").load()[1])
-    return {keystr(path): leaf for path, leaf in leaves}
-
-
-class Noted(gym.Env):
-    """Ten steps of nothing. Every environment that was made keeps the actions that it took."""
-
-    made: ClassVar[list] = []
-
-    def __init__(self, action_space):
-        self.observation_space, self.action_space, self.actions = gym.spaces.Discrete(2), action_space, []
-        Noted.made.append(self)
-
-    def reset(self, *, seed=None, options=None):
-        self.t = 0
-        return 0, {}
-
-    def step(self, action):
-        self.actions.append(action)
-        self.t += 1
-        return 0, 0.5, self.t == 10, False, {}
-
-
-def make_noted(name: str, level: str = "easy", num_envs: int = 4, max_episode_steps=None, params=None):
-    space = {
-        "box": gym.spaces.Box(np.array([-2, 0], np.float32), np.array([3, 1], np.float32)),
-        "unbounded": gym.spaces.Box(-np.inf, np.inf, (1,), np.float32),
-        "discrete": gym.spaces.Discrete(3, start=5),
-    }[name]
-    return vectorise(lambda: Noted(space), num_envs, max_episode_steps)
-
-
-def noted(name: str, *overrides: str) -> tuple[list[dict], np.ndarray]:
-    """The metrics of a run on four `Noted` environments, and the actions [step, environment, ...] of its training."""
-    Noted.made.clear()
-    run("env._target_=test_off_policy.make_noted", f"env.name={name}", *overrides)
-    return read_jsonl(Path("run/metrics.jsonl")), np.stack([env.actions for env in Noted.made[:4]], 1)
-
-
-@pytest.mark.parametrize("learning_starts", [0, 100])
-@pytest.mark.parametrize("ratio", [0.05, 0.1, 0.3, 1.0, 1.7])
-def test_updates_are_the_ratio_times_the_steps_that_count(in_tmp, ratio, learning_starts):
-    """A round is a step in each of four environments; those count in which there are enough steps and an episode."""
-    rows, taken = noted("discrete", "algo=dqn", "memory=mlp", "total_steps=402", f"algo.update_ratio={ratio}",
-                        f"algo.learning_starts={learning_starts}", "algo.batch_size=5", "algo.record_every=1")  # fmt: skip
-    first = 96 if learning_starts else 40
-    updates = {row["step"]: row["update"] for row in rows if "update" in row}
-    assert updates == {step: max(0, math.floor(Fraction(str(ratio)) * (step - first))) for step in [*range(4, 401, 4), 402]}
-    assert len(taken) == 101, "steps of a vector whose last one counts for half of it"
-
-
-@pytest.mark.parametrize("learning_starts", [0, 100])
-@pytest.mark.parametrize("ratio", [0.3, 1, 2.5])
-def test_updates_per_episode_are_the_ratio_times_the_episodes(in_tmp, ratio, learning_starts):
-    rows, _ = noted("discrete", "algo=dqn", "memory=mlp", "total_steps=400", f"algo.update_ratio={ratio}",
-                    "algo.update_per=episode", f"algo.learning_starts={learning_starts}", "algo.batch_size=5")  # fmt: skip
-    episodes = 4 * (7 if learning_starts else 9)  # the last of each environment is complete only after the run
-    assert rows[-2]["update"] == math.floor(ratio * episodes)
-
-
-def test_random_steps_reach_the_whole_box_and_end_when_they_should(in_tmp):
-    _, taken = noted("box", "algo=td3", "algo.exploration_noise=0", "algo.random_steps=400", "algo.learning_starts=500")
-    random, policys = (part.reshape(-1, 2) for part in (taken[:100], taken[100:]))
-    low, high = np.array([-2, 0]), np.array([3, 1])
-    unit = (random - low) / (high - low)
-    assert np.quantile(unit, np.linspace(0, 1, 6), axis=0) == pytest.approx(np.linspace(0, 1, 6)[:, None].repeat(2, 1), abs=0.08)
-    assert np.abs((policys - low) / (high - low) - 0.5).max() < 0.1, "a fresh policy acts near the middle"
-
-
-def test_random_actions_end_when_they_should(in_tmp):
-    greedy = ["algo.epsilon_start=0", "algo.epsilon_end=0", "encoder.prev_action=false", "encoder.start_flag=false"]
-    _, taken = noted("discrete", "algo=dqn", "memory=mlp", "algo.random_steps=400", "algo.learning_starts=500", *greedy)
-    counts = np.bincount(taken[:100].flatten(), minlength=8)[5:]
-    assert counts / 400 == pytest.approx([1 / 3] * 3, abs=0.08)
-    assert len(set(taken[100:].flatten())) == 1
-
-
-CHOICES = {
-    "tape": ["batching=tape", "memory=ffm"],
-    "segments": ["batching=segment", "batching.length=8", "batching.burn_in=3", "memory=gru"],
-}
-OPTIONS = {
-    "dqn": ["algo.priority_exponent=0.6", "algo.n_step=3"],
-    "sacd": ["algo.update_per=episode", "algo.update_ratio=0.5"],
-    "sac": ["batching.detach_every=4", "algo.max_grad_norm=1"],
-    "td3": ["algo.replay_dir=mapped", "algo.capacity=200", "algo.policy_delay=3"],
-}
-
-
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_killed_run_resumes_exactly(in_tmp, monkeypatch, name, choice):
-    """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
-    choices = [*TASKS[name], *CHOICES[choice], *OPTIONS[name]]
-    whole = run(*choices, run_dir="whole")
-
-    class Killed(Exception):
-        pass
-
-    iterate, calls = Loop.iterate, []
-
-    def dies_at_the_fourth(self):
-        calls.append(1)
-        if len(calls) == 4:
-            raise Killed
-        iterate(self)
-
-    monkeypatch.setattr(Loop, "iterate", dies_at_the_fourth)
-    with pytest.raises(Killed):
-        run(*choices, run_dir="cut")
-    monkeypatch.setattr(Loop, "iterate", iterate)
-    rows = read_jsonl(whole / "metrics.jsonl")
-    assert 0 < len(read_jsonl(Path("cut/metrics.jsonl"))) < len(rows)
-    assert rows[-2]["update"] > rows[1]["update"] > 0, "there is something to resume on either side of the cut"
-    resume(Path("cut"), [])
-    assert without_time(Path("cut")) == without_time(whole)
-    assert Path("cut/episodes.jsonl").read_text() == (whole / "episodes.jsonl").read_text()
-    first, second = saved(whole), saved(Path("cut"))
-    assert first.keys() == second.keys()
-    timed = ("elapsed", "time", "clock")
-    for name, value in first.items():
-        if not any(word in name for word in timed):
-            assert torch.equal(value, second[name]) if isinstance(value, torch.Tensor) else value == second[name], name
-
-
-@pytest.mark.parametrize("name", ["dqn", "td3"])
-def test_evaluating_more_often_does_not_change_training(in_tmp, name):
-    training = lambda row: "update" in row  # noqa: E731
-    often = without_time(run(*TASKS[name], "evaluation.every=100", run_dir="often"), training)
-    never = without_time(run(*TASKS[name], run_dir="never"), training)
-    assert often == never
-    assert len(often) == 5
-
-
-ENDS = {
-    "priorities on tapes": ["dqn", "algo.priority_exponent=0.9", "algo.importance_exponent=0.6", "batching.rows=2"],
-    "priorities on segments": ["sac", "algo.priority_exponent=0.6", "batching=segment", "batching.length=6"],
-    "Memoroids' release": ["dqn", "algo.target_memory=fresh_next_obs", "algo.td_loss=huber_of_mean", "batching=segment",
-                           "batching.length=10", "batching.rows=4", "batching.init_state=zero", "algo.lr_warmup=3"],
-    "Memory-RL's shared form": ["sacd", "algo.separate=false", "algo.memory_gradient=both", "algo.target_memory=online",
-                                "algo.learn_temperature=false"],
-    "recomputed states": ["td3", "batching=segment", "batching.length=7", "batching.init_state=recompute",
-                          "batching.overlap=3", "algo.separate=false", "algo.freeze_critic=false"],
-    "embeddings and a shortcut": ["sac", "~encoder.hidden_size", "encoder=embeddings", "encoder.shortcut_size=4"],
-    "a box of two numbers": ["dqn", "env=battleship", "algo.epsilon_schedule=exponential", "algo.n_step=5"],
-    "several slots between updates": ["sacd", "algo.collect_slots=7", "algo.gamma=0.5"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", ENDS)
-def test_options_run_end_to_end(in_tmp, what):
-    name, *options = ENDS[what]
-    small = [o for o in SMALL if not (what.startswith("embeddings") and o.startswith("encoder"))]
-    options = [o for o in options if not o.startswith("~")]
-    train(load([*small, "run_dir=run", *TASKS[name], *options]))
-    rows = read_jsonl(Path("run/metrics.jsonl"))
-    assert rows[-1]["step"] == 500
-    assert rows[-2]["update"] > 3
-    assert all(math.isfinite(value) for row in rows for value in row.values())
-    if "priorities" in what:
-        weights = [value for name, value in saved(Path("run")).items() if name.startswith("['replay']['table']['rows']['weight']")]
-        assert len(torch.cat(weights).unique()) > 1
-
-
-REFUSED = {
-    "algo=sac env=repeat_first": "algo=sac: does not support action space Discrete",
-    "algo=td3 env=battleship": "algo=td3: does not support action space MultiDiscrete",
-    "algo=dqn env=position_only_pendulum": "algo=dqn: does not support action space Box",
-    "algo=sacd env=position_only_pendulum": "algo=sacd: does not support action space Box",
-    "algo=sac env._target_=test_off_policy.make_noted env.name=unbounded": "acts between bounds",
-    "algo=td3 env._target_=test_off_policy.make_noted env.name=unbounded": "acts between bounds",
-    "algo=ppo batching=segment batching.length=8 batching.burn_in=2": "burn_in=2: for replay only",
-    "algo=ppo batching=segment batching.length=8 batching.overlap=2": "overlap=2: for replay only",
-    "algo=ppo batching=segment batching.init_state=zero": "init_state=zero: for replay only",
-    "algo=ppo batching=segment batching.init_state=recompute": "init_state=recompute: for replay only",
-    "algo=ppo batching=segment batching.rows=3": "rows=3: for replay only",
-    "algo=ppo batching=tape batching.rows=3": "rows=3 is for replay",
-    "algo=dqn env=repeat_first batching=segment batching.length=4 batching.overlap=4": "overlap=4: must be less",
-    "algo=dqn env=repeat_first batching=segment batching.burn_in=4": "burn_in=4: whole episodes have none",
-    "algo=dqn env=repeat_first batching=tape batching.rows=50 algo.batch_size=40": "rows=50: more rows than",
-    "algo=dqn env=repeat_first algo.epsilon_schedule=exponential algo.epsilon_end=0": "above zero",
-    "algo=dqn env=repeat_first algo.capacity=0": "algo.capacity=0",
-}
-
-
-@pytest.mark.parametrize("overrides", REFUSED)
-def test_what_cannot_work_is_refused_in_one_line_before_anything_is_written(in_tmp, capsys, overrides):
-    assert main(["train", *overrides.split()]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1, said
-    assert REFUSED[overrides] in said[0]
-    assert list(in_tmp.iterdir()) == []

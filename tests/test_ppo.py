@@ -133,6 +133,27 @@ def test_a_loss_that_is_not_finite_stops_training():
     assert all(torch.equal(a, b) for a, b in zip(before, algo.agent.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("memory_gradient", ["both", "critic", "actor", "separate"])
+def test_a_loss_trains_the_memory_that_it_may(memory_gradient):
+    separate = memory_gradient == "separate"
+    form = {"separate": True} if separate else {"memory_gradient": memory_gradient}
+    algo, collector = setup("gru", **form)
+    rollout = collect(algo, collector, Tape())
+    batch = Tape().rows(rollout.streams).batch(rollout)
+    trained = {}
+    for loss, output in zip(("actor", "critic"), algo.agent.unroll(batch), strict=True):
+        algo.agent.zero_grad()
+        output.square().sum().backward(retain_graph=True)
+        trunks = {"actor": algo.agent.trunks.actor, "critic": algo.agent.trunks.critic}
+        trained[loss] = {name for name, trunk in trunks.items() if any(p.grad is not None for p in trunk.parameters())}
+    if separate:
+        assert trained == {"actor": {"actor"}, "critic": {"critic"}}
+    else:
+        shared = {"actor", "critic"}
+        assert trained == {loss: shared if memory_gradient in ("both", loss) else set() for loss in trained}
+    assert algo.update(rollout, Tape(), 0.0)["ppo/ratio_max_dev"] <= 1e-5
+
+
 def test_the_learning_rate_is_annealed():
     algo, collector = setup("mlp", lr=0.001)
     rates = [algo.update(collect(algo, collector, Tape()), Tape(), p)["ppo/lr"] for p in (0.0, 0.75)]

@@ -37,9 +37,8 @@ class Piece:
 
 def pieces_of(batch, envs):
     """What a batch shows, found by its observations."""
-    where = {
-        obs.tobytes(): (episode, slot) for env in envs for episode in env.episodes for slot, obs in enumerate(episode.obs)
-    }
+    lived = [episode for env in envs for episode in env.episodes]
+    where = {obs.tobytes(): (episode, slot) for episode in lived for slot, obs in enumerate(episode.obs)}
     found = []
     for row in range(batch.shape[0]):
         before = None
@@ -73,7 +72,7 @@ def walk(trunk, state, episode, slots):
 
 @dataclass
 class Oracle:
-    """algo: as it is now;  acted: its agent as it was while acting;  batching: how `batch` was drawn;  noise: for actions"""
+    """algo: as it is;  acted: its agent as it was while acting;  batching: how `batch` was drawn;  noise: of actions"""
 
     algo: object
     acted: object
@@ -126,7 +125,8 @@ class Oracle:
             policy = TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform())
             action = torch.tanh(mean + log_std.exp() * self.noise[piece.row, piece.column + slot - piece.first])
             log_prob = policy.log_prob(action).sum()
-            value[slot] = min(head(torch.cat([judge[slot], action], -1)) for head in algo.target.q.heads) - alpha * log_prob
+            q = [head(torch.cat([judge[slot], action], -1)) for head in algo.target.q.heads]
+            value[slot] = min(q) - alpha * log_prob
         return value
 
     def value_sacd(self, piece):
@@ -162,23 +162,20 @@ class Oracle:
         n, gamma = self.algo.n_step, self.algo.gamma
         found, ends = {}, Counter()
         for piece, value in self.values:
-            episode = piece.episode
+            episode, length = piece.episode, len(piece.episode.action)
             for slot in range(piece.first, piece.last):
-                target, discount, at, end = 0.0, 1.0, slot, None
+                at, target, end = slot, 0.0, None
                 while end is None:
-                    target += discount * episode.reward[at]
-                    discount *= gamma
+                    target += gamma ** (at - slot) * episode.reward[at]
                     at += 1
-                    if at == len(episode.action) and episode.terminated:
+                    if at == length and episode.terminated:
                         end = "terminated"
                     elif at in (piece.last, slot + n):
-                        target += discount * value[at]
-                        whole = at == len(episode.action)
-                        end = "truncated" if whole else "cut short" if at < slot + n else "cut" if at == piece.last else "n"
+                        target += gamma ** (at - slot) * value[at]
+                        end = "truncated" if at == length else "cut" if at < slot + n else "n rewards"
                 ends[end] += 1
                 found[piece.row, piece.column + slot - piece.first] = target
         return found, ends
-
 
     def errors(self, targets):
         """{(row, column): [Q_i(s, a) - y of every online head]}."""
@@ -233,6 +230,10 @@ CASES = [
 """An algorithm, and settings other than its defaults."""
 
 
+def named(value):
+    return value if isinstance(value, str) else "-".join(f"{key}={setting}" for key, setting in value)
+
+
 @cache
 @torch.no_grad()
 def drawn(name, form, scheme, memory="gru"):
@@ -255,7 +256,7 @@ def worst(algo, batch, expected):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("name", "form"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "form"), CASES, ids=named)
 def test_targets_are_those_of_an_oracle_that_steps_through_the_records(name, form, scheme):
     algo, batch, oracle = drawn(name, form, scheme)
     met = Counter()
@@ -264,7 +265,7 @@ def test_targets_are_those_of_an_oracle_that_steps_through_the_records(name, for
         met += ends
         assert sorted(expected) == [tuple(at) for at in batch.mask.nonzero().tolist()]
         assert worst(algo, batch, expected) < 1e-6, f"n_step={algo.n_step}"
-    kinds = {"n", "terminated", "truncated"} | (set() if scheme == "episodes" else {"cut", "cut short"})
+    kinds = {"n rewards", "terminated", "truncated"} | (set() if scheme == "episodes" else {"cut"})
     assert kinds <= met.keys(), f"a batch in which too little happens: {met}"
     if isinstance(oracle.batching, Segment) and oracle.batching.length:
         assert any(piece.first for piece, _ in oracle.values), "no row begins inside an episode"
@@ -279,7 +280,7 @@ def test_targets_of_other_memories(memory, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["tape", "burn-in"])
-@pytest.mark.parametrize(("name", "form"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "form"), CASES, ids=named)
 def test_losses_and_td_errors_are_those_of_the_oracle(name, form, scheme):
     algo, batch, oracle = drawn(name, form, scheme)
     algo.n_step, algo.generator = 1, generator(6)

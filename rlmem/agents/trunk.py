@@ -95,6 +95,12 @@ class Trunks(nn.Module):
 
     def read(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The actor's and the critic's features of every slot, both [B, T, F]; one tensor twice if they share."""
-        states = [None] * len(self.trunks) if batch.state0 is None else batch.state0
-        features = [cast(Trunk, trunk).read(batch, state) for trunk, state in zip(self.trunks, states, strict=True)]
-        return features[0], features[-1]
+        critic = self.read_critic(batch)
+        return (self.actor.read(batch, self._state0(batch)[0]) if self.separate else critic), critic
+
+    def read_critic(self, batch: Batch) -> Tensor:
+        """The critic's features alone."""
+        return self.critic.read(batch, self._state0(batch)[-1])
+
+    def _state0(self, batch: Batch) -> Sequence[State | None]:
+        return [None] * len(self.trunks) if batch.state0 is None else batch.state0

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import MemoryGradient
-from rlmem.algos.off_policy import OffPolicy
+from rlmem.algos.off_policy import Metrics, OffPolicy
+from rlmem.losses.reduce import masked_mean
 from rlmem.types import Batch
 
 
@@ -41,6 +43,18 @@ class OffPolicyActorCritic(OffPolicy):
         critic = [*agent.trunks.critic.parameters(), *agent.q.parameters()]
         own = agent.trunks.actor.parameters() if self.separate else ()
         return {"critic": critic, "actor": [*own, *agent.policy.parameters()]}
+
+    def critic_loss(self, q_tm1: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
+        """The twins' squared errors, summed; metrics; the mean absolute TD error [B, T]. q_tm1 [twins, B, T]."""
+        error = q_tm1 - target
+        weight = batch.behaviour.get("weight")
+        loss = torch.stack([masked_mean(e.square(), batch.mask, weight) for e in error]).sum()
+        metrics = {
+            "critic_loss": loss.detach(),
+            "q_mean": masked_mean(q_tm1.detach().mean(0), batch.mask),
+            "target_mean": masked_mean(target, batch.mask),
+        }
+        return loss, metrics, error.detach().abs().mean(0)
 
     def features(self, batch: Batch) -> Features:
         actor, critic = self.agent.trunks.read(batch)

@@ -67,7 +67,7 @@ class DQN(OffPolicy):
         return {"epsilon": 1.0 if self.agent.random else epsilon}
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        q = self.agent.q(self.agent.trunks.read(batch)[1])
+        q = self.agent.q(self.agent.trunks.read_critic(batch))
         with torch.no_grad():
             value = self._value(batch, q)
         target = self.returns(batch, value)
@@ -85,7 +85,7 @@ class DQN(OffPolicy):
     def _value(self, batch: Batch, q: Tensor) -> Tensor:
         """v [B, T] of every slot."""
         if self.target_memory == "own":
-            q_target = self.target.q(self.target.trunks.read(batch)[1])
+            q_target = self.target.q(self.target.trunks.read_critic(batch))
         else:
             q_target = self.target.q(self.target.trunks.critic.read_successors(batch))
             q = self.agent.q(self.agent.trunks.critic.read_successors(batch)) if self.double else q_target

@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.losses.returns import n_step_return
-from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
 
 Metrics = dict[str, Tensor]
+
+LEAST_REWARD = 1e-6
+"""Rewards whose root mean square is smaller are not scaled up to one: what small ones mean is for the user to say."""
 
 
 @dataclass(kw_only=True)
@@ -36,9 +39,9 @@ class OffPolicy(ABC):
     record_every: environment steps per row of metrics.jsonl
     lr, lr_warmup, adam_eps, max_grad_norm: Adam, linearly warmed up over so many updates, clipped by global norm
     gamma, n_step: discount and n;  head_sizes: hidden layers of the heads
-    reward_scale: rewards are learnt from times this; null: one over the root mean square of the first batch's rewards
-        that are not zero. Networks begin with values around 0.1: where rewards are far smaller (POPGym divides them by
-        the episode's length), learning would begin by following that noise
+    reward_scale: rewards are learnt from times this; null: one over the root mean square of the rewards that are not
+        zero, of all that the replay holds at the first update. Networks begin with values around 0.1: where rewards are
+        far smaller (POPGym divides them by the episode's length), learning would begin by following that noise
     tau, target_every: every so many updates the target network moves by tau towards the online one; tau=1 copies
     """
 
@@ -61,7 +64,7 @@ class OffPolicy(ABC):
     n_step: PositiveInt = 1
     reward_scale: PositiveFloat | None = None
     head_sizes: Sequence[PositiveInt] = (128, 128)
-    tau: UnitFloat = 0.005
+    tau: PositiveUnitFloat = 0.005
     target_every: PositiveInt = 1
 
     action_spaces: ClassVar[tuple[type[Space], ...]]
@@ -103,11 +106,14 @@ class OffPolicy(ABC):
         """The learning rate of a part."""
         return self.lr
 
+    def scale_rewards(self, rewards: Tensor) -> None:
+        """Choose `scale`, if it is to be chosen, from the rewards of the first transitions."""
+        rewards = rewards[rewards != 0].double()
+        if self.scale is None and len(rewards):
+            self.scale = 1 / max(float(rewards.square().mean().sqrt()), LEAST_REWARD)
+
     def update(self, batch: Batch) -> tuple[Metrics, Tensor]:
         """One gradient step; metrics, and TD errors [B, T]. Raises FloatingPointError if the loss is not finite."""
-        if self.scale is None:
-            rewards = batch.reward[batch.mask & (batch.reward != 0)]
-            self.scale = 1 / float(rewards.square().mean().sqrt()) if len(rewards) else None
         loss, metrics, td_error = self.loss(batch)
         self.optimiser.zero_grad()
         loss.backward()
@@ -116,7 +122,8 @@ class OffPolicy(ABC):
     def step(self, loss: Tensor) -> Metrics:
         """Apply the gradients of `loss`, and let the target network follow."""
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
-        norms = {part: nn.utils.clip_grad_norm_(group, limit) for part, group in self.parameters.items()}
+        learning = {part: group for part, group in self.parameters.items() if any(p.grad is not None for p in group)}
+        norms = {part: nn.utils.clip_grad_norm_(group, limit) for part, group in learning.items()}
         if not torch.isfinite(torch.stack([loss.detach(), *norms.values()])).all():
             shown = ", ".join(f"{part} {float(norm)}" for part, norm in norms.items())
             raise FloatingPointError(f"gradient norm is {shown}, loss {float(loss.detach())}: no step was taken")
@@ -126,8 +133,7 @@ class OffPolicy(ABC):
         self.updates += 1
         if self.updates % self.target_every == 0:
             follow(self.target, self.agent, self.tau)
-        metrics = {f"{part}_grad_norm": norm for part, norm in norms.items()}
-        return metrics | {"reward_scale": torch.tensor(self.scale or 1.0)}
+        return {f"{part}_grad_norm": norm for part, norm in norms.items()}
 
     def returns(self, batch: Batch, value: Tensor) -> Tensor:
         """The targets y [B, T] from the values v [B, T] of the slots; a constant."""

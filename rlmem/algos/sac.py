@@ -50,27 +50,20 @@ class SoftActorCritic(OffPolicyActorCritic):
         temperature = self.agent.log_temperature.detach().exp()
         with torch.no_grad():
             own = self.target_memory == "own"
-            successors = self.target.trunks.read(batch)[1] if own else seen.critic.detach()
+            successors = self.target.trunks.read_critic(batch) if own else seen.critic.detach()
         q_tm1, value, surrogate, log_prob = self.terms(batch, seen, successors, temperature)
-        target = self.returns(batch, value)
-        error = q_tm1 - target  # [twins, B, T]
-        weight = batch.behaviour.get("weight")
-        critic_loss = torch.stack([masked_mean(e.square(), batch.mask, weight) for e in error]).sum()
+        loss, metrics, td_error = self.critic_loss(q_tm1, self.returns(batch, value), batch)
         actor_loss = masked_mean(surrogate, batch.mask)
-        loss = critic_loss + actor_loss
-        entropy = -masked_mean(log_prob.detach(), batch.mask)
+        loss = loss + actor_loss
         if self.learn_temperature:
             wanted = self.entropy_to_hold()
             loss = loss + masked_mean(temperature_loss(self.agent.log_temperature, log_prob, wanted), batch.mask)
-        metrics = {
-            "critic_loss": critic_loss.detach(),
+        metrics |= {
             "actor_loss": actor_loss.detach(),
-            "entropy": entropy,
+            "entropy": -masked_mean(log_prob.detach(), batch.mask),
             "temperature": temperature,
-            "q_mean": masked_mean(q_tm1.detach().mean(0), batch.mask),
-            "target_mean": masked_mean(target, batch.mask),
         }
-        return loss, metrics, error.detach().abs().mean(0)
+        return loss, metrics, td_error
 
     @abstractmethod
     def terms(
@@ -138,15 +131,10 @@ class SACD(SoftActorCritic):
             value = soft_value_discrete(self.target.q(successors).amin(0), logits, temperature)
             log_prob = logits.log_softmax(-1)
             negative_entropy = (log_prob.exp() * log_prob).sum(-1)
-        q = self.agent.q(seen.critic)
-        if self.freeze_critic or self.separate:
-            judged = q.detach()
-        else:
-            with frozen(self.agent.q):
-                judged = self.agent.q(seen.judge)
-        surrogate = actor_loss_discrete(judged.amin(0), logits, temperature)
+        with frozen(self.agent.q):
+            surrogate = actor_loss_discrete(self.agent.q(seen.judge).amin(0), logits, temperature)
         index = self.agent.joint.index(batch.action)
-        return chosen(q, index), value, surrogate, negative_entropy
+        return chosen(self.agent.q(seen.critic), index), value, surrogate, negative_entropy
 
     def entropy_to_hold(self) -> float:
         return self.target_entropy_ratio * log(self.agent.joint.n)

@@ -53,15 +53,7 @@ class TD3(OffPolicyActorCritic):
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         seen = self.features(batch)
         target = self.returns(batch, self._value(batch))
-        q_tm1 = self.agent.q(seen.critic, batch.action)
-        error = q_tm1 - target  # [twins, B, T]
-        weight = batch.behaviour.get("weight")
-        loss = torch.stack([masked_mean(e.square(), batch.mask, weight) for e in error]).sum()
-        metrics = {
-            "critic_loss": loss.detach(),
-            "q_mean": masked_mean(q_tm1.detach().mean(0), batch.mask),
-            "target_mean": masked_mean(target, batch.mask),
-        }
+        loss, metrics, td_error = self.critic_loss(self.agent.q(seen.critic, batch.action), target, batch)
         if (self.updates + 1) % self.policy_delay == 0:  # this update, like `target_every`
             action = self.agent.policy(seen.policy)
             with frozen(self.agent.q):
@@ -70,7 +62,7 @@ class TD3(OffPolicyActorCritic):
             actor_loss = masked_mean(self.action_l2 * action.square().sum(-1) - objective, batch.mask)
             metrics["actor_loss"] = actor_loss.detach()
             loss = loss + actor_loss
-        return loss, metrics, error.detach().abs().mean(0)
+        return loss, metrics, td_error
 
     @torch.no_grad()
     def _value(self, batch: Batch) -> Tensor:

@@ -131,6 +131,14 @@ class Batching(ABC):
         """Why an on-policy algorithm cannot use these settings, in one sentence; None if it can."""
         return None
 
+    def longest_episode(self, batch_size: int) -> int | None:
+        """Off-policy: the acted slots of an episode that are shown at most, where rows hold whole episodes."""
+        return None
+
+    def replay_problem(self, batch_size: int) -> str | None:
+        """Why a replay cannot be read with these settings, in one sentence; None if it can."""
+        return None
+
     def state_slots(self, replay: bool) -> StateSlots | None:
         """Which states acting must keep, for rows of a rollout or of a replay; None: none beyond those of a rollout's
         first slots."""

@@ -69,6 +69,9 @@ class Segment(Batching):
         given = ", ".join(f"{name}={value}" for name, value in asked.items() if value)
         return f"{given}: for replay only; on-policy rows begin with the state that acting had" if given else None
 
+    def longest_episode(self, batch_size: int) -> int | None:
+        return batch_size if self.length is None and self.num_rows is None else None
+
     def state_slots(self, replay: bool) -> StateSlots | None:
         if self.length is None:
             return None

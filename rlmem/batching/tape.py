@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from rlmem.batching.base import Batching, Pieces, Rows, draw_weighted
-from rlmem.errors import UserError
 from rlmem.types import Batch, PositiveInt
 
 
@@ -34,9 +33,15 @@ class Tape(Batching):
             return None
         return f"rows={self.num_rows} is for replay: on-policy there is one tape per environment; e.g. env.num_envs=8"
 
+    def longest_episode(self, batch_size: int) -> int:
+        return batch_size // self.num_rows
+
+    def replay_problem(self, batch_size: int) -> str | None:
+        if self.num_rows <= batch_size:
+            return None
+        return f"rows={self.num_rows} is more than the {batch_size} transitions of a batch; e.g. batching.rows=1"
+
     def draw(self, lengths: Tensor, weight: Tensor | None, batch_size: int, generator: torch.Generator) -> Pieces:
-        if self.num_rows > batch_size:
-            raise UserError(f"batching.rows={self.num_rows}: more rows than the {batch_size} transitions of a batch")
         R, longest = self.num_rows, -(-batch_size // self.num_rows)  # an episode has an acted slot: so many are enough
         size = torch.full((R, 1), batch_size // R)
         size[: batch_size % R] += 1

@@ -23,7 +23,7 @@ def unroll(memory: Reader, x: Tensor, state: State, start: Tensor, detach_every:
 
     x [B, T, D];  state: before slot 0, leading dimension B;  start [B, T] bool
     """
-    if detach_every is None:
+    if detach_every is None or not torch.is_grad_enabled():
         return memory(x, state, start)[0]
     chunks = _Chunks(start, detach_every)
     rows = x.flatten(0, 1)[chunks.slot]

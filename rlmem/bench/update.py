@@ -246,8 +246,17 @@ def measure(name: str, replay: Replay, setting: Setting) -> list[Row]:
         time = times.get(key, Measured(note=notes.get(key, "")))
         peer = times.get(f"peer, {mine[k - 1].name if layout.name == TAPE else layout.name}", Measured())
         row: Row = {"layout": layout.name, "seconds": time.median, "peer_seconds": peer.median}
-        row |= {"rounds": len(time.seconds), "note": time.note, "parts": None, "batch": None}
-        if time.seconds:
-            row |= {"parts": updates[key].clock.medians(), "batch": updates[key].batch}
+        row |= {"ratio": ratio(time, peer), "rounds": len(time.seconds), "note": time.note}
+        if layout.name == TAPE:
+            others = {other.name: times.get(f"model, {other.name}", Measured()) for other in mine[1:k]}
+            row["ratio_to_segments"] = {name: ratio(time, other) for name, other in others.items()}
+        done = bool(time.seconds)
+        row |= {"parts": updates[key].clock.medians() if done else None, "batch": updates[key].batch if done else None}
         found.append(row)
     return found
+
+
+def ratio(time: Measured, other: Measured) -> float | None:
+    """The median over rounds, of which a slow one hits both."""
+    pairs = zip(time.seconds, other.seconds, strict=False)
+    return median(mine / theirs for mine, theirs in pairs) if time.seconds and other.seconds else None

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 def show(models: dict[str, list[Row]]) -> None:
-    """A table for each layout; how much longer the segments take than the tape; then every note."""
+    """A table for each layout, with the parts' shares of the time; the tape beside the segments; then every note."""
     console = Console()
     by_layout: dict[str, dict[str, Row]] = {}
     for name, rows in models.items():
@@ -28,20 +28,19 @@ def show(models: dict[str, list[Row]]) -> None:
         if not (sizes := next((row["batch"] for row in found.values() if row["batch"]), None)):
             continue
         size = f"{sizes['rows']} x {sizes['slots']} slots, {sizes['transitions']:,} transitions"
-        title = f"{layout} ({size}): what the time goes to, and its ratio to {PEER}"
+        title = f"{layout}: {size}; ratio to {PEER}"
         table = output.table(title, "memory", "ms", "/ s", *PARTS[:-1], "optim.", "ratio")
         for name, row in found.items():
             if row["seconds"]:
                 shares = [f"{share:.0%}" for share in in_shares(row["parts"])]
                 numbers = number(1e3 * row["seconds"]), number(1 / row["seconds"])
-                table.add_row(name, *numbers, *shares, number(ratio(row), ".2f"))
+                table.add_row(name, *numbers, *shares, number(row["ratio"], ".2f"))
         console.print(table)
-    tape = by_layout.pop(TAPE, {})
-    segments = {layout: found for layout, found in by_layout.items() if layout != SQUARE}
-    table = output.table("an update on the tape / one on the segments beside it", "memory", *segments)
+    tape = by_layout.get(TAPE, {})
+    segments = (layout for layout in by_layout if layout not in (SQUARE, TAPE))
+    table = output.table("time on the tape / on segments", "memory", *segments)
     for name, row in tape.items():
-        others = [found[name]["seconds"] for found in segments.values()]
-        table.add_row(name, *(number(of(row["seconds"], other), ".2f") for other in others))
+        table.add_row(name, *(number(value, ".2f") for value in row["ratio_to_segments"].values()))
     console.print(table)
     for name, rows in models.items():
         for row in rows:
@@ -52,14 +51,6 @@ def show(models: dict[str, list[Row]]) -> None:
 
 def in_shares(parts: dict[str, float]) -> list[float]:
     return [parts[part] / sum(parts.values()) for part in PARTS]
-
-
-def ratio(row: Row) -> float | None:
-    return of(row["seconds"], row["peer_seconds"])
-
-
-def of(time: float | None, other: float | None) -> float | None:
-    return time / other if time and other else None
 
 
 def plot(models: dict[str, list[Row]], path: Path) -> None:

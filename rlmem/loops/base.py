@@ -56,12 +56,16 @@ def redraw(module: nn.Module) -> None:
             part.redraw()
 
 
+Iteration = tuple[dict[str, float], list[Episode]]
+"""Metrics, and the episodes that ended."""
+
+
 @dataclass
 class Loop(ABC):
     """Train `agent` with `algo` for exactly `total_steps` environment steps.
 
     A subclass writes `advance`: collect, learn, and say what happened. One call of it is one iteration: one row in
-    metrics.jsonl, and whatever is due. `state_dict` taken between iterations continues the run exactly.
+    metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
     """
 
     total_steps: int
@@ -83,33 +87,39 @@ class Loop(ABC):
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     elapsed: float = 0.0
     learn_time: float = 0.0
+    since: int = 0
+    """Environment steps at the end of the last complete iteration."""
     stop: BaseException | None = None
-    """Set from outside: save after the present iteration, then raise this."""
+    """Set from outside: save as soon as a checkpoint can be taken, then raise this."""
 
     def run(self) -> dict[str, dict[str, float]]:
         """Train to the end; returns the last evaluation."""
         while self.collector.steps < self.total_steps:
-            before = self.collector.steps
-            self.iterate()
+            before = self.since
+            complete = self.iterate()
             finished = self.collector.steps >= self.total_steps
-            if finished or self.evaluation.due(before, self.collector.steps):
+            if finished or (complete and self.evaluation.due(before, self.since)):
                 self.evaluate()
-            if finished or self.stop is not None or self.checkpoint.due(before, self.collector.steps):
+            if finished or self.stop is not None or self.checkpoint.due(before, self.since):
                 self.save()
             if self.stop is not None and not finished:
                 raise self.stop
         return self.last_evaluation
 
-    def iterate(self) -> None:
-        """Collect, learn and write down what happened."""
+    def iterate(self) -> bool:
+        """Collect, learn and write down what happened; whether the iteration is complete."""
         began = perf_counter()
-        metrics, episodes = self.advance()
+        iteration = self.advance()
         self.elapsed += perf_counter() - began
-        self._record(metrics, episodes)
+        if iteration is None:
+            return False
+        self.since = self.collector.steps
+        self._record(*iteration)
+        return True
 
     @abstractmethod
-    def advance(self) -> tuple[dict[str, float], list[Episode]]:
-        """Collect and learn for a while: metrics, and the episodes that ended. Takes at least one environment step."""
+    def advance(self) -> Iteration | None:
+        """Collect and learn for a while, at least for one environment step; None if `stop` came in between."""
 
     def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
         """Act for so many slots in every environment, at most to the end of the budget."""
@@ -167,6 +177,7 @@ class Loop(ABC):
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
             "updates": self.updates,
+            "since": self.since,
             "best_return": self.best_return,
             "last_evaluation": self.last_evaluation,
             "recent": list(self.recent),
@@ -180,7 +191,7 @@ class Loop(ABC):
         self.agent.load_state_dict(state["agent"])
         self.algo.load_state_dict(state["algo"])
         self.collector.load_state_dict(state["collector"])
-        self.updates = state["updates"]
+        self.updates, self.since = state["updates"], state["since"]
         self.best_return = state["best_return"]
         self.last_evaluation = state["last_evaluation"]
         self.recent.extend(state["recent"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -11,15 +10,46 @@ import torch
 from torch import Tensor
 
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.loops.base import Loop, redraw
+from rlmem.loops.base import Iteration, Loop, redraw
 from rlmem.replay import Replay
 from rlmem.rollout import Episode
 
 
 @dataclass
+class Tally:
+    """What has happened in the present iteration so far."""
+
+    updates: int = 0
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    batches: dict[str, float] = field(default_factory=dict)
+    ended: list[Episode] = field(default_factory=list)
+
+    def add(self, metrics: dict[str, Tensor], batch: dict[str, float]) -> None:
+        """One update; a metric that it lacks keeps its mean."""
+        self.updates += 1
+        for name, value in metrics.items():
+            self.sums[name] = self.sums.get(name, 0) + value
+            self.counts[name] = self.counts.get(name, 0) + 1
+        for name, number in batch.items():
+            self.batches[name] = self.batches.get(name, 0) + number
+
+    def means(self) -> dict[str, float]:
+        metrics = {name: float(total) / self.counts[name] for name, total in self.sums.items()}
+        return metrics | {name: total / self.updates for name, total in self.batches.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return vars(self) | {"ended": [asdict(episode) for episode in self.ended]}
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> Tally:
+        return cls(**state | {"ended": [Episode(**episode) for episode in state["ended"]]})
+
+
+@dataclass
 class OffPolicyLoop(Loop):
     """One iteration is at least `algo.record_every` environment steps, in rounds: a few slots in every environment,
-    then the updates that are due by `algo.update_ratio`.
+    then the updates that are due by `algo.update_ratio`. A checkpoint may be taken after any round.
 
     No update is due before `algo.learning_starts` steps, nor before an episode has ended; what was not due is not made
     up for later. generator: draws what updates read;  counted: steps or episodes so far that make updates due
@@ -29,51 +59,69 @@ class OffPolicyLoop(Loop):
     replay: Replay = field(kw_only=True)
     generator: torch.Generator = field(kw_only=True)
     counted: int = field(default=0, kw_only=True)
+    tally: Tally = field(default_factory=Tally, kw_only=True)
     sample_time: float = field(default=0.0, kw_only=True)
-    waiting: bool = field(default=False, kw_only=True)
-    """The user knows that nothing has been learnt yet."""
+    said: set[str] = field(default_factory=set, kw_only=True)
 
-    def advance(self) -> tuple[dict[str, float], list[Episode]]:
-        end = min(self.collector.steps + self.algo.record_every, self.total_steps)
-        ended: list[Episode] = []
-        sums: defaultdict[str, list[Tensor]] = defaultdict(list)
-        batches: defaultdict[str, list[float]] = defaultdict(list)
+    def advance(self) -> Iteration | None:
+        end = min(self.since + self.algo.record_every, self.total_steps)
         while self.collector.steps < end:
-            before = self.collector.steps
-            exploring = self.algo.explore(before, self.total_steps)
-            slots = self.batching.state_slots(replay=True)
-            rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots)
-            ended += episodes
-            with self.learning():
-                completed = self.replay.add(rollout)
-                if self.collector.steps >= self.algo.learning_starts and self.replay.episodes:
-                    self.counted += completed if self.algo.update_per == "episode" else self.collector.steps - before
-                due = round(self.algo.update_ratio * self.counted, 6)  # 0.3 of 120 are 36, not 35.99...
-                while self.updates + 1 <= due:
-                    self._learn(sums, batches)
+            if self.stop is not None:
+                return None
+            exploring = self._round()
         redraw(self.agent)
         redraw(self.algo.target)
-        late = self.collector.steps >= self.algo.learning_starts and not self.replay.episodes
-        if late and not self.waiting:
-            self.waiting = True
-            self.progress.say(f"step {self.collector.steps}: learning waits for the end of a first episode")
-        metrics = {name: float(torch.stack(values).mean()) for name, values in sums.items()}
-        metrics |= {name: sum(values) / len(values) for name, values in batches.items()}
-        metrics |= {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
-        return {f"explore/{name}": value for name, value in exploring.items()} | metrics, ended
+        tally, self.tally = self.tally, Tally()
+        kept = {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
+        return {f"explore/{name}": value for name, value in exploring.items()} | tally.means() | kept, tally.ended
 
-    def _learn(self, sums: dict[str, list[Tensor]], batches: dict[str, list[float]]) -> None:
+    def _round(self) -> dict[str, float]:
+        """Act in every environment, and make the updates that are due; how the agent explores."""
+        before = self.collector.steps
+        exploring = self.algo.explore(before, self.total_steps)
+        slots = self.batching.state_slots(replay=True)
+        rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots)
+        self.tally.ended += episodes
+        with self.learning():
+            completed = self.replay.add(rollout)
+            if self.collector.steps >= self.algo.learning_starts and self.replay.episodes:
+                self.counted += completed if self.algo.update_per == "episode" else self.collector.steps - before
+            due = round(self.algo.update_ratio * self.counted, 6)  # 0.3 of 120 are 36, not 35.99...
+            while self.updates + 1 <= due:
+                self._learn()
+        self._warn(max((episode.length for episode in episodes), default=0))
+        return exploring
+
+    def _learn(self) -> None:
         """One update."""
+        if self.algo.scale is None:
+            self.algo.scale_rewards(self.replay.rewards)
+            if self.algo.scale is not None:
+                self._say_once(f"rewards are learnt from times {self.algo.scale:.3g} (algo.reward_scale)")
         began = perf_counter()
         sample = self.replay.sample(self.batching, self.algo.batch_size, self.generator)
         self.sample_time += perf_counter() - began
         metrics, td_error = self.algo.update(sample.batch)
         self.replay.update_priorities(sample, td_error)
         self.updates += 1
-        for name, value in metrics.items():
-            sums[f"{self.algo.name}/{name}"].append(value)
-        for name, count in sample.metrics.items():
-            batches[name].append(count)
+        self.tally.add({f"{self.algo.name}/{name}": value for name, value in metrics.items()}, sample.metrics)
+
+    def _warn(self, longest: int) -> None:
+        """Say what keeps the agent from learning."""
+        if self.collector.steps >= self.algo.learning_starts and not self.replay.episodes:
+            self._say_once("learning waits for the end of a first episode")
+        room = self.batching.longest_episode(self.algo.batch_size)
+        if room is not None and longest > room:
+            self._say_once(
+                f"an episode of {longest} transitions does not fit into a row of {room}: the end of such episodes is "
+                f"never learnt from; e.g. algo.batch_size={longest * -(-self.algo.batch_size // room)}"
+            )
+
+    def _say_once(self, text: str) -> None:
+        kind = text.split(maxsplit=1)[0]
+        if kind not in self.said:
+            self.said.add(kind)
+            self.progress.say(f"step {self.collector.steps}: {text}")
 
     def shares(self) -> dict[str, float]:
         return super().shares() | {"sample": self.sample_time / max(self.elapsed, 1e-9)}
@@ -83,6 +131,7 @@ class OffPolicyLoop(Loop):
             "replay": self.replay.state_dict(),
             "generator": self.generator.get_state(),
             "counted": self.counted,
+            "tally": self.tally.state_dict(),
             "sample_time": self.sample_time,
         }
 
@@ -91,4 +140,5 @@ class OffPolicyLoop(Loop):
         self.replay.load_state_dict(state["replay"])
         self.generator.set_state(state["generator"].cpu())
         self.counted = state["counted"]
+        self.tally = Tally.of(state["tally"])
         self.sample_time = state["sample_time"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlmem.algos.ppo import PPO
-from rlmem.loops.base import Loop, redraw
-from rlmem.rollout import Episode
+from rlmem.loops.base import Iteration, Loop, redraw
 
 RATIO_ALARM = 1e-3
 """Rounding stays far below; see the replay invariant in docs/design.md."""
@@ -18,7 +17,7 @@ class OnPolicyLoop(Loop):
 
     algo: PPO
 
-    def advance(self) -> tuple[dict[str, float], list[Episode]]:
+    def advance(self) -> Iteration:
         fraction = self.collector.steps / self.total_steps
         rollout, episodes = self.collect(
             self.algo.rollout_slots,

@@ -84,6 +84,11 @@ class Replay:
         """[E] transitions of each complete episode, oldest first; on the CPU."""
         return torch.from_numpy(self.table.live("length")) if self.episodes else torch.zeros(0, dtype=torch.long)
 
+    @property
+    def rewards(self) -> Tensor:
+        """[S] the rewards of all transitions in complete episodes; on the CPU."""
+        return torch.from_numpy(self.slots.live("reward")[self.slots.live("mask")])
+
     def add(self, rollout: Rollout) -> int:
         """Take the slots of a rollout, but for its bootstrap slot; returns how many episodes they completed.
 

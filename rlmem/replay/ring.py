@@ -37,7 +37,7 @@ class Ring:
         """Add `count` rows, every field [count, ...]; the first rows decide on shapes and types."""
         if self.count + count > self.size:
             self._grow(max(self.count + count, self.size + self.size // 4))
-        for name in rows.keys() - self.arrays.keys():
+        for name in (name for name in rows if name not in self.arrays):
             self.arrays[name] = self._allocate(self.size, rows[name].shape[1:], rows[name].dtype)
         position = np.arange(self.tail, self.tail + count)
         self.tail += count

@@ -46,7 +46,7 @@ class Running:
         if needed > self.capacity + 1:
             raise UserError(
                 f"an episode of environment {longest} has more transitions than the replay can hold ({self.capacity}); "
-                f"it keeps whole episodes: give it more capacity"
+                f"it keeps whole episodes; e.g. algo.capacity={10 * self.capacity}"
             )
         self._reserve(needed, slots)
         at = env[:, None], self.length[env][:, None] + np.arange(n)
@@ -78,7 +78,7 @@ class Running:
             "on": torch.from_numpy(self.on.copy()),
             "length": torch.from_numpy(length),
             "slots": {name: torch.from_numpy(values) for name, values in live.items()},
-            "states": [(env, age, [torch.from_numpy(leaf.copy()) for leaf in leaves]) for env, age, leaves in states],
+            "states": [(env, age, [torch.tensor(leaf) for leaf in leaves]) for env, age, leaves in states],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

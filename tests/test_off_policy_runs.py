@@ -1,0 +1,271 @@
+"""Off-policy runs: what the loop counts, warm-up, resume, options end to end, refusals."""
+
+import math
+import signal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from rlmem_envs.vector import vectorise
+from torch.utils._pytree import keystr, tree_flatten_with_path
+
+from rlmem.checkpoint import Checkpoints
+from rlmem.cli import main
+from rlmem.config.compose import load
+from rlmem.loops.base import Loop
+from rlmem.recorder import read_jsonl
+from rlmem.rollout import Collector
+from rlmem.train import Stopped, resume, train
+
+SMALL = [
+    "env.num_envs=4", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "algo.batch_size=40",
+    "algo.random_steps=100", "algo.learning_starts=100", "algo.record_every=100", "algo.update_ratio=0.02",
+    "total_steps=500", "evaluation.every=null", "evaluation.episodes=2", "checkpoint.every=150", "threads=1",
+]  # fmt: skip
+TASKS = {
+    "dqn": ["algo=dqn", "env=count_recall", "env.max_episode_steps=20"],
+    "sacd": ["algo=sacd", "env=repeat_first", "env.max_episode_steps=15"],
+    "sac": ["algo=sac", "env=position_only_pendulum", "env.max_episode_steps=20"],
+    "td3": ["algo=td3", "env=position_only_pendulum", "env.max_episode_steps=15"],
+}
+
+
+def run(*overrides: str, run_dir: str = "run") -> Path:
+    train(load([*SMALL, f"run_dir={run_dir}", *overrides]))
+    return Path(run_dir)
+
+
+def without_time(run_dir: Path, keep=lambda row: True) -> list[dict]:
+    rows = read_jsonl(run_dir / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows if keep(row)]
+
+
+def saved(run_dir: Path) -> dict[str, Any]:
+    """Everything in the newest checkpoint, by where it stands; rings as one piece, wherever they wrap."""
+    checkpoint = Checkpoints(run_dir / "checkpoints").load()[1]
+    for ring in ("slots", "states", "table"):
+        rows = checkpoint["replay"][ring]["rows"]
+        checkpoint["replay"][ring]["rows"] = {name: torch.cat(spans) for name, spans in rows.items()}
+    leaves, _ = tree_flatten_with_path(checkpoint)
+    return {keystr(path): leaf for path, leaf in leaves}
+
+
+class Noted(gym.Env):
+    """Ten steps of nothing. Every environment that was made keeps the actions that it took."""
+
+    made: ClassVar[list] = []
+
+    def __init__(self, action_space):
+        self.observation_space, self.action_space, self.actions = gym.spaces.Discrete(2), action_space, []
+        Noted.made.append(self)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return 0, {}
+
+    def step(self, action):
+        self.actions.append(action)
+        self.t += 1
+        return 0, 0.5, self.t == 10, False, {}
+
+
+def make_noted(name: str, level: str = "easy", num_envs: int = 4, max_episode_steps=None, params=None):
+    space = {
+        "box": gym.spaces.Box(np.array([-2, 0], np.float32), np.array([3, 1], np.float32)),
+        "unbounded": gym.spaces.Box(-np.inf, np.inf, (1,), np.float32),
+        "discrete": gym.spaces.Discrete(3, start=5),
+    }[name]
+    return vectorise(lambda: Noted(space), num_envs, max_episode_steps)
+
+
+def noted(name: str, *overrides: str) -> tuple[list[dict], np.ndarray]:
+    """The metrics of a run on four `Noted` environments, and the actions [step, environment, ...] of its training."""
+    Noted.made.clear()
+    run("env._target_=test_off_policy_runs.make_noted", f"env.name={name}", *overrides)
+    return read_jsonl(Path("run/metrics.jsonl")), np.stack([env.actions for env in Noted.made[:4]], 1)
+
+
+@pytest.mark.parametrize("learning_starts", [0, 100])
+@pytest.mark.parametrize("ratio", [0.05, 0.3, 1.7])
+def test_updates_are_the_ratio_times_the_steps_that_count(in_tmp, ratio, learning_starts):
+    """A round is a step in each of four environments; those count in which there are enough steps and an episode."""
+    settings = [f"algo.update_ratio={ratio}", f"algo.learning_starts={learning_starts}", "algo.record_every=1"]
+    rows, taken = noted("discrete", "algo=dqn", "memory=mlp", "algo.batch_size=5", "total_steps=402", *settings)
+    first, ratio = 96 if learning_starts else 40, Fraction(str(ratio))
+    updates = {row["step"]: row["update"] for row in rows if "update" in row}
+    assert updates == {step: max(0, math.floor(ratio * (step - first))) for step in [*range(4, 401, 4), 402]}
+    assert len(taken) == 101, "steps of a vector whose last one counts for half of it"
+
+
+@pytest.mark.parametrize("learning_starts", [0, 100])
+@pytest.mark.parametrize("ratio", [0.3, 1, 2.5])
+def test_updates_per_episode_are_the_ratio_times_the_episodes(in_tmp, ratio, learning_starts):
+    settings = [f"algo.update_ratio={ratio}", f"algo.learning_starts={learning_starts}", "algo.update_per=episode"]
+    rows, _ = noted("discrete", "algo=dqn", "memory=mlp", "algo.batch_size=5", "total_steps=400", *settings)
+    episodes = 4 * (7 if learning_starts else 9)  # the last of each environment is complete only after the run
+    assert rows[-2]["update"] == math.floor(ratio * episodes)
+
+
+def test_random_steps_reach_the_whole_box_and_end_when_they_should(in_tmp):
+    _, taken = noted("box", "algo=td3", "algo.exploration_noise=0", "algo.random_steps=400", "algo.learning_starts=500")
+    random, policys = (part.reshape(-1, 2) for part in (taken[:100], taken[100:]))
+    low, high = np.array([-2, 0]), np.array([3, 1])
+    levels = np.linspace(0, 1, 6)
+    for unit in ((random - low) / (high - low)).T:
+        assert np.quantile(unit, levels) == pytest.approx(levels, abs=0.08)
+    assert np.abs((policys - low) / (high - low) - 0.5).max() < 0.1, "a fresh policy acts near the middle"
+
+
+def test_random_actions_end_when_they_should(in_tmp):
+    greedy = ["algo.epsilon_start=0", "algo.epsilon_end=0", "encoder.prev_action=false", "encoder.start_flag=false"]
+    _, taken = noted("discrete", "algo=dqn", "memory=mlp", "algo.random_steps=400", "algo.learning_starts=500", *greedy)
+    counts = np.bincount(taken[:100].flatten(), minlength=8)[5:]
+    assert counts / 400 == pytest.approx([1 / 3] * 3, abs=0.08)
+    assert len(set(taken[100:].flatten())) == 1
+
+
+CHOICES = {
+    "tape": ["batching=tape", "memory=ffm"],
+    "segments": ["batching=segment", "batching.length=8", "batching.burn_in=3", "memory=gru"],
+}
+OPTIONS = {
+    "dqn": ["algo.priority_exponent=0.6", "algo.n_step=3"],
+    "sacd": ["algo.update_per=episode", "algo.update_ratio=0.5"],
+    "sac": ["batching.detach_every=4", "algo.max_grad_norm=1"],
+    "td3": ["algo.replay_dir=mapped", "algo.capacity=200", "algo.policy_delay=3"],
+}
+
+
+def assert_same_end(first: Path, second: Path) -> None:
+    """The same records, and the same checkpoint: parameters, replay, generators and all."""
+    assert without_time(first) == without_time(second)
+    assert (first / "episodes.jsonl").read_text() == (second / "episodes.jsonl").read_text()
+    one, other = saved(first), saved(second)
+    assert one.keys() == other.keys()
+    timed = ("elapsed", "time", "clock", "record")  # the record's size depends on the digits of times
+    for name, value in one.items():
+        if not any(word in name for word in timed):
+            assert torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name], name
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("name", TASKS)
+def test_a_killed_run_resumes_exactly(in_tmp, monkeypatch, name, choice):
+    """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
+    choices = [*TASKS[name], *CHOICES[choice], *OPTIONS[name]]
+    whole = run(*choices, run_dir="whole")
+
+    class Killed(Exception):
+        pass
+
+    iterate, calls = Loop.iterate, []
+
+    def dies_at_the_fourth(self):
+        calls.append(1)
+        if len(calls) == 4:
+            raise Killed
+        iterate(self)
+
+    monkeypatch.setattr(Loop, "iterate", dies_at_the_fourth)
+    with pytest.raises(Killed):
+        run(*choices, run_dir="cut")
+    monkeypatch.setattr(Loop, "iterate", iterate)
+    rows = read_jsonl(whole / "metrics.jsonl")
+    assert 0 < len(read_jsonl(Path("cut/metrics.jsonl"))) < len(rows)
+    assert rows[-2]["update"] > rows[1]["update"] > 0, "there is something to resume on either side of the cut"
+    resume(Path("cut"), [])
+    assert_same_end(whole, Path("cut"))
+
+
+@pytest.mark.parametrize(("name", "choice"), [("dqn", "tape"), ("td3", "segments")])
+def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactly(in_tmp, monkeypatch, name, choice):
+    choices = [*TASKS[name], *CHOICES[choice], "algo.update_ratio=0.07"]
+    whole = run(*choices, run_dir="whole")
+    collect, calls = Collector.collect, []
+
+    def is_told_at_the_sixtieth(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 60:
+            signal.raise_signal(signal.SIGTERM)
+        return collect(self, *args, **kwargs)
+
+    monkeypatch.setattr(Collector, "collect", is_told_at_the_sixtieth)
+    with pytest.raises(Stopped):
+        run(*choices, run_dir="cut")
+    monkeypatch.setattr(Collector, "collect", collect)
+    assert [path.stem for path in Checkpoints(Path("cut/checkpoints")).paths()][-1] == "step_240"
+    assert read_jsonl(Path("cut/metrics.jsonl"))[-1]["step"] == 200, "the iteration was to end at 300"
+    resume(Path("cut"), [])
+    assert_same_end(whole, Path("cut"))
+
+
+@pytest.mark.parametrize("name", ["dqn", "td3"])
+def test_evaluating_more_often_does_not_change_training(in_tmp, name):
+    training = lambda row: "update" in row  # noqa: E731
+    often = without_time(run(*TASKS[name], "evaluation.every=100", run_dir="often"), training)
+    never = without_time(run(*TASKS[name], run_dir="never"), training)
+    assert often == never
+    assert len(often) == 5
+
+
+ENDS = {
+    "priorities on tapes": ["dqn", "algo.priority_exponent=0.9", "algo.importance_exponent=0.6", "batching.rows=2"],
+    "priorities on segments": ["sac", "algo.priority_exponent=0.6", "batching=segment", "batching.length=6"],
+    "Memoroids' release": ["dqn", "algo.target_memory=fresh_next_obs", "algo.td_loss=huber_of_mean", "batching=segment",
+                           "batching.length=10", "batching.rows=4", "batching.init_state=zero", "algo.lr_warmup=3"],
+    "Memory-RL's shared form": ["sacd", "algo.separate=false", "algo.memory_gradient=both", "algo.target_memory=online",
+                                "algo.learn_temperature=false"],
+    "recomputed states": ["td3", "batching=segment", "batching.length=7", "batching.init_state=recompute",
+                          "batching.overlap=3", "algo.separate=false", "algo.freeze_critic=false"],
+    "embeddings and a shortcut": ["sac", "encoder=embeddings", "encoder.shortcut_size=4"],
+    "joint actions": ["dqn", "env=battleship", "algo.epsilon_schedule=exponential", "algo.n_step=5"],
+    "several slots between updates": ["sacd", "algo.collect_slots=7", "algo.gamma=0.5"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_options_run_end_to_end(in_tmp, what):
+    name, *options = ENDS[what]
+    mlp = "encoder=embeddings" not in options
+    small = [override for override in SMALL if mlp or not override.startswith("encoder.")]
+    train(load([*small, "run_dir=run", *TASKS[name], *options]))
+    rows = read_jsonl(Path("run/metrics.jsonl"))
+    assert rows[-1]["step"] == 500
+    assert rows[-2]["update"] > 3
+    assert all(math.isfinite(value) for row in rows for value in row.values())
+    if "priorities" in what:
+        assert len(saved(Path("run"))["['replay']['table']['rows']['weight']"].unique()) > 1
+
+
+REFUSED = {
+    "algo=sac env=repeat_first": "algo=sac: does not support action space Discrete",
+    "algo=td3 env=battleship": "algo=td3: does not support action space MultiDiscrete",
+    "algo=dqn env=position_only_pendulum": "algo=dqn: does not support action space Box",
+    "algo=sacd env=position_only_pendulum": "algo=sacd: does not support action space Box",
+    "algo=sac env._target_=test_off_policy_runs.make_noted env.name=unbounded": "acts between bounds",
+    "algo=td3 env._target_=test_off_policy_runs.make_noted env.name=unbounded": "acts between bounds",
+    "algo=ppo batching=segment batching.length=8 batching.burn_in=2": "burn_in=2: for replay only",
+    "algo=ppo batching=segment batching.length=8 batching.overlap=2": "overlap=2: for replay only",
+    "algo=ppo batching=segment batching.init_state=zero": "init_state=zero: for replay only",
+    "algo=ppo batching=segment batching.init_state=recompute": "init_state=recompute: for replay only",
+    "algo=ppo batching=segment batching.rows=3": "rows=3: for replay only",
+    "algo=ppo batching=tape batching.rows=3": "rows=3 is for replay",
+    "algo=dqn env=repeat_first batching=segment batching.length=4 batching.overlap=4": "overlap=4: must be less",
+    "algo=dqn env=repeat_first batching=segment batching.burn_in=4": "burn_in=4: whole episodes have none",
+    "algo=dqn env=repeat_first batching=tape batching.rows=50 algo.batch_size=40": "rows=50: more rows than",
+    "algo=dqn env=repeat_first algo.epsilon_schedule=exponential algo.epsilon_end=0": "above zero",
+    "algo=dqn env=repeat_first algo.capacity=0": "algo.capacity=0",
+}
+
+
+@pytest.mark.parametrize("overrides", REFUSED)
+def test_what_cannot_work_is_refused_in_one_line_before_anything_is_written(in_tmp, capsys, overrides):
+    assert main(["train", *overrides.split()]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1, said
+    assert REFUSED[overrides] in said[0]
+    assert list(in_tmp.iterdir()) == []
