@@ -1,5 +1,7 @@
 """Two-sided learning tests, minutes each: memory solves the task, and the memoryless control provably cannot."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -8,15 +10,29 @@ from rlmem.config.paths import experiments_dir
 from rlmem.recorder import read_jsonl
 from rlmem.train import evaluate_run, train
 
-EXPERIMENT = yaml.safe_load((experiments_dir() / "first_run" / "memory_matters.yaml").read_text())
+FIRST_RUN = experiments_dir() / "first_run"
+EXPERIMENT = yaml.safe_load((FIRST_RUN / "memory_matters.yaml").read_text())
+REPLAY = yaml.safe_load((FIRST_RUN / "replay_remembers.yaml").read_text())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("row", EXPERIMENT["rows"], ids=lambda row: row["memory"])
 def test_memory_solves_what_the_memoryless_control_cannot(in_tmp, row):
-    train(load([f"memory={row['memory']}", *EXPERIMENT["overrides"], "run_dir=run"]))
-    score = evaluate_run(in_tmp / "run", episodes=200)["greedy"]["return_mean"]
+    assert_bound(row, [f"memory={row['memory']}", *EXPERIMENT["overrides"]])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("row", REPLAY["rows"], ids=lambda row: row["name"])
+def test_replay_solves_with_memory_what_it_cannot_without(in_tmp, row):
+    assert_bound(row, [*REPLAY["overrides"], *REPLAY["games"][row["game"]], *row["overrides"]])
+
+
+def assert_bound(row: dict, overrides: list[str]) -> None:
+    """Train, and hold the greedy return of 200 new episodes to the row's bound."""
+    train(load([*overrides, "run_dir=run"]))
+    score = evaluate_run(Path("run"), episodes=200)["greedy"]["return_mean"]
     if "above" in row:
         assert score > row["above"]
     else:
