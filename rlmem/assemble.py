@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, cast
 
 import gymnasium as gym
@@ -140,17 +142,31 @@ def _check(config: Config, env: VectorEnv, algo: PPO | OffPolicy, batching: Batc
     if isinstance(algo, OffPolicy):
         problem = batching.replay_problem(algo.batch_size)
         total_steps = config.values["total_steps"]
-        if algo.learning_starts >= total_steps:
-            problems.append(
-                f"algo.learning_starts={algo.learning_starts}: the run ends before, at total_steps={total_steps}; "
-                f"e.g. total_steps={10 * algo.learning_starts}"
-            )
+        for name, steps in (("learning_starts", algo.learning_starts), ("random_steps", algo.random_steps)):
+            if steps >= total_steps:
+                problems.append(
+                    f"algo.{name}={steps}: the run ends before, at total_steps={total_steps}; "
+                    f"e.g. algo.{name}={total_steps // 10}"
+                )
+        problems += _unwritable(algo.replay_dir)
     else:
         problem = batching.on_policy_problem()
     if problem:
         problems.append(f"batching={config.choices['batching']}: {problem}")
     if problems:
         raise UserError(*problems)
+
+
+def _unwritable(replay_dir: str | None) -> list[str]:
+    """Why the replay cannot be kept there, if it cannot; makes the folder."""
+    if replay_dir is None:
+        return []
+    try:
+        Path(replay_dir).mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=replay_dir).close()
+    except OSError as error:
+        return [f"algo.replay_dir={replay_dir}: cannot be written ({error.strerror}); e.g. algo.replay_dir=/tmp"]
+    return []
 
 
 def summary(config: Config, parts: Parts, where: str) -> str:
@@ -161,7 +177,8 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
     engine = "".join(f", {name}" for name in scan_engines(memory, parts.device))
     each = " each for actor and critic" if trunks.separate else ""
-    level = f" ({values['env']['level']})" if "level" in values["env"] else ""
+    params = ", ".join(f"{name}={value}" for name, value in (values["env"].get("params") or {}).items())
+    level = f" ({params or values['env']['level']})" if "level" in values["env"] else ""
     threads = f", {values['threads'] or all_cores()} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     learning = _off_policy(config, parts) if isinstance(algo, OffPolicy) else _on_policy(config, parts)
     rows = {

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, cast
 
 import torch
@@ -37,7 +36,7 @@ from rlmem.replay import Replay
 from rlmem.rollout import Collector
 from rlmem.seeding import Streams
 
-RESUMABLE = ("total_steps", "device", "threads", "checkpoint.*", "evaluation.*", "logger.*")
+RESUMABLE = ("total_steps", "device", "threads", "checkpoint.*", "evaluation.*", "logger.*", "algo.replay_dir")
 """Keys that a resumed run may change: none of them changes what was learnt so far."""
 
 EVAL_ENVS = 64
@@ -200,13 +199,18 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] |
                 results = loop.run()
             failed = False
         except BaseException as error:
-            stopped = isinstance(error, KeyboardInterrupt)
-            progress.say(f"{'stopped' if stopped else f'failed: {error!r}'}; {last_checkpoint(run_dir)}")
+            progress.say(f"{_how_it_ended(error)}; {last_checkpoint(run_dir)}")
             raise
         finally:
             recorder.close(failed)
         progress.say(last_words(run_dir, loop, results))
     return results["greedy"]["return_mean"]
+
+
+def _how_it_ended(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped"
+    return f"failed: {'; '.join(error.problems) if isinstance(error, UserError) else repr(error)}"
 
 
 class Stopped(KeyboardInterrupt):
@@ -219,14 +223,14 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def stopping_politely(loop: Loop) -> Iterator[None]:
-    """Let SIGINT and SIGTERM save a checkpoint after the present update; a second one stops at once."""
+    """Let SIGINT and SIGTERM save a checkpoint after the present update or round; a second one stops at once."""
 
     def handle(signum: int, frame: Any) -> None:
         if loop.stop is not None:
             raise Stopped(signum)
         loop.stop = Stopped(signum)
         # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
-        os.write(2, b"rlmem: stopping after this update (once more: at once)\n")
+        os.write(2, b"rlmem: saving, then stopping (once more: at once)\n")
 
     if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield
@@ -276,16 +280,6 @@ def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, p
 def make_replay(parts: Parts) -> Replay:
     """An empty replay; it keeps memory states if rows will begin with them."""
     algo = cast(OffPolicy, parts.algo)
-    directory = None if algo.replay_dir is None else Path(algo.replay_dir)
-    if directory is not None:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            TemporaryFile(dir=directory).close()
-        except OSError as error:
-            reason = error.strerror
-            raise UserError(
-                f"algo.replay_dir={directory}: cannot be written ({reason}); e.g. algo.replay_dir=/tmp"
-            ) from error
     stores = parts.batching.state_slots(replay=True) is not None
     parts.agent.trunks.step_all = stores
     return Replay(
@@ -294,7 +288,7 @@ def make_replay(parts: Parts) -> Replay:
         parts.device,
         algo.priority_exponent,
         algo.importance_exponent,
-        directory=directory,
+        directory=None if algo.replay_dir is None else Path(algo.replay_dir),
         initial_state=parts.agent.initial_state(1) if stores else None,
     )
 

@@ -148,7 +148,7 @@ def test_every_key_of_a_batching_scheme_has_a_figure_and_its_default(scheme, hea
 def test_the_keys_of_the_off_policy_algorithms_and_their_defaults_are_those_of_the_yamls():
     rows = table("key", "algorithms.md")
     for algo in ("dqn", "sac", "sacd", "td3"):
-        node = yaml.safe_load((conf_dir() / "algo" / f"{algo}.yaml").read_text())["algo"]
+        node = load([f"algo={algo}", "env=repeat_first"]).values["algo"]
         stated = {row["key"].strip("`"): row[f"`{algo}`"] for row in rows}
         stated = {key: yaml.safe_load(value) for key, value in stated.items() if value != "-"}
         assert stated == {key: value for key, value in node.items() if key != "_target_"}, algo
@@ -158,8 +158,7 @@ def test_the_keys_of_the_off_policy_algorithms_and_their_defaults_are_those_of_t
 def test_every_key_of_an_algorithm_is_explained(algo):
     """Beyond the table of defaults, which says nothing about what a key does."""
     prose = text_of("batching.md") + text_of("algorithms.md").partition("| key |")[0]
-    tree = yaml.safe_load((conf_dir() / "algo" / f"{algo}.yaml").read_text())
-    keys = tree["algo"].keys() - {"_target_"}
+    keys = load([f"algo={algo}", "env=repeat_first"]).values["algo"].keys() - {"_target_"}
     assert not [key for key in sorted(keys) if not re.search(rf"\b{key}\b", prose)]
 
 
@@ -168,9 +167,8 @@ def test_the_settings_named_in_the_text_exist(document):
     """`key=value` of algorithms and batching schemes outside of commands, each with an option that has the key."""
     nodes = {}
     for group in ("algo", "batching"):
-        for path in (conf_dir() / group).glob("*.yaml"):
-            tree = yaml.safe_load(path.read_text())
-            nodes[f"{group}={path.stem}"] = tree.get("algo", tree)
+        for path in (conf_dir() / group).glob("[!_]*.yaml"):
+            nodes[f"{group}={path.stem}"] = load([f"{group}={path.stem}"]).values[group]
     named = set(re.findall(r"`(?:\w+=\w+ )*((?:algo|batching)\.\w+)=([\w.]+)`", text_of(document)))
     assert named
     for key, value in sorted(named):

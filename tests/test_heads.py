@@ -47,9 +47,8 @@ def test_plain_values_are_the_output_and_begin_near_zero():
     assert head(x).abs().max() < 0.2
 
 
-@pytest.mark.parametrize("dueling", [False, True])
-def test_twins_over_discrete_actions_are_independent(dueling):
-    twins = loud(TwinQDiscrete(6, 4, (8,), dueling))
+def test_twins_over_discrete_actions_are_independent():
+    twins = loud(TwinQDiscrete(6, 4, (8,)))
     x = torch.randn(2, 5, 6)
     q = twins(x)
     assert q.shape == (2, 2, 5, 4)

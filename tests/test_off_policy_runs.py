@@ -17,9 +17,10 @@ from rlmem.checkpoint import Checkpoints
 from rlmem.cli import main
 from rlmem.config.compose import load
 from rlmem.loops.base import Loop
+from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.recorder import read_jsonl
 from rlmem.rollout import Collector
-from rlmem.train import Stopped, resume, train
+from rlmem.train import Stopped, evaluate_run, resume, train
 
 SMALL = [
     "env.num_envs=4", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "algo.batch_size=40",
@@ -111,7 +112,7 @@ def test_updates_per_episode_are_the_ratio_times_the_episodes(in_tmp, ratio, lea
 
 
 def test_random_steps_reach_the_whole_box_and_end_when_they_should(in_tmp):
-    _, taken = noted("box", "algo=td3", "algo.exploration_noise=0", "algo.random_steps=400", "algo.learning_starts=500")
+    _, taken = noted("box", "algo=td3", "algo.exploration_noise=0", "algo.random_steps=400", "algo.learning_starts=499")
     random, policys = (part.reshape(-1, 2) for part in (taken[:100], taken[100:]))
     low, high = np.array([-2, 0]), np.array([3, 1])
     levels = np.linspace(0, 1, 6)
@@ -122,7 +123,7 @@ def test_random_steps_reach_the_whole_box_and_end_when_they_should(in_tmp):
 
 def test_random_actions_end_when_they_should(in_tmp):
     greedy = ["algo.epsilon_start=0", "algo.epsilon_end=0", "encoder.prev_action=false", "encoder.start_flag=false"]
-    _, taken = noted("discrete", "algo=dqn", "memory=mlp", "algo.random_steps=400", "algo.learning_starts=500", *greedy)
+    _, taken = noted("discrete", "algo=dqn", "memory=mlp", "algo.random_steps=400", "algo.learning_starts=499", *greedy)
     counts = np.bincount(taken[:100].flatten(), minlength=8)[5:]
     assert counts / 400 == pytest.approx([1 / 3] * 3, abs=0.08)
     assert len(set(taken[100:].flatten())) == 1
@@ -168,7 +169,7 @@ def test_a_killed_run_resumes_exactly(in_tmp, monkeypatch, name, choice):
         calls.append(1)
         if len(calls) == 4:
             raise Killed
-        iterate(self)
+        return iterate(self)
 
     monkeypatch.setattr(Loop, "iterate", dies_at_the_fourth)
     with pytest.raises(Killed):
@@ -197,10 +198,22 @@ def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactl
     with pytest.raises(Stopped):
         run(*choices, run_dir="cut")
     monkeypatch.setattr(Collector, "collect", collect)
-    assert [path.stem for path in Checkpoints(Path("cut/checkpoints")).paths()][-1] == "step_240"
+    assert Checkpoints(Path("cut/checkpoints")).load()[1]["collector"]["steps"] == 240
     assert read_jsonl(Path("cut/metrics.jsonl"))[-1]["step"] == 200, "the iteration was to end at 300"
     resume(Path("cut"), [])
     assert_same_end(whole, Path("cut"))
+
+
+@pytest.mark.parametrize(("name", "choice"), [("sacd", "tape"), ("sac", "segments")])
+def test_a_finished_run_can_be_trained_longer_even_if_it_ended_within_a_step(in_tmp, name, choice):
+    """The last step of the first run counts for two of four environments: the replay keeps the holes of the others."""
+    run_dir = run(*TASKS[name], *CHOICES[choice], "total_steps=502", "algo.update_ratio=0.1", "algo.batch_size=400")
+    resume(run_dir, ["total_steps=801"])
+    rows = [row for row in read_jsonl(run_dir / "metrics.jsonl") if "update" in row]
+    assert rows[-1]["step"] == 801
+    assert rows[-1]["update"] > 60
+    assert min(row.get("batch/transitions", 400) for row in rows) < 400, "no hole was read"
+    assert all(math.isfinite(value) for row in rows for value in row.values())
 
 
 @pytest.mark.parametrize("name", ["dqn", "td3"])
@@ -237,6 +250,7 @@ def test_options_run_end_to_end(in_tmp, what):
     assert rows[-1]["step"] == 500
     assert rows[-2]["update"] > 3
     assert all(math.isfinite(value) for row in rows for value in row.values())
+    assert math.isfinite(evaluate_run(Path("run"), episodes=2)["sampled"]["return_mean"])
     if "priorities" in what:
         assert len(saved(Path("run"))["['replay']['table']['rows']['weight']"].unique()) > 1
 
@@ -256,9 +270,14 @@ REFUSED = {
     "algo=ppo batching=tape batching.rows=3": "rows=3 is for replay",
     "algo=dqn env=repeat_first batching=segment batching.length=4 batching.overlap=4": "overlap=4: must be less",
     "algo=dqn env=repeat_first batching=segment batching.burn_in=4": "burn_in=4: whole episodes have none",
-    "algo=dqn env=repeat_first batching=tape batching.rows=50 algo.batch_size=40": "rows=50: more rows than",
+    "algo=dqn env=repeat_first batching=tape batching.rows=50 algo.batch_size=40": "rows=50 is more than the 40",
     "algo=dqn env=repeat_first algo.epsilon_schedule=exponential algo.epsilon_end=0": "above zero",
     "algo=dqn env=repeat_first algo.capacity=0": "algo.capacity=0",
+    "algo=dqn env=repeat_first algo.random_steps=9 total_steps=900": "algo.learning_starts=1000: the run ends before",
+    "algo=dqn env=repeat_first algo.random_steps=5000 total_steps=5000": "algo.random_steps=5000: the run ends before",
+    "algo=dqn env=repeat_first algo.td_loss=huber_of_mean algo.priority_exponent=0.5": "cannot weigh by priority",
+    "algo=dqn env=repeat_first algo.replay_dir=/dev/null/x": "algo.replay_dir=/dev/null/x: cannot be written",
+    "algo=sacd env=repeat_first algo.target_entropy_ratio=1.5": "algo.target_entropy_ratio=1.5",
 }
 
 
@@ -268,4 +287,55 @@ def test_what_cannot_work_is_refused_in_one_line_before_anything_is_written(in_t
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1, said
     assert REFUSED[overrides] in said[0]
+    assert list(in_tmp.iterdir()) == []
+
+
+def test_a_run_says_what_it_chose_and_what_it_cannot_learn(in_tmp):
+    run(*TASKS["sacd"], "env.max_episode_steps=null", "batching=tape", run_dir="room")
+    log = Path("room/log.txt").read_text()
+    assert "an episode of 51 transitions does not fit into a row of 40" in log
+    assert "algo.batch_size=51" in log
+    assert "rewards are learnt from times 51 (algo.reward_scale)" in log  # each is 1/51 or -1/51
+    assert log.count("does not fit") == 1
+    run(*TASKS["sacd"], "env.max_episode_steps=null", "total_steps=190", run_dir="short")
+    assert "learning waits for the end of a first episode" in Path("short/log.txt").read_text()
+
+
+def test_gradients_are_measured_where_there_are_any(in_tmp):
+    """TD3's actor has a gradient at every second update only; the mean is over those."""
+    directory = run(*TASKS["td3"], "algo.update_ratio=0.01", "algo.record_every=400", "total_steps=600")
+    rows = [row for row in read_jsonl(directory / "metrics.jsonl") if "td3/critic_grad_norm" in row]
+    assert rows
+    assert all(row["td3/actor_grad_norm"] > 0 for row in rows if row["update"] > 1)
+
+
+def test_resuming_to_the_step_that_was_reached_evaluates(in_tmp, monkeypatch):
+    advance = OffPolicyLoop.advance
+
+    def stops(self):
+        done = advance(self)
+        self.stop = Stopped(signal.SIGTERM) if self.updates else None
+        return done
+
+    monkeypatch.setattr(OffPolicyLoop, "advance", stops)
+    with pytest.raises(Stopped):
+        run(*TASKS["dqn"])
+    monkeypatch.setattr(OffPolicyLoop, "advance", advance)
+    reached = read_jsonl(Path("run/metrics.jsonl"))[-1]["step"]
+    assert reached < 500
+    assert isinstance(resume(Path("run"), [f"total_steps={reached}"]), float)
+    assert "eval/greedy/return_mean" in read_jsonl(Path("run/metrics.jsonl"))[-1]
+
+
+def test_a_sweep_over_algorithms_may_set_what_only_they_have(in_tmp):
+    small = [part for part in SMALL if not part.startswith("total_steps")]
+    sweep = ["train", "-m", "algo=dqn,sacd", "env=repeat_first", "memory=gru", "total_steps=300", *small]
+    assert main(sweep) == 0
+    assert len(list(in_tmp.glob("runs/**/run.json"))) == 2
+
+
+def test_a_sweep_is_refused_before_its_first_run_if_choices_do_not_go_together(in_tmp, capsys):
+    sweep = ["train", "-m", "algo=dqn", "env=repeat_first,position_only_pendulum", "total_steps=3000"]
+    assert main(sweep) == 2
+    assert "algo=dqn: does not support action space Box" in capsys.readouterr().err
     assert list(in_tmp.iterdir()) == []

@@ -167,3 +167,32 @@ def test_a_saved_collector_goes_on_exactly():
     assert torch.equal(x.streams.start, y.streams.start)
     assert torch.equal(x.states, y.states)
     assert torch.equal(x.state_index, y.state_index)
+
+
+class Reusing(SyncVectorEnv):
+    """A vector environment that hands out its own buffers and overwrites them at the next step."""
+
+    def __init__(self, env_fns):
+        super().__init__(env_fns, copy=False)
+        self.ended = np.zeros(self.num_envs, bool)
+
+    def reset(self, **kwargs):
+        self.ended[:] = False
+        return super().reset(**kwargs)
+
+    def step(self, actions):
+        obs, reward, terminated, truncated, info = super().step(actions)
+        self.ended[:] = terminated
+        return obs, reward, self.ended, truncated, info
+
+
+def test_a_rollout_keeps_what_environments_overwrite():
+    scripts = [((3, 2, -4),), ((1, 5),)]
+    streams = []
+    for kind in (SyncVectorEnv, Reusing):
+        env = kind([lambda s=s: Scripted(*s) for s in scripts])
+        streams.append(Collector(env, Counter(), 0, None, CPU).collect(20, 10**9)[0].streams)
+    own, reused = streams
+    assert own.terminated.any()
+    for name in ("obs", "reward", "terminated", "start", "mask"):
+        assert torch.equal(getattr(own, name), getattr(reused, name)), name

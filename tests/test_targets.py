@@ -219,13 +219,13 @@ SHARED_ONLINE = (("separate", False), ("target_memory", "online"))
 CASES = [
     ("dqn", ()),
     ("dqn", (("double", False), ("dueling", False))),
-    ("dqn", (("target_memory", "fresh_next_obs"),)),
+    ("dqn", (("target_memory", "fresh_next_obs"), ("shortcut_size", 4))),
     ("sac", ()),
     ("sac", SHARED_ONLINE),
     ("sacd", ()),
     ("sacd", SHARED_ONLINE),
     ("td3", ()),
-    ("td3", (("separate", False),)),
+    ("td3", (("separate", False), ("shortcut_size", 4))),
 ]
 """An algorithm, and settings other than its defaults."""
 

@@ -107,7 +107,7 @@ class OffPolicy(ABC):
         return self.lr
 
     def scale_rewards(self, rewards: Tensor) -> None:
-        """Choose `scale`, if it is to be chosen, from the rewards of the first transitions."""
+        """Choose `scale`, if it is to be chosen, from the rewards of the transitions in the replay."""
         rewards = rewards[rewards != 0].double()
         if self.scale is None and len(rewards):
             self.scale = 1 / max(float(rewards.square().mean().sqrt()), LEAST_REWARD)

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from gymnasium import Space, spaces
@@ -17,7 +17,9 @@ from rlmem.algos.off_policy import Metrics, frozen
 from rlmem.losses.q_learning import chosen
 from rlmem.losses.reduce import masked_mean
 from rlmem.losses.sac import actor_loss, actor_loss_discrete, soft_value, soft_value_discrete, temperature_loss
-from rlmem.types import Batch, PositiveFloat
+from rlmem.types import Batch, PositiveFloat, PositiveUnitFloat
+
+Agent = TypeVar("Agent", TanhGaussianAgent, CategoricalAgent)
 
 
 @dataclass(kw_only=True)
@@ -37,6 +39,11 @@ class SoftActorCritic(OffPolicyActorCritic):
     def explore(self, steps: int, total_steps: int) -> dict[str, float]:
         self.agent.random = steps < self.random_steps
         return {}
+
+    def with_temperature(self, agent: Agent) -> Agent:
+        """`agent` with log alpha among its parameters."""
+        agent.log_temperature = nn.Parameter(torch.tensor(log(self.temperature)))
+        return agent
 
     def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
         temperature = {"temperature": [self.agent.log_temperature]} if self.learn_temperature else {}
@@ -90,8 +97,7 @@ class SAC(SoftActorCritic):
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> TanhGaussianAgent:
         agent = TanhGaussianAgent(make_trunk, action_space, self.head_sizes, self.separate)  # type: ignore[arg-type]
-        agent.log_temperature = nn.Parameter(torch.tensor(log(self.temperature)))
-        return agent
+        return self.with_temperature(agent)
 
     def terms(
         self, batch: Batch, seen: Features, successors: Tensor, temperature: Tensor
@@ -114,14 +120,12 @@ class SACD(SoftActorCritic):
     target_entropy_ratio: entropy to hold, as a fraction of that of the uniform policy
     """
 
-    target_entropy_ratio: PositiveFloat = 0.2
+    target_entropy_ratio: PositiveUnitFloat = 0.2
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> CategoricalAgent:
-        agent = CategoricalAgent(make_trunk, action_space, self.head_sizes, self.separate)
-        agent.log_temperature = nn.Parameter(torch.tensor(log(self.temperature)))
-        return agent
+        return self.with_temperature(CategoricalAgent(make_trunk, action_space, self.head_sizes, self.separate))
 
     def terms(
         self, batch: Batch, seen: Features, successors: Tensor, temperature: Tensor

@@ -39,9 +39,24 @@ def check(overrides: Sequence[str]) -> list[Config]:
         except UserError as error:
             problems += error.problems
     problems += _shared_run_dir(configs)
+    problems = problems or _unfit(configs)
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return configs
+
+
+def _unfit(configs: Sequence[Config]) -> list[str]:
+    """Why choices do not go together, found by assembling every combination once, whatever its seed."""
+    from rlmem.train import plan
+
+    distinct = {repr(config.values | {"seed": 0, "run_dir": None}): config for config in configs}
+    problems: list[str] = []
+    for config in distinct.values():
+        try:
+            plan(config)
+        except UserError as error:
+            problems += error.problems
+    return problems
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
@@ -107,9 +122,11 @@ def _shared_run_dir(configs: Sequence[Config]) -> list[str]:
 
 
 def _with_new_keys(overrides: Sequence[str]) -> list[str]:
-    """Hydra sets a key that a free mapping does not hold yet (`env.params.k=4`) only with `++`."""
-    base, _, _ = compose_base(expand(overrides)[0])
-    given = [o for o in parse(overrides)[0] if not o.is_hydra_override()]
+    """Hydra sets a key that its first composition lacks only with `++`: one of a free mapping (`env.params.k=4`), or
+    of options that are swept (`algo=dqn,sacd algo.batch_size=500`), which that composition does not know."""
+    parsed = parse(overrides)[0]
+    base, _, _ = compose_base([str(o.input_line) for o in parsed if not o.is_sweep_override()])
+    given = [o for o in parsed if not o.is_hydra_override()]
     new = {o.input_line for o in given if _absent(base, o.key_or_group)}
     return [f"++{line}" if line in new else line for line in overrides]
 

@@ -104,6 +104,9 @@ class Loop(ABC):
                 self.save()
             if self.stop is not None and not finished:
                 raise self.stop
+        if not self.last_evaluation:  # resumed with a budget that was already spent
+            self.evaluate()
+            self.save()
         return self.last_evaluation
 
     def iterate(self) -> bool:

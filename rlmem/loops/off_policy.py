@@ -97,7 +97,7 @@ class OffPolicyLoop(Loop):
         if self.algo.scale is None:
             self.algo.scale_rewards(self.replay.rewards)
             if self.algo.scale is not None:
-                self._say_once(f"rewards are learnt from times {self.algo.scale:.3g} (algo.reward_scale)")
+                self._say_once("scale", f"rewards are learnt from times {self.algo.scale:.3g} (algo.reward_scale)")
         began = perf_counter()
         sample = self.replay.sample(self.batching, self.algo.batch_size, self.generator)
         self.sample_time += perf_counter() - began
@@ -109,16 +109,16 @@ class OffPolicyLoop(Loop):
     def _warn(self, longest: int) -> None:
         """Say what keeps the agent from learning."""
         if self.collector.steps >= self.algo.learning_starts and not self.replay.episodes:
-            self._say_once("learning waits for the end of a first episode")
+            self._say_once("wait", "learning waits for the end of a first episode")
         room = self.batching.longest_episode(self.algo.batch_size)
         if room is not None and longest > room:
             self._say_once(
+                "room",
                 f"an episode of {longest} transitions does not fit into a row of {room}: the end of such episodes is "
-                f"never learnt from; e.g. algo.batch_size={longest * -(-self.algo.batch_size // room)}"
+                f"never learnt from; e.g. algo.batch_size={longest * (self.algo.batch_size // room)}",
             )
 
-    def _say_once(self, text: str) -> None:
-        kind = text.split(maxsplit=1)[0]
+    def _say_once(self, kind: str, text: str) -> None:
         if kind not in self.said:
             self.said.add(kind)
             self.progress.say(f"step {self.collector.steps}: {text}")
@@ -132,6 +132,7 @@ class OffPolicyLoop(Loop):
             "generator": self.generator.get_state(),
             "counted": self.counted,
             "tally": self.tally.state_dict(),
+            "said": sorted(self.said),
             "sample_time": self.sample_time,
         }
 
@@ -141,4 +142,5 @@ class OffPolicyLoop(Loop):
         self.generator.set_state(state["generator"].cpu())
         self.counted = state["counted"]
         self.tally = Tally.of(state["tally"])
+        self.said = set(state["said"])
         self.sample_time = state["sample_time"]

@@ -33,9 +33,9 @@ class QHead(nn.Module):
 class TwinQDiscrete(nn.Module):
     """Independent values of A actions, against overestimation (Fujimoto et al. 2018, arXiv:1802.09477, section 4.2)."""
 
-    def __init__(self, input_size: int, actions: int, sizes: Sequence[int], dueling: bool = False, twins: int = 2):
+    def __init__(self, input_size: int, actions: int, sizes: Sequence[int], twins: int = 2):
         super().__init__()
-        self.heads = nn.ModuleList(QHead(input_size, actions, sizes, dueling) for _ in range(twins))
+        self.heads = nn.ModuleList(QHead(input_size, actions, sizes) for _ in range(twins))
 
     def forward(self, features: Tensor) -> Tensor:
         """q [twins, ..., A] for features [..., input_size]."""

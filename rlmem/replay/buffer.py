@@ -195,8 +195,6 @@ class Replay:
             "batch/episodes": len(np.unique(episode)),
             "batch/transitions": int(np.count_nonzero(counts)),
             "batch/pad_fraction": layout.pad_fraction,
-            "replay/transitions": self.transitions,
-            "replay/episodes": self.episodes,
         }
         return Sample(batch, self._tensor(layout.place(number[layout.piece], -1)), metrics)
 
