@@ -109,7 +109,7 @@ def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
         calls.append(1)
         if len(calls) == 4:
             raise Killed
-        original(self)
+        return original(self)
 
     Loop.iterate = dies_at_the_fourth
     try:
