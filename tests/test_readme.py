@@ -49,7 +49,7 @@ def off_policy() -> set[str]:
     """The options of `algo` that learn from a replay, shipped and shown."""
     shipped = {path.stem: path.read_text() for path in (ROOT / "conf" / "algo").glob("*.yaml")}
     shown = {Path(b.file).stem: b.text for b in blocks("CONTRIBUTING.md") if "/algo/" in b.file}
-    return {name for name, text in (shipped | shown).items() if "learning_starts:" in text}
+    return {name for name, text in (shipped | shown).items() if "learning_starts:" in text or "[_off_policy]" in text}
 
 
 def small(command: str) -> str:
