@@ -1,6 +1,9 @@
 """Shared fixtures: small agents and environments, one thread."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -13,6 +16,7 @@ from golden import FOLDER, Record
 
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import annotation, build, locate, parameters
+from rlmem.loops.base import Loop
 
 torch.set_num_threads(1)
 
@@ -30,6 +34,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         (kind,), needed = marker.args, marker.kwargs.get("has", "")
         found = [r for r in records if kind == r.kind and any(name.startswith(needed) for name in r.arrays)]
         metafunc.parametrize("recording", found, ids=lambda r: r.name)
+
+
+class Killed(Exception):
+    """What ends a run in `killed_at`."""
+
+
+@contextmanager
+def killed_at(iteration: int) -> Iterator[None]:
+    """The training inside dies before this iteration of its loop, with nothing saved at that moment."""
+    calls = count(1)
+
+    def iterate(loop: Loop) -> bool:
+        if next(calls) == iteration:
+            raise Killed
+        return original(loop)
+
+    original, Loop.iterate = Loop.iterate, iterate
+    try:
+        with pytest.raises(Killed):
+            yield
+    finally:
+        Loop.iterate = original
 
 
 def options(group: str) -> list[str]:

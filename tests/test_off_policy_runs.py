@@ -10,13 +10,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from conftest import killed_at
 from rlmem_envs.vector import vectorise
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from rlmem.checkpoint import Checkpoints
 from rlmem.cli import main
 from rlmem.config.compose import load
-from rlmem.loops.base import Loop
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.recorder import read_jsonl
 from rlmem.rollout import Collector
@@ -155,26 +155,12 @@ def assert_same_end(first: Path, second: Path) -> None:
 
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("name", TASKS)
-def test_a_killed_run_resumes_exactly(in_tmp, monkeypatch, name, choice):
+def test_a_killed_run_resumes_exactly(in_tmp, name, choice):
     """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
     choices = [*TASKS[name], *CHOICES[choice], *OPTIONS[name]]
     whole = run(*choices, run_dir="whole")
-
-    class Killed(Exception):
-        pass
-
-    iterate, calls = Loop.iterate, []
-
-    def dies_at_the_fourth(self):
-        calls.append(1)
-        if len(calls) == 4:
-            raise Killed
-        return iterate(self)
-
-    monkeypatch.setattr(Loop, "iterate", dies_at_the_fourth)
-    with pytest.raises(Killed):
+    with killed_at(4):
         run(*choices, run_dir="cut")
-    monkeypatch.setattr(Loop, "iterate", iterate)
     rows = read_jsonl(whole / "metrics.jsonl")
     assert 0 < len(read_jsonl(Path("cut/metrics.jsonl"))) < len(rows)
     assert rows[-2]["update"] > rows[1]["update"] > 0, "there is something to resume on either side of the cut"

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import options
+from conftest import killed_at, options
 
 from rlmem.checkpoint import Checkpoints
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.errors import UserError
-from rlmem.loops.base import Loop
 from rlmem.recorder import read_jsonl
 from rlmem.train import evaluate_run, plan, resume, train
 
@@ -98,25 +97,8 @@ def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
     """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
     choices = [f"memory={memory}", f"batching={batching}", "env=count_recall"]
     whole = run(*choices, run_dir="whole")
-    config = load([*SMALL, *choices, "run_dir=cut"])
-
-    class Killed(Exception):
-        pass
-
-    original, calls = Loop.iterate, []
-
-    def dies_at_the_fourth(self):
-        calls.append(1)
-        if len(calls) == 4:
-            raise Killed
-        return original(self)
-
-    Loop.iterate = dies_at_the_fourth
-    try:
-        with pytest.raises(Killed):
-            train(config)
-    finally:
-        Loop.iterate = original
+    with killed_at(4):
+        run(*choices, run_dir="cut")
     assert len(read_jsonl(Path("cut/metrics.jsonl"))) < len(read_jsonl(whole / "metrics.jsonl"))
     resume(Path("cut"), [])
     assert without_time(Path("cut")) == without_time(whole)
