@@ -200,7 +200,7 @@ class Collector:
             "steps": self.steps,
             "generator": None if self.generator is None else self.generator.get_state(),
             "device": self.device.type,
-            "env": self.env.state(),  # type: ignore[attr-defined]
+            "env": tree_map(_to_tensor, self.env.state()),  # type: ignore[attr-defined]
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -211,7 +211,15 @@ class Collector:
         self.steps = state["steps"]
         if self.generator is not None and state["device"] == self.device.type:  # else a generator of another kind
             self.generator.set_state(state["generator"].cpu())
-        self.env.restore(state["env"])  # type: ignore[attr-defined]
+        self.env.restore(tree_map(_to_array, state["env"]))  # type: ignore[attr-defined]
+
+
+def _to_tensor(leaf: Any) -> Any:
+    return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
+def _to_array(leaf: Any) -> Any:
+    return leaf.cpu().numpy() if isinstance(leaf, Tensor) else leaf
 
 
 _ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length", "age")

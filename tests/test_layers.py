@@ -22,7 +22,7 @@ RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.loops"
 
 LAYERS = {
     # the environments, which know nothing of rlmem
-    "rlmem_envs": "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet",
+    "rlmem_envs": "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet lazy:PIL",
     # the bottom: data and mathematics
     "rlmem": "",
     "rlmem.errors": "",
@@ -144,7 +144,7 @@ BAD = {
     "only the spaces of gymnasium": ("rlmem.nets.encoder", "import gymnasium"),
     "a concrete environment in the rollout": ("rlmem.rollout", "from rlmem_envs.popgym import make"),
     "an environment that knows rlmem": ("rlmem_envs.vector", "from rlmem.types import Batch"),
-    "popgym is imported when it is needed": ("rlmem_envs.popgym", "import popgym"),
+    "popgym is imported when it is needed": ("rlmem_envs.popgym.package", "import popgym"),
     "a heavy import at the top of the command line": ("rlmem.cli", "from rlmem.train import train"),
     "a new module without a layer": ("rlmem.misc", ""),
 }

@@ -1,0 +1,1 @@
+"""What every native environment is made of."""

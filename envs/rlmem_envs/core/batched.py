@@ -1,0 +1,255 @@
+"""The base of native environments: N of them, stepped by array operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from rlmem_envs.core.actions import check_actions
+from rlmem_envs.core.draws import Draws
+
+Facts = dict[str, NDArray[Any]]
+"""Hidden facts of n episodes by name, each [n, ...]."""
+
+Who = NDArray[np.intp]
+"""Indices of environments."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Mean returns of an episode; NaN where nobody knows.
+
+    random: uniform random actions
+    memoryless: the best known play that sees the current observation only
+    oracle: perfect play with perfect memory, or with the hidden facts where the class says so
+    """
+
+    random: float
+    memoryless: float
+    oracle: float
+
+
+UNKNOWN = Scores(np.nan, np.nan, np.nan)
+
+
+class BatchedEnv(VectorEnv):
+    """N copies of one task, stepped together by array operations, with NEXT_STEP autoreset and an exact state.
+
+    A task fills in:
+
+    - `_draw(who)`: the hidden facts of new episodes
+    - `_begin(who, facts)`: write the state of new episodes
+    - `_advance(actions)`: act everywhere; returns rewards [N], terminated [N], truncated [N]. `self.t` still counts
+      the steps before this one. An episode that is over is advanced once more before it begins anew, and what comes
+      out is dropped, so `_advance` must only not fail there.
+    - `_observe()`: the observations [N, ...], an array that nothing writes to later
+    - `oracle()` and `memoryless(rng)`: the actions [N] of the two players whose returns `scores` tells
+
+    Array attributes without a leading underscore are the state of the episodes: they are saved and restored.
+    Whatever is constant, or follows from the state, begins with an underscore.
+
+    Environment i of a vector reset with seed s plays the same episodes for every N. Hidden facts can be given:
+    `reset(options={"hidden": {name: array [N, ...]}})` replaces those of the next episode; names that `_draw` does not
+    return but `per_step` lists are given with one entry for each step, [N, T, ...]. `options={"reset_mask": [N] bool}`
+    resets some of the environments.
+
+    num_envs: N
+    max_episode_steps: truncate episodes there, None: where the task ends them
+    params: the parameters of the rules, as the constructor takes them
+    """
+
+    metadata: dict[str, Any] = {
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 5,
+    }
+    tests: ClassVar[str] = ""
+    """What an agent needs for this task, in a few words."""
+    source: ClassVar[str] = ""
+    """Paper and code that the rules come from."""
+    levels: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Named parameters."""
+    known: ClassVar[Mapping[str, Scores]] = {}
+    """Scores of the named parameters."""
+    keys: ClassVar[Mapping[str, int]] = {}
+    """Keyboard keys of the discrete actions; without them the actions are typed as numbers."""
+    per_step: ClassVar[tuple[str, ...]] = ()
+    """Hidden facts that are drawn at every step rather than at the beginning of an episode."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        params: Mapping[str, Any],
+        max_episode_steps: int | None = None,
+        render_mode: str | None = None,
+    ):
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.observation_space = batch_space(observation_space, num_envs)
+        self.action_space = batch_space(action_space, num_envs)
+        self.params = dict(params)
+        self.max_episode_steps = max_episode_steps
+        self.render_mode = render_mode
+        self.draws = Draws(num_envs)
+        self.t = np.zeros(num_envs, np.int64)  # steps of the running episode
+        self.over = np.zeros(num_envs, bool)  # the episode has ended, the next step begins another
+        self.given: Facts = {}  # facts of single steps that were given for the running episode
+        self.has_given = np.zeros(num_envs, bool)
+        self._all = np.arange(num_envs)
+        self._seeded = False
+
+    # ---- what a task fills in
+
+    def _draw(self, who: Who) -> Facts:
+        raise NotImplementedError
+
+    def _begin(self, who: Who, facts: Facts) -> None:
+        raise NotImplementedError
+
+    def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+        raise NotImplementedError
+
+    def _observe(self) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def oracle(self) -> NDArray[Any]:
+        """Actions [N] of the best play, with everything hidden in view."""
+        raise NotImplementedError
+
+    def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
+        """Actions [N] of the best known play that sees the current observation only."""
+        raise NotImplementedError
+
+    def episode_steps(self) -> tuple[int, int]:
+        """The fewest and the most steps of an episode."""
+        raise NotImplementedError
+
+    def _success(self) -> NDArray[np.bool_] | None:
+        """Whether the episodes that end now were won [N], for tasks that speak of success."""
+        return None
+
+    def _text(self, i: int) -> str:
+        """What environment i shows, for a terminal."""
+        return str(self._observe()[i])
+
+    def scores(self) -> Scores:
+        """Known mean returns of the task as it is set up."""
+        named = [name for name, params in self.levels.items() if dict(params) == self.params]
+        return self.known.get(named[0], UNKNOWN) if named and self.max_episode_steps is None else UNKNOWN
+
+    # ---- the interface of Gymnasium
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
+        """First observations [N, ...]. Without a seed the streams go on with their next episodes.
+
+        Raises ValueError for hidden facts that the task does not have, or of another shape.
+        """
+        options = options or {}
+        mask = options.get("reset_mask")
+        who = self._all if mask is None else np.flatnonzero(mask)
+        hidden = options.get("hidden") or {}
+        if seed is not None or not self._seeded:
+            self.draws.seed(seed, who if self._seeded else self._all)
+            self._seeded = True
+        self._start(who, hidden)
+        return self._observe(), {}
+
+    def step(
+        self, actions: Any
+    ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Act everywhere, except where the episode was over: there the action is ignored and the next one begins.
+
+        Raises InvalidAction, before anything has changed, if an action is not in the action space.
+        """
+        actions = check_actions(actions, self.single_action_space, self.num_envs, self.over)
+        over = self.over
+        rewards, terminated, truncated = self._advance(actions)
+        self.t += 1
+        if self.max_episode_steps is not None:
+            truncated = truncated | ((self.t >= self.max_episode_steps) & ~terminated)
+        if over.any():
+            rewards[over], terminated[over], truncated[over] = 0, False, False
+            self._start(np.flatnonzero(over), {})
+        self.over = terminated | truncated
+        infos: dict[str, Any] = {}
+        if self.over.any() and (success := self._success()) is not None:
+            infos = {"success": success & self.over, "_success": self.over}
+        return self._observe(), rewards, terminated, truncated, infos
+
+    def _start(self, who: Who, hidden: Mapping[str, Any]) -> None:
+        """Begin new episodes in environments `who`."""
+        self.draws.next_episode(who)
+        facts = self._draw(who)
+        self.has_given[who] = False
+        for name, values in hidden.items():
+            array = np.asarray(values)
+            if name in facts:
+                if array.shape != (expected := (self.num_envs, *facts[name].shape[1:])):
+                    raise ValueError(f"hidden fact `{name}` has shape {array.shape}, expected {expected}")
+                facts[name] = array[who].astype(facts[name].dtype)
+            elif name in self.per_step:
+                if array.ndim < 2 or len(array) != self.num_envs:
+                    raise ValueError(f"hidden fact `{name}` has shape {array.shape}, expected {(self.num_envs, 'T')}")
+                self.given[name] = array
+                self.has_given[who] = True
+            else:
+                names = ", ".join([*facts, *self.per_step])
+                raise ValueError(f"`{name}` is no hidden fact of {type(self).__name__}; it has: {names}")
+        self.t[who] = 0
+        self.over[who] = False
+        self._begin(who, facts)
+
+    def _this_step(self, name: str, drawn: NDArray[Any]) -> NDArray[Any]:
+        """`drawn` [N, ...] for this step, or what `reset` was given for it."""
+        if name in self.given:
+            table = self.given[name]
+            rows = np.flatnonzero(self.has_given & (self.t < table.shape[1]))
+            drawn[rows] = table[rows, self.t[rows]]
+        return drawn
+
+    # ---- the exact state
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on exactly from here: arrays, by name."""
+        arrays = {name: value.copy() for name, value in self._state_arrays().items()}
+        return {"arrays": arrays, "draws": self.draws.state(), "given": dict(self.given)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Bring a vector of the same size and parameters to a saved `state`."""
+        for name, value in state["arrays"].items():
+            setattr(self, name, np.array(value))
+        self.draws.restore(state["draws"])
+        self.given = dict(state["given"])
+        self._seeded = True
+
+    def _state_arrays(self) -> dict[str, NDArray[Any]]:
+        return {k: v for k, v in vars(self).items() if not k.startswith("_") and isinstance(v, np.ndarray)}
+
+    # ---- looking at it
+
+    def render(self) -> tuple[Any, ...] | None:
+        """One picture for each environment: text (ansi) or an array [height, width, 3] (rgb_array)."""
+        if self.render_mode is None:
+            return None
+        show = self._text if self.render_mode == "ansi" else self.picture
+        return tuple(show(i) for i in range(self.num_envs))
+
+    def picture(self, i: int) -> NDArray[np.uint8]:
+        """Environment i as an image [height, width, 3]: its text, unless the task draws itself."""
+        from rlmem_envs.core.pictures import text_picture
+
+        return text_picture(self._text(i))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Nothing to close."""

@@ -1,0 +1,99 @@
+"""Random numbers for many environments at once, each from streams of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+UNIT = 2.0**-53
+
+
+def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64 (Steele et al. 2014): a bijection of 64 bits that looks random."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+class Draws:
+    """Counter-based generators: number k of an episode is a hash of (seed, environment, episode, k).
+
+    So the episodes of an environment depend on nothing but its seed: not on how many others there are, and not on
+    what was drawn in the episode before. The whole state is three arrays of N numbers.
+
+    In every method `who` [n] holds the indices of the environments that draw, None stands for all of them, and the
+    result has shape [n, *shape].
+    """
+
+    def __init__(self, num_envs: int):
+        self.num_envs = num_envs
+        self.stream = np.zeros(num_envs, np.uint64)
+        self.episode = np.zeros(num_envs, np.int64)
+        self.count = np.zeros(num_envs, np.uint64)
+        self._key = np.zeros(num_envs, np.uint64)
+
+    def seed(self, seed: int | Sequence[int | None] | None, who: NDArray[np.intp]) -> None:
+        """Start the streams of environments `who`: stream i of one number, or one number for each environment.
+
+        None seeds from the operating system. Environment i of `seed` is not environment i - 1 of `seed + 1`.
+        """
+        if isinstance(seed, Sequence):
+            root = np.array([_root(seed[i]) for i in who], np.uint64)
+            index = np.zeros(len(who), np.uint64)
+        else:
+            root, index = np.full(len(who), _root(seed), np.uint64), who.astype(np.uint64)
+        self.stream[who] = mix(root + GOLDEN * (index + np.uint64(1)))
+        self.episode[who] = -1
+
+    def next_episode(self, who: NDArray[np.intp]) -> None:
+        self.episode[who] += 1
+        self.count[who] = 0
+        self._rekey(who)
+
+    def _rekey(self, who: NDArray[np.intp]) -> None:
+        self._key[who] = mix(self.stream[who] ^ mix(self.episode[who].astype(np.uint64) + GOLDEN))
+
+    def bits(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.uint64]:
+        """Uniform 64-bit numbers."""
+        number = int(np.prod(shape))
+        at = slice(None) if who is None else who
+        counter = self.count[at][:, None] + np.arange(1, number + 1, dtype=np.uint64)
+        self.count[at] += np.uint64(number)
+        keys: NDArray[np.uint64] = self._key[at][:, None] + counter * GOLDEN
+        return mix(keys).reshape(-1, *shape)
+
+    def uniform(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.float64]:
+        """Uniform on [0, 1)."""
+        return (self.bits(who, *shape) >> np.uint64(11)) * UNIT
+
+    def normal(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.float64]:
+        """Standard normal, by Box and Muller."""
+        u = self.uniform(who, *shape, 2)
+        normal: NDArray[np.float64] = np.sqrt(-2 * np.log1p(-u[..., 0])) * np.cos(2 * np.pi * u[..., 1])
+        return normal
+
+    def integers(self, who: NDArray[np.intp] | None, high: int, *shape: int) -> NDArray[np.int64]:
+        """Uniform on 0 .. high - 1, for high up to 2^31 (with a bias below high / 2^32)."""
+        return ((self.bits(who, *shape) >> np.uint64(32)) * np.uint64(high) >> np.uint64(32)).astype(np.int64)
+
+    def permutation(self, who: NDArray[np.intp] | None, n: int) -> NDArray[np.int64]:
+        """Shuffled 0 .. n - 1: [n_who, n], for n up to 65,536."""
+        low = np.uint64(0xFFFF)
+        keys = (self.bits(who, n) & ~low) | np.arange(n, dtype=np.uint64)
+        return (np.sort(keys, axis=-1) & low).astype(np.int64)
+
+    def state(self) -> dict[str, Any]:
+        return {"stream": self.stream.copy(), "episode": self.episode.copy(), "count": self.count.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            getattr(self, name)[:] = value
+        self._rekey(np.arange(self.num_envs))
+
+
+def _root(seed: int | None) -> np.uint64:
+    return np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]

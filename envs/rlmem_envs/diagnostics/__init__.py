@@ -1,0 +1,1 @@
+"""Small tasks whose answer is known, for tests."""

@@ -1,0 +1,1 @@
+"""Words of regular languages, read one symbol at a time."""

@@ -1,0 +1,1 @@
+"""Board games of the low-pass recurrent network paper."""

@@ -1,0 +1,1 @@
+"""T-mazes of Memory-RL."""

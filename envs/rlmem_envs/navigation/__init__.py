@@ -1,0 +1,1 @@
+"""Points that move in the plane, for meta reinforcement learning."""

@@ -1,0 +1,1 @@
+"""Classic control and robots with parts of their state hidden."""

@@ -1,0 +1,1 @@
+"""Games seen through a small window of pixels."""

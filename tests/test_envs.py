@@ -1,0 +1,190 @@
+"""What every native environment promises: seeding, exact state, bad input, and the scores on its rule card."""
+
+from importlib.util import find_spec
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import rlmem_envs
+from gymnasium.error import InvalidAction
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.utils.env_checker import check_env
+from rlmem_envs.registration import TASKS, make, task_class
+
+CASES = [(task, level) for task in TASKS if find_spec(f"rlmem_envs.{TASKS[task]}") for level in task_class(task).levels]
+"""Every task at every level."""
+
+FIRST_LEVELS = [(task, next(iter(task_class(task).levels))) for task in dict(CASES)]
+
+every_case = pytest.mark.parametrize(("task", "level"), CASES, ids=["-".join(case) for case in CASES])
+every_task = pytest.mark.parametrize(("task", "level"), FIRST_LEVELS, ids=[task for task, _ in FIRST_LEVELS])
+
+
+def play(env, steps: int, seed: int = 0):
+    """Observations, rewards, terminated and truncated of `steps` random steps; env i acts alike for every N."""
+    for t in range(steps):
+        yield env.step(actions(env, np.random.default_rng([seed, t])))
+
+
+def actions(env, rng: np.random.Generator, num_envs: int = 64):
+    """Uniform actions: the first of `num_envs`."""
+    space = env.single_action_space
+    if isinstance(space, Box):
+        return rng.uniform(space.low, space.high, (num_envs, *space.shape))[: env.num_envs]
+    size = space.nvec if isinstance(space, MultiDiscrete) else space.n
+    return rng.integers(0, size, (num_envs, *space.shape))[: env.num_envs]
+
+
+def assert_same(a, b, rows=slice(None)):
+    for x, y in zip(a[:4], b[:4], strict=True):
+        np.testing.assert_array_equal(x[rows], y[rows])
+
+
+@every_case
+def test_observations_are_in_their_space(task, level):
+    env = make(task, 3, level)
+    obs, _ = env.reset(seed=0)
+    assert env.observation_space.contains(obs)
+    for obs, reward, terminated, truncated, _ in play(env, 60):
+        assert env.observation_space.contains(obs)
+        assert reward.dtype == np.float64 and reward.shape == (3,)
+        assert terminated.dtype == truncated.dtype == bool and terminated.shape == truncated.shape == (3,)
+
+
+@every_task
+def test_episodes_do_not_depend_on_the_number_of_environments(task, level):
+    one, many = make(task, 2, level), make(task, 7, level)
+    a, b = one.reset(seed=5)[0], many.reset(seed=5)[0]
+    np.testing.assert_array_equal(a, b[:2])
+    for x, y in zip(play(one, 150), play(many, 150), strict=True):
+        assert_same(x, [part[:2] for part in y[:4]])
+
+
+@every_task
+def test_state_is_exact(task, level):
+    env, twin = make(task, 4, level), make(task, 4, level)
+    env.reset(seed=1)
+    for _ in play(env, 37):
+        pass
+    saved = env.state()
+    twin.restore(saved)
+    expected = list(play(env, 150, seed=1))
+    for x, y in zip(play(twin, 150, seed=1), expected, strict=True):
+        assert_same(x, y)
+    twin.restore(saved)  # what was saved does not change with the environment that it came from
+    for x, y in zip(play(twin, 150, seed=1), expected, strict=True):
+        assert_same(x, y)
+
+
+@every_task
+def test_reset_mask_begins_new_episodes_there_alone(task, level):
+    env, twin = make(task, 4, level), make(task, 4, level)
+    for e in (env, twin):
+        e.reset(seed=2)
+        for _ in play(e, 5):
+            pass
+    mask = np.array([False, True, False, True])
+    env.reset(options={"reset_mask": mask})
+    assert (env.t == np.where(mask, 0, twin.t)).all()
+    for x, y in zip(play(env, 20, 3), play(twin, 20, 3), strict=True):
+        assert_same(x, y, ~mask & ~(env.over | twin.over))
+
+
+@every_task
+def test_gymnasium_accepts_it(task, level, recwarn):
+    env = gym.make(f"rlmem/{task}-v0", level=level)
+    check_env(env.unwrapped, skip_render_check=True)
+    vector = gym.make_vec(f"rlmem/{task}-v0", num_envs=5, level=level)
+    assert vector.num_envs == 5 and vector.observation_space.contains(vector.reset(seed=0)[0])
+    assert not [w for w in recwarn if "rlmem" in str(w.filename)]
+
+
+@every_task
+def test_it_can_be_looked_at(task, level):
+    text = gym.make(f"rlmem/{task}-v0", level=level, render_mode="ansi")
+    text.reset(seed=0)
+    assert isinstance(text.render(), str) and text.render()
+    picture = gym.make(f"rlmem/{task}-v0", level=level, render_mode="rgb_array")
+    picture.reset(seed=0)
+    frame = picture.render()
+    assert frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3 and frame.std() > 0
+
+
+@every_task
+def test_a_bad_action_is_named_and_changes_nothing(task, level):
+    env, twin = make(task, 4, level), make(task, 4, level)
+    for e in (env, twin):
+        e.reset(seed=3)
+    good = actions(env, np.random.default_rng(0))
+    space = env.single_action_space
+    bad = good.copy()
+    bad[2] = np.nan if isinstance(space, Box) else (space.n if isinstance(space, Discrete) else space.nvec)
+    with pytest.raises(InvalidAction, match="environment 2"):
+        env.step(bad)
+    with pytest.raises(InvalidAction, match="environment 3"):
+        env.step(good[:3])
+    with pytest.raises(InvalidAction, match="environment 0"):
+        env.step(good.astype(str) if isinstance(space, Box) else good.astype(float))
+    assert_same(env.step(good), twin.step(good))
+
+
+@every_task
+def test_unknown_hidden_facts_levels_and_parameters_are_refused(task, level):
+    env = make(task, 2, level)
+    with pytest.raises(ValueError, match="no hidden fact"):
+        env.reset(options={"hidden": {"nonsense": np.zeros(2)}})
+    with pytest.raises(ValueError, match="no level `nonsense`"):
+        make(task, 2, "nonsense")
+    with pytest.raises(TypeError, match="nonsense"):
+        make(task, 2, level, nonsense=1)
+
+
+@every_task
+def test_given_facts_are_played(task, level):
+    """What an episode hides, given to another environment under the names of the rule card, plays the same episode."""
+    env, twin = make(task, 3, level), make(task, 3, level)
+    env.reset(seed=4)
+    env.draws.next_episode(env._all)
+    facts = env._draw(env._all)
+    if env.per_step or not facts:
+        pytest.skip("draws at every step are given in the tests of the task itself")
+    first, second = (e.reset(seed=9, options={"hidden": facts})[0] for e in (env, twin))
+    np.testing.assert_array_equal(first, second)
+    twin.reset(seed=10, options={"hidden": facts})
+    for x, y in zip(play(env, 20), play(twin, 20), strict=True):
+        assert_same(x, y, ~(env.over | twin.over) & (env.draws.episode == 0) & (twin.draws.episode == 0))
+
+
+def returns(env, act, episodes: int) -> np.ndarray:
+    """Returns of the first episodes of every environment, `episodes` in all."""
+    env.reset(seed=0)
+    each = -(-episodes // env.num_envs)
+    total, counts, found = np.zeros(env.num_envs), np.zeros(env.num_envs, int), []
+    while (counts < each).any():
+        begins = env.over.copy()
+        _, reward, terminated, truncated, _ = env.step(act())
+        total += np.where(begins, 0, reward)
+        ended = (terminated | truncated) & ~begins
+        found.append(total[ended & (counts < each)])
+        counts += ended
+        total[ended] = 0
+    return np.concatenate(found)
+
+
+@every_case
+@pytest.mark.parametrize("player", ["random", "memoryless", "oracle"])
+def test_scores_on_the_rule_card(task, level, player):
+    """The returns on the card are those of its players, within four standard errors."""
+    env = make(task, 256, level)
+    rng = np.random.default_rng(0)
+    act = {"random": lambda: actions(env, rng, 256), "memoryless": lambda: env.memoryless(rng), "oracle": env.oracle}
+    steps = env.episode_steps()[1]
+    found = returns(env, act[player], 2048 if steps <= 250 else 512 if steps <= 500 else 256)
+    expected = getattr(env.scores(), player)
+    error = found.std(ddof=1) / len(found) ** 0.5
+    assert abs(found.mean() - expected) <= 4 * error + 5e-4, f"{found.mean():.4f} +- {error:.4f}"
+
+
+def test_a_plain_import_registers_the_tasks():
+    assert rlmem_envs.make("RepeatPrevious", 2, "easy").num_envs == 2
+    assert "rlmem/RepeatPrevious-v0" in gym.registry
