@@ -63,7 +63,7 @@ class Draws:
         at = slice(None) if who is None else who
         counter = self.count[at][:, None] + np.arange(1, number + 1, dtype=np.uint64)
         self.count[at] += np.uint64(number)
-        keys: NDArray[np.uint64] = self._key[at][:, None] + counter * GOLDEN
+        keys: Any = self._key[at][:, None] + counter * GOLDEN
         return mix(keys).reshape(-1, *shape)
 
     def uniform(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.float64]:
@@ -73,7 +73,7 @@ class Draws:
     def normal(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.float64]:
         """Standard normal, by Box and Muller."""
         u = self.uniform(who, *shape, 2)
-        normal: NDArray[np.float64] = np.sqrt(-2 * np.log1p(-u[..., 0])) * np.cos(2 * np.pi * u[..., 1])
+        normal: Any = np.sqrt(-2 * np.log1p(-u[..., 0])) * np.cos(2 * np.pi * u[..., 1])
         return normal
 
     def integers(self, who: NDArray[np.intp] | None, high: int, *shape: int) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ class RepeatPrevious(OpenLoopEnv):
     |---|---|
     | observation | Discrete(4): suit of the present card |
     | action | Discrete(4): a suit |
-    | reward | once k cards are seen, +1/(n - k) for the suit of the k-th most recent card, else -1/(n - k); n = 52 num_decks |
+    | reward | once k cards are seen +1/(n - k) if right, else -1/(n - k), where n = 52 num_decks |
     | end | terminates after n - 1 steps |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | 1, naming the suit that it has seen |
