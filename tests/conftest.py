@@ -9,6 +9,7 @@ from typing import Literal, get_args, get_origin
 
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine holds
 
+import golden_env
 import pytest
 import torch
 import yaml
@@ -23,10 +24,17 @@ torch.set_num_threads(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden-memory", action="append", default=[], metavar="DIR", help="more recordings to check")
+    parser.addoption(
+        "--golden-env", action="append", default=[], metavar="DIR", help="more recorded episodes to replay"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`@pytest.mark.recorded(kind, has=...)`: once for every recording of that kind, of ours and of --golden-memory."""
+    """`@pytest.mark.recorded(kind, has=...)`: once for every recording of that kind, of ours and of --golden-memory.
+
+    `@pytest.mark.recorded_env(stem)`: once for every recorded `episode` of the files whose names begin so (or once for
+    each file, as `path`), of ours and of --golden-env.
+    """
     marker = metafunc.definition.get_closest_marker("recorded")
     if marker:
         folders = [FOLDER, *map(Path, metafunc.config.getoption("golden_memory"))]
@@ -34,6 +42,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         (kind,), needed = marker.args, marker.kwargs.get("has", "")
         found = [r for r in records if kind == r.kind and any(name.startswith(needed) for name in r.arrays)]
         metafunc.parametrize("recording", found, ids=lambda r: r.name)
+    marker = metafunc.definition.get_closest_marker("recorded_env")
+    if marker:
+        files = [path for path in env_recordings(metafunc.config) if path.stem.startswith(marker.args)]
+        if "path" in metafunc.fixturenames:
+            metafunc.parametrize("path", files, ids=lambda path: path.stem)
+        else:
+            found = [episode for path in files for episode in golden_env.episodes(path)]
+            metafunc.parametrize("episode", found, ids=lambda episode: episode.name)
+
+
+def env_recordings(config: pytest.Config) -> list[Path]:
+    """The recorded environment files of ours and of --golden-env."""
+    folders = [golden_env.FOLDER, *map(Path, config.getoption("golden_env"))]
+    return [path for folder in folders for path in sorted(folder.glob("*.npz"))]
 
 
 class Killed(Exception):

@@ -73,8 +73,8 @@ class Draws:
     def normal(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.float64]:
         """Standard normal, by Box and Muller."""
         u = self.uniform(who, *shape, 2)
-        normal: Any = np.sqrt(-2 * np.log1p(-u[..., 0])) * np.cos(2 * np.pi * u[..., 1])
-        return normal
+        normal = np.sqrt(-2 * np.log1p(-u[..., 0])) * np.cos(2 * np.pi * u[..., 1])
+        return np.asarray(normal)
 
     def integers(self, who: NDArray[np.intp] | None, high: int, *shape: int) -> NDArray[np.int64]:
         """Uniform on 0 .. high - 1, for high up to 2^31 (with a bias below high / 2^32)."""

@@ -1,0 +1,48 @@
+"""Recordings of the papers' own environments, frame by frame, with everything that they hid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FOLDER = Path(__file__).parent / "data" / "env"
+
+
+@dataclass
+class Episode:
+    """One recorded episode; arrays keep the names of the file. Frame 0 is what reset returned.
+
+    common: the arrays of the file that belong to no episode
+    """
+
+    name: str
+    params: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    common: dict[str, np.ndarray]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.arrays[name]
+
+    def __len__(self) -> int:
+        return len(self["actions"])
+
+
+def episodes(path: Path) -> list[Episode]:
+    """All episodes of a file with an `index`."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    common = {name: value for name, value in arrays.items() if "/" not in name and name != "index"}
+    found = []
+    for entry in json.loads(str(arrays["index"])):
+        prefix = f"{entry['episode']}/"
+        own = {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+        found.append(
+            Episode(
+                f"{path.stem}-{entry['episode']}-{entry['source']}", json.loads(str(own.pop("params"))), own, common
+            )
+        )
+    return found
