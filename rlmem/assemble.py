@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Collection
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -24,13 +26,14 @@ from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Batching, Segment
 from rlmem.config.compose import Config
+from rlmem.config.messages import show
 from rlmem.config.targets import build, in_one_line
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
-from rlmem.spaces import READABLE, is_bounded, is_readable
+from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
 
 
 @dataclass
@@ -51,6 +54,9 @@ def assemble(config: Config, num_envs: int | None = None) -> Parts:
     streams = Streams(values["seed"])
     device = choose_device(values["device"])
     env = make_env(config, num_envs)
+    if replaced := config.values["env"].get("evaluation"):
+        with closing(make_evaluation_env(config, 1)) as other:
+            require_same_spaces(config, env, other, f"env.evaluation={show(replaced)}")
     algo, batching = _build(config, "algo"), _build(config, "batching")
     _check(config, env, algo, batching)
 
@@ -99,13 +105,47 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
 
 def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
     """The vector environment of `config`, of another size if given; what it refuses becomes a UserError."""
-    choice, node = config.choices["env"], config.values["env"]
+    node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
+    return _make_env(
+        f"env={config.choices['env']}", config, node if num_envs is None else node | {"num_envs": num_envs}
+    )
+
+
+def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
+    """What `env` is in evaluation: the keys of its mapping `evaluation` replace its own.
+
+    given: keys of `env` that were set for this evaluation alone, and stay
+    """
+    node = dict(config.values["env"])
+    replaced = node.pop("evaluation", None) or {}
+    return node | {key: value for key, value in replaced.items() if key not in given}
+
+
+def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = ()) -> VectorEnv:
+    """The vector environment that `config` is evaluated in; UserError as for `make_env`."""
+    replaced = config.values["env"].get("evaluation")
+    where = f"env={config.choices['env']}" + (f" with env.evaluation={show(replaced)}" if replaced else "")
+    return _make_env(where, config, evaluation_node(config, given) | {"num_envs": num_envs})
+
+
+def _make_env(where: str, config: Config, node: dict[str, Any]) -> VectorEnv:
     try:
-        return build(node if num_envs is None else node | {"num_envs": num_envs})
+        return build(node)
     except ImportError as error:
-        raise UserError(f"env={choice}: {error}") from error
+        raise UserError(f"{where}: {error}") from error
     except (gym.error.Error, TypeError, ValueError, AssertionError) as error:
-        raise UserError(f"env={choice}: cannot be made ({error}); see `rlmem config env={choice}`") from error
+        raise UserError(f"{where}: cannot be made ({error}); see `rlmem config env={config.choices['env']}`") from error
+
+
+def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, what: str) -> None:
+    """UserError, blaming `what`, if an agent of one environment cannot play the other."""
+    for kind in ("observation", "action"):
+        was, now = (getattr(env, f"single_{kind}_space") for env in (trained, other))
+        if was != now:
+            raise UserError(
+                f"{what}: changes the {kind} space from {was} to {now}, which the agent cannot read; "
+                f"expected the same spaces; e.g. another length of env={config.choices['env']}"
+            )
 
 
 def choose_device(name: str) -> torch.device:
@@ -129,7 +169,7 @@ def _check(config: Config, env: VectorEnv, algo: PPO | OffPolicy, batching: Batc
             f"env={env_name}: no encoder reads observation space {observation}; expected {READABLE}; "
             f"e.g. env=repeat_previous"
         )
-    if not isinstance(action, algo.action_spaces) or not is_readable(action):
+    if not isinstance(action, algo.action_spaces) or not is_flat(action):
         names = ", ".join(space.__name__ for space in algo.action_spaces)
         problems.append(
             f"algo={algo_name}: does not support action space {action} of env={env_name}; "
@@ -185,7 +225,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "memory": f"{choices['memory']}: {_count(memory):,} parameters, state of {numbers:,} numbers{engine}{each}",
         "agent": f"{_count(parts.agent):,} parameters on {parts.device}{threads}",
         "env": f"{env.num_envs} x {choices['env']}{level}: observation {env.single_observation_space}, "
-        f"action {env.single_action_space}",
+        f"action {env.single_action_space}{_evaluated(values['env'])}",
         "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps {learning}",
         **({"replay": _replay(parts, values["total_steps"])} if isinstance(algo, OffPolicy) else {}),
         "logging": ", ".join(values["logger"]),
@@ -193,6 +233,12 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items()]
     return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
+
+
+def _evaluated(node: dict[str, Any]) -> str:
+    """How evaluation's environment differs."""
+    pairs = ", ".join(f"{key}={show(value)}" for key, value in (node.get("evaluation") or {}).items())
+    return f"; evaluated with {pairs}" if pairs else ""
 
 
 def _on_policy(config: Config, parts: Parts) -> str:

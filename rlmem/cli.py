@@ -27,6 +27,7 @@ usage: rlmem COMMAND [flags] [key=value ...]
   train    train one agent, or with -m one per combination of values
   eval     play episodes with the agent of a run
   resume   continue a run from its latest checkpoint
+  play     play an environment in the terminal, or watch its oracle
   list     show the memories, environments and other options
   config   show a composed configuration and where every value came from
   bench    measure speed
@@ -177,21 +178,26 @@ def _eval_parser() -> Parser:
         "Play episodes with the agent of a run, greedy and sampled. Only env.* may be replaced.",
         "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
         "RUN --episodes 100 env.level=hard --json",
+        "RUN video=true          an animation of one greedy episode in RUN/videos",
     )
     parser.add_run()
     parser.add_argument("--episodes", type=_integer(1), default=100, metavar="N", help="episodes of each kind (100)")
     parser.add_argument("--seed", type=_integer(0), metavar="S", help="root of the random streams (the run's own)")
     parser.add_argument("--step", type=_integer(0), metavar="T", help="the checkpoint of this step (the newest)")
     parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_overrides("env.key=value")
+    parser.add_overrides("env.key=value, or video=true")
     return parser
 
 
 def _eval(args: argparse.Namespace) -> int:
     from rlmem.train import evaluate_run
 
+    overrides = [override for override in args.overrides if not override.startswith("video=")]
+    video = [override.partition("=")[2].lower() for override in args.overrides if override.startswith("video=")]
+    if wrong := [text for text in video if text not in ("true", "false")]:
+        raise UserError(sentence(f"video={wrong[0]}", "expected true or false", example="rlmem eval RUN video=true"))
     with _stdout_to_stderr():
-        result = evaluate_run(args.run, args.episodes, args.seed, args.overrides, args.step)
+        result = evaluate_run(args.run, args.episodes, args.seed, overrides, args.step, "true" in video)
     print(json.dumps(result, indent=2) if args.json else _table(result))
     return 0
 
@@ -211,14 +217,18 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def _table(result: dict[str, Any]) -> str:
+    known = "success_rate" in result["greedy"]
     lines = [
         f"{result['run']} at step {result['step']:,}: {result['episodes']} episodes each",
-        f"{'':<8}  {'mean return':>20}  {'mean length':>11}",
+        f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}",
     ]
     for kind in ("greedy", "sampled"):
         row = result[kind]
         score = f"{row['return_mean']:.4f} ± {row['return_sem']:.4f}"
-        lines.append(f"{kind:<8}  {score:>20}  {row['length_mean']:>11.1f}")
+        success = f"  {row['success_rate']:>12.3f}" if known else ""
+        lines.append(f"{kind:<8}  {score:>20}  {row['length_mean']:>11.1f}{success}")
+    if "video" in result:
+        lines.append(f"a greedy episode: {result['video']}")
     return "\n".join(lines)
 
 
@@ -241,6 +251,41 @@ def _resume(args: argparse.Namespace) -> int:
     return 0
 
 
+def _play_parser() -> Parser:
+    parser = Parser(
+        "play",
+        "Play one environment in the terminal, by keys, or let one of the players of its rule card play.",
+        "env=cued_catch",
+        "env=visual_match --player oracle --gif visual_match.gif",
+        "env=repeat_previous env.level=hard --player memoryless --episodes 3",
+    )
+    players = ["keys", "random", "memoryless", "oracle"]
+    parser.add_argument("--player", choices=players, default="keys", help="who acts (keys: you)")
+    parser.add_argument("--episodes", type=_integer(1), default=1, metavar="N", help="episodes (1)")
+    parser.add_argument("--seed", type=_integer(0), metavar="S", help="of the environment (a new one every time)")
+    parser.add_argument("--gif", type=Path, metavar="PATH", help="write an animation instead of printing")
+    parser.add_overrides("env=name or env.key=value")
+    return parser
+
+
+def _play(args: argparse.Namespace) -> int:
+    from rlmem.config.compose import load
+
+    config = load(args.overrides)
+    from rlmem.assemble import make_env
+    from rlmem.play import play
+
+    if wrong := [o for o in args.overrides if not o.lstrip("+~").startswith(("env=", "env.", "hydra."))]:
+        example = "rlmem play env=cued_catch"
+        raise UserError(*(sentence(override, "play takes env keys only", example=example) for override in wrong))
+    if args.gif is not None and not args.gif.parent.is_dir():
+        raise UserError(f"--gif {args.gif}: no folder {args.gif.parent}")
+    with contextlib.closing(make_env(config, 1)) as env:
+        mean = play(env, args.player, args.episodes, args.seed, args.gif)
+    print(f"mean return {mean:g}" + (f", {args.gif}" if args.gif else ""))
+    return 0
+
+
 def _list_parser() -> Parser:
     parser = Parser(
         "list", "Show every config group and its options; `*` marks the default.", "", "env", "memory --json"
@@ -251,6 +296,13 @@ def _list_parser() -> Parser:
 
 
 def _list(args: argparse.Namespace) -> int:
+    if args.group == "env":
+        from rlmem import env_table
+
+        with _stdout_to_stderr():
+            text = env_table.as_json() if args.json else env_table.as_text()
+        print(text)
+        return 0
     from rlmem.config.catalog import as_json, as_text, select
 
     groups = select(args.group)
@@ -288,14 +340,16 @@ def _bench_parser() -> Parser:
         "memory --figure3",
         "update --models gru,ffm --threads 1",
         "returns --threads 1",
+        "env --tasks RepeatPrevious,CuedCatch",
     )
     parser.add_argument(
         "what",
-        choices=["train", "update", "memory", "scan", "returns"],
+        choices=["train", "update", "memory", "scan", "returns", "env"],
         help="train: environment steps per second of whole training runs, beside sb3-contrib; update: updates of SAC "
         "per second, and where their time goes, beside POMDP-Baselines' update; memory: time and memory of every "
         "memory, beside torch.nn.GRU, and, unless --models or --lengths is given, scan; scan: the scan alone, on every "
-        "engine, beside copying; returns: returns and GAE, beside the usual loops",
+        "engine, beside copying; returns: returns and GAE, beside the usual loops; env: steps per second of every "
+        "native environment, beside one environment of its reference package",
     )
     parser.argument_default = argparse.SUPPRESS  # each benchmark has its own defaults, and takes what it knows
 
@@ -307,6 +361,9 @@ def _bench_parser() -> Parser:
     parser.add_argument("--budget", type=_integer(1), metavar="S", help="seconds for all turns of one cell (20)")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="auto: cuda if there is one")
     parser.add_argument("--models", type=lambda text: text.split(","), metavar="A,B", help="memory, update: these only")
+    parser.add_argument(
+        "--tasks", type=lambda text: tuple(text.split(",")), metavar="A,B", help="env: these only, by class name"
+    )
     lengths = "memory: episode lengths (128,1024,16384); update: of the segments beside the tape (10,50,200)"
     parser.add_argument("--lengths", type=integers, metavar="T,T", help=lengths)
     parser.add_argument("--slots", type=_integer(1), metavar="N", help="memory: slots of a cell (16384)")
@@ -392,6 +449,7 @@ VERBS: dict[str, tuple[Callable[[], Parser], Callable[[argparse.Namespace], int]
     "train": (_train_parser, _train),
     "eval": (_eval_parser, _eval),
     "resume": (_resume_parser, _resume),
+    "play": (_play_parser, _play),
     "list": (_list_parser, _list),
     "config": (_config_parser, _config),
     "bench": (_bench_parser, _bench),

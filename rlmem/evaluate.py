@@ -16,13 +16,14 @@ from rlmem.seeding import Streams
 
 @dataclass(frozen=True)
 class Scores:
-    """Returns and lengths of evaluation episodes."""
+    """Returns and lengths of evaluation episodes, and whether each was won where the environment says so."""
 
     returns: np.ndarray
     lengths: np.ndarray
+    success: np.ndarray | None = None
 
     def summary(self) -> dict[str, float]:
-        """return_mean, return_std (of episodes), return_sem (of the mean), length_mean."""
+        """return_mean, return_std (of episodes), return_sem (of the mean), length_mean, success_rate if known."""
         n = len(self.returns)
         std = float(self.returns.std(ddof=1)) if n > 1 else 0.0
         return {
@@ -30,6 +31,7 @@ class Scores:
             "return_std": std,
             "return_sem": std / n**0.5,
             "length_mean": float(self.lengths.mean()),
+            **({} if self.success is None else {"success_rate": float(self.success.mean())}),
         }
 
 
@@ -51,7 +53,12 @@ def evaluate(
             if len(played[episode.env]) < share[episode.env]:
                 played[episode.env].append(episode)
     counted = [episode for env_episodes in played for episode in env_episodes]
-    return Scores(np.array([e.episode_return for e in counted]), np.array([e.length for e in counted]))
+    success = [e.success for e in counted if e.success is not None]
+    return Scores(
+        np.array([e.episode_return for e in counted]),
+        np.array([e.length for e in counted]),
+        np.array(success) if len(success) == len(counted) else None,
+    )
 
 
 def evaluate_both(
@@ -64,6 +71,10 @@ def evaluate_both(
     }
 
 
-def flat(results: dict[str, dict[str, float]], names: Sequence[str] = ("return_mean", "length_mean")) -> dict[str, Any]:
+LOGGED = ("return_mean", "length_mean", "success_rate")
+
+
+def flat(results: dict[str, dict[str, float]], names: Sequence[str] = LOGGED) -> dict[str, Any]:
     """Evaluation results as metrics, e.g. eval/greedy/return_mean."""
-    return {f"eval/{policy}/{name}": values[name] for policy, values in results.items() for name in names}
+    known = ((policy, name, values) for policy, values in results.items() for name in names if name in values)
+    return {f"eval/{policy}/{name}": values[name] for policy, name, values in known}

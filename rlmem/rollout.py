@@ -36,9 +36,13 @@ class Episode:
     length: int
     terminated: bool
     truncated: bool
+    success: bool | None = None
+    """Whether it was won, where the environment says so (`info["success"]`)."""
 
     def row(self) -> dict[str, Any]:
         row = asdict(self)
+        if self.success is None:
+            del row["success"]
         return {"step": row.pop("step"), "env": row.pop("env"), "return": row.pop("episode_return"), **row}
 
 
@@ -75,6 +79,7 @@ class Collector:
         self.episode_return = np.zeros(N)
         self.episode_length = np.zeros(N, np.int64)
         self.age = np.zeros(N, np.int64)  # slots since the episode began
+        self.episode_draw = torch.zeros(N, device=device)  # on [0, 1), for an agent that explores by episodes
         self.state = agent.initial_state(N)
 
     def collect(
@@ -147,20 +152,31 @@ class Collector:
 
     def _step(self, record: _Record, inputs: Inputs, acted: np.ndarray, episodes: list[Episode]) -> None:
         began = perf_counter()
+        self._draw_for_episodes()
         action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator)
         env_action = self.to_env(action.cpu().numpy())
         acting_done = perf_counter()
-        obs, reward, terminated, truncated, _ = self.env.step(env_action)
+        obs, reward, terminated, truncated, info = self.env.step(env_action)
         terminated = np.array(terminated)
         self.clock.act += acting_done - began
         self.clock.env += perf_counter() - acting_done
         reward = reward.astype(np.float32)
         record.slot(self.obs, self.prev_reward, self.start, inputs, action, log_prob, reward, terminated, acted)
-        self._count(acted, reward, terminated, truncated, episodes)
+        self._count(acted, reward, terminated, truncated, info, episodes)
         self.start, self.final = self.final, (terminated | truncated) & ~self.final
         self.age = np.where(self.start, 0, self.age + 1)
         self.obs, self.prev_action = np.array(obs), action
         self.prev_reward = np.where(self.start, np.float32(0), reward)
+
+    def _draw_for_episodes(self) -> None:
+        """Give the agent a number for each running episode, if it explores by episodes."""
+        if self.generator is None or not getattr(self.agent, "by_episode", False):
+            return
+        if self.start.any():
+            drawn = torch.rand(len(self.start), generator=self.generator, device=self.device)
+            begins = torch.from_numpy(self.start).to(self.device)
+            self.episode_draw = torch.where(begins, drawn, self.episode_draw)
+        self.agent.episode_draw = self.episode_draw  # type: ignore[attr-defined]
 
     def _count(
         self,
@@ -168,6 +184,7 @@ class Collector:
         reward: np.ndarray,
         terminated: np.ndarray,
         truncated: np.ndarray,
+        info: dict[str, Any],
         episodes: list[Episode],
     ) -> None:
         self.episode_return[acted] += reward[acted]
@@ -184,6 +201,7 @@ class Collector:
                     int(self.episode_length[i]),
                     bool(terminated[i]),
                     bool(truncated[i]),
+                    bool(info["success"][i]) if "success" in info and info["_success"][i] else None,
                 )
             )
         ended = terminated | truncated
@@ -196,6 +214,7 @@ class Collector:
         return {
             **arrays,
             "prev_action": self.prev_action,
+            "episode_draw": self.episode_draw,
             "state": self.state,
             "steps": self.steps,
             "generator": None if self.generator is None else self.generator.get_state(),
@@ -207,6 +226,7 @@ class Collector:
         for name in _ARRAYS:
             setattr(self, name, state[name].cpu().numpy().copy())
         self.prev_action = state["prev_action"].to(self.device)
+        self.episode_draw = state["episode_draw"].to(self.device)
         self.state = tree_map(lambda s: s.to(self.device), state["state"])
         self.steps = state["steps"]
         if self.generator is not None and state["device"] == self.device.type:  # else a generator of another kind

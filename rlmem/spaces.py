@@ -8,14 +8,29 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-READABLE = "Box of one dimension, Discrete or MultiDiscrete"
+READABLE = "Box of one dimension, image Box ([C, H, W], [H, W, C] or [H, W]), Discrete or MultiDiscrete"
 
 
 def is_readable(space: Space) -> bool:
-    """Whether the encoder can read observations of `space`."""
+    """Whether an encoder can read observations of `space`."""
+    return is_flat(space) or is_image(space)
+
+
+def is_flat(space: Space) -> bool:
+    """Whether elements of `space` are single numbers or rows of them."""
     if isinstance(space, spaces.Box):
         return len(space.shape) == 1
     return isinstance(space, spaces.Discrete) or (isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1)
+
+
+def is_image(space: Space) -> bool:
+    """Whether elements of `space` are grey images [H, W] or images with channels first or last."""
+    return isinstance(space, spaces.Box) and len(space.shape) in (2, 3)
+
+
+def channels_first(space: spaces.Box) -> bool:
+    """Where an image [.., .., ..] has its channels: on the shorter of its outer axes, the first if they are alike."""
+    return space.shape[0] <= space.shape[-1]
 
 
 def is_bounded(space: spaces.Box) -> bool:

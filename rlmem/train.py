@@ -20,23 +20,41 @@ import torch
 from rlmem import rundir
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import Parts, all_cores, assemble, make_env, summary
+from rlmem.assemble import (
+    Parts,
+    all_cores,
+    assemble,
+    evaluation_node,
+    make_evaluation_env,
+    require_same_spaces,
+    summary,
+)
 from rlmem.checkpoint import Checkpoints, read
 from rlmem.config.compose import Config, apply
 from rlmem.config.targets import build
 from rlmem.errors import UserError
-from rlmem.evaluate import evaluate_both
+from rlmem.evaluate import evaluate, evaluate_both
 from rlmem.loggers import RunInfo
 from rlmem.loops.base import Loop, Schedule, one_thread
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.on_policy import OnPolicyLoop
+from rlmem.pictures import Watched, write_gif
 from rlmem.progress import Progress
 from rlmem.recorder import Logger, Recorder
 from rlmem.replay import Replay
 from rlmem.rollout import Collector
 from rlmem.seeding import Streams
 
-RESUMABLE = ("total_steps", "device", "threads", "checkpoint.*", "evaluation.*", "logger.*", "algo.replay_dir")
+RESUMABLE = (
+    "total_steps",
+    "device",
+    "threads",
+    "checkpoint.*",
+    "evaluation.*",
+    "env.evaluation.*",
+    "logger.*",
+    "algo.replay_dir",
+)
 """Keys that a resumed run may change: none of them changes what was learnt so far."""
 
 EVAL_ENVS = 64
@@ -88,12 +106,17 @@ def evaluate_run(
     seed: int | None = None,
     overrides: Sequence[str] = (),
     step: int | None = None,
+    video: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a run's agent on whole episodes, greedy and sampled, and append the result to <run>/eval.jsonl.
 
+    The environment is the run's own with the keys of `env.evaluation` in place, as in evaluations while it trained.
+
     seed: root of the evaluation's own streams; None: one that follows from the run's seed
-    overrides: `env.*` keys, such as another level, that leave the spaces as they are, and `device`
+    overrides: `env.*` keys, such as another level, that leave the spaces as they are, and `device`; they win over
+        `env.evaluation`
     step: which checkpoint; None: the newest intact one
+    video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
     """
     values, about = rundir.read(run_dir)
     command = f"rlmem eval {run_dir} env.level=medium"
@@ -104,27 +127,32 @@ def evaluate_run(
     checkpoint = newest(run_dir) if step is None else _checkpoint(run_dir, step)
     with fitting(run_dir):
         parts.agent.load_state_dict(checkpoint["agent"])
-    env = make_env(config, min(episodes, EVAL_ENVS))
-    for kind in ("observation", "action"):
-        was, now = (getattr(e, f"single_{kind}_space") for e in (parts.env, env))
-        if was != now:
-            raise UserError(
-                f"{' '.join(overrides)}: changes the {kind} space from {was} to {now}, which the agent cannot read; "
-                f"expected the same spaces; e.g. another length of env={config.choices['env']}"
-            )
+    keys = [override.lstrip("+").partition("=")[0].split(".") for override in overrides]
+    given = {key[1] for key in keys if key[0] == "env"}
+    env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
+    require_same_spaces(config, parts.env, env, " ".join(overrides))
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
     with one_thread():
         results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
     env.close()
+    taken = checkpoint["collector"]["steps"]
+    film = {}
+    if video:
+        path = run_dir / "videos" / f"step_{taken}.gif"
+        with closing(Watched(make_evaluation_env(config, 1, given))) as watched, one_thread():
+            evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device)
+            write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
+        film = {"video": str(path)}
     parts.env.close()
     row = {
         "run": str(run_dir),
-        "step": checkpoint["collector"]["steps"],
+        "step": taken,
         "episodes": episodes,
         "seed": seed,
-        "env": dict(config.values["env"]),
+        "env": evaluation_node(config, given),
         **results,
+        **film,
     }
     try:
         with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
@@ -260,7 +288,7 @@ def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, p
         "agent": parts.agent,
         "batching": parts.batching,
         "collector": collector,
-        "make_eval_env": lambda: make_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
+        "make_eval_env": lambda: make_evaluation_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
         "evaluation": Schedule(values["evaluation"]["every"]),
         "evaluation_episodes": values["evaluation"]["episodes"],
         "streams": streams,

@@ -22,7 +22,7 @@ RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.loops"
 
 LAYERS = {
     # the environments, which know nothing of rlmem
-    "rlmem_envs": "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet lazy:PIL",
+    "rlmem_envs": "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet lazy:PIL lazy:ale_py",
     # the bottom: data and mathematics
     "rlmem": "",
     "rlmem.errors": "",

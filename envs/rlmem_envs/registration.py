@@ -43,6 +43,9 @@ TASKS = {
 }
 """Class name -> module below `rlmem_envs`; a task's id is `rlmem/<class name>-v0`."""
 
+ROBOTS = {"Ant": "ant", "HalfCheetah": "half_cheetah", "Hopper": "hopper", "Walker": "walker"}
+"""Class name -> name for `occlusion.robots.make`. They are stepped in worker processes, not by array operations."""
+
 
 def task_class(task: str) -> type[BatchedEnv]:
     """The class of a task. Raises ValueError for an unknown name."""
@@ -76,6 +79,13 @@ def register() -> None:
             entry_point="rlmem_envs.registration:make_single",
             vector_entry_point="rlmem_envs.registration:make",
             kwargs={"task": task},
+        )
+    for robot, name in ROBOTS.items():
+        gym.register(
+            f"rlmem/{robot}-v0",
+            entry_point="rlmem_envs.occlusion.robots:make_single",
+            vector_entry_point="rlmem_envs.occlusion.robots:make",
+            kwargs={"robot": name},
         )
 
 

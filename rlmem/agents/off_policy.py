@@ -21,6 +21,8 @@ class OffPolicyAgent(nn.Module, ABC):
 
     random: act uniformly at random, in the range of the policy's actions
     noise: how much a policy that is not random by itself explores (DQN's epsilon, TD3's standard deviation)
+    by_episode: whether an episode is explored as a whole, decided by its number [N] on [0, 1) in `episode_draw`, which
+        the collector keeps
     """
 
     trunks: Trunks
@@ -29,6 +31,8 @@ class OffPolicyAgent(nn.Module, ABC):
         super().__init__()
         self.random = False
         self.noise = 0.0
+        self.by_episode = False
+        self.episode_draw: Tensor | None = None
 
     def initial_state(self, batch_size: int) -> State:
         return self.trunks.initial_state(batch_size)
@@ -76,7 +80,7 @@ class JointAgent(OffPolicyAgent):
 
 
 class QAgent(JointAgent):
-    """A value for every action (DQN): acts epsilon-greedily, with epsilon in `noise`."""
+    """A value for every action (DQN): acts epsilon-greedily, with epsilon in `noise`, in every slot or episode."""
 
     def __init__(
         self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], dueling: bool = False
@@ -89,7 +93,9 @@ class QAgent(JointAgent):
         return self.joint.action(self.q(features).argmax(-1))
 
     def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
-        chance = torch.rand(len(features), generator=generator, device=features.device)
+        chance = self.episode_draw
+        if chance is None or not self.by_episode:
+            chance = torch.rand(len(features), generator=generator, device=features.device)
         random = self._any(features, generator)
         return self.joint.action(torch.where(chance < self.noise, random, self.q(features).argmax(-1)))
 

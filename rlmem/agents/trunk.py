@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rlmem.batching import unroll
 from rlmem.memory.base import Memory
-from rlmem.nets.encoder import Embeddings, Encoder
+from rlmem.nets.encoder import InputEncoder
 from rlmem.types import Batch, Inputs, State
 
 
@@ -22,7 +22,7 @@ class Trunk(nn.Module):
     `step` reads one slot of N environments, `read` whole rows in parallel; both give the same features.
     """
 
-    def __init__(self, encoder: Encoder | Embeddings, memory: Memory):
+    def __init__(self, encoder: InputEncoder, memory: Memory):
         super().__init__()
         self.encoder, self.memory = encoder, memory
         self.output_size = memory.output_size + encoder.shortcut_size

@@ -27,6 +27,7 @@ class DQN(OffPolicy):
     dueling: Q = V + A - mean A
     epsilon_start, epsilon_end, epsilon_fraction, epsilon_schedule: chance of a random action, over this fraction of the
         run after the random steps
+    epsilon_per: step, every action is random or greedy by itself | episode, all actions of an episode are either
     td_loss: huber | squared | huber_of_mean, the Huber loss of the batch's mean absolute error, which the released code
         of Memoroids uses for segments only, so that its two schemes learn from different losses
     target_memory: own, the target network's unroll of the same rows | fresh_next_obs, as the released code of
@@ -39,6 +40,7 @@ class DQN(OffPolicy):
     epsilon_end: UnitFloat = 0.05
     epsilon_fraction: UnitFloat = 0.3
     epsilon_schedule: Literal["linear", "exponential"] = "linear"
+    epsilon_per: Literal["step", "episode"] = "step"
     td_loss: Literal["huber", "squared", "huber_of_mean"] = "huber"
     target_memory: Literal["own", "fresh_next_obs"] = "own"
 
@@ -53,6 +55,7 @@ class DQN(OffPolicy):
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> QAgent:
         agent = QAgent(make_trunk, action_space, self.head_sizes, self.dueling)
         agent.noise = self.epsilon_end  # what `rlmem eval` samples with
+        agent.by_episode = self.epsilon_per == "episode"
         return agent
 
     def explore(self, steps: int, total_steps: int) -> dict[str, float]:

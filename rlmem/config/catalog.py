@@ -104,17 +104,17 @@ def _options(folder: Path) -> dict[str, str]:
 def _keys(group: str, file: Path) -> dict[str, str]:
     """`memory.hidden_size=256` -> its comment, with the private files that an option builds on."""
     package = "" if file.read_text(encoding="utf-8").startswith("# @package _global_") else f"{group}."
-    merged = {leaf.path: leaf for part in _with_parents(file) for leaf in leaves(part)}
+    merged = {leaf.path: leaf for part in with_parents(file) for leaf in leaves(part)}
     full = {f"{package}{path}": leaf for path, leaf in merged.items() if path != "defaults"}
     fixed = {f"{group}._target_", f"{group}.{file.stem}._target_"}  # the option itself; that of an argument is a key
     return {f"{path}={leaf.text}": leaf.comment for path, leaf in full.items() if path not in fixed}
 
 
-def _with_parents(file: Path) -> list[Path]:
+def with_parents(file: Path) -> list[Path]:
     """A file behind those of its folder that it builds on; later ones win."""
     parents = yaml.safe_load(file.read_text(encoding="utf-8")).get("defaults", [])
     found = [file.parent / f"{parent}.yaml" for parent in parents]
-    return [part for parent in found if parent.is_file() for part in _with_parents(parent)] + [file]
+    return [part for parent in found if parent.is_file() for part in with_parents(parent)] + [file]
 
 
 def _as_list(choice: str | list[str]) -> list[str]:

@@ -97,7 +97,7 @@ def _section(line: str, key: str, node: Mapping[str, Any]) -> str:
 
 def _setting(key: str, node: Any) -> str:
     """An override that sets `key` to its present value, or the first value of a section."""
-    leaves = leaf_paths(node, f"{key}.") if isinstance(node, Mapping) else iter([(key, node)])
+    leaves = leaf_paths(node, f"{key}.") if isinstance(node, Mapping) and node else iter([(key, node)])
     path, value = next((leaf for leaf in leaves if not leaf[0].endswith("._target_")), (key, "..."))
     return f"{path}={show(value)}"
 

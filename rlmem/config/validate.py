@@ -38,6 +38,8 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
     for name in values if only is None else only:
         if name in SECTIONS:
             checked[name], found = _arguments(name, values[name], SECTIONS[name])
+        elif name == "env":
+            checked[name], found = _environment(values[name])
         elif name == "logger":
             checked[name], found = _loggers(values[name])
         elif name in SUPPLIED:
@@ -58,6 +60,20 @@ def coerce(value: Any, kind: Any) -> Any:
     except ValidationError:
         checked = adapter.validate_json(json.dumps(_whole(value)))
     return adapter.dump_python(checked, mode="json")
+
+
+def _environment(node: Any) -> tuple[Any, list[Fault]]:
+    """The node of `env`; its mapping `evaluation` holds arguments of the same target."""
+    if not isinstance(node, dict) or "evaluation" not in node:
+        return _node("env", node, SUPPLIED["env"])
+    checked, faults = _node("env", {key: value for key, value in node.items() if key != "evaluation"}, SUPPLIED["env"])
+    if any(fault.path == "env._target_" for fault in faults):
+        return node, faults
+    supplied = SUPPLIED["env"] | {"num_envs"}
+    evaluation, found = _arguments(
+        "env.evaluation", node["evaluation"], locate(node["_target_"]), supplied, complete=False
+    )
+    return checked | {"evaluation": evaluation}, faults + found
 
 
 def _loggers(entries: Any) -> tuple[Any, list[Fault]]:

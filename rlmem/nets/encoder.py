@@ -13,13 +13,16 @@ from rlmem.types import NonNegativeInt, PositiveInt
 
 
 class Features(nn.Module):
-    """A space's elements [..., *shape] as float vectors [..., size]: one-hot for discrete spaces, else as they are.
+    """A space's elements [..., *shape] as vectors [..., size]: one-hot for discrete spaces, else as they are.
+
+    Bytes (uint8) are divided by the greatest value they can have; images are flattened.
 
     unit: continuous elements are policy actions, shown as the environment takes them, clipped to [-1, 1].
     """
 
     code: Tensor
     component: Tensor
+    greatest: Tensor | None
 
     def __init__(self, space: Space, unit: bool = False):
         super().__init__()
@@ -27,7 +30,10 @@ class Features(nn.Module):
         self.discrete = not isinstance(space, spaces.Box)
         self.clip = unit and isinstance(space, spaces.Box) and is_bounded(space)
         if isinstance(space, spaces.Box):
-            self.size = int(np.prod(space.shape))
+            self.size, self.dims = int(np.prod(space.shape)), len(space.shape)
+            scaled = space.dtype == np.uint8 and (space.high > 1).any()
+            greatest = torch.tensor(np.maximum(space.high, 1), dtype=torch.float) if scaled else None
+            self.register_buffer("greatest", greatest, persistent=False)
             return
         nvec = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(n) for n in space.nvec]  # type: ignore[attr-defined]
         first = np.zeros(len(nvec)) if unit else np.atleast_1d(space.start)  # type: ignore[attr-defined]
@@ -39,6 +45,9 @@ class Features(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.discrete:
+            if self.greatest is not None:
+                x = x / self.greatest
+            x = x.flatten(-self.dims) if self.dims > 1 else x
             return x.clamp(-1, 1) if self.clip else x
         x = x[..., None] if self.scalar else x[..., self.component]
         return x == self.code
@@ -73,13 +82,43 @@ class InputEncoder(nn.Module):
         return features[..., :0].float() if self.skip is None else self.skip(features)
 
 
-class Encoder(InputEncoder):
+class PlainInputs(InputEncoder):
+    """An encoder that shows previous action, previous reward and start flag as they are, each of them if wanted.
+
+    Previous action and reward are zero on an episode's first slot, so that no action stands for "none yet".
+    """
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        shortcut_size: int,
+        prev_action: bool,
+        prev_reward: bool,
+        start_flag: bool,
+    ):
+        super().__init__(observation_space, action_space, shortcut_size)
+        self.prev_action, self.prev_reward, self.start_flag = prev_action, prev_reward, start_flag
+        self.plain_size = self.action_features.size * prev_action + int(prev_reward) + int(start_flag)
+
+    def beside(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
+        """obs [..., D] and the plain inputs, side by side: [..., D + plain_size], of obs's type."""
+        inputs = [obs]
+        if self.prev_action:
+            inputs.append(self.action_features(prev_action).to(obs.dtype).masked_fill(start[..., None], 0))
+        if self.prev_reward:
+            inputs.append(prev_reward.to(obs.dtype).masked_fill(start, 0)[..., None])
+        if self.start_flag:
+            inputs.append(start[..., None].to(obs.dtype))
+        return torch.cat(inputs, -1)
+
+
+class Encoder(PlainInputs):
     """Observation, previous action, previous reward and start flag to x [..., hidden_size], as in POPGym's baselines.
 
         x = phi(W_2 LN(W_1 [obs, prev_action, prev_reward, start] + b_1) + b_2),   phi = LeakyReLU
 
-    The layer norm has no parameters. Previous action and reward are zero on an episode's first slot, so that no
-    action stands for "none yet".
+    The layer norm has no parameters. Images are read as rows of numbers.
 
     shortcut_size: width of the observation's embedding that skips the memory, 0 for none
     """
@@ -94,26 +133,15 @@ class Encoder(InputEncoder):
         start_flag: bool = True,
         shortcut_size: NonNegativeInt = 0,
     ):
-        super().__init__(observation_space, action_space, shortcut_size)
-        self.prev_action, self.prev_reward, self.start_flag = prev_action, prev_reward, start_flag
-        input_size = (
-            self.obs_features.size + self.action_features.size * prev_action + int(prev_reward) + int(start_flag)
-        )
+        super().__init__(observation_space, action_space, shortcut_size, prev_action, prev_reward, start_flag)
         self.output_size = hidden_size
-        self.features = orthogonal(Linear(input_size, hidden_size))
+        self.features = orthogonal(Linear(self.obs_features.size + self.plain_size, hidden_size))
         self.hidden = orthogonal(Linear(hidden_size, hidden_size))
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
-        dtype = self.features.weight.dtype
-        inputs = [self.obs_features(obs).to(dtype)]
-        if self.prev_action:
-            inputs.append(self.action_features(prev_action).to(dtype).masked_fill(start[..., None], 0))
-        if self.prev_reward:
-            inputs.append(prev_reward.to(dtype).masked_fill(start, 0)[..., None])
-        if self.start_flag:
-            inputs.append(start[..., None].to(dtype))
-        x = self.features(torch.cat(inputs, -1))
+        obs = self.obs_features(obs).to(self.features.weight.dtype)
+        x = self.features(self.beside(obs, prev_action, prev_reward, start))
         return F.leaky_relu(self.hidden(F.layer_norm(x, x.shape[-1:])))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,14 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-UNIT = 2.0**-53
+UNIT = np.float64(2.0**-53)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_27, _30, _31, _32 = (np.uint64(bits) for bits in (27, 30, 31, 32))
 
 
 def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64 (Steele et al. 2014): a bijection of 64 bits that looks random."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    """The finaliser of SplitMix64 (Steele et al. 2014), in place: a bijection of 64 bits that looks random."""
+    x ^= x >> _30
+    x *= _FIRST
+    x ^= x >> _27
+    x *= _SECOND
+    x ^= x >> _31
+    return x
 
 
 class Draws:
@@ -35,6 +41,7 @@ class Draws:
         self.episode = np.zeros(num_envs, np.int64)
         self.count = np.zeros(num_envs, np.uint64)
         self._key = np.zeros(num_envs, np.uint64)
+        self._buffer = np.empty(num_envs, np.uint64)
 
     def seed(self, seed: int | Sequence[int | None] | None, who: NDArray[np.intp]) -> None:
         """Start the streams of environments `who`: stream i of one number, or one number for each environment.
@@ -59,16 +66,13 @@ class Draws:
 
     def bits(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.uint64]:
         """Uniform 64-bit numbers."""
-        number = int(np.prod(shape))
-        at = slice(None) if who is None else who
-        counter = self.count[at][:, None] + np.arange(1, number + 1, dtype=np.uint64)
-        self.count[at] += np.uint64(number)
-        keys: Any = self._key[at][:, None] + counter * GOLDEN
-        return mix(keys).reshape(-1, *shape)
+        return self._raw(who, shape).copy()
 
     def uniform(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.float64]:
         """Uniform on [0, 1)."""
-        return (self.bits(who, *shape) >> np.uint64(11)) * UNIT
+        raw = self._raw(who, shape)
+        raw >>= np.uint64(11)
+        return raw * UNIT
 
     def normal(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.float64]:
         """Standard normal, by Box and Muller."""
@@ -76,15 +80,46 @@ class Draws:
         normal = np.sqrt(-2 * np.log1p(-u[..., 0])) * np.cos(2 * np.pi * u[..., 1])
         return np.asarray(normal)
 
-    def integers(self, who: NDArray[np.intp] | None, high: int, *shape: int) -> NDArray[np.int64]:
-        """Uniform on 0 .. high - 1, for high up to 2^31 (with a bias below high / 2^32)."""
-        return ((self.bits(who, *shape) >> np.uint64(32)) * np.uint64(high) >> np.uint64(32)).astype(np.int64)
+    def integers(self, who: NDArray[np.intp] | None, high: int | NDArray[Any], *shape: int) -> NDArray[np.int64]:
+        """Uniform on 0 .. high - 1, for high up to 2^31 (with a bias below high / 2^32).
+
+        high: one number, or an array that broadcasts to [n, *shape]
+        """
+        raw = self._raw(who, shape)
+        raw >>= _32
+        raw *= np.asarray(high, np.uint64)
+        raw >>= _32
+        return raw.astype(np.int64)
 
     def permutation(self, who: NDArray[np.intp] | None, n: int) -> NDArray[np.int64]:
-        """Shuffled 0 .. n - 1: [n_who, n], for n up to 65,536."""
-        low = np.uint64(0xFFFF)
-        keys = (self.bits(who, n) & ~low) | np.arange(n, dtype=np.uint64)
-        return (np.sort(keys, axis=-1) & low).astype(np.int64)
+        """Shuffled 0 .. n - 1: [n_who, n], for n up to 65,536.
+
+        The order of random keys that carry their index in the low bits. Two keys that agree in all the others, which
+        24 bits at least tell apart, keep their order.
+        """
+        if n <= 256:
+            keys: Any = self._raw(who, ((n + 1) // 2,)).view(np.uint32)[:, :n]
+            low: Any = np.uint32(255)
+        else:
+            keys, low = self._raw(who, (n,)), np.uint64(0xFFFF)
+        keys &= ~low
+        keys |= np.arange(n, dtype=keys.dtype)
+        keys.sort(axis=-1)
+        keys &= low
+        return keys.astype(np.int64)
+
+    def _raw(self, who: NDArray[np.intp] | None, shape: tuple[int, ...]) -> NDArray[np.uint64]:
+        """`bits` in memory that the next call overwrites: fresh memory costs more than the arithmetic."""
+        number = math.prod(shape)
+        at = slice(None) if who is None else who
+        first: Any = self._key[at] + self.count[at] * GOLDEN
+        self.count[at] += np.uint64(number)
+        size = len(first) * number
+        if self._buffer.size < size:
+            self._buffer = np.empty(size, np.uint64)
+        counters = np.arange(1, number + 1, dtype=np.uint64) * GOLDEN
+        raw = np.add(first[:, None], counters, out=self._buffer[:size].reshape(-1, number))
+        return mix(raw).reshape(-1, *shape)
 
     def state(self) -> dict[str, Any]:
         return {"stream": self.stream.copy(), "episode": self.episode.copy(), "count": self.count.copy()}

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Who
@@ -20,52 +22,63 @@ class Script:
     """
 
     observations: NDArray[Any]
-    answers: NDArray[np.int64]
+    answers: NDArray[np.integer[Any]]
 
 
 class OpenLoopEnv(BatchedEnv):
     """A task that shows what it will and pays for naming the answer of each step.
 
-    Subclasses write `_script(facts)`, and `_right` and `_wrong` [T]: what the answer of each step earns, and what any
-    other action does. Where the answer is -1, no action earns anything.
+    Subclasses write `_script(facts)`. Where the answer is -1, no action earns anything.
 
     Episodes of every environment take the same T steps. While all are at the same one, a step reads one row of the
     tapes, which lie time first.
+
+    right, wrong: [T], what the answer of each step earns, and what any other action does
     """
 
     def __init__(self, num_envs: int, *spaces_and_params: Any, right: NDArray[Any], wrong: NDArray[Any], **kwargs: Any):
         super().__init__(num_envs, *spaces_and_params, **kwargs)
-        self._right, self._wrong = right, wrong
         self._steps = len(right)
-        shape, dtype = self.single_observation_space.shape or (), self.single_observation_space.dtype
-        self.tape = np.zeros((self._steps + 1, num_envs, *shape), dtype)
+        self._pay = np.append(np.stack([wrong, right], axis=-1), [[0.0, 0.0]], axis=0)  # as long as `answers`
+        space = self.single_observation_space
+        self._dtype = space.dtype
+        self.tape = np.zeros((self._steps + 1, num_envs, *(space.shape or ())), _smallest(space))
         self.answers = np.full((self._steps + 1, num_envs), -1, np.int64)  # one more for the step after the last
+        self.unpaid = np.ones(self._steps + 1, bool)  # whether some environment may have no answer at a step
 
     def _script(self, facts: Facts) -> Script:
         raise NotImplementedError
 
     def _begin(self, who: Who, facts: Facts) -> None:
         script = self._script(facts)
-        self.tape[:, who] = np.moveaxis(script.observations, 1, 0)
-        self.answers[:-1, who] = script.answers.T
-
-    def _now(self) -> Any:
-        """Index of every environment's present row in the tapes."""
-        first = int(self.t[0])
-        return first if (self.t == first).all() else (self.t, self._all)
+        unpaid = (script.answers < 0).any(0)
+        everywhere = len(who) == self.num_envs
+        at: Any = slice(None) if everywhere else who
+        self.tape[:, at] = np.moveaxis(script.observations, 1, 0)
+        self.answers[:-1, at] = script.answers.T
+        self.unpaid[:-1] = unpaid if everywhere else unpaid | self.unpaid[:-1]
 
     def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-        now, t = self._now(), np.minimum(self.t, self._steps - 1)
-        answer = self.answers[now]
-        rewards = np.where(actions == answer, self._right[t], self._wrong[t])
-        rewards[answer < 0] = 0
+        now = self._present()
+        t: Any = now if self._in_step else self.t
+        answers = self.answers[now]
+        right = (actions == answers).view(np.int8)
+        rewards = self._pay[t][right] if self._in_step else self._pay[t, right]
+        if not self._in_step or self.unpaid[t]:
+            rewards[answers < 0] = 0
         return rewards, self.t == self._steps - 1, np.zeros(self.num_envs, bool)
 
     def _observe(self) -> NDArray[Any]:
-        return self.tape[self._now()].copy()
+        return self.tape[self._present()].astype(self._dtype)
 
     def oracle(self) -> NDArray[Any]:
-        return np.maximum(self.answers[self._now()], 0)
+        return np.maximum(self.answers[self._present()], 0)
 
     def episode_steps(self) -> tuple[int, int]:
         return self._steps, self._steps
+
+
+def _smallest(space: Space) -> Any:
+    """A dtype for tapes of observations: writing them is most of the work."""
+    sizes = space.n if isinstance(space, Discrete) else space.nvec if isinstance(space, MultiDiscrete) else np.inf
+    return np.int8 if np.max(sizes) <= 128 else space.dtype

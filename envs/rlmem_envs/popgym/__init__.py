@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt
@@ -9,6 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem_envs import registration
 from rlmem_envs.popgym import package
+from rlmem_envs.popgym.wrappers import PreviousAction, StartFlag
 
 
 def make(
@@ -17,14 +19,36 @@ def make(
     num_envs: Annotated[int, Gt(0)] = 64,
     max_episode_steps: Annotated[int, Gt(0)] | None = None,
     backend: Literal["native", "popgym"] = "native",
+    rules: Literal["1.0.7", "1.0.2"] = "1.0.7",
+    previous_action: bool = False,
+    start_flag: bool = False,
     params: dict[str, Any] | None = None,
 ) -> VectorEnv:
     """`num_envs` games of one family and level.
 
     backend: native steps all of them by array operations; popgym is the package itself, one game after the other
+    rules: the version of popgym. Published results come from 1.0.2, where CountRecall and MineSweeper differ.
+    previous_action, start_flag: append the previous action, and then a flag of the first step, to every observation,
+        as POPGym's baselines do
     params: parameters of the game that replace the level's own, e.g. {"num_decks": 4} for a longer RepeatPrevious
+
+    Raises ValueError for an unknown name, or for rules that the game or the backend does not have.
     """
-    params = params or {}
     if backend == "popgym":
-        return package.make(name, level, num_envs, max_episode_steps, params)
-    return registration.make(name, num_envs, level, max_episode_steps=max_episode_steps, **params)
+        if rules != "1.0.7":
+            raise ValueError(f"rules={rules}: backend=popgym is version 1.0.7 of the package; use backend=native")
+        env: VectorEnv = package.make(name, level, num_envs, max_episode_steps, params)
+    else:
+        given = _rules(name, rules) | (params or {})
+        env = registration.make(name, num_envs, level, max_episode_steps=max_episode_steps, **given)
+    if previous_action:
+        env = PreviousAction(env)
+    return StartFlag(env) if start_flag else env
+
+
+def _rules(name: str, rules: str) -> dict[str, str]:
+    """The parameter `rules`, for games whose rules have changed."""
+    if name == "VelocityOnlyCartPole" and rules == "1.0.2":
+        raise ValueError("rules=1.0.2: popgym 1.0.2 has no VelocityOnlyCartPole; use rules=1.0.7")
+    parameters = inspect.signature(registration.task_class(name)).parameters
+    return {"rules": rules} if "rules" in parameters else {}

@@ -1,6 +1,7 @@
 """The games of POPGym (Morad et al. 2023, arXiv:2303.01859), played by the `popgym` package itself."""
 
 import importlib.util
+import inspect
 import warnings
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,9 @@ from gymnasium.envs.registration import load_env_creator
 
 from rlmem_envs.replay import ReplayableVectorEnv
 from rlmem_envs.vector import vectorise
+
+SPELLED = {"VelocityOnlyCartPole": "VelocityOnlyCartpole"}
+"""Names that the package's ids spell in another way."""
 
 
 def make(
@@ -43,7 +47,9 @@ def game_class(name: str, level: str) -> type[gym.Env]:
         warnings.simplefilter("ignore", DeprecationWarning)  # popgym on its own labyrinths
         import popgym  # noqa: F401  registers the ids
 
-        game: Any = load_env_creator(str(gym.spec(f"popgym-{name}{level.capitalize()}-v0").entry_point))
+        game: Any = load_env_creator(
+            str(gym.spec(f"popgym-{SPELLED.get(name, name)}{level.capitalize()}-v0").entry_point)
+        )
     return game
 
 
@@ -54,9 +60,10 @@ def with_parameters(game: type[gym.Env], params: dict[str, Any]) -> type[gym.Env
     between the two in the method resolution order sees those arguments and can replace them.
     """
     base: Any = game.__mro__[1]
+    names = list(inspect.signature(base).parameters)
 
     class Replace(base):
         def __init__(self, *args: Any, **kwargs: Any):
-            super().__init__(*args, **{**kwargs, **params})
+            super().__init__(**{**dict(zip(names, args, strict=False)), **kwargs, **params})
 
     return type(game.__name__, (game, Replace), {})

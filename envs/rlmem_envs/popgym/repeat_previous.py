@@ -43,6 +43,7 @@ class RepeatPrevious(OpenLoopEnv):
         level: Scores(random=-0.5, memoryless=26 * decks / (52 * decks - 1) - 1, oracle=1.0)
         for level, decks in {"easy": 1, "medium": 2, "hard": 3}.items()
     }
+    keys = cards.SUIT_KEYS
 
     def __init__(
         self,
@@ -64,9 +65,12 @@ class RepeatPrevious(OpenLoopEnv):
 
     def _script(self, facts: Facts) -> Script:
         suits = cards.suit(facts["deck"])
-        answers = np.full((len(suits), self._n - 1), -1)
+        answers = np.full((len(suits), self._n - 1), -1, np.int8)
         answers[:, self._k - 1 :] = suits[:, : self._n - self._k]
         return Script(suits, answers)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return (self._observe() + 1) % cards.SUITS
+
+    def _text(self, i: int) -> str:
+        return cards.SUIT_NAMES[self._observe()[i]]

@@ -1,0 +1,82 @@
+"""The smallest task that needs memory."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Gt
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+from rlmem_envs.core.batched import UNKNOWN, Facts, Scores, Who
+from rlmem_envs.core.open_loop import OpenLoopEnv, Script
+
+
+class TwoStepCue(OpenLoopEnv):
+    """A cue, then a blank; while the blank is shown, name the cue.
+
+    | | |
+    |---|---|
+    | observation | Discrete(n + 1): the cue at the first step, then n, a blank |
+    | action | Discrete(n): a cue; matters at the last step only |
+    | reward | at the last step 1 for the cue, 0 for another |
+    | end | terminates after delay + 1 steps |
+    | hidden | `cue`: 0 .. n - 1 |
+    | oracle | 1, naming the cue that it has seen |
+
+    Without memory every player gets 1/n, on average over cues, and no learning changes that: where it answers, it sees
+    the blank, whatever the cue was, so its answer has one distribution p, the same for all cues. It is right with
+    probability sum_c (1/n) p(c) = 1/n.
+
+    num_cues: n, each as likely as the others
+    delay: steps from the cue to the answer
+    """
+
+    tests = "one symbol kept for `delay` steps; nothing else"
+    source = "of this project"
+    levels = {
+        "two_cues": {"num_cues": 2},
+        "four_cues": {"num_cues": 4},
+        "late": {"num_cues": 4, "delay": 16},
+    }
+
+    def __init__(
+        self,
+        num_envs: Annotated[int, Gt(0)] = 1,
+        num_cues: Annotated[int, Ge(2)] = 4,
+        delay: Annotated[int, Gt(0)] = 1,
+        **kwargs: Any,
+    ):
+        if num_cues < 2:
+            raise ValueError(f"num_cues={num_cues}: expected at least 2")
+        if delay < 1:
+            raise ValueError(f"delay={delay}: expected at least 1")
+        self._num_cues = num_cues
+        pay = np.append(np.zeros(delay), 1.0)
+        params = {"num_cues": num_cues, "delay": delay}
+        spaces = Discrete(num_cues + 1), Discrete(num_cues)
+        super().__init__(num_envs, *spaces, params, right=pay, wrong=0 * pay, **kwargs)
+
+    def _draw(self, who: Who) -> Facts:
+        return {"cue": self.draws.integers(who, self._num_cues)}
+
+    def _script(self, facts: Facts) -> Script:
+        observations = np.full((len(facts["cue"]), self._steps + 1), self._num_cues)
+        observations[:, 0] = facts["cue"]
+        answers = np.full((len(facts["cue"]), self._steps), -1)
+        answers[:, -1] = facts["cue"]
+        return Script(observations, answers)
+
+    def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
+        """Any play does: it always names cue 0."""
+        return np.zeros(self.num_envs, np.int64)
+
+    def scores(self) -> Scores:
+        if self.max_episode_steps is not None:
+            return UNKNOWN
+        return Scores(random=1 / self._num_cues, memoryless=1 / self._num_cues, oracle=1.0)
+
+    def _text(self, i: int) -> str:
+        seen = int(self._observe()[i])
+        return f"cue {seen}" if seen < self._num_cues else "?"

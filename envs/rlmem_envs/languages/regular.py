@@ -1,0 +1,132 @@
+"""Regular languages as decision problems: read a string, then say which class it is in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Scores, Who
+from rlmem_envs.languages.dfa import DFA
+
+
+class RegularLanguage(BatchedEnv):
+    """A string is shown letter by letter; at the end marker E, name the class that an automaton puts it in.
+
+    | | |
+    |---|---|
+    | observation | Discrete(K + 1): the present letter, of K, or K for E |
+    | action | Discrete(C + 1): a class, of C, or C for no answer; does not matter before E |
+    | reward | at E: 1 for the right class, 0 for another, -1 for no answer |
+    | end | terminates with the answer, after L steps; E is also the last observation |
+    | hidden | `symbols` [n]: the letters, ended by any other number; `length`: L, if they do not end |
+    | oracle | 1, naming the class of the automaton's state |
+
+    L counts E, so there are L - 1 letters, independent and uniformly distributed. PARITY: odd or even many ones. EVEN
+    PAIRS: is the last letter the first? SYM(5): the place of one of five things that every letter permutes.
+
+    language: name of a table in `rlmem_envs.languages.tables`, or a table of your own, {start: even, transitions:
+        {even: {a: even, b: odd}, odd: {a: odd, b: even}}, labels: {even: 0, odd: 1}}
+    n: the greatest L
+    length: uniform, L is any of min_length .. n, to train with | fixed, L = n, to evaluate with
+    min_length: the least L, if uniform
+    """
+
+    tests = "state tracking: every letter may change the answer"
+    source = "Lu et al. 2024 (arXiv:2405.17358)"
+    levels = {
+        f"{language}_{n}": {"language": language, "n": n}
+        for language in ("even_pairs", "parity", "sym5")
+        for n in (10, 25, 50)
+    }
+
+    def __init__(
+        self,
+        num_envs: Annotated[int, Gt(0)] = 1,
+        language: str | dict[str, Any] = "parity",
+        n: Annotated[int, Ge(2)] = 25,
+        length: Literal["uniform", "fixed"] = "uniform",
+        min_length: Annotated[int, Ge(1)] = 2,
+        **kwargs: Any,
+    ):
+        if length not in ("uniform", "fixed"):
+            raise ValueError(f"length={length}: expected uniform or fixed")
+        if not 1 <= min_length <= n:
+            raise ValueError(f"min_length={min_length}: expected at least 1 and at most n={n}")
+        self._dfa = dfa = DFA.read(language)
+        self._n, self._shortest = n, n if length == "fixed" else min_length
+        self._end = len(dfa.letters)
+        params = {"language": language, "n": n, "length": length, "min_length": min_length}
+        super().__init__(num_envs, Discrete(self._end + 1), Discrete(dfa.classes + 1), params, **kwargs)
+        # [S, K + 1], flat: E leaves the automaton where it is
+        self._next = np.column_stack([dfa.next, np.arange(len(dfa.states))]).ravel()
+        # [S, C + 1], flat: what an action earns at the end
+        self._pay = np.pad(np.eye(dfa.classes)[dfa.label], ((0, 0), (0, 1)), constant_values=-1).ravel()
+        self.symbols = np.full((num_envs, n + 1), self._end)  # the letters, then E for ever
+        self.length = np.full(num_envs, n)
+        self.reached = np.full(num_envs, dfa.start)  # the automaton's state before the present symbol
+        self._rows = self._all * (n + 1)  # where each begins in `symbols`, flat
+        self._places = np.arange(1, n + 1)
+        # how many letters there are, n times, and how many lengths
+        self._sizes = np.array([self._end] * n + [n + 1 - self._shortest], np.uint64)
+
+    def _draw(self, who: Who) -> Facts:
+        drawn = self.draws.integers(who, self._sizes, self._n + 1)
+        return {"symbols": drawn[:, :-1], "length": self._shortest + drawn[:, -1]}
+
+    def _begin(self, who: Who, facts: Facts) -> None:
+        symbols, length = facts["symbols"], facts["length"]
+        ends = symbols.view(np.uint64) >= self._end  # a negative number is a huge one
+        if ends.any():
+            length = np.where(ends.any(1), ends.argmax(1) + 1, length)
+        self.symbols[who, :-1] = np.where(self._places < length[:, None], symbols, self._end)
+        self.length[who] = length
+        self.reached[who] = self._dfa.start
+
+    def _after(self) -> NDArray[np.int64]:
+        """The automaton's state after the present symbol [N]."""
+        return self._next.take(self.reached * (self._end + 1) + self._observe())
+
+    def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+        self.reached = self._after()
+        ended = self.t == self.length - 1
+        pay = self._pay.take(self.reached * (self._dfa.classes + 1) + actions)
+        rewards = np.where(ended, pay, 0.0)
+        self._won = rewards > 0
+        return rewards, ended, np.zeros(self.num_envs, bool)
+
+    def _observe(self) -> NDArray[np.int64]:
+        return self.symbols.take(self._rows + self.t)
+
+    def _success(self) -> NDArray[np.bool_]:
+        return self._won
+
+    def oracle(self) -> NDArray[Any]:
+        return self._dfa.label[self._after()]
+
+    def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
+        """E is all that it sees of the string: it always names the commonest class."""
+        return np.full(self.num_envs, self._class_shares().argmax())
+
+    def _class_shares(self) -> NDArray[np.float64]:
+        """How likely each class is."""
+        letters = range(self._shortest - 1, self._n)
+        return np.mean([self._dfa.class_shares(number) for number in letters], axis=0)
+
+    def episode_steps(self) -> tuple[int, int]:
+        return self._shortest, self._n
+
+    def scores(self) -> Scores:
+        """At random, one right answer is as likely as none; the rest follows from the automaton."""
+        if self.max_episode_steps is not None:
+            return UNKNOWN
+        return Scores(random=0.0, memoryless=float(self._class_shares().max()), oracle=1.0)
+
+    def _text(self, i: int) -> str:
+        symbol, last = int(self._observe()[i]), self._dfa.classes
+        if symbol < self._end:
+            return self._dfa.letters[symbol]
+        return f"E   class 0 .. {last - 1}, or {last} for no answer"

@@ -1,0 +1,207 @@
+"""Single environments divided over worker processes, for physics that no array operation steps."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import traceback
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = tuple[NDArray[Any], ...]
+Column = Sequence[Any] | NDArray[Any]
+
+START = """
+import pickle, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from rlmem_envs.occlusion.workers import serve
+serve()
+"""
+"""What a worker runs. It leaves when its input ends; whether a signal is the end is for its parent to say."""
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class WorkerError(RuntimeError):
+    """A worker process has died, or an environment in it has raised."""
+
+
+class Share:
+    """The environments of one worker.
+
+    `rows` [n] says which of them a method is for; it returns a tuple of arrays [n, ...].
+    """
+
+    def __init__(self, make_env: Callable[[], gym.Env], number: int):
+        self.envs = [make_env() for _ in range(number)]
+
+    def begin(self, rows: Sequence[int], seeds: Column) -> Arrays:
+        """The first observations of episodes with these seeds."""
+        return (np.array([self.envs[j].reset(seed=int(seed))[0] for j, seed in zip(rows, seeds, strict=True)]),)
+
+    def step(self, rows: Sequence[int], actions: NDArray[Any]) -> Arrays:
+        """Observations, rewards, terminated, truncated."""
+        results = [self.envs[j].step(action)[:4] for j, action in zip(rows, actions, strict=True)]
+        return tuple(np.array(column) for column in zip(*results, strict=True))
+
+    def replay(self, rows: Sequence[int], seeds: Column, histories: Sequence[NDArray[Any]]) -> Arrays:
+        """The last observations of episodes with these seeds after the actions of `histories`, [steps, ...] each."""
+        (last,) = self.begin(rows, seeds)
+        for k, (j, history) in enumerate(zip(rows, histories, strict=True)):
+            for action in history:
+                last[k] = self.envs[j].step(action)[0]
+        return (last,)
+
+    def picture(self, rows: Sequence[int]) -> Arrays:
+        """Images [n, height, width, 3]."""
+        return (np.array([self.envs[j].render() for j in rows]),)
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+class Crew:
+    """`num_envs` environments from `make_env`, divided over worker processes; 0 workers: all in this process.
+
+    A worker is a Python of its own that imports this module and whatever `make_env` needs; never the caller's script,
+    and not torch. Its standard output goes to standard error. It ends when its input does: at `close`, when the crew
+    is forgotten, or with this process however that ends.
+
+    make_env: a function of a module, or a `functools.partial` of one
+    """
+
+    def __init__(self, make_env: Callable[[], gym.Env], num_envs: int, workers: int):
+        edges = np.linspace(0, num_envs, max(workers, 1) + 1).astype(int).tolist()
+        self.shares = list(itertools.pairwise(edges))
+        self.members: list[Here | Worker] = []
+        self.close = weakref.finalize(self, _stop, self.members)
+        for index, (first, last) in enumerate(self.shares):
+            self.members.append(Worker(make_env, index, first, last) if workers else Here(make_env, num_envs))
+
+    @property
+    def closed(self) -> bool:
+        return not self.close.alive
+
+    def call(self, method: str, who: NDArray[np.intp], *columns: Column) -> Arrays:
+        """What `Share.<method>` returns for environments `who` [n], in rising order, and columns with one row for each.
+
+        Raises WorkerError if a worker dies or fails; the crew is closed after that, as after an interruption.
+        """
+        called = []
+        try:
+            for member, (first, last) in zip(self.members, self.shares, strict=True):
+                here = slice(*np.searchsorted(who, [first, last]))
+                if here.start < here.stop:
+                    member.send(method, (who[here] - first).tolist(), *(column[here] for column in columns))
+                    called.append(member)
+            replies = [member.receive() for member in called]
+        except BaseException:
+            self.close()
+            raise
+        return tuple(np.concatenate(parts) for parts in zip(*replies, strict=True))
+
+
+class Here:
+    """A share without a process."""
+
+    def __init__(self, make_env: Callable[[], gym.Env], number: int):
+        self.share = Share(make_env, number)
+        self.reply: Arrays = ()
+
+    def send(self, method: str, *args: Any) -> None:
+        self.reply = getattr(self.share, method)(*args)
+
+    def receive(self) -> Arrays:
+        return self.reply
+
+    def stop(self) -> None:
+        self.share.close()
+
+
+class Worker:
+    """A share in a process of its own, spoken to through its standard input and output."""
+
+    def __init__(self, make_env: Callable[[], gym.Env], index: int, first: int, last: int):
+        self.name = f"worker {index} (environments {first} to {last - 1})"
+        command = [sys.executable, "-c", START]
+        environment = {**os.environ, **ONE_THREAD}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        self.requests: Any = self.process.stdin
+        self.replies: Any = self.process.stdout
+        self._write(sys.path)
+        self._write((make_env, last - first))
+
+    def send(self, method: str, *args: Any) -> None:
+        self._write((method, args))
+
+    def receive(self) -> Arrays:
+        try:
+            reply = pickle.load(self.replies)
+        except (EOFError, pickle.UnpicklingError):
+            raise self._died() from None
+        if isinstance(reply, str):
+            raise WorkerError(f"{self.name} failed:\n{reply}")
+        return tuple(reply)
+
+    def stop(self) -> None:
+        """A worker holds nothing that would have to be put in order."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.requests, self.replies):
+            with contextlib.suppress(OSError):  # what was not sent
+                pipe.close()
+
+    def _write(self, message: Any) -> None:
+        try:
+            pickle.dump(message, self.requests, pickle.HIGHEST_PROTOCOL)
+            self.requests.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def _died(self) -> WorkerError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+        self.stop()
+        code = self.process.returncode
+        by = f" ({signal.Signals(-code).name})" if code < 0 else ""
+        return WorkerError(f"{self.name}, process {self.process.pid}, died with exit code {code}{by}")
+
+
+def _stop(members: list[Here | Worker]) -> None:
+    for member in members:
+        member.stop()
+
+
+def serve() -> None:
+    """Be a worker: answer the messages of standard input until it ends."""
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with contextlib.suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
+        share = None
+        make_env, number = pickle.load(requests)
+        for method, args in _messages(requests):
+            try:
+                share = share or Share(make_env, number)
+                reply = getattr(share, method)(*args)
+            except Exception:
+                reply = traceback.format_exc()
+            pickle.dump(reply, replies, pickle.HIGHEST_PROTOCOL)
+            replies.flush()
+
+
+def _messages(requests: Any) -> Iterator[Any]:
+    while True:
+        yield pickle.load(requests)

@@ -1,0 +1,207 @@
+"""Key-to-Door, from pixels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Le
+from numpy.typing import NDArray
+
+from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.pixels import board as on
+from rlmem_envs.pixels.apple_game import AppleGame
+
+KEY_ROOM = (
+    "  #######  ",
+    "  #kkkkk#  ",
+    "  #kkkkk#  ",
+    "  ##   ##  ",
+    "  #+++++#  ",
+    "  #+++++#  ",
+    "  #######  ",
+)
+DOOR_ROOMS = {
+    "SR": (
+        "           ",
+        "   ##d##   ",
+        "   #   #   ",
+        "   # + #   ",
+        "   #   #   ",
+        "   #####   ",
+        "           ",
+    ),
+    "CCA": (
+        "  #######  ",
+        "  #+++++#  ",
+        "  #+++++#  ",
+        "  ##   ##  ",
+        "  #ddddd#  ",
+        "  #ddddd#  ",
+        "  #######  ",
+    ),
+}
+MIDDLE = on.cell(np.array([3, 5]))
+"""From here a player sees every place where a key or a door can be."""
+LAMP = on.cell(np.array([0, 5]))
+"""Where the picture tells that the key was taken."""
+
+
+def _level(explore: int, distractor: int, reward: int, final_reward: float, reward_grid: str = "SR") -> dict[str, Any]:
+    return {
+        "explore_frames": explore,
+        "distractor_frames": distractor,
+        "reward_frames": reward,
+        "num_apples": 10,
+        "apple_reward": 1.0,
+        "fix_apple_reward_in_episode": True,
+        "respawn_every": 20,
+        "final_reward": final_reward,
+        "reward_grid": reward_grid,
+    }
+
+
+class KeyToDoor(AppleGame):
+    """Take a key that pays nothing, pick apples for a long time, then open a door with the key.
+
+    | | |
+    |---|---|
+    | observation | Box(0, 255, (3, 5, 5), uint8): the cells around the player, in colours; [75] if `flat` |
+    | action | Discrete(4): north, south, west, east; walls block, and the door without the key |
+    | reward | `apple_reward` for each apple; `final_reward` once, for entering the door with the key |
+    | end | terminates after explore_frames + distractor_frames + reward_frames steps |
+    | hidden | `explore_key_pos`, `explore_player_pos`, `door_pos`, `reward_player_pos` [2]: (row, column) of key and \
+player in the first phase, of door and player in the last; `apple_layout` [7, 11]; `apple_reward_value` |
+    | oracle | eats apples by a beam search over tours (no perfect play is known), takes the key and opens the door |
+
+    Phase 1: two rooms, a key in the upper, the player in the lower. In the picture after the key is taken a wall cell
+    is white. Phase 2: a walled orchard of 7 x 11 cells, where apples grow on some of 22 places; one that is eaten is
+    back more than `respawn_every` frames later. Phase 3: a room with a door (SR), or two rooms with a door somewhere in
+    the lower (CCA). Success is a reward in phase 3. Nothing has to be remembered: whoever takes the key and goes to the
+    door is paid. What is hard is to learn that taking the key, so much earlier, is what pays.
+
+    explore_frames, distractor_frames, reward_frames: lengths of the phases
+    num_apples: apples in the orchard
+    apple_reward: of each apple, or the least and the greatest reward
+    fix_apple_reward_in_episode: one of those two for a whole episode; else each apple's is uniform between them
+    respawn_every: frames until an eaten apple is back, 0: never
+    final_reward: of the door
+    reward_grid: SR, a small room, or CCA, two rooms
+    flat: observations without axes
+    """
+
+    tests = "credit for an early act that pays only after a long distraction"
+    source = "Memory-RL (Ni et al. 2023, arXiv:2307.03864), after Hung et al. 2019 (arXiv:1810.06721); SHM's lengths: \
+Le et al. 2025 (arXiv:2410.10132)"
+    levels = {
+        "memory_rl_60": _level(15, 60, 10, 5.0),
+        "memory_rl_250": _level(15, 250, 10, 5.0),
+        "memory_rl_500": _level(15, 500, 10, 5.0),
+        "shm_100": _level(10, 100, 3, 10.0),
+        "shm_250": _level(10, 250, 3, 10.0),
+        "shm_500": _level(10, 500, 3, 10.0),
+        "cca_30": _level(15, 30, 15, 5.0, reward_grid="CCA"),
+    }
+    known = {}
+
+    def __init__(
+        self,
+        num_envs: Annotated[int, Gt(0)] = 1,
+        explore_frames: Annotated[int, Gt(0)] = 15,
+        distractor_frames: Annotated[int, Ge(0)] = 60,
+        reward_frames: Annotated[int, Gt(0)] = 10,
+        num_apples: Annotated[int, Ge(0), Le(22)] = 10,
+        apple_reward: float | tuple[float, float] = 1.0,
+        fix_apple_reward_in_episode: bool = True,
+        respawn_every: Annotated[int, Ge(0)] = 20,
+        final_reward: Annotated[float, Gt(0)] = 5.0,
+        reward_grid: Literal["SR", "CCA"] = "SR",
+        flat: bool = False,
+        **kwargs: Any,
+    ):
+        if reward_grid not in DOOR_ROOMS:
+            raise ValueError(f"reward_grid={reward_grid!r}: expected one of {', '.join(DOOR_ROOMS)}")
+        frames = (explore_frames, distractor_frames, reward_frames)
+        apples = (num_apples, apple_reward, fix_apple_reward_in_episode, respawn_every)
+        super().__init__(num_envs, frames, *apples, final_reward, flat, {"reward_grid": reward_grid}, **kwargs)
+        rows = DOOR_ROOMS[reward_grid]
+        self._keys, self._starts = on.places("k", *KEY_ROOM), on.places("+", *KEY_ROOM)
+        self._doors, self._last_starts = on.places("d", *rows), on.places("+", *rows)
+        self._first_room, self._last_room = on.board(*KEY_ROOM), on.board(*rows)
+        self._ways = on.routes(self._first_room), on.routes(self._last_room)
+        self.key = np.zeros(num_envs, np.int64)  # cells of key and door
+        self.door = np.zeros(num_envs, np.int64)
+        self.last_start = np.zeros(num_envs, np.int64)
+        self.has_key = np.zeros(num_envs, bool)
+        self.lamp = np.zeros(num_envs, bool)
+        self.won = np.zeros(num_envs, bool)
+
+    def _draw(self, who: Who) -> Facts:
+        return {
+            "explore_key_pos": self._keys[self.draws.integers(who, len(self._keys))],
+            "explore_player_pos": self._starts[self.draws.integers(who, len(self._starts))],
+            "door_pos": self._doors[self.draws.integers(who, len(self._doors))],
+            "reward_player_pos": self._last_starts[self.draws.integers(who, len(self._last_starts))],
+            **super()._draw(who),
+        }
+
+    def _explore(self, who: Who, facts: Facts) -> NDArray[np.uint8]:
+        self.key[who], self.door[who] = on.cell(facts["explore_key_pos"]), on.cell(facts["door_pos"])
+        self.player[who], self.last_start[who] = (
+            on.cell(facts[f"{phase}_player_pos"]) for phase in ("explore", "reward")
+        )
+        self.has_key[who] = self.lamp[who] = self.won[who] = False
+        boards = np.repeat(self._first_room[None], len(who), 0)
+        boards[np.arange(len(who)), self.key[who]] = on.KEY
+        return boards
+
+    def _reward(self, who: Who) -> NDArray[np.uint8]:
+        self.player[who] = self.last_start[who]
+        self.lamp[who] = False
+        boards = np.repeat(self._last_room[None], len(who), 0)
+        boards[np.arange(len(who)), self.door[who]] = np.where(self.has_key[who], on.OPEN_DOOR, on.DOOR)
+        return boards
+
+    def _touch(self, here: NDArray[np.uint8], rewards: NDArray[np.float64]) -> None:
+        if np.count_nonzero(self.lamp):
+            self._paint(np.flatnonzero(self.lamp), LAMP, on.WALL)
+            self.lamp[:] = False
+        found = (here == on.KEY).nonzero()[0]
+        if found.size:
+            self._paint(found, self.key[found], on.BLANK)
+            self._paint(found, LAMP, on.INDICATOR)
+            self.has_key[found] = self.lamp[found] = True
+        opened = ((here == on.OPEN_DOOR) & self.has_key).nonzero()[0]
+        if opened.size:
+            rewards[opened] += self._final_reward
+            self.has_key[opened], self.won[opened] = False, True
+
+    def _success(self) -> NDArray[np.bool_]:
+        return self.won
+
+    def _observe(self) -> NDArray[np.uint8]:
+        seen = super()._observe()
+        if np.count_nonzero(self.won):
+            who = np.flatnonzero(self.board.take(self._first_cell + self.player) == on.OPEN_DOOR)
+            seen.reshape(self.num_envs, 3, -1)[who, :, on.CENTRE] = on.COLOURS[on.OPEN_DOOR]
+        return seen
+
+    def _text(self, i: int) -> str:
+        return super()._text(i) + ("\nyou have the key" if self.has_key[i] else "")
+
+    def oracle(self) -> NDArray[np.int64]:
+        to_key = np.where(self.has_key, on.NORTH, self._ways[0][self.key, self.player])
+        to_door = self._ways[1][self.door, self.player]
+        return np.choose(self.chapter, [to_key, self._forage(), to_door])
+
+    def memoryless(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Goes to what is in view: apple, key or door; else towards the middle of the rooms, where all is in view.
+
+        In the rooms of the first and the last phase the walls in view tell where the player is.
+        """
+        window = self._codes_in_view()
+        picking = self._look_around(rng, window == on.APPLE)
+        to_key = self._ways[0][np.where((window == on.KEY).any(1), self.key, MIDDLE), self.player]
+        seen = ((window == on.DOOR) | (window == on.OPEN_DOOR)).any(1)
+        to_door = self._ways[1][np.where(seen, self.door, MIDDLE), self.player]
+        return np.choose(self.chapter, [to_key, picking, to_door])

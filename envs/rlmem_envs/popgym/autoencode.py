@@ -1,0 +1,78 @@
+"""Autoencode of POPGym."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Gt
+from gymnasium.spaces import Discrete, MultiDiscrete
+from numpy.typing import NDArray
+
+from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.open_loop import OpenLoopEnv, Script
+from rlmem_envs.popgym import cards
+
+PLAY, WATCH = 0, 1
+
+
+class Autoencode(OpenLoopEnv):
+    """All cards are shown one by one; then name their suits from the last to the first.
+
+    | | |
+    |---|---|
+    | observation | MultiDiscrete([2, 4]): 1 while watching, else 0; suit of the present card |
+    | action | Discrete(4): a suit |
+    | reward | when playing +1/n if right, else -1/n, where n = 52 num_decks |
+    | end | terminates after 2n - 1 steps: n - 1 to watch, n to play |
+    | hidden | `deck` [n]: the cards in the order in which they are dealt |
+    | oracle | 1, naming the suits that it has seen |
+
+    The last card is shown with 0, as the first to be named; all observations after it are (0, 0).
+
+    Rules of popgym 1.0.7, also of 1.0.2.
+
+    num_decks: decks shuffled into one
+    """
+
+    tests = "recall of the whole episode in reverse order"
+    source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    levels = {"easy": {"num_decks": 1}, "medium": {"num_decks": 2}, "hard": {"num_decks": 3}}
+    keys = cards.SUIT_KEYS
+
+    def __init__(self, num_envs: Annotated[int, Gt(0)] = 1, num_decks: Annotated[int, Gt(0)] = 1, **kwargs: Any):
+        if num_decks < 1:
+            raise ValueError(f"num_decks={num_decks}: expected at least 1")
+        self._n = n = cards.DECK * num_decks
+        pay = np.where(np.arange(2 * n - 1) < n - 1, 0.0, 1 / n)
+        observation = MultiDiscrete([2, cards.SUITS])
+        params = {"num_decks": num_decks}
+        super().__init__(num_envs, observation, Discrete(cards.SUITS), params, right=pay, wrong=-pay, **kwargs)
+
+    def _draw(self, who: Who) -> Facts:
+        return {"deck": self.draws.permutation(who, self._n)}
+
+    def _script(self, facts: Facts) -> Script:
+        suits, n = cards.suit(facts["deck"]), self._n
+        observations = np.zeros((len(suits), 2 * n, 2), np.int8)
+        observations[:, : n - 1, 0] = WATCH
+        observations[:, :n, 1] = suits
+        answers = np.full((len(suits), 2 * n - 1), -1, np.int8)
+        answers[:, n - 1 :] = suits[:, ::-1]
+        return Script(observations, answers)
+
+    def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
+        return self._observe()[:, 1]
+
+    def scores(self) -> Scores:
+        """The suit in sight is right at the first step of play, and by chance at the other n - 1."""
+        if self.max_episode_steps is not None:
+            return super().scores()
+        n = self._n
+        return Scores(random=-0.5, memoryless=2 * (1 + (n - 1) / 4) / n - 1, oracle=1.0)
+
+    def _text(self, i: int) -> str:
+        mode, suit = self._observe()[i]
+        if mode == WATCH:
+            return f"watch: {cards.SUIT_NAMES[suit]}"
+        return f"play: {cards.SUIT_NAMES[suit]}" if self.t[i] == self._n - 1 else "play"

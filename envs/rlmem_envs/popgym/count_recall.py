@@ -1,0 +1,104 @@
+"""CountRecall of POPGym."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from annotated_types import Gt
+from gymnasium.spaces import Discrete, MultiDiscrete
+from numpy.typing import NDArray
+
+from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.open_loop import OpenLoopEnv, Script
+from rlmem_envs.popgym import cards
+
+
+class CountRecall(OpenLoopEnv):
+    """Two decks are dealt card by card; say how many cards of the second deck's kind the first has shown.
+
+    | | |
+    |---|---|
+    | observation | MultiDiscrete([K, K]): kind of the present card, kind that is asked for; K = 2, 4 or 13 kinds |
+    | action | Discrete(m + 1): a count, where m = n/K cards are of one kind |
+    | reward | +1/(n - 1) if it counts the cards of that kind shown so far, the present one too; else -1/(n - 1) |
+    | end | terminates after n - 1 steps, where n = 52 num_decks |
+    | hidden | `values`, `queries` [n]: the cards of both decks in the order in which they are dealt |
+    | oracle | 1, counting what it has seen |
+
+    Rules of popgym 1.0.7. Those of 1.0.2, which published results come from, have Discrete(m) actions: once all cards
+    of a kind are out, no answer is right.
+
+    num_decks: decks shuffled into one, for values and queries each
+    deck_type: colors | suits | ranks, what cards are told apart by
+    rules: the version of popgym
+    """
+
+    tests = "counting several kinds of input"
+    source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    levels = {
+        "easy": {"num_decks": 1, "deck_type": "colors"},
+        "medium": {"num_decks": 2, "deck_type": "suits"},
+        "hard": {"num_decks": 4, "deck_type": "ranks"},
+    }
+
+    def __init__(
+        self,
+        num_envs: Annotated[int, Gt(0)] = 1,
+        num_decks: Annotated[int, Gt(0)] = 1,
+        deck_type: cards.DeckType = "colors",
+        rules: Literal["1.0.7", "1.0.2"] = "1.0.7",
+        **kwargs: Any,
+    ):
+        if num_decks < 1:
+            raise ValueError(f"num_decks={num_decks}: expected at least 1")
+        if deck_type not in cards.KINDS:
+            raise ValueError(f"deck_type={deck_type}: expected one of {', '.join(cards.KINDS)}")
+        if rules not in ("1.0.7", "1.0.2"):
+            raise ValueError(f"rules={rules}: expected 1.0.7 or 1.0.2")
+        self._n = n = cards.DECK * num_decks
+        self._kind = cards.KINDS[deck_type]
+        self._most = n // self._kind.count
+        pay = np.full(n - 1, 1 / (n - 1))
+        params = {"num_decks": num_decks, "deck_type": deck_type, "rules": rules}
+        observation = MultiDiscrete([self._kind.count] * 2)
+        action = Discrete(self._most + (rules == "1.0.7"))
+        super().__init__(num_envs, observation, action, params, right=pay, wrong=-pay, **kwargs)
+
+    def _draw(self, who: Who) -> Facts:
+        return {name: self.draws.permutation(who, self._n) for name in ("values", "queries")}
+
+    def _script(self, facts: Facts) -> Script:
+        values, queries = (self._kind.of(facts[name]) for name in ("values", "queries"))
+        row = np.arange(len(values)) * self._kind.count
+        counts = np.zeros(len(values) * self._kind.count, np.int64)
+        answers = np.empty((self._n - 1, len(values)), np.int64)
+        for t, (value, query) in enumerate(zip(values.T[:-1] + row, queries.T[:-1] + row, strict=True)):
+            counts[value] += 1
+            answers[t] = counts[query]
+        return Script(np.stack([values, queries], axis=-1), answers.T)
+
+    def oracle(self) -> NDArray[Any]:
+        return np.minimum(super().oracle(), self.single_action_space.n - 1)  # type: ignore[attr-defined]
+
+    def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
+        return np.ones(self.num_envs, np.int64)
+
+    def scores(self) -> Scores:
+        """Exact scores, from how often a count is the right one.
+
+        Over all n cards, each count 1 .. m is right once, on average, when present and queried kind are the same, and
+        each count 0 .. m is right (n - m)/(m + 1) times when they differ. The last card, which nobody is asked about,
+        takes a count of m. So 1 is as good as any fixed answer. Rules 1.0.2 leave no answer for a count of m.
+        """
+        if self.max_episode_steps is not None:
+            return super().scores()
+        steps, m = self._n - 1, self._most
+        each = (self._n - m) / (m + 1)
+        unanswerable = each / steps if self.params["rules"] == "1.0.2" else 0.0
+        chance = (1 - unanswerable) / self.single_action_space.n  # type: ignore[attr-defined]
+        return Scores(random=2 * chance - 1, memoryless=2 * (1 + each) / steps - 1, oracle=1 - 2 * unanswerable)
+
+    def _text(self, i: int) -> str:
+        value, query = (self._kind.names[kind] for kind in self._observe()[i])
+        return f"{value}\nhow many {query} so far?"

@@ -1,0 +1,130 @@
+"""MineSweeper of POPGym."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from annotated_types import Gt
+from gymnasium.spaces import Discrete, MultiDiscrete
+from numpy.typing import NDArray
+
+from rlmem_envs.core.batched import BatchedEnv, Facts, Scores, Who
+
+SIZES = {"easy": (4, 2), "medium": (6, 6), "hard": (8, 10)}
+"""Rows (and columns) of the board, and mines on it."""
+
+CLEAR, MINE, VIEWED = range(3)
+
+PLAY = {
+    "easy": "1000 1000 1..1 1212",
+    "medium": "000..2 0001.2 001112 .11112 ..111. 2222.2",
+    "hard": "00022222 00011112 00011112 21111112 21111112 21111112 21111112 22222222",
+}
+"""Boards for play without memory: after a count of k, any cell with a k. 2 stands for two or more.
+
+While the count is 0 a corner is uncovered, whose cells are around each other; what shows mines leads elsewhere.
+"""
+
+
+class MineSweeper(BatchedEnv):
+    """Uncover the safe cells of a board; what is seen is how many mines are around the last one.
+
+    | | |
+    |---|---|
+    | observation | Discrete(min(m + 1, 10)): mines in the 3x3 block around the last cell and on it; 0 at first |
+    | action | MultiDiscrete([n, n]): row and column of a cell |
+    | reward | new safe cell 1/s; safe cell seen before -0.5/(s - 2); mine -0.5 - 1/s; s = n^2 - m safe cells |
+    | end | terminates on a mine and when all safe cells are seen; truncates after s steps if it does not terminate |
+    | hidden | `mines` [n, n]: 1 where a mine is |
+    | oracle | 1, seeing the mines |
+
+    m mines lie anywhere with the same chance. n and m are 4 and 2 (easy), 6 and 6 (medium), 8 and 10 (hard).
+
+    difficulty: n and m
+    rules: 1.0.2 are those of the published scores: truncates one step later, whether it terminates or not
+    """
+
+    tests = "memory of the cells seen, and inference from their counts"
+    source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    levels = {name: {"difficulty": name, "rules": "1.0.7"} for name in SIZES}
+
+    def __init__(
+        self,
+        num_envs: Annotated[int, Gt(0)] = 1,
+        difficulty: Literal["easy", "medium", "hard"] = "easy",
+        rules: Literal["1.0.7", "1.0.2"] = "1.0.7",
+        **kwargs: Any,
+    ):
+        if difficulty not in SIZES:
+            raise ValueError(f"difficulty={difficulty}: expected easy, medium or hard")
+        if rules not in ("1.0.7", "1.0.2"):
+            raise ValueError(f"rules={rules}: expected 1.0.7 or 1.0.2")
+        n, mines = SIZES[difficulty]
+        params = {"difficulty": difficulty, "rules": rules}
+        super().__init__(num_envs, Discrete(min(mines + 1, 10)), MultiDiscrete([n, n]), params, **kwargs)
+        self._n, self._mines, self._safe = n, mines, n * n - mines
+        self._base, self._strides = self._all * n * n, np.array([n, 1])
+        self._pay = np.array([1 / self._safe, -0.5 - 1 / self._safe, -0.5 / (self._safe - 2)])
+        play = np.array([int(letter) if letter != "." else 3 for letter in PLAY[difficulty].replace(" ", "")])
+        self._play, self._number = play.argsort(kind="stable"), np.bincount(play, minlength=3)
+        self._first = self._number.cumsum() - self._number
+        self._turned = np.array([VIEWED, MINE, VIEWED], np.uint8)
+        self.tiles = np.zeros((num_envs, n * n), np.uint8)
+        self.counts = np.zeros((num_envs, n * n), np.int8)  # mines in the block around each cell
+        self.left = np.zeros(num_envs, np.int64)  # safe cells not seen yet
+        self.count = np.zeros(num_envs, np.int64)
+
+    def _draw(self, who: Who) -> Facts:
+        mines = np.zeros((len(who), self._n**2), np.uint8)
+        places = self.draws.permutation(who, self._n**2)[:, : self._mines]
+        mines.put(places + np.arange(len(who))[:, None] * self._n**2, 1)
+        return {"mines": mines.reshape(-1, self._n, self._n)}
+
+    def _begin(self, who: Who, facts: Facts) -> None:
+        n, mines = self._n, facts["mines"] != 0
+        self.tiles[who] = mines.reshape(len(who), -1)
+        padded = np.zeros((len(who), n + 2, n + 2), np.int8)
+        padded[:, 1:-1, 1:-1] = mines
+        rows = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
+        self.counts[who] = (rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:]).reshape(len(who), -1)
+        self.left[who] = self._safe
+        self.count[who] = 0
+
+    def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+        at = actions.dot(self._strides)
+        at += self._base
+        tiles = self.tiles.take(at)
+        self.tiles.put(at, self._turned.take(tiles))
+        self.left -= tiles == CLEAR
+        self.count = self.counts.take(at).astype(np.int64)
+        terminated = (tiles == MINE) | (self.left == 0)
+        if self.params["rules"] == "1.0.2":
+            truncated = self.t >= self._safe
+        else:
+            truncated = (self.t >= self._safe - 1) & ~terminated
+        return self._pay.take(tiles), terminated, truncated
+
+    def _observe(self) -> NDArray[Any]:
+        return self.count.copy()
+
+    def oracle(self) -> NDArray[Any]:
+        return self._cells((self.tiles == CLEAR).argmax(1))
+
+    def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
+        """One of the cells that `PLAY` has for the count in view."""
+        count = np.minimum(self._observe(), 2)
+        number = (rng.random(self.num_envs) * self._number.take(count)).astype(np.intp)
+        return self._cells(self._play.take(self._first.take(count) + number))
+
+    def _cells(self, cells: NDArray[np.intp]) -> NDArray[Any]:
+        return np.stack(np.divmod(cells, self._n), -1)
+
+    def episode_steps(self) -> tuple[int, int]:
+        return 1, self._safe + (self.params["rules"] == "1.0.2")
+
+    def _text(self, i: int) -> str:
+        """Counts of the cells seen; * are mines, shown once the episode is over."""
+        hidden = {CLEAR: ".", MINE: "*" if self.over[i] else "."}
+        letters = [hidden.get(tile, str(count)) for tile, count in zip(self.tiles[i], self.counts[i], strict=True)]
+        return "\n".join(" ".join(row) for row in np.reshape(letters, (self._n, self._n)))

@@ -1,0 +1,129 @@
+"""`rlmem list env`: what every environment tests, its spaces, and what is known of its returns."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from gymnasium import Space, spaces
+
+from rlmem.config.catalog import default_choices, with_parents
+from rlmem.config.paths import conf_dir
+from rlmem.config.targets import build
+from rlmem.config.yamlfile import description
+from rlmem.errors import UserError
+
+PLAYERS = ("random", "memoryless", "oracle")
+
+
+@dataclass
+class Row:
+    """One option of conf/env at one level; scores are mean returns, None where nobody knows."""
+
+    name: str
+    level: str | None
+    description: str
+    tests: str = ""
+    source: str = ""
+    observation: str = ""
+    action: str = ""
+    steps: str = ""
+    random: float | None = None
+    memoryless: float | None = None
+    oracle: float | None = None
+
+
+def rows() -> list[Row]:
+    """Every option, at every level if it has levels; those that cannot be made here have a description alone."""
+    found = []
+    for file in sorted((conf_dir() / "env").glob("[!_]*.yaml")):
+        node = merged(file)
+        first = _row(file, node)
+        levels = list(getattr(first[1], "levels", {})) if "level" in node else [None]
+        found += [_row(file, node | {"level": level})[0] if level else first[0] for level in levels or [None]]
+    return found
+
+
+def merged(file: Path) -> dict[str, Any]:
+    """The mapping of a config file with those of its folder that it builds on."""
+    node: dict[str, Any] = {}
+    for part in with_parents(file):
+        node |= yaml.safe_load(part.read_text(encoding="utf-8")) or {}
+    return {key: value for key, value in node.items() if key not in ("defaults", "evaluation")}
+
+
+def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
+    row = Row(file.stem, node.get("level"), description(file))
+    if "???" in node.values():  # the user names the environment
+        return row, None
+    try:
+        env = build(node | {"num_envs": 1})
+    except (ImportError, UserError):  # of a package that is not installed
+        return row, None
+    row.observation, row.action = short(env.single_observation_space), short(env.single_action_space)
+    if hasattr(env, "scores"):
+        row.tests, row.source = env.tests, env.source
+        least, most = env.episode_steps()
+        row.steps = str(most) if least == most else f"{least}-{most}"
+        for player in PLAYERS:
+            score = getattr(env.scores(), player)
+            setattr(row, player, None if math.isnan(score) else score)
+    env.close()
+    return row, env
+
+
+def short(space: Space) -> str:
+    """`4` (one of four), `4,4` (two of four each), `R3` (three numbers), `3x5x5` (an image)."""
+    if isinstance(space, spaces.Discrete):
+        return str(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = [int(n) for n in space.nvec]
+        return f"{sizes[0]}^{len(sizes)}" if len(sizes) > 2 and len(set(sizes)) == 1 else ",".join(map(str, sizes))
+    shape = space.shape or ()
+    return f"R{shape[0]}" if len(shape) == 1 else "x".join(map(str, shape))
+
+
+def as_json() -> str:
+    return json.dumps({"env": [asdict(row) for row in rows()]}, indent=2)
+
+
+def as_text() -> str:
+    """Aligned columns; `*` marks the default."""
+    default = default_choices()["env"]
+    head = ("env", "level", "observes", "acts", "steps", *PLAYERS, "tests")
+    table: list[tuple[str, ...]] = [head]
+    last = ""
+    for row in rows():
+        name = "" if row.name == last else f"{row.name}{' *' if row.name == default else ''}"
+        scores = [_number(getattr(row, player)) for player in PLAYERS]
+        text = (row.tests or row.description) if name else ""
+        table.append((name, row.level or "", row.observation, row.action, row.steps, *scores, text))
+        last = row.name
+    widths = [max(len(line[column]) for line in table) for column in range(len(head) - 1)]
+    aligned = [
+        "  ".join(
+            [
+                *(
+                    cell.rjust(width) if 4 < k < 8 else cell.ljust(width)
+                    for k, (cell, width) in enumerate(zip(line, widths, strict=False))
+                ),
+                line[-1],
+            ]
+        ).rstrip()
+        for line in table
+    ]
+    legend = [
+        "observes, acts: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image",
+        "random, memoryless, oracle: mean return of an episode of `steps` (docs/environments.md)",
+    ]
+    return "\n".join([*aligned, "", *legend])
+
+
+def _number(score: float | None) -> str:
+    if score is None:
+        return ""
+    return f"{score:.3f}" if abs(score) < 10 else f"{score:,.1f}"

@@ -1,0 +1,226 @@
+"""Regular languages: the tables against brute force, recorded strings, lengths, and what a blind guess earns."""
+
+import json
+from itertools import pairwise, permutations, product
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rlmem_envs.languages.dfa import DFA
+from rlmem_envs.languages.regular import RegularLanguage
+from rlmem_envs.languages.tables import TABLES
+from rlmem_envs.registration import make
+
+from rlmem.config.compose import load
+from rlmem.errors import UserError
+from rlmem.train import evaluate_run, train
+
+
+def permuted(string: tuple[int, ...]) -> int:
+    """Where five things in a row go: each letter moves all of them at once."""
+    place = list(range(5))
+    for letter in string:
+        place = [(p + 1) % 5 if letter == 0 else (p + 1) % 4 if p < 4 else 4 for p in place]
+    return place[0]
+
+
+MEANING = {
+    "parity": lambda s: sum(s) % 2,
+    "even_pairs": lambda s: int(sum(a != b for a, b in pairwise(s)) % 2 == 0),
+    "sym5": permuted,
+    "cycle_navigation": lambda s: (s.count(1) - s.count(2)) % 5,
+    "tomita_5": lambda s: int(s.count(0) % 2 == s.count(1) % 2 == 0),
+    "tomita_6": lambda s: int((s.count(0) - s.count(1)) % 3 == 0),
+}
+"""The class of a string in words of its own, without an automaton."""
+
+
+def label(dfa: DFA, string: tuple[int, ...]) -> int:
+    state = dfa.start
+    for letter in string:
+        state = dfa.next[state, letter]
+    return dfa.label[state]
+
+
+@pytest.mark.parametrize("language", TABLES)
+def test_every_automaton_decides_its_language(language):
+    dfa = DFA.read(language)
+    K = len(dfa.letters)
+    for length in range(9 if K == 2 else 7):
+        strings = list(product(range(K), repeat=length))
+        expected = [MEANING[language](string) for string in strings]
+        assert [label(dfa, string) for string in strings] == expected
+        shares = np.bincount(expected, minlength=dfa.classes) / len(strings)
+        np.testing.assert_allclose(dfa.class_shares(length), shares, atol=1e-12)
+
+
+def test_the_letters_of_sym5_generate_all_permutations():
+    letters = [tuple(column) for column in DFA.read("sym5").next.T]
+    reached, new = {tuple(range(5))}, [tuple(range(5))]
+    while new:
+        new = [image for p in new for g in letters if (image := tuple(g[i] for i in p)) not in reached]
+        new = list(dict.fromkeys(new))
+        reached.update(new)
+    assert reached == set(permutations(range(5)))
+
+
+@pytest.mark.recorded_env("regular")
+def test_recorded_strings_are_read_alike(path: Path):
+    """All strings of a file at once: observations, rewards, ends and the automaton's states."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    groups = sorted({tuple(name.split("/")[:2]) for name in arrays if name.count("/") == 2})
+    assert groups
+    for language, mode in groups:
+        params = json.loads(str(arrays[f"{language}/params"]))
+        names = json.loads(str(arrays[f"{language}/state_names"]))
+        prefix = f"{language}/{mode}/"
+        own = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+        replay(params, mode, names, SimpleNamespace(**own))
+
+
+def replay(params: dict, mode: str, names: list[str], recorded: SimpleNamespace) -> None:
+    N, n = recorded.symbols.shape
+    length = "fixed" if mode == "eval" else "uniform"
+    env = RegularLanguage(N, params["language"], n=params["n"], length=length, min_length=params["l_min"])
+    end = env.single_observation_space.n - 1
+    assert (end, env.single_action_space.n) == (params["symbols"].index("E"), params["num_actions"])
+    obs, _ = env.reset(options={"hidden": {"symbols": recorded.symbols, "length": recorded.length}})
+    success = np.zeros(N, bool)
+    for t in range(n):
+        on, answering = t < recorded.length, t == recorded.length - 1
+        np.testing.assert_array_equal(np.eye(end + 1)[obs[on]], recorded.observations[on, t])
+        np.testing.assert_array_equal(env.oracle()[answering], recorded.label[answering])
+        obs, reward, terminated, truncated, info = env.step(np.where(on, recorded.actions[:, t], 0))
+        q = env.reached
+        state = np.where(answering, [f"{label}E" for label in env._dfa.label[q]], np.array(env._dfa.states)[q])
+        np.testing.assert_array_equal(state[on], np.array(names)[recorded.dfa_state[on, t]])
+        np.testing.assert_allclose(reward[on], recorded.rewards[on, t], atol=1e-9)
+        np.testing.assert_array_equal(terminated[on], recorded.terminated[on, t])
+        np.testing.assert_array_equal(truncated[on], recorded.truncated[on, t])
+        np.testing.assert_array_equal(np.eye(end + 1)[obs[answering]], recorded.observations[answering, t + 1])
+        success |= info.get("success", False) & on
+    np.testing.assert_array_equal(success, recorded.success)
+
+
+def read_strings(env: RegularLanguage, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The letters that are shown, and the lengths of the episodes that end, in so many steps of random play."""
+    shown, lengths, rng = [], [], np.random.default_rng(0)
+    obs, _ = env.reset(seed=0)
+    for _ in range(steps):
+        shown.append(obs[obs < env._end])
+        ended = env.over.copy()
+        obs, _, terminated, _, _ = env.step(rng.integers(0, env.single_action_space.n, env.num_envs))
+        lengths.append(env.t[terminated & ~ended])
+    return np.concatenate(shown), np.concatenate(lengths)
+
+
+def test_letters_are_fair_and_lengths_uniform():
+    """Within four standard errors. Counting the first episodes only would favour short ones: all of equal count."""
+    env = RegularLanguage(4000, "cycle_navigation", n=10, min_length=3)
+    letters, _ = read_strings(env, 11)
+    counts = np.bincount(letters, minlength=3)
+    assert abs(counts / counts.sum() - 1 / 3).max() < 4 * (2 / 9 / counts.sum()) ** 0.5
+    env.reset(seed=1)
+    lengths = np.bincount(env.length, minlength=11)[3:]
+    assert lengths.sum() == 4000 and len(lengths) == 8
+    assert abs(lengths / 4000 - 1 / 8).max() < 4 * (7 / 64 / 4000) ** 0.5
+
+
+def test_lengths_in_training_and_evaluation():
+    _, lengths = read_strings(RegularLanguage(50, "parity", n=7), 40)
+    assert set(lengths) == set(range(2, 8))
+    _, lengths = read_strings(RegularLanguage(50, "parity", n=7, length="fixed"), 40)
+    assert set(lengths) == {7}
+
+
+def memoryless(language: str, n: int, length: str = "fixed") -> float:
+    return make("RegularLanguage", language=language, n=n, length=length).scores().memoryless
+
+
+def test_the_best_blind_guess():
+    """By the length of the string; the first three permutations of SYM(5) are the same for both letters."""
+    assert [memoryless("parity", n) for n in (2, 10, 25)] == pytest.approx([0.5] * 3)
+    assert [memoryless("even_pairs", n) for n in (2, 3, 10)] == pytest.approx([1, 0.5, 0.5])
+    lengths = {2: 1, 3: 1, 4: 1, 5: 0.5, 10: 0.281, 13: 0.266, 25: 0.208, 50: 0.2}
+    assert [memoryless("sym5", n) for n in lengths] == pytest.approx([*lengths.values()], abs=5e-4)
+    strings = [s for length in range(1, 8) for s in product(range(2), repeat=length)]
+    shares = sum(np.eye(5)[permuted(s)] / 2 ** len(s) for s in strings) / 7
+    assert memoryless("sym5", 8, "uniform") == pytest.approx(shares.max())
+
+
+def test_an_answer_pays_by_its_class_and_no_answer_costs():
+    env = RegularLanguage(3, "parity", n=3)
+    env.reset(seed=0, options={"hidden": {"symbols": np.tile([1, 0, 2], (3, 1))}})
+    for _ in range(2):
+        assert (env.step([0, 1, 2])[1] == 0).all()
+    obs, reward, terminated, _, info = env.step([0, 1, 2])
+    assert (obs == 2).all() and terminated.all()
+    assert reward.tolist() == [0, 1, -1]
+    assert info["success"].tolist() == [False, True, False]
+
+
+OWN = {
+    "start": "none",
+    "transitions": {
+        "none": {"a": "one", "b": "none"},
+        "one": {"a": "two", "b": "one"},
+        "two": {"a": "two", "b": "two"},
+    },
+    "labels": {"none": 0, "one": 1, "two": 0},
+}
+"""Strings with exactly one a."""
+
+
+def test_a_table_of_ones_own_is_a_language(in_tmp):
+    """In a yaml, where states and letters may be numbers, and on the command line."""
+    yaml = "transitions: {0: {a: 1, b: 0}, 1: {a: 2, b: 1}, 2: {a: 2, b: 2}}, labels: {0: 0, 1: 1, 2: 0}"
+    (in_tmp / "env").mkdir()
+    (in_tmp / "env" / "one_a.yaml").write_text(f"defaults: [_regular]\nlanguage: {{start: 0, {yaml}}}\n")
+    composed = load(["env=one_a", f"hydra.searchpath=[file://{in_tmp}]"]).values["env"]["language"]
+    typed = load(["env=parity", f"env.language={{start: 0, {yaml}}}"]).values["env"]["language"]
+    for string in product(range(2), repeat=4):
+        for table in (OWN, composed, typed):
+            assert label(DFA.read(table), string) == (string.count(0) == 1)
+    assert DFA.read(OWN).letters == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"start": "nine"}, "start: `nine`, which has no transitions; states: none, one, two"),
+        ({"transitions": {**OWN["transitions"], "two": {"a": "two"}}}, "transitions of two: expected .* a, b; got a"),
+        ({"transitions": {**OWN["transitions"], "two": {"a": "x", "b": "two"}}}, "two: a leads to `x`, which has no"),
+        ({"transitions": {**OWN["transitions"], "two": "two"}}, "transitions of two: expected a mapping"),
+        ({"transitions": []}, r"transitions: expected a mapping from states, got \[\]"),
+        ({"labels": {"none": 0, "one": 1}}, "labels: expected one for each of none, one, two; got none, one"),
+        ({"labels": {"none": 0, "one": 2, "two": 0}}, "classes 0, 1, ... without a gap, got 0, 2, 0"),
+        ({"labels": {"none": "no", "one": "yes", "two": "no"}}, "classes 0, 1, .* got no, yes, no"),
+        ({"end": "one"}, "keys start, transitions, labels; got start, transitions, labels, end"),
+    ],
+)
+def test_what_is_no_automaton_is_refused_in_one_line(change, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        RegularLanguage(1, OWN | change)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_unknown_language_and_lengths_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"no language `party` .did you mean `parity`.*tomita_6, or a table"):
+        RegularLanguage(1, "party")
+    with pytest.raises(ValueError, match="min_length=11: expected at least 1 and at most n=10"):
+        RegularLanguage(1, "parity", n=10, min_length=11)
+    with pytest.raises(ValueError, match="length=long: expected uniform or fixed"):
+        RegularLanguage(1, "parity", length="long")
+
+
+def test_a_run_is_evaluated_at_the_full_length_and_at_greater_ones(in_tmp):
+    small = ["memory=gru", "memory.hidden_size=4", "encoder.hidden_size=4", "algo.rollout_slots=16", "env.num_envs=2"]
+    budget = ["total_steps=64", "evaluation.episodes=4", "evaluation.every=null"]
+    train(load(["env=parity", "env.n=6", *small, *budget, "run_dir=run"]))
+    assert evaluate_run(Path("run"), episodes=4)["greedy"]["length_mean"] == 6
+    longer = evaluate_run(Path("run"), episodes=4, overrides=["env.n=40"])
+    assert longer["greedy"]["length_mean"] == 40
+    with pytest.raises(UserError, match="observation space"):
+        evaluate_run(Path("run"), overrides=["env.language=cycle_navigation"])

@@ -1,0 +1,96 @@
+"""`rlmem play`, `rlmem list env` and videos of evaluation, as a user types them."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rlmem_envs.registration import TASKS
+
+from rlmem.bench import env as bench
+from rlmem.cli import main
+
+
+def test_a_person_plays_by_keys(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("0\n3x1q"))
+    assert main(["play", "env=repeat_previous", "--seed", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "step 3" in out and "step 4" not in out  # x is no key, q quits
+    monkeypatch.setattr("sys.stdin", io.StringIO("nonsense\n0.5\nnan\n\n"))
+    assert main(["play", "env=position_only_pendulum"]) == 0
+    out = capsys.readouterr().out
+    assert "expected an action of Box" in out and "step 1" in out and "step 2" not in out
+    assert "environment 0: action [nan] is not in Box" in out
+
+
+@pytest.mark.parametrize(("player", "least", "most"), [("oracle", 1, 1), ("random", -0.9, 0), ("memoryless", -0.9, 0)])
+def test_the_players_of_the_rule_card_play(capsys, player, least, most):
+    assert main(["play", "env=repeat_previous", "--player", player, "--seed", "0", "--episodes", "2"]) == 0
+    assert least - 1e-6 <= float(capsys.readouterr().out.split("mean return ")[-1]) <= most + 1e-6
+
+
+def test_an_episode_becomes_an_animation(in_tmp):
+    assert main(["play", "env=repeat_previous", "--player", "oracle", "--gif", "game.gif"]) == 0
+    with Image.open("game.gif") as gif:
+        assert gif.n_frames > 10  # frames that look alike are merged
+        assert np.asarray(gif.convert("RGB")).std() > 0
+
+
+def test_mistakes_of_play_are_one_line(capsys):
+    for arguments, words in (
+        (["play", "env=repeat_previous", "memory=gru"], "play takes env keys only"),
+        (["play", "env=repeat_previous", "--gif", "nowhere/game.gif"], "no folder"),
+        (["play", "env=gym", "env.id=CartPole-v1", "--player", "oracle"], "no such player"),
+        (["play", "env=gym", "env.id=CartPole-v1", "--player", "random", "--gif", "game.gif"], "render_mode=rgb_array"),
+        (["eval", "run", "video=maybe"], "expected true or false"),
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1
+
+
+def test_evaluation_films_a_greedy_episode(in_tmp, capsys):
+    run = ["env=repeat_previous", "memory=mlp", "total_steps=200", "env.num_envs=4", "evaluation.every=null"]
+    assert main(["train", *run, "evaluation.episodes=2", "run_dir=run", "algo.rollout_slots=26"]) == 0
+    capsys.readouterr()
+    assert main(["eval", "run", "--episodes", "2", "--json", "video=true"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    with Image.open(result["video"]) as gif:
+        assert gif.n_frames > 5
+
+
+def test_gymnasium_environments_are_filmed_as_they_draw_themselves(in_tmp):
+    pytest.importorskip("pygame")
+    arguments = ["env=gym", "env.id=CartPole-v1", "env.kwargs.render_mode=rgb_array", "--player", "random"]
+    assert main(["play", *arguments, "--gif", "pole.gif"]) == 0
+    with Image.open("pole.gif") as gif:
+        assert gif.size == (600, 400)
+
+
+def test_the_list_tells_what_is_known_of_every_environment(capsys):
+    assert main(["list", "env", "--json"]) == 0
+    rows = {(row["name"], row["level"]): row for row in json.loads(capsys.readouterr().out)["env"]}
+    hard = rows["repeat_previous", "hard"]
+    assert (hard["observation"], hard["action"], hard["steps"], hard["oracle"]) == ("4", "4", "155", 1.0)
+    described = {name for (name, _), row in rows.items() if row["tests"] and row["random"] is not None}
+    assert len(described) >= len(TASKS)
+    assert main(["list", "env"]) == 0
+    assert "repeat_previous *" in capsys.readouterr().out
+
+
+def test_environments_are_measured_beside_their_package(in_tmp, capsys):
+    assert main(["bench", "env", "--tasks", "RepeatPrevious,TwoStepCue", "--rounds", "1", "--budget", "1"]) == 0
+    rates = json.loads((in_tmp / "bench-env.json").read_text())["tasks"]["RepeatPrevious"]["steps_per_second"]
+    assert set(rates) == {"1", "64", "1024", "8192", "package"} and min(rates.values()) > 0
+    assert "N = 64: at least" in capsys.readouterr().out
+    assert main(["bench", "env", "--tasks", "RepeatPrevius"]) == 2
+    assert "did you mean" in capsys.readouterr().err
+    assert torch.get_num_threads() == 1
+
+
+def test_a_turn_of_the_benchmark_is_whole_episodes():
+    turn, steps = bench.batched(bench.make("RepeatPrevious", 3, "easy"))
+    turn()
+    assert steps == 104 * 3  # two episodes of 51 steps and the step in which each begins
