@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from rlmem_envs.pixels import board as on
-from rlmem_envs.pixels.apple_game import NEVER, SLOTS
+from rlmem_envs.pixels.apple_game import SLOTS
 from rlmem_envs.registration import make
 
 FACTS = ("apple_layout", "apple_reward_value", "explore_player_pos")
@@ -80,6 +80,214 @@ def test_key_to_door_as_recorded(episode):
     assert_replayed(episode)
 
 
-def walk(env, *actions: int) -> list[float]:
+BOTH = pytest.mark.parametrize("task", ["VisualMatch", "KeyToDoor"])
+
+
+def orchard(*cells: tuple[int, int]) -> np.ndarray:
+    """Apples there, in one environment."""
+    layout = np.zeros((1, 7, 11), bool)
+    layout[0, [row for row, _ in cells], [column for _, column in cells]] = True
+    return layout
+
+
+def earned(env, *actions: int) -> list[float]:
     """Rewards of environment 0."""
-    return [env.step(np.full(env.num_envs, action))[1][0] for action in actions]
+    return [float(env.step(np.full(env.num_envs, action))[1][0]) for action in actions]
+
+
+@BOTH
+@pytest.mark.parametrize("respawn_every", [0, 1, 4])
+def test_an_apple_is_back_after_so_many_frames(task, respawn_every):
+    env = make(task, 1, explore_frames=1, distractor_frames=40, num_apples=1, respawn_every=respawn_every)
+    env.reset(seed=0, options={"hidden": {"apple_layout": orchard((5, 3))}})
+    assert earned(env, on.NORTH) == [0]
+    assert earned(env, on.WEST, on.WEST) == [0, 1]
+    waiting = [on.EAST, on.WEST] * 15  # on the apple's place at even steps
+    first = (
+        -(-(respawn_every + 2) // 2) * 2
+    )  # it is back in the frame after respawn_every others, and eaten in the next
+    expected = [float(bool(respawn_every) and step % first == 0) for step in range(1, 31)]
+    assert earned(env, *waiting) == expected
+
+
+@BOTH
+def test_an_apple_that_returns_under_the_player_is_eaten_in_the_next_frame(task):
+    env = make(task, 1, explore_frames=1, distractor_frames=40, num_apples=1, respawn_every=3)
+    env.reset(seed=0, options={"hidden": {"apple_layout": orchard((5, 1))}})
+    earned(env, on.NORTH, on.WEST, on.WEST, on.WEST)
+    assert earned(env, *[on.WEST] * 12) == [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
+
+
+@BOTH
+def test_apples_are_worth_what_was_drawn(task):
+    def worths(fixed: bool) -> np.ndarray:
+        env = make(task, 400, apple_reward=(1.0, 4.0), fix_apple_reward_in_episode=fixed)
+        env.reset(seed=0)
+        rewards = np.stack([env.step(env.oracle())[1] for _ in range(60)])  # up to the middle of the orchard
+        return np.stack([column[column > 0][:3] for column in rewards.T])
+
+    fixed, free = worths(True), worths(False)
+    assert set(fixed.ravel()) == {1.0, 4.0} and (fixed == fixed[:, :1]).all()
+    assert 0.4 < (fixed[:, 0] == 1).mean() < 0.6
+    assert (free[:, 0] != free[:, 1]).all() and 1 <= free.min() < 1.1 and 3.9 < free.max() <= 4
+    assert free.mean() == pytest.approx(2.5, abs=0.15)
+
+
+@BOTH
+def test_apples_grow_on_every_place_alike(task):
+    env = make(task, 4000, num_apples=3)
+    env.reset(seed=0)
+    places, counts = np.unique(env.orchard, return_counts=True)
+    assert sorted(places) == sorted(SLOTS)
+    assert np.abs(counts - 12000 / 22).max() < 5 * (12000 / 22) ** 0.5
+
+
+def test_colours_change_when_they_should():
+    def maps(colours: str, seed: int = 0) -> np.ndarray:
+        env = make("VisualMatch", 50, colours=colours, **SHORT)
+        env.reset(seed=seed)
+        found = [env.colours.copy()]
+        for _ in range(3):
+            env.reset()
+            found.append(env.colours.copy())
+        return np.stack(found)
+
+    assert (maps("fixed") == [0, 1, 2]).all()
+    assert len(np.unique(maps("published")[0], axis=0)) == 6, "environments differ"
+    assert (maps("published") == maps("published")[0]).all(), "episodes do not"
+    assert (maps("published", 1)[0] != maps("published")[0]).any()
+    assert all(len(np.unique(episodes, axis=0)) > 1 for episodes in maps("episode").swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("passive", [True, False])
+def test_the_colour_that_is_shown_pays_and_another_does_not(passive):
+    env = make("VisualMatch", 300, passive=passive, final_reward=7.0, **SHORT)
+    for right in (True, False):
+        env.reset(seed=3)
+        sign = on.interior(env.board).reshape(300, -1).max(1) - on.SIGN
+        shown = on.COLOURS[on.SIGN + sign]
+        target = env.target.copy()
+        for _ in range(32):
+            env.step(env.oracle())
+        if not right:
+            env.target = (env.target + 1) % 3
+        objects = on.COLOURS[env.board[np.arange(300), on.cell(np.array([[1, 2], [1, 5], [1, 8]]))[target]]]
+        assert (shown == objects).all() and set(map(tuple, shown)) == {(255, 0, 0), (0, 255, 0), (0, 0, 255)}
+        way = env.oracle  # to the target
+        total = np.zeros(300)
+        for _ in range(10):
+            actions = way()
+            if not right:
+                env.target = (target + 1) % 3
+                actions = way()
+                env.target = target
+            *_, infos = result = env.step(actions)
+            total += result[1]
+        assert (total == 7 * right).all() and (infos["success"] == right).all() and infos["_success"].all()
+
+
+@pytest.mark.parametrize("reward_grid", ["SR", "CCA"])
+def test_the_door_opens_with_the_key_alone(reward_grid):
+    for taken in (True, False):
+        env = make("KeyToDoor", 300, explore_frames=10, distractor_frames=3, reward_grid=reward_grid, num_apples=0)
+        env.reset(seed=0)
+        total = np.zeros(300)
+        for t in range(23):
+            if not taken and t < 10:
+                env.has_key[:] = True  # the oracle stays away from the key
+            actions = env.oracle()
+            if not taken:
+                env.has_key[:] = False
+            *_, infos = result = env.step(actions)
+            total += result[1]
+        assert (total == 5 * taken).all() and (infos["success"] == taken).all()
+        assert (env.player == env.door).any() == taken
+
+
+class Constant:
+    """Instead of a generator: the same numbers for all."""
+
+    def random(self, shape):
+        return np.broadcast_to([0.3, 0.9, 0.6, 0.8], shape)
+
+
+@pytest.mark.parametrize(
+    ("task", "params"),
+    [
+        ("VisualMatch", {}),
+        ("VisualMatch", {"passive": False}),
+        ("KeyToDoor", {}),
+        ("KeyToDoor", {"reward_grid": "CCA"}),
+    ],
+)
+def test_memoryless_play_follows_from_the_picture(task, params):
+    env, rng, told = make(task, 500, **params), np.random.default_rng(0), {}
+    obs, _ = env.reset(seed=0)
+    for _ in range(env.episode_steps()[1]):
+        actions = env.memoryless(Constant())
+        for picture, action in zip(obs.reshape(500, 75), actions, strict=True):
+            assert told.setdefault(picture.tobytes(), action) == action
+        wander = rng.random(500) < 0.2
+        obs = env.step(np.where(wander, rng.integers(0, 4, 500), actions))[0]
+    assert len(told) > 500
+
+
+@pytest.mark.parametrize(("task", "wins"), [("VisualMatch", 1 / 3), ("KeyToDoor", 1)])
+def test_how_often_players_succeed(task, wins):
+    rng = np.random.default_rng(0)
+    for player, expected in (("oracle", 1), ("memoryless", wins)):
+        env = make(task, 600, distractor_frames=10)
+        env.reset(seed=0)
+        for _ in range(env.episode_steps()[1]):
+            *_, infos = env.step(env.oracle() if player == "oracle" else env.memoryless(rng))
+        assert infos["success"].mean() == pytest.approx(expected, abs=0.06 if expected < 1 else 0)
+
+
+@BOTH
+def test_pictures_and_text_show_the_whole_board(task):
+    env = make(task, 2)
+    env.reset(seed=0)
+    for _ in range(20):
+        env.step(env.oracle())
+    picture, lines = env.picture(1), env._text(1).splitlines()
+    assert lines[0] == "distractor phase, picture 5" and lines[1] == "#" * 11
+    row, column = env.player_pos[1]
+    assert lines[1 + row][column] == "+" and env._text(1).count("a") - lines[0].count("a") >= 8
+    assert (picture[24 * row + 12, 24 * column + 12] == on.COLOURS[on.PLAYER]).all()
+    assert env.step(np.zeros(2, int))[0][1][:, 2, 2].tolist() == on.COLOURS[on.PLAYER].tolist()
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"explore_frames": 0}, "explore_frames=0: expected at least 1"),
+        ({"distractor_frames": -1}, "distractor_frames=-1: expected at least 0"),
+        ({"reward_frames": 0}, "reward_frames=0: expected at least 1"),
+        ({"num_apples": 23}, "num_apples=23: expected 0 to 22"),
+        ({"respawn_every": -1}, "respawn_every=-1: expected"),
+        ({"final_reward": 0.0}, "final_reward=0.0: expected a positive number"),
+        ({"apple_reward": (2.0, 1.0)}, r"apple_reward=\(2.0, 1.0\): expected"),
+        ({"apple_reward": float("nan")}, "apple_reward=nan: expected"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_rules_that_make_no_game_are_refused(task, params, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        make(task, 1, **params)
+
+
+def test_other_wrong_values_are_refused():
+    with pytest.raises(ValueError, match=r"^colours='each': expected one of episode, fixed, published$"):
+        make("VisualMatch", 1, colours="each")
+    with pytest.raises(ValueError, match=r"^reward_grid='XL': expected one of SR, CCA$"):
+        make("KeyToDoor", 1, reward_grid="XL")
+    with pytest.raises(ValueError, match=r"^hidden fact `apple_layout` has not the 10 apples of `num_apples`$"):
+        make("KeyToDoor", 1).reset(options={"hidden": {"apple_layout": orchard((1, 1))}})
+
+
+def test_a_phase_may_be_left_out():
+    env = make("KeyToDoor", 200, explore_frames=10, distractor_frames=0, reward_frames=10, reward_grid="CCA")
+    env.reset(seed=0)
+    total = sum(env.step(env.oracle())[1] for _ in range(20))
+    assert env.over.all() and (total == 5).all()

@@ -65,7 +65,7 @@ def test_minefields_are_those_of_the_package(task, level, player, episodes):
 @needs_mazelib
 @every_game("LabyrinthEscape", "LabyrinthExplore")
 def test_labyrinths_are_those_of_the_package(task, level, player, episodes):
-    assert_parity(task, level, player, episodes if episodes > 30 else 4, labyrinth)
+    assert_parity(task, level, player, episodes if episodes > 30 else 3, labyrinth)
 
 
 @needs_mazelib
@@ -101,7 +101,7 @@ def test_ships_lie_as_in_the_package(level):
     ours = facts_of("Battleship", level, 20_000)["board"].astype(float)
     game = game_class("Battleship", level)()
     game.reset(seed=0)
-    theirs = np.array([game.reset() and game.board for _ in range(2000)], float)
+    theirs = np.array([game.reset() and game.board for _ in range(800)], float)
     assert_same_mean(ours, theirs, "ships in each cell")
     touching = [(b[:, 1:] * b[:, :-1]).sum((1, 2)) + (b[:, :, 1:] * b[:, :, :-1]).sum((1, 2)) for b in (ours, theirs)]
     assert_same_mean(*touching, "neighbouring cells of ships")
@@ -126,16 +126,15 @@ def shape_of(grid: np.ndarray, start: np.ndarray, goal: np.ndarray) -> np.ndarra
     free = np.pad(grid == maze.FREE, ((0, 0), (1, 1), (1, 1)))
     exits = [free[:, 1:-1, :-2], free[:, 1:-1, 2:], free[:, :-2, 1:-1], free[:, 2:, 1:-1]]
     left, right, up, down = (e[:, 1::2, 1::2] for e in exits)
-    is_room, number = free[:, 2::2, 2::2][:, : left.shape[1], : left.shape[2]], 0 + left + right + up + down
-    straight = (number == 2) & (left == right)
+    number = 0 + left + right + up + down
+    rooms = [number == 1, number == 3, number == 4, (number == 2) & (left == right), number == 0]
     cells = np.pad(grid, ((0, 0), (1, 1), (1, 1)), constant_values=maze.WALL)
     cells[rows, start[:, 0] + 1, start[:, 1] + 1] = cells[rows, goal[:, 0] + 1, goal[:, 1] + 1] = maze.FREE
     width = cells.shape[2]
     at, to = ((end + 1) @ [width, 1] for end in (start, goal))
     way = maze.flood(cells.reshape(n, -1), at, width)[rows, to]
-    per_room = [number == 1, number == 3, number == 4, straight, ~is_room]
     ends = [way, start[:, 0] == 0, start[:, 1] == 0]
-    return np.stack([*((x & (is_room | (x is per_room[-1]))).sum((1, 2)) for x in per_room), *ends], -1).astype(float)
+    return np.stack([*(kind.sum((1, 2)) for kind in rooms), *ends], -1).astype(float)
 
 
 @needs_mazelib
@@ -151,7 +150,7 @@ def test_mazes_are_those_of_mazelib(most_hunts):
 
     Maze.set_seed(0)
     made = []
-    for _ in range(600):
+    for _ in range(500):
         made.append(Maze())
         made[-1].generator = (HuntAndKill if most_hunts is None else Hasty)(4, 5)
         made[-1].generate()
@@ -265,7 +264,7 @@ def test_parameters_that_make_no_game_are_refused(task, params, message):
 
 
 def test_ships_without_a_place_are_an_error():
-    env = make("Battleship", board_size=3, ship_sizes=[3, 3, 2])
+    env = make("Battleship", board_size=4, ship_sizes=[2] * 7)
     with pytest.raises(ValueError, match="no place left"):
         for _ in range(100):
             env.reset()

@@ -262,6 +262,21 @@ def test_gymnasium_accepts_a_robot_and_it_can_be_looked_at():
 
 
 @needs_bullet
+def test_a_given_seed_or_a_mask_begins_those_episodes():
+    env, twin = (robots.make("hopper", num_envs=3, workers=0) for _ in range(2))
+    env.reset(seed=0)
+    seeds = env.seed.copy()
+    twin.reset(seed=1, options={"hidden": {"seed": seeds}})
+    np.testing.assert_array_equal(env.full, twin.full)
+    env.step(np.zeros((3, 3)))
+    before = env.full.copy()
+    env.reset(options={"reset_mask": np.zeros(3, bool)})
+    np.testing.assert_array_equal(env.full, before)
+    env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert (env.seed != seeds).tolist() == (env.full != before).any(1).tolist() == [False, True, False]
+
+
+@needs_bullet
 @pytest.mark.parametrize(
     ("option", "observe"),
     [("ant_p", "position"), ("half_cheetah_v", "velocity"), ("hopper", "full"), ("walker_v", "velocity")],

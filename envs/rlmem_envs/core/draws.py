@@ -11,12 +11,21 @@ from numpy.typing import NDArray
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 UNIT = np.float64(2.0**-53)
+BLOCK = 8192
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _27, _30, _31, _32 = (np.uint64(bits) for bits in (27, 30, 31, 32))
 
 
 def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64 (Steele et al. 2014), in place: a bijection of 64 bits that looks random."""
+    """The finaliser of SplitMix64 (Steele et al. 2014), in place: a bijection of 64 bits that looks random.
+
+    x: contiguous; a large one in blocks, as fresh memory for its temporaries would cost more than the arithmetic
+    """
+    if x.size > BLOCK:
+        flat = x.reshape(-1)
+        for begin in range(0, flat.size, BLOCK):
+            mix(flat[begin : begin + BLOCK])
+        return x
     x ^= x >> _30
     x *= _FIRST
     x ^= x >> _27
@@ -118,8 +127,8 @@ class Draws:
         if self._buffer.size < size:
             self._buffer = np.empty(size, np.uint64)
         counters = np.arange(1, number + 1, dtype=np.uint64) * GOLDEN
-        raw = np.add(first[:, None], counters, out=self._buffer[:size].reshape(-1, number))
-        return mix(raw).reshape(-1, *shape)
+        raw = np.add(first[:, None], counters, out=self._buffer[:size].reshape(len(first), number))
+        return mix(raw).reshape(len(first), *shape)
 
     def state(self) -> dict[str, Any]:
         return {"stream": self.stream.copy(), "episode": self.episode.copy(), "count": self.count.copy()}

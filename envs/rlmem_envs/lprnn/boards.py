@@ -28,6 +28,8 @@ def at_least(least: int, **values: float) -> None:
 class BoardGame(BatchedEnv):
     """A game whose observation is its board: C planes of rows x columns, 1 where the board shows that character.
 
+    Frame 0 is the first observation, frame f the one that step f brings, with its reward.
+
     flat: the planes as a vector [C * rows * columns], one after the other, else as an image [C, rows, columns]
     """
 

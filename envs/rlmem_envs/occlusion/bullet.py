@@ -31,9 +31,10 @@ def require_bullet(what: str) -> None:
 def package_env(name: str) -> Any:
     """`<name>BulletEnv` of the package, without a time limit, after a first reset. Raises ImportError without PyBullet.
 
-    The package takes the floor for a part of the robot, but only from the end of the first reset on. It moves the
-    robot's mean position, so the first episode of an environment has another first reward than the same episode
-    played later (by up to 0.2). With that reset done, an episode is a function of its seed and the actions.
+    The package takes the floor for a part of the robot, but only from the end of the first reset on. It draws the
+    parts' mean position, whose speed is rewarded, towards the origin; so the first episode of an environment has
+    another first reward than the same episode played later (by up to 0.2). With that reset done, an episode is a
+    function of its seed and the actions.
     """
     require_bullet(name)
     with quiet():

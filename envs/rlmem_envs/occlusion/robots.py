@@ -117,16 +117,15 @@ class Robot(BatchedEnv):
         return {"seed": self.draws.integers(who, 2**31)}
 
     def _begin(self, who: Who, facts: Facts) -> None:
+        if not len(who):
+            return
         self.seed[who] = facts["seed"]
         (self.full[who],) = self._started(len(who) == self.num_envs).call("begin", who, self.seed[who])
 
     def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
         self._taken[self.t, self._all] = np.clip(actions, -1, 1)
-        rewards, terminated, never = (
-            np.zeros(self.num_envs),
-            np.zeros(self.num_envs, bool),
-            np.zeros(self.num_envs, bool),
-        )
+        rewards = np.zeros(self.num_envs)
+        terminated, never = np.zeros((2, self.num_envs), bool)
         who = np.flatnonzero(~self.over)
         if len(who):
             taken = self._taken[self.t[who], who]

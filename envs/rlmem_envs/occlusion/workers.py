@@ -77,8 +77,8 @@ class Crew:
     """`num_envs` environments from `make_env`, divided over worker processes; 0 workers: all in this process.
 
     A worker is a Python of its own that imports this module and whatever `make_env` needs; never the caller's script,
-    and not torch. Its standard output goes to standard error. It ends when its input does: at `close`, when the crew
-    is forgotten, or with this process however that ends.
+    and not torch. Its standard output goes to standard error. `close` kills it, and so does forgetting the crew; when
+    this process is gone, however that came, its input ends and it leaves.
 
     make_env: a function of a module, or a `functools.partial` of one
     """

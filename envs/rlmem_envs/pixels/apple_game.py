@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Who
 from rlmem_envs.pixels import board as on
-from rlmem_envs.pixels.foraging import next_apple
+from rlmem_envs.pixels.foraging import next_apple, towards
 
 ORCHARD = (
     "###########",
@@ -28,10 +28,6 @@ SLOTS = on.cell(on.places("a", *ORCHARD))
 PHASES = ("explore", "distractor", "reward")
 NEVER = 1 << 20
 """More steps than any episode has."""
-
-_FAR = np.abs(on.position(on.WINDOW + on.CELLS // 2) - on.position(np.array(on.CELLS // 2)))
-_BY_DISTANCE = np.argsort(_FAR.sum(-1), kind="stable")
-_TWO_AHEAD = on.CENTRE + np.array([-10, 10, -2, 2])
 
 
 class AppleGame(BatchedEnv):
@@ -145,9 +141,7 @@ class AppleGame(BatchedEnv):
     def _begin(self, who: Who, facts: Facts) -> None:
         layout = facts["apple_layout"]
         if (layout.sum((1, 2)) != self._num_apples).any():
-            raise ValueError(
-                f"hidden fact `apple_layout` has another number of apples than num_apples={self._num_apples}"
-            )
+            raise ValueError(f"hidden fact `apple_layout` has not the {self._num_apples} apples of `num_apples`")
         apples = on.cell(np.argwhere(layout)[:, 1:])
         self.orchard[who] = apples.reshape(len(who), self._num_apples)
         self.apple_reward_value[who] = facts["apple_reward_value"]
@@ -254,7 +248,7 @@ class AppleGame(BatchedEnv):
         between = np.abs(apples[:, :, None] - apples[:, None]).sum(-1)
         left = self._distractor_frames - self.chapter_frame[who]
         chosen = next_apple(steps, between, self._wait(who), self._back, left)
-        actions[who] = _towards(apples[np.arange(len(who)), chosen] - player)
+        actions[who] = towards(apples[np.arange(len(who)), chosen] - player)
         return actions
 
     def _wait(self, who: Who) -> NDArray[np.int64]:
@@ -269,27 +263,9 @@ class AppleGame(BatchedEnv):
         wait[row, apple] = self._back - age[row, entry]
         return wait
 
-    def _look_around(self, rng: np.random.Generator, things: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Actions [N] towards the nearest of the `things` [N, 25] in view, else where two steps ahead is no wall."""
-        window = self._codes_in_view()
-        ordered = things[:, _BY_DISTANCE]
-        nearest = _BY_DISTANCE[ordered.argmax(1)]
-        go = _towards(np.stack(np.divmod(nearest, 2 * on.SIGHT + 1), -1) - on.SIGHT)
-        is_open = ~np.isin(window[:, _TWO_AHEAD], [on.WALL, on.OUTSIDE])
-        wander = (rng.random((self.num_envs, 4)) * is_open).argmax(1)
-        return np.where(things.any(1), go, wander)
-
-    def _codes_in_view(self) -> NDArray[np.uint8]:
+    def _in_view(self) -> NDArray[np.uint8]:
         """[N, 25] what is on the cells that the players see."""
         return self.board.take((self._first_cell + self.player)[:, None] + on.WINDOW)
-
-
-def _towards(ahead: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Actions [n] that go `ahead` [n, 2] rows and columns, the longer of the two first."""
-    rows, columns = ahead[:, 0], ahead[:, 1]
-    vertical = np.where(rows < 0, on.NORTH, on.SOUTH)
-    horizontal = np.where(columns < 0, on.WEST, on.EAST)
-    return np.where(np.abs(rows) >= np.abs(columns), vertical, horizontal)
 
 
 def _checked(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rlmem_envs.core.batched import Facts, Scores, Who
 from rlmem_envs.pixels import board as on
 from rlmem_envs.pixels.apple_game import AppleGame
+from rlmem_envs.pixels.foraging import look_around
 
 KEY_ROOM = (
     "  #######  ",
@@ -199,8 +200,8 @@ Le et al. 2025 (arXiv:2410.10132)"
 
         In the rooms of the first and the last phase the walls in view tell where the player is.
         """
-        window = self._codes_in_view()
-        picking = self._look_around(rng, window == on.APPLE)
+        window = self._in_view()
+        picking = look_around(window, window == on.APPLE, rng)
         to_key = self._ways[0][np.where((window == on.KEY).any(1), self.key, MIDDLE), self.player]
         seen = ((window == on.DOOR) | (window == on.OPEN_DOOR)).any(1)
         to_door = self._ways[1][np.where(seen, self.door, MIDDLE), self.player]

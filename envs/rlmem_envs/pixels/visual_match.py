@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rlmem_envs.core.batched import Facts, Scores, Who
 from rlmem_envs.pixels import board as on
 from rlmem_envs.pixels.apple_game import AppleGame
+from rlmem_envs.pixels.foraging import look_around
 
 Colours = Literal["episode", "fixed", "published"]
 
@@ -183,8 +184,8 @@ Le et al. 2025 (arXiv:2410.10132)"
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """Goes to the nearest apple or object in view, and otherwise where no wall is in view."""
-        window = self._codes_in_view()
-        return self._look_around(rng, (window == on.APPLE) | (window >= on.OBJECT) & (window < on.SIGN))
+        window = self._in_view()
+        return look_around(window, (window == on.APPLE) | (window >= on.OBJECT) & (window < on.SIGN), rng)
 
 
 def _ways() -> NDArray[np.int64]:

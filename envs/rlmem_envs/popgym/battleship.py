@@ -93,7 +93,7 @@ class Battleship(BatchedEnv):
         raise ValueError(f"ship_sizes={list(self._ship_sizes)}: no place left on a board of board_size={self._n}")
 
     def _begin(self, who: Who, facts: Facts) -> None:
-        self.tiles[who] = facts["board"].reshape(len(who), -1) != 0
+        self.tiles[who] = facts["board"].reshape(-1, self._n**2) != 0
         self.left[who] = self.tiles[who].sum(1)
         self.hit[who] = 0
 

@@ -16,8 +16,8 @@ from rlmem_envs.popgym.maze import DOWN, FREE, GOAL, LEFT, NONE, RIGHT, START, U
 
 Even = Annotated[int, Ge(6), MultipleOf(2)]
 
-AHEAD, BATCH = 16, 256
-"""Mazes are made for up to 16 episodes ahead, about 256 at a time: making one costs nearly as much as making 16."""
+AHEAD, STOCK, BATCH = 64, 65_536, 1024
+"""Most mazes in stock for one environment and for all, and how many are made at a time: 64 cost little more than one."""
 
 _VIEW = np.array([3, 5, 1, 7])
 """Where the cells to the left, right, up and down are in an observation, for a walker in its centre."""
@@ -59,6 +59,7 @@ class Labyrinth(BatchedEnv):
         self._base, self._steps = self._all * size, maze.strides(self._row)
         self._last_step = episode_length - 2
         self._windows = self._make_windows()
+        self._ahead = max(1, min(AHEAD, STOCK // num_envs))
         self._stock: Facts = {}
         self._plans: Facts = {}
         self.cells = np.full((num_envs, size), WALL, np.int8)
@@ -81,7 +82,7 @@ class Labyrinth(BatchedEnv):
         return np.where((rows < 0) | (columns < 0), 0, rows * self._row + columns).reshape(-1, 9)
 
     def _draw(self, who: Who) -> Facts:
-        slots = self.draws.episode[who] % AHEAD
+        slots = self.draws.episode[who] % self._ahead
         missing = who[~self._is_in_stock(who, slots)]
         if len(missing):
             self._make_mazes(missing)
@@ -95,7 +96,7 @@ class Labyrinth(BatchedEnv):
 
     def _make_mazes(self, who: Who) -> None:
         """Put the mazes of the present and the next episodes of environments `who` in stock."""
-        ahead = max(1, min(AHEAD, BATCH // len(who)))
+        ahead = max(1, min(self._ahead, BATCH // len(who)))
         rows = np.repeat(who, ahead)
         episode = self.draws.episode[rows] + np.tile(np.arange(ahead), len(who))
         key = {"episode": episode, "stream": self.draws.stream[rows]}
@@ -104,18 +105,18 @@ class Labyrinth(BatchedEnv):
         facts = maze.draw_mazes(draws, np.arange(len(rows)), self._height // 2, self._width // 2) | key
         for name, values in facts.items():
             if name not in self._stock:
-                self._stock[name] = np.full((self.num_envs, AHEAD, *values.shape[1:]), 0, values.dtype)
-            self._stock[name][rows, episode % AHEAD] = values
+                self._stock[name] = np.full((self.num_envs, self._ahead, *values.shape[1:]), 0, values.dtype)
+            self._stock[name][rows, episode % self._ahead] = values
 
     def _begin(self, who: Who, facts: Facts) -> None:
-        n, rows = len(who), np.arange(len(who))
-        cells = np.full((n, self._height + 2, self._row), WALL, np.int8)
+        rows = np.arange(len(who))
+        cells = np.full((len(who), self._height + 2, self._row), WALL, np.int8)
         cells[:, 1:-1, 1:-1] = facts["maze"]
         for name, symbol in (("start", START), ("goal", GOAL)):
             if name in facts:
                 row, column = facts[name].T + 1
                 cells[rows, row, column] = symbol
-        self.cells[who] = cells.reshape(n, -1)
+        self.cells[who] = cells.reshape(-1, self.cells.shape[1])
         row, column = facts["start"].T + 1
         self.position[who] = row * self._row + column
         self.last[who] = NONE

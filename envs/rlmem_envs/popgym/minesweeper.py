@@ -83,11 +83,11 @@ class MineSweeper(BatchedEnv):
 
     def _begin(self, who: Who, facts: Facts) -> None:
         n, mines = self._n, facts["mines"] != 0
-        self.tiles[who] = mines.reshape(len(who), -1)
+        self.tiles[who] = mines.reshape(-1, n * n)
         padded = np.zeros((len(who), n + 2, n + 2), np.int8)
         padded[:, 1:-1, 1:-1] = mines
         rows = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
-        self.counts[who] = (rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:]).reshape(len(who), -1)
+        self.counts[who] = (rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:]).reshape(-1, n * n)
         self.left[who] = self._safe
         self.count[who] = 0
 
