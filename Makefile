@@ -17,8 +17,8 @@ setup: $(STAMP) ## Create .venv and install rlmem into it
 demo: $(STAMP) ## Train FFM with PPO until it solves repeat_previous (minutes)
 	$(BIN)/rlmem train memory=ffm algo=ppo env=repeat_previous
 
-test: $(STAMP) ## Run the tests
-	$(BIN)/python -m pytest
+test: $(STAMP) ## Run the tests, on all cores
+	$(BIN)/python -m pytest -n auto
 
 test-slow: $(STAMP) ## Run the learning tests (minutes each)
 	$(BIN)/python -m pytest -m slow

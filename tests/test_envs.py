@@ -182,7 +182,7 @@ def test_scores_on_the_rule_card(task, level, player):
     found = returns(env, act[player], 2048 if steps <= 250 else 512 if steps <= 500 else 256)
     expected = getattr(env.scores(), player)
     error = found.std(ddof=1) / len(found) ** 0.5
-    assert abs(found.mean() - expected) <= 4 * error + 5e-4, f"{found.mean():.4f} +- {error:.4f}"
+    assert abs(found.mean() - expected) <= 4 * error + 1e-3, f"{found.mean():.4f} +- {error:.4f}"
 
 
 def test_a_plain_import_registers_the_tasks():

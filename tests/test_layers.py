@@ -52,10 +52,13 @@ LAYERS = {
     "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__",
     "rlmem.progress": "rich",
     "rlmem.loggers": f"{DATA} lazy:torch lazy:wandb",
+    "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
+    "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
     "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config lazy:rlmem.train",
     "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config",
-    "rlmem.train": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.assemble",
+    "rlmem.train": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.assemble rlmem.pictures",
+    "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
     f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.train lazy:matplotlib",
     # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs

@@ -1,5 +1,7 @@
 """T-Maze against recordings of the original, its options, and its scores; the two-step cue."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from rlmem_envs.diagnostics.two_step_cue import TwoStepCue
@@ -103,20 +105,23 @@ def test_a_cue_is_shown_once_and_asked_for_at_the_end(cues, delay):
     obs, _ = env.reset(seed=0, options={"hidden": {"cue": cue}})
     np.testing.assert_array_equal(obs, cue)
     for _ in range(delay):
-        obs, reward, terminated, *_ = env.step(cue)  # too early: it pays nothing yet
-        assert (obs == cues).all() and not reward.any() and not terminated.any()
+        obs, reward, terminated, *_ = env.step(cue)
+        assert (obs == cues).all() and not terminated.any()
+        np.testing.assert_array_equal(reward, -1.0 * (cue != 0))
     _, reward, terminated, *_ = env.step([0, 0, 1])
     np.testing.assert_array_equal(reward, cue == [0, 0, 1])
     assert terminated.all()
 
 
-def test_no_answer_to_the_blank_beats_chance():
-    """Every deterministic memoryless player answers the blank alike; all of them are tried on all cues."""
-    env = TwoStepCue(4, 4)
-    for answer in range(4):
-        env.reset(seed=0, options={"hidden": {"cue": range(4)}})
-        env.step([0] * 4)
-        assert env.step([answer] * 4)[1].mean() == 1 / 4 == env.scores().memoryless
+def test_no_player_without_memory_beats_chance():
+    """All 27 x 27 that act on the cue somehow, and answer the blank as that action says."""
+    maps = np.array(list(product(range(3), repeat=3)))
+    first, answer, cue = (part.ravel() for part in np.meshgrid(range(27), range(27), range(3), indexing="ij"))
+    env = TwoStepCue(len(cue), num_cues=3)
+    env.reset(seed=0, options={"hidden": {"cue": cue}})
+    signal = maps[first, cue]
+    total = env.step(signal)[1] + env.step(maps[answer, signal])[1]
+    assert total.reshape(27, 27, 3).mean(-1).max() == pytest.approx(1 / 3) == env.scores().memoryless
 
 
 @pytest.mark.parametrize("options", [{"num_cues": 1}, {"delay": 0}])

@@ -9,6 +9,7 @@ import pytest
 from popgym_parity import assert_parity, every_game
 from rlmem_envs.core.draws import Draws
 from rlmem_envs.popgym import maze
+from rlmem_envs.popgym.hunt_and_kill import draw_mazes
 from rlmem_envs.popgym.package import game_class
 from rlmem_envs.registration import make
 
@@ -63,6 +64,7 @@ def test_minefields_are_those_of_the_package(task, level, player, episodes):
 
 
 @needs_mazelib
+@pytest.mark.timeout(1200)  # a thousand episodes of a thousand steps in the package
 @every_game("LabyrinthEscape", "LabyrinthExplore")
 def test_labyrinths_are_those_of_the_package(task, level, player, episodes):
     assert_parity(task, level, player, episodes if episodes > 30 else 3, labyrinth)
@@ -159,7 +161,7 @@ def test_mazes_are_those_of_mazelib(most_hunts):
     draws, who = Draws(6000), np.arange(6000)
     draws.seed(0, who)
     draws.next_episode(who)
-    facts = maze.draw_mazes(draws, who, 4, 5, most_hunts)
+    facts = draw_mazes(draws, who, 4, 5, most_hunts)
     assert facts["maze"].shape == (6000, 9, 11)
     assert_same_mean(shape_of(facts["maze"], facts["start"], facts["goal"]), theirs, "exits, ..., way, sides")
 
@@ -264,7 +266,6 @@ def test_parameters_that_make_no_game_are_refused(task, params, message):
 
 
 def test_ships_without_a_place_are_an_error():
-    env = make("Battleship", board_size=4, ship_sizes=[2] * 7)
+    env = make("Battleship", 64, board_size=4, ship_sizes=[2] * 7)
     with pytest.raises(ValueError, match="no place left"):
-        for _ in range(100):
-            env.reset()
+        env.reset(seed=0)

@@ -151,7 +151,8 @@ def test_a_saved_collector_goes_on_exactly():
     from rlmem_envs import popgym
 
     def fresh():
-        env = popgym.make("CountRecall", "easy", num_envs=3)  # draws from numpy's global generator
+        # draws from numpy's global generator
+        env = popgym.make("CountRecall", "easy", num_envs=3, backend="popgym")
         return Collector(env, Counter(), 7, None, CPU)
 
     a = fresh()

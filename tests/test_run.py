@@ -236,7 +236,7 @@ def test_choices_that_do_not_go_together_are_refused_before_anything_is_written(
     assert list(in_tmp.iterdir()) == []
 
 
-def make_multibinary(name: str, level: str = "easy", num_envs: int = 2, max_episode_steps=None, params=None):
+def make_multibinary(name: str, level: str = "easy", num_envs: int = 2, **others: object):
     """An environment whose actions PPO does not support."""
     from gymnasium import spaces
     from rlmem_envs.vector import vectorise
@@ -267,11 +267,11 @@ def image_env():
 
 
 def test_a_labyrinth_without_its_package_names_the_extra(in_tmp, monkeypatch):
-    from rlmem_envs import popgym
+    from rlmem_envs.popgym import package
 
-    monkeypatch.setattr(popgym.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(package.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'rlmem\[labyrinth\]'"):
-        train(load(["env=labyrinth_escape"]))
+        train(load(["env=labyrinth_escape", "env.backend=popgym"]))
 
 
 def test_a_directory_that_cannot_be_written_is_said(in_tmp):

@@ -162,7 +162,9 @@ def robot(name: str, rounds: int, budget: float) -> dict[str, Any]:
     """Steps per second of a robot: one environment, and worker processes on all cores."""
     from rlmem_envs.occlusion import bullet, robots
 
-    single, vector = bullet.package_env(robots.ROBOTS[name].package_name), robots.make(name, num_envs=ROBOT_ENVS)
+    robot_class = robots.ROBOTS[name]
+    single = gym.wrappers.TimeLimit(bullet.package_env(robot_class.package_name), 1000)
+    vector = robot_class(ROBOT_ENVS)
     vector.reset(seed=0)
     actions = [sample(vector.single_action_space, np.random.default_rng(t), ROBOT_ENVS) for t in range(16)]
 

@@ -223,12 +223,12 @@ class BatchedEnv(VectorEnv):
         """Index of every environment's present row in arrays [T, N, ...]: one number while all are at the same step."""
         return int(self.t[0]) if self._in_step else (self.t, self._all)
 
-    def _this_step(self, name: str, drawn: NDArray[Any]) -> NDArray[Any]:
-        """`drawn` [N, ...] for this step, or what `reset` was given for it."""
+    def _or_given(self, name: str, drawn: NDArray[Any], who: Who, t: NDArray[np.int64]) -> NDArray[Any]:
+        """`drawn` [n, ...] for step t [n] of environments `who`, or what `reset` was given for it."""
         if name in self.given:
             table = self.given[name]
-            rows = np.flatnonzero(self.has_given & (self.t < table.shape[1]))
-            drawn[rows] = table[rows, self.t[rows]]
+            rows = np.flatnonzero(self.has_given[who] & (t < table.shape[1]))
+            drawn[rows] = table[who[rows], t[rows]]
         return drawn
 
     # ---- the exact state

@@ -19,15 +19,17 @@ class TwoStepCue(OpenLoopEnv):
     | | |
     |---|---|
     | observation | Discrete(n + 1): the cue at the first step, then n, a blank |
-    | action | Discrete(n): a cue; matters at the last step only |
-    | reward | at the last step 1 for the cue, 0 for another |
+    | action | Discrete(n): 0 until the last step, there a cue |
+    | reward | -1 for another action than 0 before the last step; there 1 for the cue, 0 for another |
     | end | terminates after delay + 1 steps |
     | hidden | `cue`: 0 .. n - 1 |
     | oracle | 1, naming the cue that it has seen |
 
-    Without memory every player gets 1/n, on average over cues, and no learning changes that: where it answers, it sees
-    the blank, whatever the cue was, so its answer has one distribution p, the same for all cues. It is right with
-    probability sum_c (1/n) p(c) = 1/n.
+    No player without memory gets more than 1/n, what a guess gets, not even one that sees its previous action and
+    reward as well. To tell the cue onwards, it would have to act on it: where it answers, it sees the blank, and all
+    episodes in which it always took action 0 look the same to it, so that its answer is right for one cue of them at
+    most. In every other episode it lost 1, and the answer brings back no more than that. The return, on average over
+    the cues, is thus at most 1/n * 1 + (1 - 1/n) * 0.
 
     num_cues: n, each as likely as the others
     delay: steps from the cue to the answer
@@ -53,10 +55,10 @@ class TwoStepCue(OpenLoopEnv):
         if delay < 1:
             raise ValueError(f"delay={delay}: expected at least 1")
         self._num_cues = num_cues
-        pay = np.append(np.zeros(delay), 1.0)
+        right, wrong = np.append(np.zeros(delay), 1.0), np.append(-np.ones(delay), 0.0)
         params = {"num_cues": num_cues, "delay": delay}
         spaces = Discrete(num_cues + 1), Discrete(num_cues)
-        super().__init__(num_envs, *spaces, params, right=pay, wrong=0 * pay, **kwargs)
+        super().__init__(num_envs, *spaces, params, right=right, wrong=wrong, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {"cue": self.draws.integers(who, self._num_cues)}
@@ -64,18 +66,19 @@ class TwoStepCue(OpenLoopEnv):
     def _script(self, facts: Facts) -> Script:
         observations = np.full((len(facts["cue"]), self._steps + 1), self._num_cues)
         observations[:, 0] = facts["cue"]
-        answers = np.full((len(facts["cue"]), self._steps), -1)
+        answers = np.zeros((len(facts["cue"]), self._steps), np.int64)
         answers[:, -1] = facts["cue"]
         return Script(observations, answers)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
-        """Any play does: it always names cue 0."""
+        """It keeps still and names cue 0, as good a guess as any."""
         return np.zeros(self.num_envs, np.int64)
 
     def scores(self) -> Scores:
         if self.max_episode_steps is not None:
             return UNKNOWN
-        return Scores(random=1 / self._num_cues, memoryless=1 / self._num_cues, oracle=1.0)
+        chance = 1 / self._num_cues
+        return Scores(random=chance - (self._steps - 1) * (1 - chance), memoryless=chance, oracle=1.0)
 
     def _text(self, i: int) -> str:
         seen = int(self._observe()[i])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Who
+from rlmem_envs.core.batched import Facts, Scores, Who
 from rlmem_envs.navigation.tasks import PUBLISHED, STEP, Navigation, Split, with_splits
 
 
@@ -64,6 +65,14 @@ class PointRobot(Navigation):
             },
         }
     )
+    known = {  # the oracle's integrated over starts, the others' over 500,000 episodes and more
+        "pomdp_baselines": Scores(random=2.391, memoryless=33.010, oracle=103.494),
+        "pomdp_baselines_train": Scores(random=2.391, memoryless=33.997, oracle=103.474),
+        "pomdp_baselines_test": Scores(random=2.397, memoryless=35.969, oracle=103.575),
+        "shm": Scores(random=0.2358, memoryless=11.724, oracle=180.729),
+        "shm_train": Scores(random=0.2354, memoryless=18.105, oracle=180.734),
+        "shm_test": Scores(random=0.2358, memoryless=10.817, oracle=180.727),
+    }
     varies = "goal"
 
     def __init__(
@@ -100,8 +109,9 @@ class PointRobot(Navigation):
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         """It stays where the most goals of the table are in reach, and sees no reward there or elsewhere."""
-        return ((self._best_place() - self._observe()[:, :2]) / STEP).astype(np.float32)
+        return ((self._best_place - self._observe()[:, :2]) / STEP).astype(np.float32)
 
+    @cached_property
     def _best_place(self) -> NDArray[np.float64]:
         """The point that is in the most goals, of a fine grid on the circle where a disc cuts off most of the arc."""
         angle = np.linspace(0, np.pi, 2001)[:, None]

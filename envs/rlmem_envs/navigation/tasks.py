@@ -134,16 +134,24 @@ class Navigation(BatchedEnv):
     def oracle(self) -> NDArray[Any]:
         """The fastest way to the goal, and no step out of it.
 
-        In n steps, any point of a square around p + n wind can be reached. It aims at the point of the goal that is
-        first in reach.
+        In n steps, every point of a square around p + n wind can be reached. It aims at a point of the goal that is in
+        the smallest square with one. In winds up to 0.1, all larger squares have one, too: n is found by bisection.
         """
-        n = np.arange(1, self._trial_steps + 1)[:, None]
-        centre = self.position[:, None] + n * self.wind[:, None]  # [N, n, 2]
-        target = np.clip(self.goal[:, None], centre - n * STEP, centre + n * STEP)
-        distance = np.sqrt(((target - self.goal[:, None]) ** 2).sum(-1))
-        first = (distance <= self._radius * (1 - 1e-4)).argmax(1)  # rounding must not lead past the edge
-        way = target[self._all, first] - self.position
-        return ((way / n[first] - self.wind) / STEP).astype(np.float32)
+        low, high = np.ones((2, self.num_envs), np.int64)
+        high *= self._trial_steps
+        for _ in range(self._trial_steps.bit_length()):
+            middle = (low + high) // 2
+            squares = (self._nearest(middle) - self.goal) ** 2
+            # rounding must not lead past the edge
+            reached = np.sqrt(squares[:, 0] + squares[:, 1]) <= self._radius * (1 - 1e-4)
+            low, high = np.where(reached, low, middle + 1), np.where(reached, middle, high)
+        way = (self._nearest(high) - self.position) / high[:, None]
+        return ((way - self.wind) / STEP).astype(np.float32)
+
+    def _nearest(self, n: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The point nearest to the goal that can be reached in n steps [N, 2]."""
+        centre, most = self.position + n[:, None] * self.wind, n[:, None] * STEP
+        return np.minimum(np.maximum(self.goal, centre - most), centre + most)
 
     def episode_steps(self) -> tuple[int, int]:
         return self._steps, self._steps

@@ -103,7 +103,15 @@ Le et al. 2025 (arXiv:2410.10132)"
         "shm_500": _level(10, 500, 3, 10.0),
         "cca_30": _level(15, 30, 15, 5.0, reward_grid="CCA"),
     }
-    known = {}
+    known = {  # 81,920, 40,960 and 20,480 episodes
+        "memory_rl_60": Scores(random=5.546, memoryless=23.57, oracle=29.34),
+        "memory_rl_250": Scores(random=22.01, memoryless=78.79, oracle=103.61),
+        "memory_rl_500": Scores(random=43.65, memoryless=151.83, oracle=201.6),
+        "shm_100": Scores(random=8.948, memoryless=40.02, oracle=49.82),
+        "shm_250": Scores(random=21.92, memoryless=83.77, oracle=108.61),
+        "shm_500": Scores(random=43.59, memoryless=156.82, oracle=206.6),
+        "cca_30": Scores(random=2.890, memoryless=14.67, oracle=17.30),
+    }
 
     def __init__(
         self,

@@ -46,6 +46,11 @@ class Battleship(BatchedEnv):
         "medium": {"board_size": 10, "ship_sizes": SHIPS},
         "hard": {"board_size": 12, "ship_sizes": SHIPS},
     }
+    known = {  # random: exact, from the chances of h hits after t shots; memoryless: measured over 800,000 episodes
+        "easy": Scores(random=-0.4489, memoryless=-0.4364, oracle=1.0),
+        "medium": Scores(random=-0.4155, memoryless=-0.4042, oracle=1.0),
+        "hard": Scores(random=-0.3995, memoryless=-0.3892, oracle=1.0),
+    }
 
     def __init__(
         self,

@@ -10,14 +10,11 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Who
-from rlmem_envs.core.draws import Draws
 from rlmem_envs.popgym import maze
+from rlmem_envs.popgym.hunt_and_kill import Stock
 from rlmem_envs.popgym.maze import DOWN, FREE, GOAL, LEFT, NONE, RIGHT, START, UP, WALL
 
 Even = Annotated[int, Ge(6), MultipleOf(2)]
-
-AHEAD, STOCK, BATCH = 64, 65_536, 1024
-"""Most mazes in stock for one environment and for all, and how many are made at a time: 64 cost little more than one."""
 
 _VIEW = np.array([3, 5, 1, 7])
 """Where the cells to the left, right, up and down are in an observation, for a walker in its centre."""
@@ -30,13 +27,22 @@ def _turn_right() -> NDArray[np.intp]:
     return np.array([[next((d for d in order[a] if bits >> d & 1), UP) for bits in range(16)] for a in range(5)])
 
 
+_HANDS = _turn_right()
+
+
 class Labyrinth(BatchedEnv):
     """A walker in a maze that sees the 3x3 cells around it and its last action.
 
-    maze_dims: height and width of the maze without its outer walls' far side, i.e. twice its rooms
+    maze_dims: h and w, for h/2 x w/2 rooms in a grid of h + 1 rows and w + 1 columns
     episode_length: one more than the most steps
     """
 
+    tests = "exploration; following a wall does well without memory"
+    source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    levels = {
+        level: {"maze_dims": (dim, dim), "episode_length": 1024}
+        for level, dim in {"easy": 10, "medium": 14, "hard": 18}.items()
+    }
     keys = {"a": LEFT, "d": RIGHT, "w": UP, "s": DOWN}
     _hidden: tuple[str, ...] = ("maze", "start")
 
@@ -57,10 +63,9 @@ class Labyrinth(BatchedEnv):
         self._row = self._width + 2  # the cells have a ring of walls around them
         size = (self._height + 2) * self._row
         self._base, self._steps = self._all * size, maze.strides(self._row)
-        self._last_step = episode_length - 2
+        self._step_cost, self._last_step = 1 / episode_length, episode_length - 2
         self._windows = self._make_windows()
-        self._ahead = max(1, min(AHEAD, STOCK // num_envs))
-        self._stock: Facts = {}
+        self._stock = Stock(num_envs, maze_dims[0] // 2, maze_dims[1] // 2)
         self._plans: Facts = {}
         self.cells = np.full((num_envs, size), WALL, np.int8)
         self.position = np.zeros(num_envs, np.int64)
@@ -82,31 +87,8 @@ class Labyrinth(BatchedEnv):
         return np.where((rows < 0) | (columns < 0), 0, rows * self._row + columns).reshape(-1, 9)
 
     def _draw(self, who: Who) -> Facts:
-        slots = self.draws.episode[who] % self._ahead
-        missing = who[~self._is_in_stock(who, slots)]
-        if len(missing):
-            self._make_mazes(missing)
-        return {name: self._stock[name][who, slots] for name in self._hidden}
-
-    def _is_in_stock(self, who: Who, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
-        if not self._stock:
-            return np.zeros(len(who), bool)
-        same_episode = self._stock["episode"][who, slots] == self.draws.episode[who]
-        return same_episode & (self._stock["stream"][who, slots] == self.draws.stream[who])
-
-    def _make_mazes(self, who: Who) -> None:
-        """Put the mazes of the present and the next episodes of environments `who` in stock."""
-        ahead = max(1, min(self._ahead, BATCH // len(who)))
-        rows = np.repeat(who, ahead)
-        episode = self.draws.episode[rows] + np.tile(np.arange(ahead), len(who))
-        key = {"episode": episode, "stream": self.draws.stream[rows]}
-        draws = Draws(len(rows))
-        draws.restore({**key, "count": np.zeros(len(rows), np.uint64)})
-        facts = maze.draw_mazes(draws, np.arange(len(rows)), self._height // 2, self._width // 2) | key
-        for name, values in facts.items():
-            if name not in self._stock:
-                self._stock[name] = np.full((self.num_envs, self._ahead, *values.shape[1:]), 0, values.dtype)
-            self._stock[name][rows, episode % self._ahead] = values
+        facts = self._stock.take(self.draws, who)
+        return {name: facts[name] for name in self._hidden}
 
     def _begin(self, who: Who, facts: Facts) -> None:
         rows = np.arange(len(who))
@@ -147,14 +129,12 @@ class Labyrinth(BatchedEnv):
         observation = self._observe()
         near, last = observation[:, _VIEW], observation[:, 9]
         is_open = (near == FREE) | (near == GOAL)
-        action = self._hands[last, is_open @ (1 << np.arange(4))]
+        action = _HANDS[last, is_open @ (1 << np.arange(4))]
         first = last == NONE
         action[first & (near[:, UP] == START)] = DOWN
         action[first & (near[:, LEFT] == START)] = RIGHT
         goal = near == GOAL
         return np.where(goal.any(-1), goal.argmax(-1), action)
-
-    _hands = _turn_right()
 
     def _make_plans(self, cells: NDArray[np.int8]) -> Facts:
         """What the oracle knows about mazes [n, cells], by name."""
@@ -171,8 +151,11 @@ class Labyrinth(BatchedEnv):
                 self._plans.setdefault(name, np.zeros(self.cells.shape, values.dtype))[stale] = values
         return self._plans
 
+    def _letters(self, i: int) -> NDArray[np.str_]:
+        return np.array([" ", "#", "S", "G"])[self.cells[i]]
+
     def _text(self, i: int) -> str:
-        """# are walls, S is the start, G the goal, A the walker."""
-        letters = np.array([" ", "#", "S", "G"])[self.cells[i]]
+        """# are walls, S is the start, G the goal, A the walker, and dots are cells that count as visited."""
+        letters = self._letters(i)
         letters[self.position[i]] = "A"
         return "\n".join("".join(row) for row in letters.reshape(-1, self._row)[1:-1, 1:-1])

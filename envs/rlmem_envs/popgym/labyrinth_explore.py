@@ -26,19 +26,18 @@ class LabyrinthExplore(Labyrinth):
     | hidden | `maze` [h + 1, w + 1]: 1 where a wall is; `start` [2]: row and column, in an outer wall |
     | oracle | goes depth first, to the deepest cell last: 1 - (f - its depth)/L |
 
-    The maze is the HuntAndKill of mazelib on h/2 x w/2 rooms, of which a few may stay closed, sometimes the one at the
-    start. On the top row and in the left column the walker is seen at the edge of the 3x3 cells. Rules of popgym 1.0.7,
-    also of 1.0.2.
+    Mazes are those of mazelib's HuntAndKill with h/2 x w/2 rooms, of which it leaves one closed once in a great many
+    mazes. In the top row and the left column the walker is not in the middle of the 3x3 cells but at their upper or
+    left edge. Rules of popgym 1.0.7, also of 1.0.2.
 
     maze_dims: h and w, even
     episode_length: L
     """
 
-    tests = "exploration; following a wall does well without memory"
-    source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
-    levels = {
-        level: {"maze_dims": (dim, dim), "episode_length": 1024}
-        for level, dim in {"easy": 10, "medium": 14, "hard": 18}.items()
+    known = {  # measured over 40,960 episodes; memoryless: keeping a hand on the wall
+        "easy": Scores(random=-0.3578, memoryless=0.9684, oracle=0.9825),
+        "medium": Scores(random=-0.6125, memoryless=0.9254, oracle=0.9574),
+        "hard": Scores(random=-0.7425, memoryless=0.8646, oracle=0.9189),
     }
 
     def __init__(
@@ -49,7 +48,6 @@ class LabyrinthExplore(Labyrinth):
         **kwargs: Any,
     ):
         super().__init__(num_envs, maze_dims, episode_length, **kwargs)
-        self._step_cost = 1 / episode_length
         self.visited = np.zeros(self.cells.shape, bool)
         self.left = np.zeros(num_envs, np.int64)  # cells that were not visited yet
         self.pay = np.zeros(num_envs)  # for a new cell
@@ -87,9 +85,5 @@ class LabyrinthExplore(Labyrinth):
         most = self.params["episode_length"] - 1
         return min(7, most), most  # no walk is stuck before it has opened four rooms and the three passages
 
-    def _text(self, i: int) -> str:
-        """As in the other labyrinth, and dots are cells visited."""
-        letters = np.array([" ", "#", "S", "G"])[self.cells[i]]
-        letters[self.visited[i]] = "."
-        letters[self.position[i]] = "A"
-        return "\n".join("".join(row) for row in letters.reshape(-1, self._row)[1:-1, 1:-1])
+    def _letters(self, i: int) -> NDArray[np.str_]:
+        return np.where(self.visited[i] & (self.cells[i] == maze.FREE), ".", super()._letters(i))

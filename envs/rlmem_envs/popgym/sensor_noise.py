@@ -1,0 +1,44 @@
+"""Noise on what a task shows, as in the noisy games of POPGym."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlmem_envs.core.batched import BatchedEnv, Facts, Who
+
+
+class SensorNoise(BatchedEnv):
+    """Adds normal noise to every number of every observation, the first included, and clips the sum to the space.
+
+    To be named before the task whose observations it disturbs. `noise` [T, D] of an episode can be given to `reset`.
+
+    noise_sigma: standard deviation
+    """
+
+    per_step = ("noise",)
+
+    def __init__(self, *args: Any, noise_sigma: float, **kwargs: Any):
+        if noise_sigma < 0:
+            raise ValueError(f"noise_sigma={noise_sigma}: expected at least 0")
+        super().__init__(*args, **kwargs)
+        self.params["noise_sigma"] = noise_sigma
+        self._sigma, (self._width,) = noise_sigma, self.single_observation_space.shape or ()
+        self.noise = np.zeros((self.num_envs, self._width), np.float32)
+
+    def _begin(self, who: Who, facts: Facts) -> None:
+        super()._begin(who, facts)
+        noise = self._sigma * self.draws.normal(who, self._width)
+        self.noise[who] = self._or_given("noise", noise, who, self.t[who])
+
+    def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+        outcome = super()._advance(actions)
+        noise = self._sigma * self.draws.normal(None, self._width)
+        self.noise[:] = self._or_given("noise", noise, self._all, self.t + 1)
+        return outcome
+
+    def _observe(self) -> NDArray[Any]:
+        space: Any = self.single_observation_space
+        return np.minimum(np.maximum(super()._observe() + self.noise, space.low), space.high)
