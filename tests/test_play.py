@@ -14,7 +14,7 @@ from rlmem.cli import main
 
 
 def test_a_person_plays_by_keys(monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO("0\n3x1q"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("s\nhxcq"))
     assert main(["play", "env=repeat_previous", "--seed", "1"]) == 0
     out = capsys.readouterr().out
     assert "step 3" in out and "step 4" not in out  # x is no key, q quits

@@ -105,8 +105,7 @@ class BatchedEnv(VectorEnv):
         self.draws = Draws(num_envs)
         self.t = np.zeros(num_envs, np.int64)  # steps of the running episode
         self.over = np.zeros(num_envs, bool)  # the episode has ended, the next step begins another
-        self.given: Facts = {}  # facts of single steps that were given for the running episode
-        self.has_given = np.zeros(num_envs, bool)
+        self.given: Facts = {}  # facts of single steps [N, T, ...] given for the running episodes; NaN: drawn
         self._all = np.arange(num_envs)
         self._check = ActionCheck(action_space, num_envs)
         self._in_step = True  # whether all environments are at the same step of their episodes
@@ -196,7 +195,8 @@ class BatchedEnv(VectorEnv):
         """Begin new episodes in environments `who`."""
         self.draws.next_episode(who)
         facts = self._draw(who)
-        self.has_given[who] = False
+        for table in self.given.values():
+            table[who] = np.nan
         for name, values in hidden.items():
             array = np.asarray(values)
             if name in facts:
@@ -206,8 +206,7 @@ class BatchedEnv(VectorEnv):
             elif name in self.per_step:
                 if array.ndim < 2 or len(array) != self.num_envs:
                     raise ValueError(f"hidden fact `{name}` has shape {array.shape}, expected {(self.num_envs, 'T')}")
-                self.given[name] = array
-                self.has_given[who] = True
+                self._give(name, array, who)
             else:
                 names = ", ".join([*facts, *self.per_step])
                 raise ValueError(f"`{name}` is no hidden fact of {type(self).__name__}; it has: {names}")
@@ -223,12 +222,21 @@ class BatchedEnv(VectorEnv):
         """Index of every environment's present row in arrays [T, N, ...]: one number while all are at the same step."""
         return int(self.t[0]) if self._in_step else (self.t, self._all)
 
+    def _give(self, name: str, array: NDArray[Any], who: Who) -> None:
+        """Keep `array` [N, T, ...] for environments `who`; what the others were given stays."""
+        old = self.given.get(name, array[:, :0])
+        table = np.full((self.num_envs, max(old.shape[1], array.shape[1]), *array.shape[2:]), np.nan)
+        table[:, : old.shape[1]] = old
+        table[who, : array.shape[1]] = array[who]
+        self.given[name] = table
+
     def _or_given(self, name: str, drawn: NDArray[Any], who: Who, t: NDArray[np.int64]) -> NDArray[Any]:
         """`drawn` [n, ...] for step t [n] of environments `who`, or what `reset` was given for it."""
         if name in self.given:
             table = self.given[name]
-            rows = np.flatnonzero(self.has_given[who] & (t < table.shape[1]))
-            drawn[rows] = table[who[rows], t[rows]]
+            rows = np.flatnonzero(t < table.shape[1])
+            values = table[who[rows], t[rows]]
+            drawn[rows] = np.where(np.isnan(values), drawn[rows], values)
         return drawn
 
     # ---- the exact state
@@ -236,7 +244,7 @@ class BatchedEnv(VectorEnv):
     def state(self) -> dict[str, Any]:
         """Everything needed to go on exactly from here: arrays, by name."""
         arrays = {name: value.copy() for name, value in self._state_arrays().items()}
-        return {"arrays": arrays, "draws": self.draws.state(), "given": dict(self.given)}
+        return {"arrays": arrays, "draws": self.draws.state(), "given": {name: table.copy() for name, table in self.given.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Bring a vector of the same size and parameters to a saved `state`."""
@@ -244,7 +252,7 @@ class BatchedEnv(VectorEnv):
             setattr(self, name, np.array(value))
         self._in_step = self._is_in_step()
         self.draws.restore(state["draws"])
-        self.given = dict(state["given"])
+        self.given = {name: np.array(table) for name, table in state["given"].items()}
         self._seeded = True
 
     def _state_arrays(self) -> dict[str, NDArray[Any]]:

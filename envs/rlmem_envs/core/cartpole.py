@@ -53,6 +53,7 @@ class CartPoleBase(BatchedEnv):
     pay: reward of a step
     """
 
+    metadata = {**BatchedEnv.metadata, "render_fps": 50}
     keys = {"a": 0, "d": 1}
 
     def __init__(self, num_envs: int, observe: Sight, steps: int, pay: float, params: Mapping[str, Any], **kwargs: Any):

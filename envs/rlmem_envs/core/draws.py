@@ -85,9 +85,11 @@ class Draws:
 
     def normal(self, who: NDArray[np.intp] | None, *shape: int) -> NDArray[np.float64]:
         """Standard normal, by Box and Muller."""
-        u = self.uniform(who, *shape, 2)
-        normal = np.sqrt(-2 * np.log1p(-u[..., 0])) * np.cos(2 * np.pi * u[..., 1])
-        return np.asarray(normal)
+        number = math.prod(shape)
+        u = self.uniform(who, (number + 1) // 2, 2)
+        radius, angle = np.sqrt(-2 * np.log1p(-u[..., 0])), 2 * np.pi * u[..., 1]
+        pairs = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        return pairs[:, :number].reshape(len(u), *shape)
 
     def integers(self, who: NDArray[np.intp] | None, high: int | NDArray[Any], *shape: int) -> NDArray[np.int64]:
         """Uniform on 0 .. high - 1, for high up to 2^31 (with a bias below high / 2^32).

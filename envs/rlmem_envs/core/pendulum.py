@@ -41,6 +41,8 @@ class PendulumBase(BatchedEnv):
     steps: of every episode
     """
 
+    metadata = {**BatchedEnv.metadata, "render_fps": 20}
+
     def __init__(self, num_envs: int, observe: Sight, steps: int, params: Mapping[str, Any], **kwargs: Any):
         if observe not in SHOWN:
             raise ValueError(f"observe={observe!r}: expected one of {', '.join(SHOWN)}")
@@ -58,7 +60,7 @@ class PendulumBase(BatchedEnv):
         self.angle[who], self.speed[who] = facts["start"].T
 
     def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """As in Gymnasium, torques are rounded as their dtype rounds: a pendulum near the top would show it."""
+        """As in Gymnasium on NumPy 2, torques are rounded as their dtype rounds: near the top it would show."""
         torque = np.minimum(np.maximum(actions[:, 0], -MAX_TORQUE), MAX_TORQUE)
         cost = centred(self.angle) ** 2 + 0.1 * self.speed**2 + 0.001 * torque**2
         speed = self.speed + (GRAVITY * np.sin(self.angle) + 3.0 * torque) * SECONDS

@@ -30,8 +30,8 @@ upright, its velocity angle'; position: x, angle; velocity: x', angle' |
     depends on the angle alone and never falls as the angle grows, and let V be the potential of the mean force. Nothing
     it sees tells it to damp: while the energy E = angle'^2 / 2 + V is below V at 12 degrees, which is at most 2.7,
     every Euler step of 0.02 s adds on average at least 0.02^2 / 2 (g - a 12 degrees)^2 = 0.026 to it. So the pole
-    swings ever wider and falls, after about 100 steps at the latest, however long the episode. The best such player
-    found lasts 51 steps, and feedback of x beside the angle did not add to them.
+    swings ever wider and falls, after about 100 steps on average at most, however long the episode. The best such
+    player found lasts 51 steps, and feedback of x beside the angle did not add to them.
 
     The trick: a push that turns round at many angles. Whether a step of 0.02 s leaps over such a stripe depends on the
     speed that is not seen. A search over stripes found a player that lasts 133.5 of 200 steps on average and the whole

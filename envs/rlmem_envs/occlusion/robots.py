@@ -259,7 +259,7 @@ def make(
     workers: Annotated[int, Ge(0)] | None = None,
     max_episode_steps: Annotated[int, Gt(0)] = 1000,
     backend: Literal["pybullet"] = "pybullet",
-    render_mode: str | None = None,
+    **kwargs: Any,
 ) -> Robot:
     """`num_envs` copies of a robot, with the parameters of `Robot`.
 
@@ -270,7 +270,7 @@ def make(
         raise ValueError(f"robot={robot!r}: expected one of {', '.join(ROBOTS)}")
     if backend != "pybullet":
         raise ValueError(f"backend={backend!r}: expected pybullet")
-    return ROBOTS[robot](num_envs, observe, workers, max_episode_steps, render_mode)
+    return ROBOTS[robot](num_envs, observe, workers, max_episode_steps, **kwargs)
 
 
 def make_single(robot: Name, **kwargs: Any) -> SingleEnv:
