@@ -106,10 +106,10 @@ Le et al. 2025 (arXiv:2410.10132)"
     known = {  # 81,920, 40,960 and 20,480 episodes
         "memory_rl_60": Scores(random=5.546, memoryless=23.57, oracle=29.34),
         "memory_rl_250": Scores(random=22.01, memoryless=78.79, oracle=103.61),
-        "memory_rl_500": Scores(random=43.65, memoryless=151.83, oracle=201.6),
+        "memory_rl_500": Scores(random=43.65, memoryless=151.83, oracle=201.51),
         "shm_100": Scores(random=8.948, memoryless=40.02, oracle=49.82),
         "shm_250": Scores(random=21.92, memoryless=83.77, oracle=108.61),
-        "shm_500": Scores(random=43.59, memoryless=156.82, oracle=206.6),
+        "shm_500": Scores(random=43.59, memoryless=156.82, oracle=206.51),
         "cca_30": Scores(random=2.890, memoryless=14.67, oracle=17.30),
     }
 

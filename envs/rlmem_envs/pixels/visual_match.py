@@ -109,10 +109,10 @@ Le et al. 2025 (arXiv:2410.10132)"
     known = {  # 81,920, 40,960 and 20,480 episodes
         "memory_rl_60": Scores(random=5.706, memoryless=20.19, oracle=29.34),
         "memory_rl_250": Scores(random=22.12, memoryless=75.39, oracle=103.61),
-        "memory_rl_500": Scores(random=43.76, memoryless=148.31, oracle=201.6),
+        "memory_rl_500": Scores(random=43.76, memoryless=148.31, oracle=201.51),
         "shm_100": Scores(random=9.112, memoryless=33.33, oracle=49.82),
         "shm_250": Scores(random=22.08, memoryless=77.08, oracle=108.61),
-        "shm_500": Scores(random=43.73, memoryless=150.02, oracle=206.6),
+        "shm_500": Scores(random=43.73, memoryless=150.02, oracle=206.51),
         "active_60": Scores(random=5.706, memoryless=20.19, oracle=29.34),
     }
 
