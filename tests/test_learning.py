@@ -1,4 +1,4 @@
-"""Two-sided learning tests, minutes each: memory solves the task, and the memoryless control provably cannot."""
+"""Learning tests, minutes each: memory solves the task and, where it is two-sided, the memoryless control cannot."""
 
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from rlmem.train import evaluate_run, train
 FIRST_RUN = experiments_dir() / "first_run"
 EXPERIMENT = yaml.safe_load((FIRST_RUN / "memory_matters.yaml").read_text())
 REPLAY = yaml.safe_load((FIRST_RUN / "replay_remembers.yaml").read_text())
+SUITES = yaml.safe_load((FIRST_RUN / "every_suite.yaml").read_text())
 
 
 @pytest.mark.slow
@@ -29,10 +30,17 @@ def test_replay_solves_with_memory_what_it_cannot_without(in_tmp, row):
     assert_bound(row, [*REPLAY["overrides"], *REPLAY["games"][row["game"]], *row["overrides"]])
 
 
-def assert_bound(row: dict, overrides: list[str]) -> None:
-    """Train, and hold the greedy return of 200 new episodes to the row's bound."""
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("row", SUITES["rows"], ids=lambda row: row["name"])
+def test_a_task_of_every_suite_is_learnt(in_tmp, row):
+    assert_bound(row, [*SUITES["overrides"], *row["overrides"]], row["metric"])
+
+
+def assert_bound(row: dict, overrides: list[str], metric: str = "return_mean") -> None:
+    """Train, and hold the greedy mean of 200 new episodes to the row's bound."""
     train(load([*overrides, "run_dir=run"]))
-    score = evaluate_run(Path("run"), episodes=200)["greedy"]["return_mean"]
+    score = evaluate_run(Path("run"), episodes=200)["greedy"][metric]
     if "above" in row:
         assert score > row["above"]
     else:

@@ -244,7 +244,11 @@ class BatchedEnv(VectorEnv):
     def state(self) -> dict[str, Any]:
         """Everything needed to go on exactly from here: arrays, by name."""
         arrays = {name: value.copy() for name, value in self._state_arrays().items()}
-        return {"arrays": arrays, "draws": self.draws.state(), "given": {name: table.copy() for name, table in self.given.items()}}
+        return {
+            "arrays": arrays,
+            "draws": self.draws.state(),
+            "given": {name: table.copy() for name, table in self.given.items()},
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Bring a vector of the same size and parameters to a saved `state`."""
