@@ -39,7 +39,9 @@ def picture(env: VectorEnv) -> np.ndarray:
         return np.asarray(env.unwrapped.picture(0))
     frames = env.render() if env.render_mode == "rgb_array" else None
     if frames is None:
-        raise UserError(f"{env}: draws nothing; e.g. env.kwargs.render_mode=rgb_array for an environment of Gymnasium")
+        raise UserError(
+            f"{env.unwrapped}: draws nothing; e.g. env=gym env.kwargs.render_mode=rgb_array, or a native task"
+        )
     return np.asarray(frames[0])
 
 

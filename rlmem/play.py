@@ -66,7 +66,15 @@ def _player(env: VectorEnv, player: Player, rng: np.random.Generator) -> Callabl
         if not hasattr(task, player):
             raise UserError(f"--player {player}: {type(task).__name__} has no such player; accepted: keys, random")
         chosen: Any = getattr(task, player)
-        return lambda read: (chosen() if player == "oracle" else chosen(rng))[0]
+
+        def act(read: Any) -> Any:
+            try:
+                return (chosen() if player == "oracle" else chosen(rng))[0]
+            except NotImplementedError as error:
+                name = type(task).__name__
+                raise UserError(f"--player {player}: nobody knows how for {name}; accepted: keys, random") from error
+
+        return act
     keys: dict[str, int] = dict(getattr(task, "keys", {}))
     if not keys and isinstance(space, spaces.Discrete) and space.n <= 10:
         keys = {str(k): int(space.start) + k for k in range(int(space.n))}
@@ -86,7 +94,8 @@ def _typed(read: Callable[[bool], str], keys: dict[str, int], space: gym.Space) 
                 return keys[text]
             continue
         with contextlib.suppress(ValueError):
-            numbers = [float(part) for part in text.replace(",", " ").split()]
+            number = float if isinstance(space, spaces.Box) else int
+            numbers = [number(part) for part in text.replace(",", " ").split()]
             if space.shape == () and len(numbers) == 1:
                 return np.asarray(numbers[0]).astype(space.dtype)
             if space.shape == (len(numbers),):

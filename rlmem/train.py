@@ -133,17 +133,17 @@ def evaluate_run(
     require_same_spaces(config, parts.env, env, " ".join(overrides))
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
-    with one_thread():
-        results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
-    env.close()
     taken = checkpoint["collector"]["steps"]
     film = {}
-    if video:
-        path = run_dir / "videos" / f"step_{taken}.gif"
-        with closing(Watched(make_evaluation_env(config, 1, given))) as watched, one_thread():
-            evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device)
-            write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
-        film = {"video": str(path)}
+    with one_thread():
+        if video:  # first, since it may turn out that this environment cannot be drawn
+            path = run_dir / "videos" / f"step_{taken}.gif"
+            with closing(Watched(make_evaluation_env(config, 1, given))) as watched:
+                evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device)
+                write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
+            film = {"video": str(path)}
+        results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
+    env.close()
     parts.env.close()
     row = {
         "run": str(run_dir),

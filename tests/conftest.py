@@ -55,6 +55,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def env_recordings(config: pytest.Config) -> list[Path]:
     """The recorded environment files of ours and of --golden-env."""
     folders = [golden_env.FOLDER, *map(Path, config.getoption("golden_env"))]
+    if empty := [str(folder) for folder in folders if not any(folder.glob("*.npz"))]:
+        raise pytest.UsageError(f"--golden-env {', '.join(empty)}: no recordings (*.npz) there")
     return [path for folder in folders for path in sorted(folder.glob("*.npz"))]
 
 

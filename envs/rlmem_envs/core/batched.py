@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -83,8 +84,10 @@ class BatchedEnv(VectorEnv):
     """Scores of the named parameters."""
     keys: ClassVar[Mapping[str, int]] = {}
     """Keyboard keys of the discrete actions; without them the actions are typed as numbers."""
-    per_step: ClassVar[tuple[str, ...]] = ()
-    """Hidden facts that are drawn at every step rather than at the beginning of an episode."""
+    per_step: Mapping[str, tuple[int, ...]] = {}
+    """Hidden facts (floats) that are drawn at every step, not when an episode begins, and their shapes in a step."""
+    _ranges: Mapping[str, tuple[float, float]] = {}
+    """Least and greatest value of hidden facts."""
 
     def __init__(
         self,
@@ -95,6 +98,11 @@ class BatchedEnv(VectorEnv):
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ):
+        for name, value in {"num_envs": num_envs, "max_episode_steps": max_episode_steps}.items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}: expected at least 1")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode={render_mode!r}: expected one of {', '.join(self.metadata['render_modes'])}")
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = observation_space, action_space
         self.observation_space = batch_space(observation_space, num_envs)
@@ -115,6 +123,13 @@ class BatchedEnv(VectorEnv):
 
     def _draw(self, who: Who) -> Facts:
         raise NotImplementedError
+
+    def _problem(self, facts: Facts) -> str | None:
+        """What is wrong with facts [n, ...] that were given, where no episode can have them."""
+        for name, (low, high) in self._ranges.items():
+            if name in facts and not ((facts[name] >= low) & (facts[name] <= high)).all():
+                return f"`{name}` is not within {low} .. {high}"
+        return None
 
     def _begin(self, who: Who, facts: Facts) -> None:
         raise NotImplementedError
@@ -157,16 +172,30 @@ class BatchedEnv(VectorEnv):
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """First observations [N, ...]. Without a seed the streams go on with their next episodes.
 
-        Raises ValueError for hidden facts that the task does not have, or of another shape.
+        Raises ValueError, before anything has changed, for hidden facts that the task does not have or that no episode
+        can have, and for seeds or a mask of another length.
         """
         options = options or {}
-        mask = options.get("reset_mask")
-        who = self._all if mask is None else np.flatnonzero(mask)
-        hidden = options.get("hidden") or {}
-        if seed is not None or not self._seeded:
-            self.draws.seed(seed, who if self._seeded else self._all)
+        hidden, mask = options.get("hidden") or {}, options.get("reset_mask")
+        who = self._all
+        if mask is not None:
+            if np.shape(mask) != (self.num_envs,):
+                raise ValueError(f"reset_mask has shape {np.shape(mask)}, expected ({self.num_envs},)")
+            who = np.flatnonzero(mask)
+        if isinstance(seed, Sequence | np.ndarray) and len(seed) != self.num_envs:
+            raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments")
+        if not self._seeded:  # nothing has begun yet, so all of them do
+            who = self._all
+        if len(who):
+            before = self.draws.state()
+            if seed is not None or not self._seeded:
+                self.draws.seed(seed, who)
+            try:
+                self._start(who, hidden)
+            except ValueError:
+                self.draws.restore(before)
+                raise
             self._seeded = True
-        self._start(who, hidden)
         return self._observe(), {}
 
     def step(
@@ -174,8 +203,11 @@ class BatchedEnv(VectorEnv):
     ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Act everywhere, except where the episode was over: there the action is ignored and the next one begins.
 
-        Raises InvalidAction, before anything has changed, if an action is not in the action space.
+        Raises InvalidAction, before anything has changed, if an action is not in the action space, and ResetNeeded
+        before the first reset.
         """
+        if not self._seeded:
+            raise ResetNeeded("no episode has begun: call reset() before step()")
         over = self.over
         actions = self._check(actions, over)
         rewards, terminated, truncated = self._advance(actions)
@@ -188,28 +220,18 @@ class BatchedEnv(VectorEnv):
         self.over = terminated | truncated
         infos: dict[str, Any] = {}
         if np.count_nonzero(self.over) and (success := self._success()) is not None:
-            infos = {"success": success & self.over, "_success": self.over}
+            infos = {"success": success & self.over, "_success": self.over.copy()}
         return self._observe(), rewards, terminated, truncated, infos
 
     def _start(self, who: Who, hidden: Mapping[str, Any]) -> None:
         """Begin new episodes in environments `who`."""
         self.draws.next_episode(who)
         facts = self._draw(who)
-        for table in self.given.values():
-            table[who] = np.nan
-        for name, values in hidden.items():
-            array = np.asarray(values)
-            if name in facts:
-                if array.shape != (expected := (self.num_envs, *facts[name].shape[1:])):
-                    raise ValueError(f"hidden fact `{name}` has shape {array.shape}, expected {expected}")
-                facts[name] = array[who].astype(facts[name].dtype)
-            elif name in self.per_step:
-                if array.ndim < 2 or len(array) != self.num_envs:
-                    raise ValueError(f"hidden fact `{name}` has shape {array.shape}, expected {(self.num_envs, 'T')}")
-                self._give(name, array, who)
-            else:
-                names = ", ".join([*facts, *self.per_step])
-                raise ValueError(f"`{name}` is no hidden fact of {type(self).__name__}; it has: {names}")
+        tables = self._replace(facts, hidden, who) if hidden else {}
+        if self.given:
+            self._forget_given(who)
+        for name, table in tables.items():
+            self._give(name, table, who)
         self.t[who] = 0
         self.over[who] = False
         self._in_step = self._is_in_step()
@@ -222,6 +244,32 @@ class BatchedEnv(VectorEnv):
         """Index of every environment's present row in arrays [T, N, ...]: one number while all are at the same step."""
         return int(self.t[0]) if self._in_step else (self.t, self._all)
 
+    def _replace(self, facts: Facts, hidden: Mapping[str, Any], who: Who) -> Facts:
+        """Put what was given in the place of what was drawn; returns the tables [N, T, ...] of single steps."""
+        tables = {}
+        for name, values in hidden.items():
+            array = np.asarray(values)
+            if name in facts:
+                drawn = facts[name]
+                if array.shape != (expected := (self.num_envs, *drawn.shape[1:])):
+                    raise ValueError(f"hidden fact `{name}` has shape {array.shape}, expected {expected}")
+                with np.errstate(invalid="ignore"):
+                    facts[name] = array[who].astype(drawn.dtype)
+                if not np.array_equal(facts[name], array[who]):
+                    raise ValueError(f"hidden fact `{name}` has values that are not of its type, {drawn.dtype}")
+            elif name in self.per_step:
+                shape = self.per_step[name]
+                if array.dtype.kind not in "fiu" or array.shape[:1] + array.shape[2:] != (self.num_envs, *shape):
+                    expected = (self.num_envs, "T", *shape)
+                    raise ValueError(f"hidden fact `{name}` has shape {array.shape}, expected numbers {expected}")
+                tables[name] = array
+            else:
+                names = ", ".join([*facts, *self.per_step])
+                raise ValueError(f"`{name}` is no hidden fact of {type(self).__name__}; it has: {names}")
+        if problem := self._problem(facts):
+            raise ValueError(f"hidden facts: {problem}")
+        return tables
+
     def _give(self, name: str, array: NDArray[Any], who: Who) -> None:
         """Keep `array` [N, T, ...] for environments `who`; what the others were given stays."""
         old = self.given.get(name, array[:, :0])
@@ -229,6 +277,13 @@ class BatchedEnv(VectorEnv):
         table[:, : old.shape[1]] = old
         table[who, : array.shape[1]] = array[who]
         self.given[name] = table
+
+    def _forget_given(self, who: Who) -> None:
+        """New episodes begin in environments `who`."""
+        for name, table in list(self.given.items()):
+            table[who] = np.nan
+            if np.isnan(table).all():
+                del self.given[name]
 
     def _or_given(self, name: str, drawn: NDArray[Any], who: Who, t: NDArray[np.int64]) -> NDArray[Any]:
         """`drawn` [n, ...] for step t [n] of environments `who`, or what `reset` was given for it."""
@@ -251,7 +306,9 @@ class BatchedEnv(VectorEnv):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Bring a vector of the same size and parameters to a saved `state`."""
+        """Bring a vector of the same size and parameters to a saved `state`. Raises ValueError for another size."""
+        if len(state["arrays"]["t"]) != self.num_envs:
+            raise ValueError(f"a state of {len(state['arrays']['t'])} environments does not fit {self.num_envs}")
         for name, value in state["arrays"].items():
             setattr(self, name, np.array(value))
         self._in_step = self._is_in_step()

@@ -57,8 +57,8 @@ class Draws:
 
         None seeds from the operating system. Environment i of `seed` is not environment i - 1 of `seed + 1`.
         """
-        if isinstance(seed, Sequence):
-            root = np.array([_root(seed[i]) for i in who], np.uint64)
+        if isinstance(seed, Sequence | np.ndarray):
+            root = np.array([_root(None if seed[i] is None else int(seed[i])) for i in who], np.uint64)
             index = np.zeros(len(who), np.uint64)
         else:
             root, index = np.full(len(who), _root(seed), np.uint64), who.astype(np.uint64)

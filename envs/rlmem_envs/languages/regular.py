@@ -61,6 +61,7 @@ class RegularLanguage(BatchedEnv):
         self._end = len(dfa.letters)
         params = {"language": language, "n": n, "length": length, "min_length": min_length}
         super().__init__(num_envs, Discrete(self._end + 1), Discrete(dfa.classes + 1), params, **kwargs)
+        self._ranges = {"length": (1, n)}
         # [S, K + 1], flat: E leaves the automaton where it is
         self._next = np.column_stack([dfa.next, np.arange(len(dfa.states))]).ravel()
         # [S, C + 1], flat: what an action earns at the end

@@ -68,6 +68,7 @@ class CuedCatch(PictureGame):
     tests = "recall of four associations, used again and again hundreds of steps after they were shown"
     size, characters = (7, 12), " PQab"
     keys = {"w": UP, "s": DOWN, " ": STAY}
+    _ranges = {"cue_to_ball": (0, BALLS - 1), "trial_cue": (0, CUES - 1)}
     levels = {
         "paper": {
             "initial_cue_duration": 10,

@@ -59,6 +59,7 @@ class SequenceRecall(PictureGame):
     tests = "recall of an ordered sequence, long after it was shown and while acting on it"
     size, characters, looks_like = (ROWS, COLUMNS), " #1234MP", {"%": "#"}
     keys = {"w": UP, "s": DOWN, "a": LEFT, "d": RIGHT, " ": STAY}
+    _ranges = {"sequence": (1, LIGHTS)}
     levels = {
         "paper": {
             "sequence_length": 4,

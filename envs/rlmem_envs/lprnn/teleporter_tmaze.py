@@ -89,6 +89,7 @@ class TeleporterTMaze(BoardGame):
     tests = "recall of one bit over hundreds of steps in which nothing happens, then exploration"
     size, characters, looks_like = (7, 11), " #PQ~", {"t": "~", "l": "~", "r": "~", "*": "#"}
     keys = {"w": UP, "s": DOWN, "a": LEFT, "d": RIGHT, " ": STAY}
+    _ranges = {"goal_side": (0, 1)}
     levels = {
         name: {
             "difficulty": difficulty,

@@ -121,6 +121,9 @@ class TMaze(BatchedEnv):
     def _draw(self, who: Who) -> Facts:
         return {"goal_y": 2 * self.draws.integers(who, 2) - 1}
 
+    def _problem(self, facts: Facts) -> str | None:
+        return None if np.isin(facts["goal_y"], (-1, 1)).all() else "`goal_y` is neither 1 nor -1"
+
     def _begin(self, who: Who, facts: Facts) -> None:
         self.place[who] = self._first_place(facts["goal_y"] > 0)
 

@@ -88,8 +88,8 @@ class Navigation(BatchedEnv):
 
     def _start(self, who: Who, hidden: Mapping[str, Any]) -> None:
         """As of all tasks; a `task_index` alone brings its goal or wind along."""
-        if "task_index" in hidden:
-            index = np.asarray(hidden["task_index"])
+        index = np.asarray(hidden.get("task_index", 0))
+        if index.shape == (self.num_envs,):
             if not ((index >= 0) & (index < len(self._tasks))).all():
                 raise ValueError(f"task_index={index}: expected 0 .. {len(self._tasks) - 1}")
             hidden = {self.varies: self._tasks[index], **hidden}

@@ -138,10 +138,14 @@ class AppleGame(BatchedEnv):
             worth = low + (high - low) * self.draws.uniform(who, *self.apple_reward_value.shape[1:])
         return {"apple_layout": on.interior(layout), "apple_reward_value": worth}
 
+    def _problem(self, facts: Facts) -> str | None:
+        if (facts["apple_layout"].sum((1, 2)) != self._num_apples).any():
+            return f"`apple_layout` has not the {self._num_apples} apples of `num_apples`"
+        outside = [name for name in facts if name.endswith("_pos") and not on.inside(facts[name]).all()]
+        return f"`{outside[0]}` is not on the board" if outside else super()._problem(facts)
+
     def _begin(self, who: Who, facts: Facts) -> None:
         layout = facts["apple_layout"]
-        if (layout.sum((1, 2)) != self._num_apples).any():
-            raise ValueError(f"hidden fact `apple_layout` has not the {self._num_apples} apples of `num_apples`")
         apples = on.cell(np.argwhere(layout)[:, 1:])
         self.orchard[who] = apples.reshape(len(who), self._num_apples)
         self.apple_reward_value[who] = facts["apple_reward_value"]

@@ -53,6 +53,11 @@ def cell(position: NDArray[np.integer]) -> NDArray[np.int64]:
     return (position[..., 0].astype(np.int64) + SIGHT) * WIDTH + position[..., 1] + SIGHT
 
 
+def inside(position: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Whether positions [..., 2] are on the board."""
+    return np.asarray(((position >= 0) & (position < (ROWS, COLUMNS))).all(-1))
+
+
 def position(cells: NDArray[np.integer]) -> NDArray[np.int64]:
     """Positions [..., 2] of cells [...]."""
     row, column = np.divmod(cells.astype(np.int64), WIDTH)

@@ -160,6 +160,13 @@ Le et al. 2025 (arXiv:2410.10132)"
             **super()._draw(who),
         }
 
+    def _problem(self, facts: Facts) -> str | None:
+        if not np.isin(facts["target_symbol"], on.SYMBOLS).all():
+            return f"`target_symbol` is none of {', '.join(str(code) for code in on.SYMBOLS)}"
+        if not ((facts["colours"] >= 0) & (facts["colours"] < 3)).all():
+            return "`colours` is not within 0 .. 2"
+        return super()._problem(facts)
+
     def _explore(self, who: Who, facts: Facts) -> NDArray[np.uint8]:
         self.target[who] = np.searchsorted(on.SYMBOLS, facts["target_symbol"])
         self.colours[who] = facts["colours"]

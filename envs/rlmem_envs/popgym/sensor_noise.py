@@ -18,14 +18,13 @@ class SensorNoise(BatchedEnv):
     noise_sigma: standard deviation
     """
 
-    per_step = ("noise",)
-
     def __init__(self, *args: Any, noise_sigma: float, **kwargs: Any):
         if noise_sigma < 0:
             raise ValueError(f"noise_sigma={noise_sigma}: expected at least 0")
         super().__init__(*args, **kwargs)
         self.params["noise_sigma"] = noise_sigma
         self._sigma, (self._width,) = noise_sigma, self.single_observation_space.shape or ()
+        self.per_step = {"noise": (self._width,)}
         self.noise = np.zeros((self.num_envs, self._width), np.float32)
 
     def _begin(self, who: Who, facts: Facts) -> None:
