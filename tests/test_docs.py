@@ -59,6 +59,12 @@ def test_state_and_parameters_are_those_of_the_code(name):
     assert stated[1] == f"{found['state']:,}"
 
 
+def test_every_environment_is_named():
+    named = set(re.findall(r"`(\w+)`", text_of("environments.md").partition("## Without the rest")[0]))
+    robots = {f"{robot}{kind}" for robot in ("ant", "half_cheetah", "hopper", "walker") for kind in ("_p", "_v")}
+    assert set(options("env")) - robots <= named
+
+
 def assignments(name: str) -> list[str]:
     """`key=value`, and `key` = `value`, `value`, ..., of the last column."""
     text = MODELS[name]["published forms and departures"]
@@ -77,7 +83,7 @@ def test_the_options_of_the_last_column_exist(name):
 def test_the_examples_of_the_library_run(tmp_path, monkeypatch):
     """The python blocks without a file name, document by document, one after another as in one session."""
     monkeypatch.chdir(tmp_path)
-    for document in ("docs/memory.md", "docs/batching.md", "README.md"):
+    for document in ("docs/memory.md", "docs/batching.md", "docs/environments.md", "README.md"):
         shown = [b for b in blocks(document) if b.language == "python" and not b.file]
         assert shown
         session: dict = {}

@@ -111,8 +111,11 @@ def test_the_commands_of_the_library_run(memory_folder, command, monkeypatch):
     run(command, memory_folder, monkeypatch)
 
 
-@pytest.mark.parametrize("command", [*commands("docs/batching.md"), *commands("docs/algorithms.md")])
-def test_the_commands_of_batching_and_algorithms_run(tmp_path, command, monkeypatch):
+GUIDES = ("docs/batching.md", "docs/algorithms.md", "docs/environments.md")
+
+
+@pytest.mark.parametrize("command", [command for guide in GUIDES for command in commands(guide)])
+def test_the_commands_of_the_guides_run(tmp_path, command, monkeypatch):
     run(command, tmp_path, monkeypatch)
 
 

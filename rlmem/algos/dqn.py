@@ -27,7 +27,7 @@ class DQN(OffPolicy):
     dueling: Q = V + A - mean A
     epsilon_start, epsilon_end, epsilon_fraction, epsilon_schedule: chance of a random action, over this fraction of the
         run after the random steps
-    epsilon_per: step, every action is random or greedy by itself | episode, all actions of an episode are either
+    epsilon_per: step, every action is random or greedy by itself | episode, one draw decides for all its actions
     td_loss: huber | squared | huber_of_mean, the Huber loss of the batch's mean absolute error, which the released code
         of Memoroids uses for segments only, so that its two schemes learn from different losses
     target_memory: own, the target network's unroll of the same rows | fresh_next_obs, as the released code of
