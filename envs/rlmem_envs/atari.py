@@ -81,6 +81,7 @@ def make(
         import ale_py
     except ImportError as error:
         raise ImportError("Atari games need ale-py, which is not installed; pip install 'rlmem[atari]'") from error
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
     gym.register_envs(ale_py)
 
     def make_one() -> gym.Env:
