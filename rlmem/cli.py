@@ -281,8 +281,11 @@ def _play(args: argparse.Namespace) -> int:
     if args.gif is not None and not args.gif.parent.is_dir():
         raise UserError(f"--gif {args.gif}: no folder {args.gif.parent}")
     with contextlib.closing(make_env(config, 1)) as env:
-        mean = play(env, args.player, args.episodes, args.seed, args.gif)
-    print(f"mean return {mean:g}" + (f", {args.gif}" if args.gif else ""))
+        returns = play(env, args.player, args.episodes, args.seed, args.gif)
+    if returns:
+        print(f"mean return {sum(returns) / len(returns):g}")
+    if args.gif:
+        print(f"wrote {args.gif}")
     return 0
 
 

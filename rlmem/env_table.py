@@ -94,13 +94,13 @@ def as_json() -> str:
 def as_text() -> str:
     """Aligned columns; `*` marks the default."""
     default = default_choices()["env"]
-    head = ("env", "level", "observes", "acts", "steps", *PLAYERS, "tests")
+    head = ("env", "level", "observes", "acts", "steps", *PLAYERS, "")
     table: list[tuple[str, ...]] = [head]
     last = ""
     for row in rows():
         name = "" if row.name == last else f"{row.name}{' *' if row.name == default else ''}"
         scores = [_number(getattr(row, player)) for player in PLAYERS]
-        text = (row.tests or row.description) if name else ""
+        text = row.description if name else ""
         table.append((name, row.level or "", row.observation, row.action, row.steps, *scores, text))
         last = row.name
     widths = [max(len(line[column]) for line in table) for column in range(len(head) - 1)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
@@ -37,7 +38,10 @@ def picture(env: VectorEnv) -> np.ndarray:
     """Environment 0 as it is now, [height, width, 3]. Raises UserError if it cannot be drawn."""
     if hasattr(env.unwrapped, "picture"):
         return np.asarray(env.unwrapped.picture(0))
-    frames = env.render() if env.render_mode == "rgb_array" else None
+    try:
+        frames = env.render() if env.render_mode == "rgb_array" else None
+    except gym.error.Error as error:  # a package is missing
+        raise UserError(f"{env.unwrapped}: cannot be drawn ({error})") from error
     if frames is None:
         raise UserError(
             f"{env.unwrapped}: draws nothing; e.g. env=gym env.kwargs.render_mode=rgb_array, or a native task"
@@ -64,6 +68,7 @@ def write_gif(frames: Sequence[np.ndarray], path: Path, per_second: float = 5.0)
 
 
 def _padded(frame: np.ndarray, height: int, width: int) -> np.ndarray:
-    padded = np.zeros((height, width, 3), np.uint8)
+    padded = np.empty((height, width, 3), np.uint8)
+    padded[:] = frame[-1, -1]  # the ground, in the corner
     padded[: frame.shape[0], : frame.shape[1]] = frame
     return padded

@@ -180,7 +180,7 @@ def test_text_shows_what_is_seen_and_a_picture_shows_everything(task):
     texts = {observe: make(task, 1, observe) for observe in SHOWN[task]}
     for env in texts.values():
         env.reset(seed=0)
-    shown = {observe: env._text(0) for observe, env in texts.items()}
+    shown = {observe: env.text(0) for observe, env in texts.items()}
     hidden = {"CartPole": ("'", "["), "Pendulum": ("speed", "cos")}[task]
     assert hidden[0] not in shown["position"] and hidden[1] not in shown["velocity"]
     assert all(part in shown["full"] for part in hidden)
@@ -203,7 +203,11 @@ def test_text_shows_what_is_seen_and_a_picture_shows_everything(task):
         ("NoisyPositionOnlyCartPole", {"max_episode_length": 0}, "max_episode_length=0: expected at least 1"),
         ("NoisyPositionOnlyCartPole", {"noise_sigma": -1.0}, "noise_sigma=-1.0: expected at least 0"),
         ("VelocityOnlyCartPole", {"max_episode_length": 0}, "max_episode_length=0: expected at least 1"),
-        ("VelocityOnlyCartPole", {"first_observation": "x"}, "first_observation='x': expected position or velocity"),
+        (
+            "VelocityOnlyCartPole",
+            {"first_observation": "x"},
+            "first_observation='x': expected one of position, velocity",
+        ),
     ],
 )
 def test_a_wrong_parameter_is_named(task, params, message):

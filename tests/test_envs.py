@@ -1,14 +1,17 @@
 """What every native environment promises: seeding, exact state, bad input, and the scores on its rule card."""
 
 from importlib.util import find_spec
+from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import rlmem_envs
+from annotated_types import Ge, Gt
 from gymnasium.error import InvalidAction
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.utils.env_checker import check_env
+from rlmem_envs.core.parameters import problem_with
 from rlmem_envs.registration import TASKS, make, task_class
 
 CASES = [(task, level) for task in TASKS if find_spec(f"rlmem_envs.{TASKS[task]}") for level in task_class(task).levels]
@@ -141,8 +144,12 @@ def test_unknown_hidden_facts_levels_and_parameters_are_refused(task, level):
         env.reset(options={"hidden": {"nonsense": np.zeros(2)}})
     with pytest.raises(ValueError, match="no level `nonsense`"):
         make(task, 2, "nonsense")
-    with pytest.raises(TypeError, match="nonsense"):
-        make(task, 2, level, nonsense=1)
+    with pytest.raises(
+        TypeError, match=f"{task} has no parameter `max_episode_step` .did you mean `max_episode_steps`"
+    ):
+        make(task, 2, level, max_episode_step=1)
+    with pytest.raises(ValueError, match="max_episode_steps='x': expected an integer or none"):
+        make(task, 2, level, max_episode_steps="x")
 
 
 @every_task
@@ -250,6 +257,28 @@ def test_integers_are_numbers_too(integers):
         e.reset(seed=0)
     dtype = np.uint8 if min(integers) >= 0 else np.int64
     assert_same(env.step(np.array([integers] * 2, dtype)), twin.step(np.array([integers] * 2, float)))
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "problem"),
+    [
+        (0, Annotated[int, Gt(0)], "at least 1"),
+        (1, Annotated[int, Gt(0)], None),
+        (2.0, int, None),
+        (1.5, int, "an integer"),
+        (True, int, "an integer"),
+        (float("nan"), Annotated[float, Ge(0)], "a number"),
+        (-0.5, Annotated[float, Ge(0)] | None, "at least 0 or none"),
+        (None, Annotated[float, Ge(0)] | None, None),
+        ("1", float, "a number"),
+        (1, bool, "true or false"),
+        ("b", Literal["a", "b"], None),
+        ("c", Literal["a", "b"], "one of a, b"),
+        (object(), Any, None),
+    ],
+)
+def test_parameters_are_held_to_their_annotations(value, hint, problem):
+    assert problem_with(value, hint) == problem
 
 
 def test_a_plain_import_registers_the_tasks():

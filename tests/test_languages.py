@@ -211,7 +211,7 @@ def test_an_unknown_language_and_lengths_that_do_not_fit_are_refused():
         RegularLanguage(1, "party")
     with pytest.raises(ValueError, match="min_length=11: expected at least 1 and at most n=10"):
         RegularLanguage(1, "parity", n=10, min_length=11)
-    with pytest.raises(ValueError, match="length=long: expected uniform or fixed"):
+    with pytest.raises(ValueError, match="length='long': expected one of uniform, fixed"):
         RegularLanguage(1, "parity", length="long")
 
 

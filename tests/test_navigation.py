@@ -125,9 +125,9 @@ def test_the_oracle_takes_the_fastest_way_and_stays():
     [
         ({"num_train": 61}, r"num_train=61: expected 1 .. 60, at most num_tasks=60"),
         ({"num_train": 60, "split": "test"}, "num_train=60: expected less than num_tasks=60"),
-        ({"split": "validation"}, "split=validation: expected all, train or test"),
-        ({"goal_radius": 0.0}, "goal_radius=0.0: expected more than 0"),
-        ({"episode_steps": 0}, "episode_steps=0: expected more than 0"),
+        ({"split": "validation"}, "split='validation': expected one of all, train, test"),
+        ({"goal_radius": 0.0}, "goal_radius=0.0: expected greater than 0"),
+        ({"episode_steps": 0}, "episode_steps=0: expected at least 1"),
         ({"wind_range": -1.0}, "wind_range=-1.0: expected at least 0"),
     ],
 )

@@ -249,10 +249,10 @@ def test_pictures_and_text_show_the_whole_board(task):
     env.reset(seed=0)
     for _ in range(20):
         env.step(env.oracle())
-    picture, lines = env.picture(1), env._text(1).splitlines()
+    picture, lines = env.picture(1), env.text(1).splitlines()
     assert lines[0] == "distractor phase, picture 5" and lines[1] == "#" * 11
     row, column = env.player_pos[1]
-    assert lines[1 + row][column] == "+" and env._text(1).count("a") - lines[0].count("a") >= 8
+    assert lines[1 + row][column] == "+" and env.text(1).count("a") - lines[0].count("a") >= 8
     assert (picture[24 * row + 12, 24 * column + 12] == on.COLOURS[on.PLAYER]).all()
     assert env.step(np.zeros(2, int))[0][1][:, 2, 2].tolist() == on.COLOURS[on.PLAYER].tolist()
 
@@ -264,9 +264,9 @@ def test_pictures_and_text_show_the_whole_board(task):
         ({"explore_frames": 0}, "explore_frames=0: expected at least 1"),
         ({"distractor_frames": -1}, "distractor_frames=-1: expected at least 0"),
         ({"reward_frames": 0}, "reward_frames=0: expected at least 1"),
-        ({"num_apples": 23}, "num_apples=23: expected 0 to 22"),
+        ({"num_apples": 23}, "num_apples=23: expected at most 22"),
         ({"respawn_every": -1}, "respawn_every=-1: expected"),
-        ({"final_reward": 0.0}, "final_reward=0.0: expected a positive number"),
+        ({"final_reward": 0.0}, "final_reward=0.0: expected greater than 0"),
         ({"apple_reward": (2.0, 1.0)}, r"apple_reward=\(2.0, 1.0\): expected"),
         ({"apple_reward": float("nan")}, "apple_reward=nan: expected"),
     ],

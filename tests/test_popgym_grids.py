@@ -238,15 +238,15 @@ def test_pictures_show_boards():
     env.reset(options={"hidden": hidden})
     env.step(np.array([[0, 1]]))
     env.step(np.array([[2, 0]]))
-    assert env._text(0) == ". X .\n. . .\no . ."
+    assert env.text(0) == ". X .\n. . .\no . ."
     mines = np.zeros((1, 4, 4), int)
     mines[0, 0, :2] = 1
     env = make("MineSweeper")
     env.reset(options={"hidden": {"mines": mines}})
     env.step(np.array([[1, 1]]))
-    assert env._text(0) == ". . . .\n. 2 . .\n. . . .\n. . . ."
+    assert env.text(0) == ". . . .\n. 2 . .\n. . . .\n. . . ."
     env.step(np.array([[0, 0]]))
-    assert env._text(0) == "* * . .\n. 2 . .\n. . . .\n. . . ."
+    assert env.text(0) == "* * . .\n. 2 . .\n. . . .\n. . . ."
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_pictures_show_boards():
     [
         ("Battleship", {"ship_sizes": [11]}, r"ship_sizes=\[11\]: expected sizes of 1 to board_size=10"),
         ("Battleship", {"board_size": 3, "ship_sizes": [3, 3, 3]}, "expected less than the 9 cells"),
-        ("MineSweeper", {"difficulty": "esay"}, "difficulty=esay: expected easy, medium or hard"),
-        ("MineSweeper", {"rules": "1.0.3"}, "rules=1.0.3: expected 1.0.7 or 1.0.2"),
+        ("MineSweeper", {"difficulty": "esay"}, "difficulty='esay': expected one of easy, medium, hard"),
+        ("MineSweeper", {"rules": "1.0.3"}, "rules='1.0.3': expected one of 1.0.7, 1.0.2"),
         ("LabyrinthEscape", {"maze_dims": (10, 11)}, r"maze_dims=\[10, 11\]: expected .* even numbers from 6"),
         ("LabyrinthExplore", {"episode_length": 1}, "episode_length=1: expected at least 2"),
     ],

@@ -253,7 +253,7 @@ def test_gymnasium_accepts_a_robot_and_it_can_be_looked_at():
     env.reset(seed=0)
     frame = env.render()
     assert frame.shape == (240, 320, 3) and frame.dtype == np.uint8 and frame.std() > 0
-    text = env.unwrapped.vector._text(0)
+    text = env.unwrapped.vector.text(0)
     assert text.startswith("Hopper, step 0 ") and "\nthigh_joint" in text and "\nfoot" in text
     env.close()
     vector = gym.make_vec("rlmem/Ant-v0", num_envs=3, observe="position")

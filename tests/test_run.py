@@ -225,7 +225,7 @@ def test_choices_that_do_not_go_together_are_refused_before_anything_is_written(
     with pytest.raises(UserError, match=r"algo=ppo.*does not support action space MultiBinary"):
         train(load(["env._target_=test_run.make_multibinary"]))
     with pytest.raises(UserError, match="observation space"):
-        train(load(["env=gym", "env.id=rlmem-test/Image-v0"]))
+        train(load(["env=gym", "env.id=rlmem-test/Film-v0"]))
     with pytest.raises(UserError, match="cannot be made"):
         train(load(["env=gym", "env.id=NoSuchGame-v0"]))
     with pytest.raises(UserError, match="num_decs"):
@@ -251,19 +251,19 @@ def make_multibinary(name: str, level: str = "easy", num_envs: int = 2, **others
 
 
 @pytest.fixture(autouse=True, scope="module")
-def image_env():
+def film_env():
     import gymnasium as gym
     import numpy as np
     from scripted import Scripted
 
-    class Image(Scripted):
+    class Film(Scripted):
         def __init__(self):
             super().__init__()
-            self.observation_space = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+            self.observation_space = gym.spaces.Box(0, 255, (2, 8, 8, 3), np.uint8)
 
-    gym.register("rlmem-test/Image-v0", Image)
+    gym.register("rlmem-test/Film-v0", Film)
     yield
-    del gym.registry["rlmem-test/Image-v0"]
+    del gym.registry["rlmem-test/Film-v0"]
 
 
 def test_a_labyrinth_without_its_package_names_the_extra(in_tmp, monkeypatch):

@@ -184,12 +184,12 @@ def report(result: dict[str, Any]) -> None:
     console = Console()
     sizes = [str(n) for n in result["setting"]["sizes"]]
     title = "environment steps per second, and how many times one environment of the reference package"
-    table = output.table(title, "task", "level", "package", *(f"N = {int(n):,}" for n in sizes), left=2)
+    table = output.table(title, "task", "package", *(f"N = {int(n):,}" for n in sizes))
     for task, row in result["tasks"].items():
         rates = row["steps_per_second"]
         package_rate = rates.get("package")
         cells = [f"{rate(rates[n])}{gain(rates[n], package_rate)}" for n in sizes]
-        table.add_row(task, row["level"], rate(package_rate), *cells)
+        table.add_row(task, rate(package_rate), *cells)
     if result["tasks"]:
         console.print(table)
     if result["robots"]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
+from annotated_types import Gt
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from rlmem_envs.core.actions import ActionCheck
 from rlmem_envs.core.draws import Draws
+from rlmem_envs.core.parameters import checked, unknown_parameter
 
 Facts = dict[str, NDArray[Any]]
 """Hidden facts of n episodes by name, each [n, ...]."""
@@ -89,20 +91,24 @@ class BatchedEnv(VectorEnv):
     _ranges: Mapping[str, tuple[float, float]] = {}
     """Least and greatest value of hidden facts."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+
+    @checked
     def __init__(
         self,
-        num_envs: int,
+        num_envs: Annotated[int, Gt(0)],
         observation_space: gym.Space,
         action_space: gym.Space,
         params: Mapping[str, Any],
-        max_episode_steps: int | None = None,
-        render_mode: str | None = None,
+        max_episode_steps: Annotated[int, Gt(0)] | None = None,
+        render_mode: Literal["ansi", "rgb_array"] | None = None,
+        **unknown: Any,
     ):
-        for name, value in {"num_envs": num_envs, "max_episode_steps": max_episode_steps}.items():
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: expected at least 1")
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode={render_mode!r}: expected one of {', '.join(self.metadata['render_modes'])}")
+        if unknown:
+            raise TypeError(unknown_parameter(next(iter(unknown)), type(self)))
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = observation_space, action_space
         self.observation_space = batch_space(observation_space, num_envs)
@@ -156,7 +162,7 @@ class BatchedEnv(VectorEnv):
         """Whether the episodes that end now were won [N], for tasks that speak of success."""
         return None
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         """What environment i shows, for a terminal."""
         return str(self._observe()[i])
 
@@ -325,14 +331,14 @@ class BatchedEnv(VectorEnv):
         """One picture for each environment: text (ansi) or an array [height, width, 3] (rgb_array)."""
         if self.render_mode is None:
             return None
-        show = self._text if self.render_mode == "ansi" else self.picture
+        show = self.text if self.render_mode == "ansi" else self.picture
         return tuple(show(i) for i in range(self.num_envs))
 
     def picture(self, i: int) -> NDArray[np.uint8]:
         """Environment i as an image [height, width, 3]: its text, unless the task draws itself."""
         from rlmem_envs.core.pictures import text_picture
 
-        return text_picture(self._text(i))
+        return text_picture(self.text(i))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Nothing to close."""

@@ -108,7 +108,7 @@ class CartPoleBase(BatchedEnv):
     def episode_steps(self) -> tuple[int, int]:
         return min(8, self._steps), self._steps
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         shown = self._observe()[i]
         names = NAMES[self._shown]
         numbers = "  ".join(f"{name} {value:+.3f}" for name, value in zip(names, shown, strict=True))

@@ -8,7 +8,7 @@ import inspect
 import math
 import operator
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types
@@ -37,7 +37,7 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(init, include_extras=True)
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             if name in hints and (problem := problem_with(value, hints[name])):
-                raise ValueError(f"{name}={value}: expected {problem}")
+                raise ValueError(f"{name}={value!r}: expected {problem}")
         init(*args, **kwargs)
 
     return wrapper
@@ -56,7 +56,7 @@ def problem_with(value: Any, hint: Any) -> str | None:
         for bound in bounds:
             attribute, text, holds = BOUNDS.get(type(bound), ("", "", None))
             if holds and not holds(value, limit := getattr(bound, attribute)):
-                broken.append(f"{text} {limit}")
+                broken.append(f"at least {limit + 1}" if (attribute, base) == ("gt", int) else f"{text} {limit}")
         return " and ".join(broken) or None
     if get_origin(hint) is Literal:
         return None if value in get_args(hint) else f"one of {', '.join(map(str, get_args(hint)))}"
@@ -78,20 +78,19 @@ def _is(value: Any, kind: type) -> bool:
     return not math.isnan(number) and (kind is float or number.is_integer())
 
 
-def unknown(names: Iterable[str], cls: type) -> str:
-    """Why a constructor does not take these names, and which it takes."""
-    accepted = [
-        name
-        for base in cls.__mro__
-        if "__init__" in vars(base) and base is not object
-        for name, parameter in inspect.signature(vars(base)["__init__"]).parameters.items()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and name != "self"
-    ]
-    first = next(iter(names))
-    near = difflib.get_close_matches(first, accepted, 1)
+def unknown_parameter(name: str, cls: type) -> str:
+    """Why the constructor of a class does not take a parameter, and which it takes."""
+    accepted: list[str] = []
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            parameters = inspect.signature(base).parameters.values()
+            accepted += [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+            if base.__module__ == "rlmem_envs.core.batched":
+                break
+    near = difflib.get_close_matches(name, accepted, 1)
     hint = f" (did you mean `{near[0]}`?)" if near else ""
     own = [name for name in dict.fromkeys(accepted) if name not in INTERNAL]
-    return f"{cls.__name__} has no parameter `{first}`{hint}; it has: {', '.join(own)}"
+    return f"{cls.__name__} has no parameter `{name}`{hint}; it has: {', '.join(own)}"
 
 
 INTERNAL = ("observation_space", "action_space", "params", "right", "wrong", "pictures")

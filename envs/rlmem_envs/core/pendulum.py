@@ -89,7 +89,7 @@ class PendulumBase(BatchedEnv):
     def episode_steps(self) -> tuple[int, int]:
         return self._steps, self._steps
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         """Where the tip points, if that is shown, and the numbers that are."""
         shown = self._observe()[i]
         numbers = "  ".join(f"{name} {value:+.3f}" for name, value in zip(NAMES[self._shown], shown, strict=True))

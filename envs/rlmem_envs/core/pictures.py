@@ -17,6 +17,6 @@ def text_picture(text: str, size: int = 16) -> NDArray[np.uint8]:
     draw = ImageDraw.Draw(image)
     for row, line in enumerate(lines):
         for column, letter in enumerate(line):  # one by one, so that the columns of a board stay columns
-            at = (size // 2 + column * cell_width, size // 2 + row * cell_height)
-            draw.text(at, letter, (230, 230, 225), font)
+            at = (size // 2 + (column + 0.5) * cell_width, size // 2 + row * cell_height)
+            draw.text(at, letter, (230, 230, 225), font, anchor="ma")  # in the middle of its column
     return np.asarray(image)

@@ -50,10 +50,6 @@ class TwoStepCue(OpenLoopEnv):
         delay: Annotated[int, Gt(0)] = 1,
         **kwargs: Any,
     ):
-        if num_cues < 2:
-            raise ValueError(f"num_cues={num_cues}: expected at least 2")
-        if delay < 1:
-            raise ValueError(f"delay={delay}: expected at least 1")
         self._num_cues = num_cues
         right, wrong = np.append(np.zeros(delay), 1.0), np.append(-np.ones(delay), 0.0)
         params = {"num_cues": num_cues, "delay": delay}
@@ -80,6 +76,6 @@ class TwoStepCue(OpenLoopEnv):
         chance = 1 / self._num_cues
         return Scores(random=chance - (self._steps - 1) * (1 - chance), memoryless=chance, oracle=1.0)
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         seen = int(self._observe()[i])
         return f"cue {seen}" if seen < self._num_cues else "?"

@@ -52,8 +52,6 @@ class RegularLanguage(BatchedEnv):
         min_length: Annotated[int, Ge(1)] = 2,
         **kwargs: Any,
     ):
-        if length not in ("uniform", "fixed"):
-            raise ValueError(f"length={length}: expected uniform or fixed")
         if not 1 <= min_length <= n:
             raise ValueError(f"min_length={min_length}: expected at least 1 and at most n={n}")
         self._dfa = dfa = DFA.read(language)
@@ -126,7 +124,7 @@ class RegularLanguage(BatchedEnv):
             return UNKNOWN
         return Scores(random=0.0, memoryless=float(self._class_shares().max()), oracle=1.0)
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         symbol, last = int(self._observe()[i]), self._dfa.classes
         if symbol < self._end:
             return self._dfa.letters[symbol]

@@ -18,13 +18,6 @@ def planes(boards: NDArray[np.uint8], characters: str) -> NDArray[np.uint8]:
     return (boards[..., None, :, :] == codes[:, None, None]).view(np.uint8)
 
 
-def at_least(least: int, **values: float) -> None:
-    """Raises ValueError for the first value below `least`."""
-    for name, value in values.items():
-        if value < least:
-            raise ValueError(f"{name}={value}: expected at least {least}")
-
-
 class BoardGame(BatchedEnv):
     """A game whose observation is its board: C planes of rows x columns, 1 where the board shows that character.
 
@@ -57,7 +50,7 @@ class BoardGame(BatchedEnv):
             paint[ord(character)] = ord(other)
         return paint[boards]
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         return "\n".join(row.tobytes().decode() for row in self.painted(self.boards()[i]))
 
 

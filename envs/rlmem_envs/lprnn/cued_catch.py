@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
-from rlmem_envs.lprnn.boards import PictureGame, at_least
+from rlmem_envs.lprnn.boards import PictureGame
 
 UP, DOWN, STAY = 0, 1, 2
 CUES, BALLS = 4, 2
@@ -104,8 +104,6 @@ class CuedCatch(PictureGame):
         flat: bool = True,
         **kwargs: Any,
     ):
-        at_least(1, initial_cue_duration=initial_cue_duration, num_trials=num_trials)
-        at_least(0, cue_duration=cue_duration, reward_sigma=reward_sigma, reward_free_trials=reward_free_trials)
         params = {
             "initial_cue_duration": initial_cue_duration,
             "cue_duration": cue_duration,

@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
-from rlmem_envs.lprnn.boards import PictureGame, at_least
+from rlmem_envs.lprnn.boards import PictureGame
 from rlmem_envs.lprnn.lights import (
     CELLS,
     CENTRE,
@@ -94,9 +94,6 @@ class SequenceRecall(PictureGame):
         flat: bool = True,
         **kwargs: Any,
     ):
-        at_least(1, sequence_length=sequence_length, timeout_frames=timeout_frames)
-        at_least(0, demo_light_on_frames=demo_light_on_frames, demo_light_off_frames=demo_light_off_frames)
-        at_least(0, pause_frames=pause_frames)
         params = {
             "sequence_length": sequence_length,
             "demo_light_on_frames": demo_light_on_frames,

@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
-from rlmem_envs.lprnn.boards import BoardGame, at_least
+from rlmem_envs.lprnn.boards import BoardGame
 from rlmem_envs.lprnn.teleporter_world import (
     BLANK,
     COLUMNS,
@@ -126,8 +126,6 @@ class TeleporterTMaze(BoardGame):
         flat: bool = True,
         **kwargs: Any,
     ):
-        at_least(0, difficulty=difficulty, teleport_delay=teleport_delay, limbo_time=limbo_time)
-        at_least(1, timeout_frames=timeout_frames)
         if difficulty >= len(WALLS):
             raise ValueError(f"difficulty={difficulty}: expected at most {len(WALLS) - 1}")
         if limbo_time in (1, 2):

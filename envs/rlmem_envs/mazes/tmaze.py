@@ -64,10 +64,6 @@ class TMaze(BatchedEnv):
         add_timestep: bool = False,
         **kwargs: Any,
     ):
-        if corridor_length < 1:
-            raise ValueError(f"corridor_length={corridor_length}: expected at least 1")
-        if oracle_length < 0:
-            raise ValueError(f"oracle_length={oracle_length}: expected at least 0")
         if penalty is not None and penalty > 0:
             raise ValueError(f"penalty={penalty}: expected at most 0, or None")
         if expose_goal and ambiguous_position:
@@ -184,7 +180,7 @@ class TMaze(BatchedEnv):
                 score += self._penalty * late + self._distract_reward * chances[self._x == 0].sum()
         return float(score + self._goal_reward * chances[self._y == self._goal_y].sum())
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         x, y = self.position[i]
         width = min(self._end_x, 40)  # a long corridor is drawn shorter
         lines = [[" "] * width + ["."], ["."] * (width + 1), [" "] * width + ["."]]

@@ -54,9 +54,6 @@ class Navigation(BatchedEnv):
         params: Mapping[str, Any],
         **kwargs: Any,
     ):
-        for name in ("goal_radius", "episode_steps", "episodes_per_task"):
-            if not params[name] > 0:
-                raise ValueError(f"{name}={params[name]}: expected more than 0")
         self._tasks, self._radius = tasks, goal_radius
         self._first, self._end = _rows(split, num_train, len(tasks))
         self._trial_steps, self._trials = episode_steps, episodes_per_task
@@ -156,11 +153,11 @@ class Navigation(BatchedEnv):
     def episode_steps(self) -> tuple[int, int]:
         return self._steps, self._steps
 
-    def _text(self, i: int) -> str:
-        columns, rows = 33, 12  # of 0.1 and 0.2, around x = 0 and y = 0.5
+    def text(self, i: int) -> str:
+        columns, rows = 33, 13  # of 0.1 and 0.2, around x = 0 and y = 0.4, so that y = 1 is a row
         board = [[" "] * columns for _ in range(rows)]
         for x, y, letter in [*self._landmarks(), (*self.seen[i], "*" if self.in_goal[i] else "@")]:
-            column, row = round(float(x) * 10) + columns // 2, rows // 2 - round((float(y) - 0.5) * 5)
+            column, row = round(float(x) * 10) + columns // 2, rows // 2 - round((float(y) - 0.4) * 5)
             board[min(max(row, 0), rows - 1)][min(max(column, 0), columns - 1)] = letter
         x, y = self.seen[i]
         where = f"x {x:+.3f}   y {y:+.3f}   in the goal: {'yes' if self.in_goal[i] else 'no'}"
@@ -181,8 +178,6 @@ def _rows(split: Split, num_train: int, num_tasks: int) -> tuple[int, int]:
     if split == "test" and num_train == num_tasks:
         raise ValueError(f"num_train={num_train}: expected less than num_tasks={num_tasks}, to have some to test")
     rows = {"all": (0, num_tasks), "train": (0, num_train), "test": (num_train, num_tasks)}
-    if split not in rows:
-        raise ValueError(f"split={split}: expected all, train or test")
     return rows[split]
 
 

@@ -104,8 +104,6 @@ class Wind(Navigation):
             "episodes_per_task": episodes_per_task,
             "task_seed": task_seed,
         }
-        if wind_range < 0:
-            raise ValueError(f"wind_range={wind_range}: expected at least 0")
         winds = np.random.RandomState(task_seed).uniform(-wind_range, wind_range, (num_tasks, 2))
         super().__init__(
             num_envs, winds, num_train, split, goal_radius, episode_steps, episodes_per_task, params, **kwargs

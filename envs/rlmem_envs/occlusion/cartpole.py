@@ -59,6 +59,4 @@ upright, its velocity angle'; position: x, angle; velocity: x', angle' |
         horizon: Annotated[int, Gt(0)] = 200,
         **kwargs: Any,
     ):
-        if horizon < 1:
-            raise ValueError(f"horizon={horizon}: expected at least 1")
         super().__init__(num_envs, observe, horizon, 1.0, {"observe": observe, "horizon": horizon}, **kwargs)

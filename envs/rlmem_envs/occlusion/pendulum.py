@@ -49,6 +49,4 @@ class Pendulum(PendulumBase):
         horizon: Annotated[int, Gt(0)] = 200,
         **kwargs: Any,
     ):
-        if horizon < 1:
-            raise ValueError(f"horizon={horizon}: expected at least 1")
         super().__init__(num_envs, observe, horizon, {"observe": observe, "horizon": horizon}, **kwargs)

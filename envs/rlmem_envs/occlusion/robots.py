@@ -167,7 +167,7 @@ class Robot(BatchedEnv):
                 stacklevel=2,
             )
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         """The full state; what is not seen is in brackets."""
         cells = [f"{x:8.2f} " if slot in self._seen else f"({x:7.2f})" for slot, x in enumerate(self.full[i])]
         first, last = len(BODY), len(BODY) + 2 * len(self.joints)

@@ -54,7 +54,7 @@ class AppleGame(BatchedEnv):
         params: dict[str, Any],
         **kwargs: Any,
     ):
-        self._worth = _checked(frames, num_apples, apple_reward, respawn_every, final_reward)
+        self._worth = _range(apple_reward)
         self._steps, self._distractor_frames = sum(frames), frames[1]
         self._num_apples, self._fixed_worth, self._final_reward = num_apples, fix_apple_reward_in_episode, final_reward
         self._back = respawn_every + 2 if 0 < respawn_every < self._distractor_frames else NEVER
@@ -225,7 +225,7 @@ class AppleGame(BatchedEnv):
         super().restore(state)
         self._lay(self._all, self.board)
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         codes = on.interior(self._with_player(np.array([i])))[0]
         phase = PHASES[self.chapter[i]]
         lines = ["".join(on.TEXT[code] for code in row).rstrip() for row in codes]
@@ -272,23 +272,8 @@ class AppleGame(BatchedEnv):
         return self.board.take((self._first_cell + self.player)[:, None] + on.WINDOW)
 
 
-def _checked(
-    frames: Sequence[int],
-    num_apples: int,
-    apple_reward: float | Sequence[float],
-    respawn_every: int,
-    final_reward: float,
-) -> tuple[float, float]:
-    """The least and the greatest reward of an apple; ValueError for what the game cannot be played with."""
-    for phase, number, least in zip(PHASES, frames, (1, 0, 1), strict=True):
-        if number < least:
-            raise ValueError(f"{phase}_frames={number}: expected at least {least}")
-    if not 0 <= num_apples <= len(SLOTS):
-        raise ValueError(f"num_apples={num_apples}: expected 0 to {len(SLOTS)}, one for each place in the orchard")
-    if respawn_every < 0:
-        raise ValueError(f"respawn_every={respawn_every}: expected frames, or 0 for never")
-    if not (final_reward > 0 and math.isfinite(final_reward)):
-        raise ValueError(f"final_reward={final_reward}: expected a positive number")
+def _range(apple_reward: float | Sequence[float]) -> tuple[float, float]:
+    """The least and the greatest reward of an apple. Raises ValueError if that is none."""
     worth = tuple(apple_reward) if isinstance(apple_reward, Sequence) else (apple_reward, apple_reward)
     if len(worth) != 2 or not all(map(math.isfinite, worth)) or worth[0] > worth[1]:
         raise ValueError(f"apple_reward={apple_reward}: expected a number, or the least and the greatest of them")

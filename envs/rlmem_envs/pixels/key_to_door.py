@@ -128,8 +128,6 @@ Le et al. 2025 (arXiv:2410.10132)"
         flat: bool = False,
         **kwargs: Any,
     ):
-        if reward_grid not in DOOR_ROOMS:
-            raise ValueError(f"reward_grid={reward_grid!r}: expected one of {', '.join(DOOR_ROOMS)}")
         frames = (explore_frames, distractor_frames, reward_frames)
         apples = (num_apples, apple_reward, fix_apple_reward_in_episode, respawn_every)
         super().__init__(num_envs, frames, *apples, final_reward, flat, {"reward_grid": reward_grid}, **kwargs)
@@ -195,8 +193,8 @@ Le et al. 2025 (arXiv:2410.10132)"
             seen.reshape(self.num_envs, 3, -1)[who, :, on.CENTRE] = on.COLOURS[on.OPEN_DOOR]
         return seen
 
-    def _text(self, i: int) -> str:
-        return super()._text(i) + ("\nyou have the key" if self.has_key[i] else "")
+    def text(self, i: int) -> str:
+        return super().text(i) + ("\nyou have the key" if self.has_key[i] else "")
 
     def oracle(self) -> NDArray[np.int64]:
         to_key = np.where(self.has_key, on.NORTH, self._ways[0][self.key, self.player])

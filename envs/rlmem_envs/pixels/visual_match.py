@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -132,8 +132,6 @@ Le et al. 2025 (arXiv:2410.10132)"
         flat: bool = False,
         **kwargs: Any,
     ):
-        if colours not in get_args(Colours):
-            raise ValueError(f"colours={colours!r}: expected one of {', '.join(get_args(Colours))}")
         rules = {"passive": passive, "colours": colours}
         frames = (explore_frames, distractor_frames, reward_frames)
         apples = (num_apples, apple_reward, fix_apple_reward_in_episode, respawn_every)

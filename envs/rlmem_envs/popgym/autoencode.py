@@ -41,8 +41,6 @@ class Autoencode(OpenLoopEnv):
     keys = cards.SUIT_KEYS
 
     def __init__(self, num_envs: Annotated[int, Gt(0)] = 1, num_decks: Annotated[int, Gt(0)] = 1, **kwargs: Any):
-        if num_decks < 1:
-            raise ValueError(f"num_decks={num_decks}: expected at least 1")
         self._n = n = cards.DECK * num_decks
         pay = np.where(np.arange(2 * n - 1) < n - 1, 0.0, 1 / n)
         observation = MultiDiscrete([2, cards.SUITS])
@@ -71,7 +69,7 @@ class Autoencode(OpenLoopEnv):
         n = self._n
         return Scores(random=-0.5, memoryless=2 * (1 + (n - 1) / 4) / n - 1, oracle=1.0)
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         mode, suit = self._observe()[i]
         if mode == WATCH:
             return f"watch: {cards.SUIT_NAMES[suit]}"

@@ -128,7 +128,7 @@ class Battleship(BatchedEnv):
     def episode_steps(self) -> tuple[int, int]:
         return self._cells, self._n**2
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         """X hits, o misses; s are ships, shown once the episode is over."""
         letters = ".soX" if self.over[i] else "..oX"
         return "\n".join(" ".join(letters[tile] for tile in row) for row in self.tiles[i].reshape(self._n, self._n))

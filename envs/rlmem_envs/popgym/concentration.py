@@ -58,10 +58,6 @@ class Concentration(BatchedEnv):
         deck_type: Literal["colors", "ranks"] = "ranks",
         **kwargs: Any,
     ):
-        if num_decks < 1:
-            raise ValueError(f"num_decks={num_decks}: expected at least 1")
-        if deck_type not in ("colors", "ranks"):
-            raise ValueError(f"deck_type={deck_type}: expected colors or ranks (13 cards of a suit make no pairs)")
         self._n = n = cards.DECK * num_decks
         self._kind = cards.KINDS[deck_type]
         self._down = self._kind.count
@@ -135,7 +131,7 @@ class Concentration(BatchedEnv):
     def episode_steps(self) -> tuple[int, int]:
         return self._n, self._steps
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         names = [*(name[0] if self._down == 2 else name for name in self._kind.names), "."]
         rows = self._observe()[i].reshape(-1, cards.RANKS)
         return "\n".join(" ".join(f"{names[kind]:>2}" for kind in row) for row in rows)

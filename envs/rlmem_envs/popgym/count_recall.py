@@ -50,12 +50,6 @@ class CountRecall(OpenLoopEnv):
         rules: Literal["1.0.7", "1.0.2"] = "1.0.7",
         **kwargs: Any,
     ):
-        if num_decks < 1:
-            raise ValueError(f"num_decks={num_decks}: expected at least 1")
-        if deck_type not in cards.KINDS:
-            raise ValueError(f"deck_type={deck_type}: expected one of {', '.join(cards.KINDS)}")
-        if rules not in ("1.0.7", "1.0.2"):
-            raise ValueError(f"rules={rules}: expected 1.0.7 or 1.0.2")
         self._n = n = cards.DECK * num_decks
         self._kind = cards.KINDS[deck_type]
         self._most = n // self._kind.count
@@ -99,6 +93,6 @@ class CountRecall(OpenLoopEnv):
         chance = (1 - unanswerable) / self.single_action_space.n  # type: ignore[attr-defined]
         return Scores(random=2 * chance - 1, memoryless=2 * (1 + each) / steps - 1, oracle=1 - 2 * unanswerable)
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         value, query = (self._kind.names[kind] for kind in self._observe()[i])
         return f"{value}\nhow many {query} so far?"

@@ -47,8 +47,6 @@ class HigherLower(OpenLoopEnv):
     keys = {"h": HIGHER, "l": LOWER}
 
     def __init__(self, num_envs: Annotated[int, Gt(0)] = 1, num_decks: Annotated[int, Gt(0)] = 1, **kwargs: Any):
-        if num_decks < 1:
-            raise ValueError(f"num_decks={num_decks}: expected at least 1")
         self._n = n = cards.DECK * num_decks
         pay = np.full(n - 1, 1 / n)
         ranks, params = Discrete(cards.RANKS), {"num_decks": num_decks}
@@ -70,5 +68,5 @@ class HigherLower(OpenLoopEnv):
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return np.where(self._observe() <= cards.RANKS // 2, HIGHER, LOWER)
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         return cards.RANK_NAMES[self._observe()[i]]

@@ -55,8 +55,6 @@ class Labyrinth(BatchedEnv):
     ):
         if len(maze_dims) != 2 or any(d < 6 or d % 2 for d in maze_dims):
             raise ValueError(f"maze_dims={list(maze_dims)}: expected height and width, even numbers from 6")
-        if episode_length < 2:
-            raise ValueError(f"episode_length={episode_length}: expected at least 2")
         params = {"maze_dims": tuple(maze_dims), "episode_length": episode_length}
         super().__init__(num_envs, MultiDiscrete([5] * 10), Discrete(4), params, **kwargs)
         self._height, self._width = (d + 1 for d in maze_dims)
@@ -154,7 +152,7 @@ class Labyrinth(BatchedEnv):
     def _letters(self, i: int) -> NDArray[np.str_]:
         return np.array([" ", "#", "S", "G"])[self.cells[i]]
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         """# are walls, S is the start, G the goal, A the walker, and dots are cells that count as visited."""
         letters = self._letters(i)
         letters[self.position[i]] = "A"

@@ -71,10 +71,6 @@ class MineSweeper(BatchedEnv):
         rules: Literal["1.0.7", "1.0.2"] = "1.0.7",
         **kwargs: Any,
     ):
-        if difficulty not in SIZES:
-            raise ValueError(f"difficulty={difficulty}: expected easy, medium or hard")
-        if rules not in ("1.0.7", "1.0.2"):
-            raise ValueError(f"rules={rules}: expected 1.0.7 or 1.0.2")
         n, mines = SIZES[difficulty]
         params = {"difficulty": difficulty, "rules": rules}
         super().__init__(num_envs, Discrete(min(mines + 1, 10)), MultiDiscrete([n, n]), params, **kwargs)
@@ -143,7 +139,7 @@ class MineSweeper(BatchedEnv):
             return UNKNOWN
         return (self.known if self.params["rules"] == "1.0.7" else OLDER)[self.params["difficulty"]]
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         """Counts of the cells seen; * are mines, shown once the episode is over."""
         hidden = {CLEAR: ".", MINE: "*" if self.over[i] else "."}
         letters = [hidden.get(tile, str(count)) for tile, count in zip(self.tiles[i], self.counts[i], strict=True)]

@@ -92,5 +92,5 @@ luck[t] is below that; all uniform on [0, 1) |
     def episode_steps(self) -> tuple[int, int]:
         return self._steps, self._steps
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         return "it paid" if self.paid[i] else "nothing"

@@ -52,8 +52,6 @@ class PositionOnlyPendulum(PendulumBase):
         max_episode_length: Annotated[int, Gt(0)] = 200,
         **kwargs: Any,
     ):
-        if max_episode_length < 1:
-            raise ValueError(f"max_episode_length={max_episode_length}: expected at least 1")
         params = {"max_episode_length": max_episode_length}
         super().__init__(num_envs, "position", max_episode_length, params, **kwargs)
 

@@ -37,8 +37,6 @@ class RepeatFirst(OpenLoopEnv):
     keys = cards.SUIT_KEYS
 
     def __init__(self, num_envs: Annotated[int, Gt(0)] = 1, num_decks: Annotated[int, Gt(0)] = 1, **kwargs: Any):
-        if num_decks < 1:
-            raise ValueError(f"num_decks={num_decks}: expected at least 1")
         self._n = n = cards.DECK * num_decks
         pay = np.full(n - 1, 1 / (n - 1))
         suits = Discrete(cards.SUITS)
@@ -62,5 +60,5 @@ class RepeatFirst(OpenLoopEnv):
         right = 1 + (n - 2) * (n / 4 - 1) / (n - 1)
         return Scores(random=-0.5, memoryless=2 * right / (n - 1) - 1, oracle=1.0)
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         return cards.SUIT_NAMES[self._observe()[i]]

@@ -72,5 +72,5 @@ class RepeatPrevious(OpenLoopEnv):
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return (self._observe() + 1) % cards.SUITS
 
-    def _text(self, i: int) -> str:
+    def text(self, i: int) -> str:
         return cards.SUIT_NAMES[self._observe()[i]]

@@ -53,10 +53,6 @@ class VelocityOnlyCartPole(CartPoleBase):
         first_observation: Literal["position", "velocity"] = "position",
         **kwargs: Any,
     ):
-        if max_episode_length < 1:
-            raise ValueError(f"max_episode_length={max_episode_length}: expected at least 1")
-        if first_observation not in ("position", "velocity"):
-            raise ValueError(f"first_observation={first_observation!r}: expected position or velocity")
         params = {"max_episode_length": max_episode_length, "first_observation": first_observation}
         super().__init__(num_envs, "velocity", max_episode_length, 1 / max_episode_length, params, **kwargs)
         self._first = SHOWN[first_observation]
