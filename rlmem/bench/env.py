@@ -183,21 +183,26 @@ def robot(name: str, rounds: int, budget: float) -> dict[str, Any]:
 def report(result: dict[str, Any]) -> None:
     console = Console()
     sizes = [str(n) for n in result["setting"]["sizes"]]
-    title = "environment steps per second, and how many times one environment of the reference package"
-    table = output.table(title, "task", "package", *(f"N = {int(n):,}" for n in sizes))
-    for task, row in result["tasks"].items():
-        rates = row["steps_per_second"]
-        package_rate = rates.get("package")
-        cells = [f"{rate(rates[n])}{gain(rates[n], package_rate)}" for n in sizes]
-        table.add_row(task, rate(package_rate), *cells)
-    if result["tasks"]:
+    rows = {task: row["steps_per_second"] for task, row in result["tasks"].items()}
+    if rows:
+        columns = ("package", *(f"N = {int(n):,}" for n in sizes))
+        table = output.table("environment steps per second", "task", *columns)
+        for task, rates in rows.items():
+            table.add_row(task, rate(rates.get("package")), *(rate(rates[n]) for n in sizes))
+        console.print(table)
+    if beside := {task: rates for task, rates in rows.items() if "package" in rates}:
+        title = "times one environment of the reference package"
+        table = output.table(title, "task", *(f"N = {int(n):,}" for n in sizes))
+        for task, rates in beside.items():
+            table.add_row(task, *(number(rates[n] / rates["package"]) for n in sizes))
         console.print(table)
     if result["robots"]:
         title = f"PyBullet, {result['setting']['robot_envs']} environments on {result['machine']['cores']} cores"
-        table = output.table(title, "robot", "one", "workers")
+        table = output.table(title, "robot", "one", "workers", "times")
         for name, row in result["robots"].items():
             rates = row["steps_per_second"]
-            table.add_row(name, rate(rates["one"]), f"{rate(rates['workers'])}{gain(rates['workers'], rates['one'])}")
+            times = f"{rates['workers'] / rates['one']:.2f}"
+            table.add_row(name, rate(rates["one"]), rate(rates["workers"]), times)
         console.print(table)
     for line in verdicts(result):
         console.print(line, highlight=False)
@@ -229,10 +234,6 @@ def rate(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{number(value / 1e6, '.2f')}M" if value >= 1e6 else f"{number(value / 1e3, '.1f')}k"
-
-
-def gain(value: float, peer: float | None) -> str:
-    return f" {value / peer:.3g}x" if peer else ""
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
