@@ -34,7 +34,7 @@ STEPS = 100
 LONGEST = 2_000_000
 """Environment steps of a turn, at most, but one step."""
 ROBOTS = ("hopper", "half_cheetah", "walker", "ant")
-ROBOT_ENVS = 16
+ROBOT_ENVS = 64
 GOALS = {"card and grid games, N = 64": (64, 10.0), "card and grid games, N = 1024": (1024, 50.0)}
 GAMES = (
     "Autoencode",

@@ -273,7 +273,7 @@ class BatchedEnv(VectorEnv):
                 names = ", ".join([*facts, *self.per_step])
                 raise ValueError(f"`{name}` is no hidden fact of {type(self).__name__}; it has: {names}")
         if problem := self._problem(facts):
-            raise ValueError(f"hidden facts: {problem}")
+            raise ValueError(f"hidden fact {problem}")
         return tables
 
     def _give(self, name: str, array: NDArray[Any], who: Who) -> None:
