@@ -147,11 +147,11 @@ class BatchedEnv(VectorEnv):
         raise NotImplementedError
 
     def oracle(self) -> NDArray[Any]:
-        """Actions [N] of the best play, with everything hidden in view."""
+        """Actions [N] of the best play, with everything hidden in view. NotImplementedError where nobody knows it."""
         raise NotImplementedError
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
-        """Actions [N] of the best known play that sees the current observation only."""
+        """Actions [N] of the best known play that sees the current observation only; NotImplementedError likewise."""
         raise NotImplementedError
 
     def episode_steps(self) -> tuple[int, int]:
