@@ -63,6 +63,7 @@ LAYERS = {
     f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.train lazy:matplotlib",
     # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs
     "rlmem.cli": "rlmem.errors rlmem.config.messages lazy:rlmem",
+    "rlmem.commands": "rlmem.errors rlmem.config.messages rlmem.commands lazy:rlmem",
     "rlmem.__main__": "rlmem.cli",
 }
 """Module or package -> what it may import beside the standard library; `lazy:` only inside a function."""

@@ -1,0 +1,57 @@
+"""`rlmem check`: the contract of memories, measured."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+
+from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+
+
+def parser() -> Parser:
+    made = Parser(
+        "check",
+        "Measure whether a memory keeps the contract of memories (docs/design.md): resets, nothing from the future,\n"
+        "finite gradients, ... Exit code 1 if a property fails that no published option declares.\n"
+        "memory._target_=module.Class stands for a class of your own, with the keys of its constructor.",
+        "memory=gru",
+        "memory=ffm memory.hidden_size=32 memory.engine=loop --json",
+        "memory=ffm memory.engine=triton device=cuda",
+        "memory._target_=leaky.Leaky memory.hidden_size=16",
+    )
+    made.add_argument("--input-size", type=integer_from(1), default=6, metavar="D", help="features that it reads (6)")
+    made.add_argument("--json", action="store_true", help="print JSON only")
+    made.add_overrides("as for train; only memory, seed and device count")
+    return made
+
+
+def run(args: argparse.Namespace) -> int:
+    from rlmem.config.compose import load
+
+    config = load(args.overrides)
+    from rlmem.assemble import build_memory, choose_device
+    from rlmem.conformance import facts, on_two_cores, results
+    from rlmem.loops.base import one_thread
+    from rlmem.seeding import Streams
+
+    name, found = config.choices["memory"], []
+    with one_thread(), stdout_to_stderr() if args.json else contextlib.nullcontext():
+        with Streams(config.values["seed"]).module_init("init"):
+            device = choose_device(config.values["device"])
+            memory = build_memory(config, args.input_size, device)
+        head = {"memory": name} | facts(memory)
+        if not args.json:
+            scan = f", {head['engine']} scan" if head["engine"] else ""
+            size = f"{head['parameters']:,} parameters, state of {head['state']:,} numbers{scan}"
+            print(f"memory={name}: {head['class']}, {size}", flush=True)
+        forks = hasattr(os, "fork") and device.type == "cpu" and not args.debug
+        for result in on_two_cores(memory) if forks else results(lambda: memory, reraise=args.debug):
+            found.append(result)
+            if not args.json:
+                print(result, flush=True)
+    ok = all(result.ok for result in found)
+    if args.json:
+        print(json.dumps(head | {"ok": ok, "properties": [result.as_json() for result in found]}, indent=2))
+    return 0 if ok else 1

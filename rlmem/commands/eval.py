@@ -1,0 +1,57 @@
+"""`rlmem eval`: episodes with the agent of a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+from rlmem.config.messages import sentence
+from rlmem.errors import UserError
+
+
+def parser() -> Parser:
+    made = Parser(
+        "eval",
+        "Play episodes with the agent of a run, greedy and sampled. Only env.* may be replaced.",
+        "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
+        "RUN --episodes 100 env.level=hard --json",
+        "RUN video=true          an animation of one greedy episode in RUN/videos",
+    )
+    made.add_run()
+    made.add_argument("--episodes", type=integer_from(1), default=100, metavar="N", help="episodes of each kind (100)")
+    made.add_argument("--seed", type=integer_from(0), metavar="S", help="root of the random streams (the run's own)")
+    made.add_argument("--step", type=integer_from(0), metavar="T", help="the checkpoint of this step (the newest)")
+    made.add_argument("--json", action="store_true", help="print JSON only")
+    made.add_overrides("env.key=value, or video=true")
+    return made
+
+
+def run(args: argparse.Namespace) -> int:
+    from rlmem.train import evaluate_run
+
+    overrides = [override for override in args.overrides if not override.startswith("video=")]
+    video = [override.partition("=")[2].lower() for override in args.overrides if override.startswith("video=")]
+    if wrong := [text for text in video if text not in ("true", "false")]:
+        raise UserError(sentence(f"video={wrong[0]}", "expected true or false", example="rlmem eval RUN video=true"))
+    with stdout_to_stderr():
+        result = evaluate_run(args.run, args.episodes, args.seed, overrides, args.step, "true" in video)
+    print(json.dumps(result, indent=2) if args.json else _table(result))
+    return 0
+
+
+def _table(result: dict[str, Any]) -> str:
+    known = "success_rate" in result["greedy"]
+    lines = [
+        f"{result['run']} at step {result['step']:,}: {result['episodes']} episodes each",
+        f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}",
+    ]
+    for kind in ("greedy", "sampled"):
+        row = result[kind]
+        score = f"{row['return_mean']:.4f} ± {row['return_sem']:.4f}"
+        success = f"  {row['success_rate']:>12.3f}" if known else ""
+        lines.append(f"{kind:<8}  {score:>20}  {row['length_mean']:>11.1f}{success}")
+    if "video" in result:
+        lines.append(f"a greedy episode: {result['video']}")
+    return "\n".join(lines)

@@ -1,0 +1,29 @@
+"""`rlmem list`: the options of the config groups."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlmem.commands.toolkit import Parser, stdout_to_stderr
+
+
+def parser() -> Parser:
+    made = Parser("list", "Show every config group and its options; `*` marks the default.", "", "env", "memory --json")
+    made.add_argument("group", nargs="?", help="one group only")
+    made.add_argument("--json", action="store_true", help="print JSON")
+    return made
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.group == "env":
+        from rlmem import env_table
+
+        with stdout_to_stderr():
+            text = env_table.as_json() if args.json else env_table.as_text()
+        print(text)
+        return 0
+    from rlmem.config.catalog import as_json, as_text, select
+
+    groups = select(args.group)
+    print(as_json(groups) if args.json else as_text(groups))
+    return 0

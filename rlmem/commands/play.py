@@ -1,0 +1,49 @@
+"""`rlmem play`: one environment in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from pathlib import Path
+
+from rlmem.commands.toolkit import Parser, integer_from
+from rlmem.config.messages import sentence
+from rlmem.errors import UserError
+
+
+def parser() -> Parser:
+    made = Parser(
+        "play",
+        "Play one environment in the terminal, by keys, or let one of the players of its rule card play.",
+        "env=cued_catch",
+        "env=visual_match --player oracle --gif visual_match.gif",
+        "env=repeat_previous env.level=hard --player memoryless --episodes 3",
+    )
+    players = ["keys", "random", "memoryless", "oracle"]
+    made.add_argument("--player", choices=players, default="keys", help="who acts (keys: you)")
+    made.add_argument("--episodes", type=integer_from(1), default=1, metavar="N", help="episodes (1)")
+    made.add_argument("--seed", type=integer_from(0), metavar="S", help="of the environment (a new one every time)")
+    made.add_argument("--gif", type=Path, metavar="PATH", help="write an animation instead of printing")
+    made.add_overrides("env=name or env.key=value")
+    return made
+
+
+def run(args: argparse.Namespace) -> int:
+    from rlmem.config.compose import load
+
+    config = load(args.overrides)
+    from rlmem.assemble import make_env
+    from rlmem.play import play
+
+    if wrong := [o for o in args.overrides if not o.lstrip("+~").startswith(("env=", "env.", "hydra."))]:
+        example = "rlmem play env=cued_catch"
+        raise UserError(*(sentence(override, "play takes env keys only", example=example) for override in wrong))
+    if args.gif is not None and not args.gif.parent.is_dir():
+        raise UserError(f"--gif {args.gif}: no folder {args.gif.parent}")
+    with contextlib.closing(make_env(config, 1)) as env:
+        returns = play(env, args.player, args.episodes, args.seed, args.gif)
+    if returns:
+        print(f"mean return {sum(returns) / len(returns):g}")
+    if args.gif:
+        print(f"wrote {args.gif}")
+    return 0

@@ -1,0 +1,55 @@
+"""`rlmem train`: one run, or with -m one per combination of values."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rlmem.commands.toolkit import Parser
+
+
+def parser() -> Parser:
+    made = Parser(
+        "train",
+        "Train one agent in one environment; with -m, one for every combination of the values given.",
+        "memory=ffm env=repeat_previous seed=1",
+        "memory=gru env=gym env.id=CartPole-v1 algo.lr=0.001 total_steps=1e5",
+        "-m memory=ffm,gru seed=0,1,2",
+        "memory=ffm --help        the keys of that option",
+    )
+    made.add_argument("-m", "--multirun", action="store_true", help="one job per combination of comma-separated values")
+    made.add_argument("--dry-run", action="store_true", help="check everything and print the summary only")
+    made.add_overrides("group=option or key=value")
+    return made
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.multirun:
+        return _multirun(args)
+    from rlmem.config.compose import load
+
+    config = load(args.overrides)
+    from rlmem.train import plan, train
+
+    if args.dry_run:
+        print(plan(config))
+    else:
+        train(config)
+    return 0
+
+
+def _multirun(args: argparse.Namespace) -> int:
+    from rlmem.config.multirun import JobFailed, check, launch
+
+    configs = check(args.overrides)
+    if args.dry_run:
+        from rlmem.train import plan
+
+        print("\n\n".join(plan(config) for config in configs))
+        return 0
+    try:
+        launch(args.overrides)
+    except JobFailed as error:
+        print(f"rlmem: error: a job failed, first {error}", file=sys.stderr)
+        return 1
+    return 0
