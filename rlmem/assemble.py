@@ -23,6 +23,7 @@ from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.off_policy import OffPolicy
+from rlmem.algos.on_policy import OnPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Batching, Segment
 from rlmem.config.compose import Config
@@ -35,6 +36,9 @@ from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
 
+EVAL_ENVS = 64
+"""Environments that play evaluation episodes side by side, at most."""
+
 
 @dataclass
 class Parts:
@@ -44,13 +48,15 @@ class Parts:
     device: torch.device
     env: VectorEnv
     agent: ActorCritic | OffPolicyAgent
-    algo: PPO | OffPolicy
+    algo: OnPolicy | OffPolicy
     batching: Batching
 
 
 def assemble(config: Config, num_envs: int | None = None) -> Parts:
     """Build and check everything that a run needs, writing nothing. Raises UserError."""
     values = config.values
+    if values["on_exists"] == "resume" and values["run_dir"] is None:
+        raise UserError("on_exists=resume: expected the run's directory as well; e.g. run_dir=runs/my_run")
     streams = Streams(values["seed"])
     device = choose_device(values["device"])
     env = make_env(config, num_envs)
@@ -159,7 +165,7 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _check(config: Config, env: VectorEnv, algo: PPO | OffPolicy, batching: Batching) -> None:
+def _check(config: Config, env: VectorEnv, algo: OnPolicy | OffPolicy, batching: Batching) -> None:
     """Choices that do not go together, all of them at once."""
     env_name, algo_name = config.choices["env"], config.choices["algo"]
     observation, action = env.single_observation_space, env.single_action_space
@@ -242,12 +248,13 @@ def _evaluated(node: dict[str, Any]) -> str:
 
 
 def _on_policy(config: Config, parts: Parts) -> str:
-    algo, num_envs, total_steps = cast(PPO, parts.algo), parts.env.num_envs, config.values["total_steps"]
+    algo, num_envs, total_steps = cast(OnPolicy, parts.algo), parts.env.num_envs, config.values["total_steps"]
+    updates = -(-total_steps // (algo.rollout_slots * num_envs))
+    text = f"in about {updates:,} updates of {num_envs} x {algo.rollout_slots} slots"
+    if not isinstance(algo, PPO):
+        return text
     minibatches = min(algo.num_minibatches, num_envs) if config.choices["batching"] == "tape" else algo.num_minibatches
-    return (
-        f"in about {-(-total_steps // (algo.rollout_slots * num_envs)):,} updates of {num_envs} x "
-        f"{algo.rollout_slots} slots, {algo.epochs} epochs of {minibatches} minibatches"
-    )
+    return f"{text}, {algo.epochs} epochs of {minibatches} minibatches"
 
 
 def _off_policy(config: Config, parts: Parts) -> str:

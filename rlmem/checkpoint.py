@@ -6,10 +6,16 @@ import hashlib
 import os
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+State = dict[str, Any]
+
+BEST = "best.pt"
+"""Beside the checkpoints: the agent of the best evaluation so far, without what continuing it would take."""
 
 
 class Checkpoints:
@@ -24,62 +30,93 @@ class Checkpoints:
         self.directory = directory
         self.keep = keep
 
-    def save(self, step: int, state: dict[str, Any]) -> Path:
+    def save(self, step: int, state: State) -> Path:
         """Write `state` as the checkpoint at `step`, then drop those before it beyond `keep`.
 
-        Checkpoints of later steps stay: they are damaged ones that a resumed run will overwrite.
+        Checkpoints of later steps stay: they are damaged ones that a resumed run will overwrite. OSError if it cannot
+        be written; those that were there are as they were.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
-        path = self.directory / f"step_{step:012d}.pt"
-        partial = path.with_suffix(".partial")
-        with open(partial, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        digest = path.with_suffix(".sha256")
-        with open(digest, "w") as file:
-            file.write(_sha256(partial))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        _sync(self.directory)
+        path = self._write(f"step_{step:012d}.pt", state)
         older = [other for other in self.paths() if other.name <= path.name]
         for old in older[: -self.keep]:
             old.unlink()
             old.with_suffix(".sha256").unlink(missing_ok=True)
         return path
 
+    def save_best(self, state: State) -> Path:
+        """Write `state` in the place of the best one yet; OSError as `save`."""
+        return self._write(BEST, state)
+
+    def _write(self, name: str, state: State) -> Path:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / name
+        partial, digest = path.with_suffix(".partial"), path.with_suffix(".sha256.partial")
+        try:
+            with open(partial, "wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            with open(digest, "w") as file:
+                file.write(sha256(partial))
+                file.flush()
+                os.fsync(file.fileno())
+        except (OSError, RuntimeError) as error:  # torch's writer turns the system's errors into its own
+            partial.unlink(missing_ok=True)
+            digest.unlink(missing_ok=True)
+            raise _system_error(error) from error
+        # In between the two, the checksum is not that of the file: only where one of the same name is replaced, which
+        # is the best one, or a damaged one.
+        os.replace(digest, path.with_suffix(".sha256"))
+        os.replace(partial, path)
+        _sync(self.directory)
+        return path
+
     def paths(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
         return sorted(p for p in self.directory.glob("step_*.pt") if re.fullmatch(r"step_\d+\.pt", p.name))
 
-    def load(self) -> tuple[Path, dict[str, Any]]:
-        """The newest checkpoint that is intact; a damaged one is passed over with a warning.
+    def load(self, unfit: Callable[[State], str | None] = lambda state: None) -> tuple[Path, State]:
+        """The newest checkpoint that is intact and fits; others are passed over with a warning.
 
-        Raises FileNotFoundError if there is none.
+        unfit: says why one cannot be used, if so. Raises FileNotFoundError if there is none.
         """
         for path in reversed(self.paths()):
             try:
-                return path, read(path)
+                state = read(path)
+                why = unfit(state)
             except ValueError as error:
-                warnings.warn(f"{error}; falling back to the one before", stacklevel=2)
+                why = str(error)
+            if why is None:
+                return path, state
+            warnings.warn(f"{why}; falling back to the one before", stacklevel=2)
         raise FileNotFoundError(f"no intact checkpoint in {self.directory}")
 
 
-def read(path: Path) -> dict[str, Any]:
+def step_of(path: Path) -> int:
+    """The environment step of a checkpoint, by its name."""
+    return int(path.stem.removeprefix("step_"))
+
+
+def read(path: Path) -> State:
     """One checkpoint, onto the CPU. Raises ValueError if the file is not what was written."""
     digest = path.with_suffix(".sha256")
-    if not digest.exists() or digest.read_text() != _sha256(path):
+    if not digest.exists() or digest.read_bytes() != sha256(path).encode():
         raise ValueError(f"checkpoint {path} is damaged (checksum differs)")
     return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
     with open(path, "rb") as file:
         digest = hashlib.sha256()
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _system_error(error: OSError | RuntimeError) -> OSError:
+    """What the system said, which torch's writer keeps only as the context of its own error."""
+    context = error if isinstance(error, OSError) else error.__context__
+    return context if isinstance(context, OSError) else OSError(str(error).splitlines()[0])
 
 
 def _sync(directory: Path) -> None:

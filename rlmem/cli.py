@@ -1,7 +1,8 @@
 """The command line: `rlmem VERB [flags] [key=value ...]`.
 
 A verb is a module of `rlmem.commands`; everything heavy (Hydra, torch) is imported by the verb that needs it. A user's
-mistake is one line each on stderr and exit code 2; a fault of the program keeps its traceback and exits with 1.
+mistake is one line each on stderr and exit code 2; what broke a run from outside is one line and 1; a bug of the
+program keeps its traceback and exits with 1. A run that a signal stopped exits with 130 (Ctrl-C) or 75 (others).
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from rlmem.config.messages import nearest, sentence
-from rlmem.errors import UserError
+from rlmem.errors import Fault, UserError
 
 VERBS = {
     "train": "train one agent, or with -m one per combination of values",
     "eval": "play episodes with the agent of a run",
+    "sweep": "train many agents; none is lost, and the same command goes on",
     "resume": "continue a run from its latest checkpoint",
+    "sync": "upload runs to Weights & Biases from their directories",
     "play": "play an environment in the terminal, or watch its oracle",
     "list": "show the memories, environments and other options",
     "config": "show a composed configuration and where every value came from",
@@ -55,6 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for problem in error.problems:
             print(f"rlmem: error: {problem}", file=sys.stderr)
         return 2
+    except Fault as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        print(f"rlmem: failed: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt as error:
         print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
         return getattr(error, "code", 130)

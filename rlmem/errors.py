@@ -1,4 +1,4 @@
-"""A user's mistake, as opposed to a fault of the program."""
+"""A user's mistake and a fault that has a name, as opposed to a bug of the program."""
 
 
 class UserError(Exception):
@@ -10,3 +10,10 @@ class UserError(Exception):
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+class Fault(Exception):
+    """Something outside the program broke a run: a full disk, a dead process, no memory, a loss that is not a number.
+
+    One line: at which step, what, what one may do. The command line prints it without a traceback and exits with 1.
+    """

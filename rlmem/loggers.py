@@ -1,9 +1,15 @@
-"""Mirrors of the run's record: TensorBoard and Weights & Biases. Their libraries are imported only when used."""
+"""Mirrors of the run's record: TensorBoard and Weights & Biases. Their libraries are imported only when used.
+
+A mirror is given the rows of metrics.jsonl in order and from the first, also when a run is resumed. Thus it needs no
+memory of its own: what it does not have yet it gets now, and what it has it passes over.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,79 +20,172 @@ from rlmem.types import PositiveInt
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a mirror shows of a run; `step` is where a resumed run starts again, None for a new run."""
+    """What a mirror shows of a run beside its metrics."""
 
     name: str
     config: dict[str, Any]
-    step: int | None
 
 
 class TensorBoardLogger:
-    """Event files in <run>/tensorboard, one scalar per metric over environment steps."""
+    """Event files in <run>/tensorboard, one scalar per metric over environment steps; a resumed run writes them anew."""
 
     def __init__(self, run_dir: Path, run: RunInfo):
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=None if run.step is None else run.step + 1)
+        for earlier in (run_dir / "tensorboard").glob("events.out.tfevents.*"):
+            earlier.unlink()
+        self.writer = SummaryWriter(str(run_dir / "tensorboard"))
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            self.writer.add_scalar(name, value, step)
+    def log(self, number: int, row: Mapping[str, float]) -> None:
+        for name in row.keys() - {"step"}:
+            self.writer.add_scalar(name, row[name], row["step"])
 
     def close(self, failed: bool) -> None:
         self.writer.close()
 
 
-class WandbLogger:
-    """One W&B run per rlmem run, continued by its stored id, in <run>/wandb.
+class WandbRun:
+    """The W&B run of an rlmem run, continued by the id in <run>/wandb_id.json.
 
-    Online mode goes offline by itself, with a line that says so, if there is no API key or the server does not
-    answer within `init_timeout` seconds.
+    Row k of metrics.jsonl is W&B's step k, so W&B knows how many rows it has and a row is never there twice; charts
+    are over `step`, the environment steps.
+
+    mode: online, offline or disabled;  folder: where W&B keeps its files
+    timeout: seconds to reach the server at the start, and again to send the rest at the end; then an error is raised
     """
 
     def __init__(
         self,
         run_dir: Path,
         run: RunInfo,
-        mode: Literal["online", "offline"] = "online",
+        mode: str,
+        folder: Path,
+        project: str,
+        entity: str | None,
+        group: str | None,
+        tags: Sequence[str],
+        timeout: float,
+    ):
+        wandb = fresh_wandb(mode)
+        if mode == "online" and not wandb.login(prompt=False, verify=False):
+            raise NoKey("no W&B API key on this machine")
+        self.run = wandb.init(
+            mode=mode,
+            dir=str(folder.resolve()),  # the service may have started in another directory
+            project=project,
+            entity=entity,
+            group=group,
+            tags=list(tags) or None,  # [] would remove what was tagged by hand
+            name=run.name,
+            config=run.config,
+            id=None if mode == "disabled" else _stored_id(run_dir),
+            resume="allow",
+            reinit="create_new",
+            settings=wandb.Settings(
+                init_timeout=timeout, finish_timeout=timeout, finish_timeout_raises=True, console="off", silent=True
+            ),
+        )
+        self.run.define_metric("step", hidden=True)
+        self.run.define_metric("*", step_metric="step")
+        self.held: int = self.run.starting_step
+        """Rows that the server had before."""
+
+    def log(self, number: int, row: Mapping[str, float]) -> None:
+        if number >= self.held:
+            self.run.log(dict(row), step=number, commit=True)
+
+    def close(self, failed: bool) -> None:
+        try:
+            self.run.finish(exit_code=int(failed))
+        except Exception:
+            forget_wandb()
+            raise
+
+
+class WandbLogger(WandbRun):
+    """One W&B run per rlmem run, in <run>/wandb.
+
+    Online mode goes offline by itself, with a line that says so, if there is no API key or the server does not answer
+    within `init_timeout` seconds.
+
+    mode: None for what the environment says (WANDB_MODE, `wandb offline`), which is online if it says nothing
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        run: RunInfo,
+        mode: Literal["online", "offline", "disabled"] | None = None,
         project: str = "rlmem",
         entity: str | None = None,
         group: str | None = None,
         tags: Sequence[str] = (),
-        init_timeout: PositiveInt = 15,
+        init_timeout: PositiveInt = 8,
     ):
-        import wandb
+        def start(mode: str) -> None:
+            super(WandbLogger, self).__init__(
+                run_dir, run, mode, run_dir, project, entity, group, tags, timeout=init_timeout
+            )
 
-        arguments: dict[str, Any] = {
-            "dir": str(run_dir.resolve()),  # the service may have started in another directory
-            "project": project,
-            "entity": entity,
-            "group": group,
-            "tags": list(tags),
-            "name": run.name,
-            "config": run.config,
-            "id": _stored_id(run_dir),
-            "resume": "allow",
-            "settings": wandb.Settings(
-                init_timeout=init_timeout, finish_timeout=2 * init_timeout, console="off", silent=True
-            ),
-        }
+        self.later = f"upload what is missing with    rlmem sync {run_dir}"
         self.note: str | None = None
+        chosen = mode or {"dryrun": "offline", "run": "online"}.get(found := fresh_wandb().setup().settings.mode, found)
         try:
-            if mode == "online" and not wandb.login(prompt=False):
-                raise wandb.errors.UsageError("no API key, see `wandb login`")
-            self.run = wandb.init(mode=mode, **arguments)
-        except wandb.errors.Error as error:
-            if mode == "offline":
+            start(chosen)
+        except Exception as error:  # of many kinds, of W&B and of its service
+            if chosen == "offline":
                 raise
-            self.note = f"logger=wandb goes offline ({str(error).splitlines()[0]}); upload later with `wandb sync`"
-            self.run = wandb.init(mode="offline", **arguments)
+            self.note = f"logger=wandb goes offline ({reason(error)}); {self.later}"
+            start("offline")
+        if chosen == "online" and self.note is None:
+            self.note = f"logger=wandb: {self.run.url}"
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.run.log({"step": step, **metrics}, step=step)
+    def log(self, number: int, row: Mapping[str, float]) -> None:
+        with self._said_what_to_do():
+            super().log(number, row)
 
     def close(self, failed: bool) -> None:
-        self.run.finish(exit_code=int(failed))
+        with self._said_what_to_do():
+            super().close(failed)
+
+    @contextmanager
+    def _said_what_to_do(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise RuntimeError(f"{reason(error)}; {self.later}") from error
+
+
+class NoKey(Exception):
+    """W&B is asked for, and there is no API key."""
+
+
+def fresh_wandb(mode: str | None = None) -> Any:
+    """The wandb module, set up from the environment as it is now and without what earlier runs left behind.
+
+    A mode, an id in use or a dead service would otherwise last as long as this process.
+    """
+    # Its reports about itself go to the same server, and hold up the end of the process for 20 s if that is silent.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+
+    if wandb.run is None:  # else a run of the caller's own, which lives
+        forget_wandb()
+    wandb.setup(wandb.Settings(silent=True) if mode is None else wandb.Settings(silent=True, mode=mode))
+    return wandb
+
+
+def forget_wandb() -> None:
+    """End W&B's service; another is started when it is needed."""
+    import wandb
+
+    with suppress(Exception):  # it may be dead
+        wandb.teardown()
+
+
+def reason(error: Exception) -> str:
+    """One line that says what went wrong."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _stored_id(run_dir: Path) -> str:

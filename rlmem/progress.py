@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -46,14 +47,17 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         if self.bar is not None:
             self.bar.stop()
-        self.log.close()
+        with suppress(OSError):  # what a full disk did not take
+            self.log.close()
 
     def say(self, line: str) -> None:
-        """A line of its own, above the bar."""
-        self.console.print(line, markup=False)
-        sys.stdout.flush()
-        self.log.write(line + "\n")
-        self.log.flush()
+        """A line of its own, above the bar. A full disk or a lost terminal, which cannot take it, stops nothing."""
+        with suppress(OSError):
+            self.log.write(line + "\n")
+            self.log.flush()
+        with suppress(OSError):
+            self.console.print(line, markup=False)
+            sys.stdout.flush()
 
     def update(self, steps: int, episode_return: float | None, shares: dict[str, float]) -> None:
         """`steps` counted so far, the recent return if an episode has ended, and the split of the time."""

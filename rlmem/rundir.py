@@ -33,41 +33,52 @@ PACKAGES = (
 )
 
 
-def create(run_dir: str | None, choices: Mapping[str, Any], seed: int) -> Path:
+class NoRun(UserError):
+    """A directory in which no run is described, or not readably."""
+
+
+def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered: bool = False) -> Path:
     """Make the directory of a new run: `run_dir`, or runs/<date>/<time>-<memory>-<algo>-<env>-s<seed>.
 
-    A default name that is taken gets a number. Raises UserError if a chosen directory holds a run already, or if
-    nothing can be written there.
+    A default name that is taken gets a number, and so does a chosen one if `numbered`. Raises UserError if a chosen
+    directory holds a run otherwise, or if nothing can be written there.
     """
     if run_dir is not None:
         if not run_dir:
             raise UserError("run_dir= (command line): expected a directory; e.g. run_dir=runs/my_run")
         path = Path(run_dir)
+        if numbered and path.exists():
+            return _numbered(path)
         if (path / "config.yaml").exists():
             raise UserError(
                 f"run_dir={run_dir} (command line): holds a run already; expected a new directory; "
-                f"e.g. `rlmem resume {run_dir}` to continue it"
+                f"e.g. on_exists=resume to continue it, on_exists=new for another beside it"
             )
-        _make(path, exist_ok=True)
+        make(path)
         return path
     now = datetime.now()
     name = "-".join([now.strftime("%H%M%S"), *(str(choices[g]) for g in ("memory", "algo", "env")), f"s{seed}"])
-    parent = Path("runs") / now.strftime("%Y-%m-%d")
+    return _numbered(Path("runs") / now.strftime("%Y-%m-%d") / name)
+
+
+def _numbered(first: Path) -> Path:
+    """Make the first of `first`, `first`-2, `first`-3, ... that is not there yet."""
     for number in range(1, 1000):
-        path = parent / (name if number == 1 else f"{name}-{number}")
+        path = first if number == 1 else first.with_name(f"{first.name}-{number}")
         try:
-            _make(path, exist_ok=False)
+            make(path, exist_ok=False)
             return path
         except FileExistsError:
             continue
-    raise UserError(f"{parent / name}: a thousand runs of this name started this second; choose a run_dir=...")
+    raise UserError(f"{first}: a thousand runs have this name; choose a run_dir=...")
 
 
-def _make(path: Path, exist_ok: bool) -> None:
+def make(path: Path, exist_ok: bool = True) -> None:
+    """Make a directory that can be written to, or raise UserError; FileExistsError if it may not exist yet."""
     try:
         path.mkdir(parents=True, exist_ok=exist_ok)
         (path / ".writable").touch()
-        (path / ".writable").unlink()
+        (path / ".writable").unlink(missing_ok=True)
     except FileExistsError:
         if exist_ok:
             raise UserError(f"run_dir={path}: is a file; expected a directory; e.g. run_dir=runs/my_run") from None
@@ -75,6 +86,21 @@ def _make(path: Path, exist_ok: bool) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"run_dir={path}: cannot be written ({reason}); e.g. run_dir=/tmp/my_run") from error
+
+
+OF_A_RUN = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "checkpoints")
+"""What a run writes whatever its loggers are."""
+
+
+def clear(path: Path) -> Path | None:
+    """Move what a run left in `path` into a directory beside it, which is returned; None if there was nothing."""
+    left = [path / name for name in OF_A_RUN if (path / name).exists()]
+    if not left:
+        return None
+    aside = _numbered(path.with_name(f"{path.name}.damaged"))
+    for item in left:
+        os.replace(item, aside / item.name)
+    return aside
 
 
 @contextmanager
@@ -96,22 +122,40 @@ def lock(path: Path) -> Iterator[None]:
         held.release()
 
 
-def describe(path: Path, config: Mapping[str, Any], choices: Mapping[str, Any], overrides: tuple[str, ...]) -> None:
-    """Write config.yaml (resolved), and run.json: choices, overrides, versions, machine, git commit."""
-    about = {
-        "choices": dict(choices),
-        "overrides": list(overrides),
-        **_here_and_now(),
-    }
-    _replace(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
-    _replace(path / "run.json", json.dumps(about, indent=2) + "\n")
+def is_locked(path: Path) -> bool:
+    """Whether a process trains in this directory. One that starts there while this is asked may be refused its lock."""
+    if not (path / ".lock").exists():
+        return False
+    probe = FileLock(path / ".lock")
+    try:
+        probe.acquire(timeout=0)
+    except Timeout:
+        return True
+    except OSError:
+        return False
+    probe.release()
+    return False
 
 
-def describe_resumption(path: Path, config: Mapping[str, Any], overrides: tuple[str, ...], step: int) -> None:
-    """Update config.yaml, and add to run.json that, where and with what the run was resumed at `step`."""
-    _, about = read(path)
-    about["overrides"] = list(overrides)
-    about.setdefault("resumed", []).append({"step": step, **_here_and_now()})
+def describe(
+    path: Path,
+    config: Mapping[str, Any],
+    choices: Mapping[str, Any],
+    overrides: tuple[str, ...],
+    resumed_at: int | None = None,
+) -> None:
+    """Write config.yaml (resolved), and run.json: choices, overrides, versions, machine, git commit.
+
+    resumed_at: the step from which a run goes on; its run.json keeps how it began, and gets an entry in `resumed`
+    """
+    about: dict[str, Any] = {"choices": dict(choices), "overrides": list(overrides)}
+    try:
+        before = read(path)[1] if resumed_at is not None else {}
+    except NoRun:
+        before = {}
+    about = before | about if before else about | _here_and_now()
+    if resumed_at is not None:
+        about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **_here_and_now()}]
     _replace(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
     _replace(path / "run.json", json.dumps(about, indent=2) + "\n")
 
@@ -132,23 +176,29 @@ def _here_and_now() -> dict[str, Any]:
 def _replace(path: Path, text: str) -> None:
     """Write a file so that it is either the old or the new one, never half."""
     partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(partial, path)
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """config.yaml and run.json of a run. Raises UserError if `path` is not a run directory."""
+    """config.yaml and run.json of a run. Raises NoRun if `path` is not a run directory."""
     if not (path / "config.yaml").is_file() or not (path / "run.json").is_file():
-        raise UserError(
+        raise NoRun(
             f"{path}: not a run directory (no config.yaml and run.json in it); expected the directory that "
             f"`rlmem train` printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0"
         )
     try:
         config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-        return config, json.loads((path / "run.json").read_text(encoding="utf-8"))
-    except (yaml.YAMLError, json.JSONDecodeError) as error:
+        about = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        if not isinstance(config, dict) or not isinstance(about, dict) or not {"choices", "overrides"} <= about.keys():
+            raise ValueError("not what was written")
+    except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path}: config.yaml or run.json is damaged ({reason}); restore it") from error
+        raise NoRun(f"{path}: config.yaml or run.json is damaged ({reason}); restore it") from error
+    return config, about
 
 
 def git_commit() -> str | None:

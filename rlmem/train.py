@@ -1,17 +1,12 @@
-"""Train, resume and evaluate runs: the run directory, the loop, and what is said around them.
+"""Train and resume runs: the run directory, the loop, and what is said around them.
 
 With `rlmem.assemble`, the only modules below the command line that know the configuration.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from fnmatch import fnmatch
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,57 +15,62 @@ import torch
 from rlmem import rundir
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import (
-    Parts,
-    all_cores,
-    assemble,
-    evaluation_node,
-    make_evaluation_env,
-    require_same_spaces,
-    summary,
-)
-from rlmem.checkpoint import Checkpoints, read
+from rlmem.assemble import EVAL_ENVS, Parts, all_cores, assemble, make_evaluation_env, summary
+from rlmem.checkpoint import Checkpoints, State, step_of
 from rlmem.config.compose import Config, apply
-from rlmem.config.targets import build
-from rlmem.errors import UserError
-from rlmem.evaluate import evaluate, evaluate_both
-from rlmem.loggers import RunInfo
-from rlmem.loops.base import Loop, Schedule, one_thread
+from rlmem.errors import Fault, UserError
+from rlmem.faults import named
+from rlmem.loops.base import Loop, Schedule
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.on_policy import OnPolicyLoop
-from rlmem.pictures import Watched, write_gif
+from rlmem.mirrors import make_loggers
 from rlmem.progress import Progress
-from rlmem.recorder import Logger, Recorder
+from rlmem.recorder import Recorder
 from rlmem.replay import Replay
 from rlmem.rollout import Collector
-from rlmem.seeding import Streams
-
-RESUMABLE = (
-    "total_steps",
-    "device",
-    "threads",
-    "checkpoint.*",
-    "evaluation.*",
-    "env.evaluation.*",
-    "logger.*",
-    "algo.replay_dir",
+from rlmem.saved import (
+    agent_state,
+    checkpoints,
+    experiment_of,
+    fitting,
+    newest,
+    parse_source,
+    require_resumable,
+    require_same_experiment,
+    to_continue,
 )
-"""Keys that a resumed run may change: none of them changes what was learnt so far."""
-
-EVAL_ENVS = 64
-"""Environments that play evaluation episodes side by side, at most."""
+from rlmem.signals import stopping_politely
 
 
 def train(config: Config) -> float:
-    """Run `config` in a new run directory; returns the greedy evaluation return at the end (a sweeper's objective).
+    """Run `config` in its run directory; returns the greedy evaluation return at the end (a sweeper's objective).
 
-    Raises UserError for choices that do not go together, before anything is written.
+    `on_exists` says what becomes of a run that is there already: error; resume: go on with it; new: leave it alone, and
+    add a number to the name. Raises UserError for choices that do not go together, before anything is written.
     """
+    run_dir, on_exists = config.values["run_dir"], config.values["on_exists"]
     parts = assemble(config)
-    run_dir = rundir.create(config.values["run_dir"], config.choices, config.values["seed"])
+    if on_exists == "resume":
+        return _continue(config, parts, Path(run_dir))
+    path = rundir.create(run_dir, config.choices, config.values["seed"], numbered=on_exists == "new")
+    with rundir.lock(path):
+        rundir.describe(path, config.values, config.choices, config.overrides)
+        return _run(config, parts, path, restored=None)
+
+
+def _continue(config: Config, parts: Parts, run_dir: Path) -> float:
+    """Go on with the run of `config` in `run_dir`, or begin it. What is there and cannot be used is moved aside."""
+    rundir.make(run_dir)
     with rundir.lock(run_dir):
-        rundir.describe(run_dir, config.values, config.choices, config.overrides)
-        return _run(config, parts, run_dir, restored=None)
+        restored = to_continue(config, run_dir)
+        if restored is None:
+            if aside := rundir.clear(run_dir):
+                print(f"{run_dir}: what was there is damaged and lies in {aside} now; starting from the beginning")
+            rundir.describe(run_dir, config.values, config.choices, config.overrides)
+        else:
+            _require_budget(config, restored, f"total_steps={config.values['total_steps']}")
+            rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=_taken(restored))
+        return _run(config, parts, run_dir, restored)
 
 
 def resume(run_dir: Path, overrides: Sequence[str]) -> float:
@@ -81,18 +81,29 @@ def resume(run_dir: Path, overrides: Sequence[str]) -> float:
     """
     values, about = rundir.read(run_dir)
     command = f"rlmem resume {run_dir} total_steps=2000000"
-    _only(overrides, RESUMABLE, "would change the experiment; a resumed run accepts", command)
+    require_resumable(overrides, command)
     config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
     with rundir.lock(run_dir):
         parts = assemble(config)
-        restored = newest(run_dir) if Checkpoints(run_dir / "checkpoints").paths() else {}
-        done, total = restored.get("collector", {"steps": 0})["steps"], config.values["total_steps"]
-        if total < done:
-            raise UserError(
-                f"total_steps={total}: the run has taken {done} steps; expected at least as many; {command}"
-            )
-        rundir.describe_resumption(run_dir, config.values, config.overrides, done)
+        restored = newest(run_dir) if checkpoints(run_dir).paths() else {}
+        if restored:
+            stored, example = restored["experiment"], f"restore {run_dir / 'config.yaml'}"
+            require_same_experiment(stored, experiment_of(config.values), f"the checkpoint in {run_dir}", example)
+        _require_budget(config, restored, command)
+        rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=_taken(restored))
         return _run(config, parts, run_dir, restored)
+
+
+def _taken(restored: State) -> int:
+    return restored["step"] if restored else 0
+
+
+def _require_budget(config: Config, restored: State, example: str) -> None:
+    done, total = _taken(restored), config.values["total_steps"]
+    if total < done:
+        raise UserError(
+            f"total_steps={total}: the run has taken {done} steps; expected at least as many; e.g. {example}"
+        )
 
 
 def plan(config: Config) -> str:
@@ -100,120 +111,18 @@ def plan(config: Config) -> str:
     return summary(config, assemble(config), "nowhere: a dry run writes nothing")
 
 
-def evaluate_run(
-    run_dir: Path,
-    episodes: int = 100,
-    seed: int | None = None,
-    overrides: Sequence[str] = (),
-    step: int | None = None,
-    video: bool = False,
-) -> dict[str, Any]:
-    """Evaluate a run's agent on whole episodes, greedy and sampled, and append the result to <run>/eval.jsonl.
-
-    The environment is the run's own with the keys of `env.evaluation` in place, as in evaluations while it trained.
-
-    seed: root of the evaluation's own streams; None: one that follows from the run's seed
-    overrides: `env.*` keys, such as another level, that leave the spaces as they are, and `device`; they win over
-        `env.evaluation`
-    step: which checkpoint; None: the newest intact one
-    video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
-    """
-    values, about = rundir.read(run_dir)
-    command = f"rlmem eval {run_dir} env.level=medium"
-    _only(overrides, ("env.*", "device"), "cannot be evaluated differently; evaluation accepts", command)
-    trained = Config(values, about["choices"], tuple(about["overrides"]))
-    config = apply(trained, overrides)
-    parts = assemble(Config(values | {"device": config.values["device"]}, trained.choices, ()), num_envs=1)
-    checkpoint = newest(run_dir) if step is None else _checkpoint(run_dir, step)
-    with fitting(run_dir):
-        parts.agent.load_state_dict(checkpoint["agent"])
-    keys = [override.lstrip("+").partition("=")[0].split(".") for override in overrides]
-    given = {key[1] for key in keys if key[0] == "env"}
-    env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
-    require_same_spaces(config, parts.env, env, " ".join(overrides))
-    # A root of its own: these are not the episodes that were played during training.
-    seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
-    taken = checkpoint["collector"]["steps"]
-    film = {}
-    with one_thread():
-        if video:  # first, since it may turn out that this environment cannot be drawn
-            path = run_dir / "videos" / f"step_{taken}.gif"
-            with closing(Watched(make_evaluation_env(config, 1, given))) as watched:
-                evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device)
-                write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
-            film = {"video": str(path)}
-        results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
-    env.close()
-    parts.env.close()
-    row = {
-        "run": str(run_dir),
-        "step": taken,
-        "episodes": episodes,
-        "seed": seed,
-        "env": evaluation_node(config, given),
-        **results,
-        **film,
-    }
-    try:
-        with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-    except OSError as error:
-        print(f"the result is not kept: {run_dir / 'eval.jsonl'} cannot be written ({error.strerror})")
-    return row
-
-
-def _only(overrides: Sequence[str], accepted: Sequence[str], reason: str, command: str) -> None:
-    """Refuse overrides of keys outside `accepted`."""
-    problems = [
-        f"{override}: {reason} {', '.join(accepted)}; e.g. {command}"
-        for override in overrides
-        if not any(fnmatch(override.lstrip("+~").split("=")[0], pattern) for pattern in accepted)
-    ]
-    if problems:
-        raise UserError(*problems)
-
-
-def newest(run_dir: Path) -> dict[str, Any]:
-    """The newest intact checkpoint of a run. Raises UserError if there is none."""
-    try:
-        return Checkpoints(run_dir / "checkpoints").load()[1]
-    except FileNotFoundError as error:
-        raise UserError(f"{run_dir}: {error}; expected one that `rlmem train` wrote; start a new run") from error
-
-
-@contextmanager
-def fitting(run_dir: Path) -> Iterator[None]:
-    """An intact checkpoint with other parts than this version's becomes a UserError."""
-    try:
-        yield
-    except (RuntimeError, KeyError) as error:
-        raise UserError(
-            f"{run_dir}: its checkpoint was written by another version of rlmem ({str(error).splitlines()[0]}); "
-            f"expected one of this version; start a new run"
-        ) from error
-
-
-def _checkpoint(run_dir: Path, step: int) -> dict[str, Any]:
-    steps = {int(p.stem.removeprefix("step_")): p for p in Checkpoints(run_dir / "checkpoints").paths()}
-    if step not in steps:
-        raise UserError(f"--step {step}: no such checkpoint; accepted: {', '.join(map(str, steps)) or 'none yet'}")
-    try:
-        return read(steps[step])
-    except ValueError as error:
-        raise UserError(f"--step {step}: {error}") from error
-
-
-def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] | None) -> float:
+def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None) -> float:
     """Train in `run_dir`; restored: None for a new run, else the checkpoint to continue from ({}: from the start)."""
     values = config.values
     torch.set_num_threads(values["threads"] or all_cores())
-    begin = restored["collector"]["steps"] if restored else 0
+    begin = _taken(restored or {})
     with Progress(values["total_steps"], run_dir / "log.txt", begin) as progress, closing(parts.env):
         progress.say(summary(config, parts, str(run_dir)))
-        loggers = make_loggers(config, run_dir, None if restored is None else begin, progress)
-        recorder = Recorder(run_dir, loggers, progress.say)
+        recorder = Recorder(run_dir, progress.say)
         failed = True
         try:
+            if values["init_from"] and not restored:
+                progress.say(_warm_start(parts, values["init_from"]))
             loop = make_loop(config, parts, run_dir, recorder, progress)
             if restored:
                 with fitting(run_dir):
@@ -223,61 +132,53 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: dict[str, Any] |
             elif restored is not None:
                 recorder.rewind({"metrics": 0, "episodes": 0})
                 progress.say("no checkpoint yet: starting from the beginning")
-            with stopping_politely(loop):
+            with stopping_politely(loop), named(lambda: loop.collector.steps):
+                recorder.mirror(make_loggers(values, run_dir, progress.say))
+                if values["init_from"] and not restored:
+                    loop.save()  # the other run may have gone on when this one is resumed
                 results = loop.run()
             failed = False
         except BaseException as error:
-            progress.say(f"{_how_it_ended(error)}; {last_checkpoint(run_dir)}")
-            raise
+            raise _ending(error, run_dir, progress) from error
         finally:
             recorder.close(failed)
         progress.say(last_words(run_dir, loop, results))
     return results["greedy"]["return_mean"]
 
 
-def _how_it_ended(error: BaseException) -> str:
+def _ending(error: BaseException, run_dir: Path, progress: Progress) -> BaseException:
+    """Say how a run ended early and where it can go on; the error to raise."""
+    where = last_checkpoint(run_dir)
     if isinstance(error, KeyboardInterrupt):
-        return "stopped"
-    return f"failed: {'; '.join(error.problems) if isinstance(error, UserError) else repr(error)}"
+        progress.say(f"stopped; {where}")
+        return error
+    told = "; ".join(error.problems) if isinstance(error, UserError) else str(error)
+    progress.say(f"failed: {told if isinstance(error, (UserError, Fault)) else repr(error)}; {where}")
+    return Fault(f"{told}; {where}") if isinstance(error, Fault) else error
 
 
-class Stopped(KeyboardInterrupt):
-    """A signal asked for the end and the state has been saved; `code` is the exit code."""
-
-    def __init__(self, signum: int):
-        super().__init__(f"stopped by signal {signum}")
-        self.code = 128 + signum
-
-
-@contextmanager
-def stopping_politely(loop: Loop) -> Iterator[None]:
-    """Let SIGINT and SIGTERM save a checkpoint after the present update or round; a second one stops at once."""
-
-    def handle(signum: int, frame: Any) -> None:
-        if loop.stop is not None:
-            raise Stopped(signum)
-        loop.stop = Stopped(signum)
-        # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
-        os.write(2, b"rlmem: saving, then stopping (once more: at once)\n")
-
-    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
-        yield
-        return
-    before = {name: signal.signal(name, handle) for name in (signal.SIGINT, signal.SIGTERM)}
+def _warm_start(parts: Parts, source: str) -> str:
+    """Give the agent the weights of another run; what was done, as a line."""
+    run, which = parse_source(source)
+    rundir.read(run)
+    state = agent_state(run, which)
     try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+        parts.agent.load_state_dict(state["agent"])
+    except RuntimeError as error:
+        told = [line.strip() for line in str(error).splitlines()[1:2]]
+        raise UserError(
+            f"init_from={source}: its agent is made otherwise ({' '.join(told) or error}); expected the same memory, "
+            f"encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
+        ) from error
+    return f"weights of {run} at step {state['step']}; everything else begins anew"
 
 
 def last_checkpoint(run_dir: Path) -> str:
     """Where a run that ended early can go on."""
-    paths = Checkpoints(run_dir / "checkpoints").paths()
+    paths = checkpoints(run_dir).paths()
     if not paths:
         return f"there is no checkpoint yet; `rlmem resume {run_dir}` starts from the beginning"
-    step = int(paths[-1].stem.removeprefix("step_"))
-    return f"saved up to step {step}; continue with    rlmem resume {run_dir}"
+    return f"saved up to step {step_of(paths[-1])}; continue with    rlmem resume {run_dir}"
 
 
 def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, progress: Progress) -> Loop:
@@ -296,12 +197,13 @@ def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, p
         "checkpoints": Checkpoints(run_dir / "checkpoints", values["checkpoint"]["keep"]),
         "checkpoint": Schedule(values["checkpoint"]["every"]),
         "progress": progress,
+        "experiment": experiment_of(values),
     }
     algo: Any = parts.algo
     if isinstance(algo, OffPolicy):
-        algo.setup(cast(OffPolicyAgent, parts.agent), streams.torch("losses", parts.device))
+        algo.setup(cast(OffPolicyAgent, parts.agent), streams.torch("losses", parts.device), values["on_nan"])
         return OffPolicyLoop(algo=algo, replay=make_replay(parts), generator=streams.torch("replay"), **shared)
-    algo.setup(parts.agent, streams.torch("rows"))
+    algo.setup(parts.agent, streams.torch("rows"), values["on_nan"])
     return OnPolicyLoop(algo=algo, **shared)
 
 
@@ -319,24 +221,6 @@ def make_replay(parts: Parts) -> Replay:
         directory=None if algo.replay_dir is None else Path(algo.replay_dir),
         initial_state=parts.agent.initial_state(1) if stores else None,
     )
-
-
-def make_loggers(config: Config, run_dir: Path, step: int | None, progress: Progress) -> list[tuple[str, Logger]]:
-    """The chosen mirrors; one that cannot start is said and left out."""
-    run = RunInfo(run_dir.name, config.values, step)
-    loggers: list[tuple[str, Logger]] = []
-    for name, node in config.values["logger"].items():
-        if "_target_" not in node:
-            continue
-        try:
-            logger = build(node, run_dir=run_dir, run=run)
-        except Exception as error:  # a mirror must never stop a run, whatever its library raises
-            progress.say(f"logger={name} could not start: {error}; the run goes on, metrics.jsonl is complete")
-            continue
-        if note := getattr(logger, "note", None):
-            progress.say(note)
-        loggers.append((name, logger))
-    return loggers
 
 
 def last_words(run_dir: Path, loop: Loop, results: dict[str, dict[str, float]]) -> str:

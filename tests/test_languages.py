@@ -14,7 +14,8 @@ from rlmem_envs.registration import make
 
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.train import evaluate_run, train
+from rlmem.evaluate_run import evaluate_run
+from rlmem.train import train
 
 
 def permuted(string: tuple[int, ...]) -> int:

@@ -17,6 +17,7 @@ SPACES = "gymnasium.Space gymnasium.spaces"
 DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors"
 LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos"
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
+WHOLE = "rlmem.config rlmem.assemble rlmem.saved"
 ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
 RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.loops"
 
@@ -51,13 +52,19 @@ LAYERS = {
     "rlmem.recorder": "rlmem.errors",
     "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__",
     "rlmem.progress": "rich",
+    "rlmem.faults": "torch rlmem.errors",
+    "rlmem.signals": "",
     "rlmem.loggers": f"{DATA} lazy:torch lazy:wandb",
     "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
     "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
     "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config lazy:rlmem.train",
     "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config",
-    "rlmem.train": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.assemble rlmem.pictures",
+    "rlmem.saved": "rlmem.checkpoint rlmem.rundir rlmem.errors rlmem.config",
+    "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.signals",
+    "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
+    "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.rundir rlmem.signals rlmem.sweep lazy:rlmem.cli",
+    "rlmem.sweep.search": "optuna rlmem.errors rlmem.sweep",
     "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
     f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.train lazy:matplotlib",

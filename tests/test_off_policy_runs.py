@@ -17,10 +17,12 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 from rlmem.checkpoint import Checkpoints
 from rlmem.cli import main
 from rlmem.config.compose import load
+from rlmem.evaluate_run import evaluate_run
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.recorder import read_jsonl
 from rlmem.rollout import Collector
-from rlmem.train import Stopped, evaluate_run, resume, train
+from rlmem.signals import Stopped
+from rlmem.train import resume, train
 
 SMALL = [
     "env.num_envs=4", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "algo.batch_size=40",

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
+from rlmem.algos.finite import Finite, OnNan
 from rlmem.losses.returns import n_step_return
 from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
 
@@ -87,7 +88,7 @@ class OffPolicy(ABC):
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         """The loss of a batch, metrics, and TD errors [B, T] for priorities."""
 
-    def setup(self, agent: OffPolicyAgent, generator: torch.Generator) -> None:
+    def setup(self, agent: OffPolicyAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         """Take `agent` into training; `generator`, on its device, draws what losses need."""
         self.agent: Any = agent
         self.generator = generator
@@ -97,6 +98,7 @@ class OffPolicy(ABC):
         self.optimiser = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
         self.updates = 0
         self.scale = self.reward_scale
+        self.finite = Finite(on_nan)
 
     def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
         """The parameters by part; gradients are clipped part by part."""
@@ -112,21 +114,24 @@ class OffPolicy(ABC):
         if self.scale is None and len(rewards):
             self.scale = 1 / max(float(rewards.square().mean().sqrt()), LEAST_REWARD)
 
-    def update(self, batch: Batch) -> tuple[Metrics, Tensor]:
-        """One gradient step; metrics, and TD errors [B, T]. Raises FloatingPointError if the loss is not finite."""
+    def update(self, batch: Batch) -> tuple[Metrics, Tensor | None]:
+        """One gradient step; metrics, and TD errors [B, T], None if the step was not taken since it was not finite.
+
+        Raises FloatingPointError as `finite` says.
+        """
         loss, metrics, td_error = self.loss(batch)
         self.optimiser.zero_grad()
         loss.backward()
-        return metrics | self.step(loss), td_error
+        taken = self.step(loss)
+        return ({}, None) if taken is None else (metrics | taken, td_error)
 
-    def step(self, loss: Tensor) -> Metrics:
-        """Apply the gradients of `loss`, and let the target network follow."""
+    def step(self, loss: Tensor) -> Metrics | None:
+        """Apply the gradients of `loss`, and let the target network follow; None if they are not finite."""
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         learning = {part: group for part, group in self.parameters.items() if any(p.grad is not None for p in group)}
         norms = {part: nn.utils.clip_grad_norm_(group, limit) for part, group in learning.items()}
-        if not torch.isfinite(torch.stack([loss.detach(), *norms.values()])).all():
-            shown = ", ".join(f"{part} {float(norm)}" for part, norm in norms.items())
-            raise FloatingPointError(f"gradient norm is {shown}, loss {float(loss.detach())}: no step was taken")
+        if not self.finite.allows(loss=loss, **{f"{part}_grad_norm": norm for part, norm in norms.items()}):
+            return None
         for group in self.optimiser.param_groups:
             group["lr"] = group["full_lr"] * min(1.0, (self.updates + 1) / max(self.lr_warmup, 1))
         self.optimiser.step()
@@ -148,6 +153,7 @@ class OffPolicy(ABC):
             "generator_device": self.generator.device.type,
             "updates": self.updates,
             "scale": self.scale,
+            "finite": self.finite.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -156,6 +162,7 @@ class OffPolicy(ABC):
         if state["generator_device"] == self.generator.device.type:  # else a generator of another kind
             self.generator.set_state(state["generator"].cpu())
         self.updates, self.scale = state["updates"], state["scale"]
+        self.finite.load_state_dict(state["finite"])
 
 
 @torch.no_grad()

@@ -35,11 +35,13 @@ class Rollout:
     states: memory states that acting had before it read some slots, leading dimension M (see `StateSlots`)
     state_index: [N, T+1] long; which of [streams.state0; states] belongs to a slot: N and more where one was kept,
         0 elsewhere
+    lag: updates that the agent has had since the weights that acted
     """
 
     streams: Batch
     states: State | None = None
     state_index: Tensor | None = None
+    lag: int = 0
 
     def state_at(self, env: Tensor, slot: Tensor) -> State:
         """States before (env[r], slot[r]); of any value where that slot is a start."""

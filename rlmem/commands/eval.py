@@ -22,14 +22,19 @@ def parser() -> Parser:
     made.add_run()
     made.add_argument("--episodes", type=integer_from(1), default=100, metavar="N", help="episodes of each kind (100)")
     made.add_argument("--seed", type=integer_from(0), metavar="S", help="root of the random streams (the run's own)")
-    made.add_argument("--step", type=integer_from(0), metavar="T", help="the checkpoint of this step (the newest)")
+    which = "the checkpoint of this step, or best: the agent of the best evaluation (the newest)"
+    made.add_argument("--step", type=_step, metavar="T", help=which)
     made.add_argument("--json", action="store_true", help="print JSON only")
     made.add_overrides("env.key=value, or video=true")
     return made
 
 
+def _step(text: str) -> int | str:
+    return text if text == "best" else integer_from(0)(text)
+
+
 def run(args: argparse.Namespace) -> int:
-    from rlmem.train import evaluate_run
+    from rlmem.evaluate_run import evaluate_run
 
     overrides = [override for override in args.overrides if not override.startswith("video=")]
     video = [override.partition("=")[2].lower() for override in args.overrides if override.startswith("video=")]

@@ -27,6 +27,9 @@ class Run:
     device: Literal["cpu", "cuda", "auto"]
     threads: Positive | None
     run_dir: str | None
+    on_exists: Literal["error", "resume", "new"]
+    init_from: str | None
+    on_nan: Literal["stop", "skip"]
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from torch import nn
 
 from rlmem.batching import Batching, Rollout
 from rlmem.checkpoint import Checkpoints
+from rlmem.errors import Fault
 from rlmem.evaluate import evaluate_both, flat
 from rlmem.memory.base import Memory
 from rlmem.progress import Progress
@@ -66,6 +68,8 @@ class Loop(ABC):
 
     A subclass writes `advance`: collect, learn, and say what happened. One call of it is one iteration: one row in
     metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
+
+    experiment: what the run's numbers follow from, kept in every checkpoint
     """
 
     total_steps: int
@@ -81,6 +85,7 @@ class Loop(ABC):
     checkpoints: Checkpoints
     checkpoint: Schedule
     progress: Progress
+    experiment: dict[str, Any] = field(default_factory=dict)
     updates: int = 0
     best_return: float | None = None
     last_evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -89,25 +94,37 @@ class Loop(ABC):
     learn_time: float = 0.0
     since: int = 0
     """Environment steps at the end of the last complete iteration."""
+    owed: bool = False
+    """An evaluation is due, which a stop put off."""
     stop: BaseException | None = None
     """Set from outside: save as soon as a checkpoint can be taken, then raise this."""
 
     def run(self) -> dict[str, dict[str, float]]:
-        """Train to the end; returns the last evaluation."""
-        while self.collector.steps < self.total_steps:
-            before = self.since
-            complete = self.iterate()
-            finished = self.collector.steps >= self.total_steps
-            if finished or (complete and self.evaluation.due(before, self.since)):
-                self.evaluate()
-            if finished or self.stop is not None or self.checkpoint.due(before, self.since):
-                self.save()
-            if self.stop is not None and not finished:
-                raise self.stop
-        if not self.last_evaluation:  # resumed with a budget that was already spent
-            self.evaluate()
-            self.save()
+        """Train to the end; returns the last evaluation. Raises `stop`, once it is set and the state is saved."""
+        while not self.done:
+            self.turn()
         return self.last_evaluation
+
+    @property
+    def done(self) -> bool:
+        """Whether the budget is spent and what was learnt has been evaluated."""
+        return self.collector.steps >= self.total_steps and bool(self.last_evaluation) and not self.owed
+
+    def turn(self) -> None:
+        """One iteration, and the evaluation and the checkpoint that are due after it."""
+        before = self.since
+        if self.collector.steps < self.total_steps and not self.owed:
+            complete = self.iterate()
+            self.owed = complete and self.evaluation.due(before, self.since)
+        if self.collector.steps >= self.total_steps:
+            self.owed = True
+        if self.owed and self.stop is None:
+            self.evaluate()
+            self.owed = False
+        if self.done or self.stop is not None or self.checkpoint.due(before, self.since):
+            self.save()
+        if self.stop is not None and not self.done:
+            raise self.stop
 
     def iterate(self) -> bool:
         """Collect, learn and write down what happened; whether the iteration is complete."""
@@ -167,21 +184,44 @@ class Loop(ABC):
         env.close()
         self.last_evaluation = results
         greedy = results["greedy"]["return_mean"]
-        self.best_return = greedy if self.best_return is None else max(self.best_return, greedy)
-        self.recorder.metrics(self.collector.steps, flat(results) | {"eval/greedy/best": self.best_return})
+        if math.isfinite(greedy) and (self.best_return is None or greedy > self.best_return):
+            self.best_return = greedy
+            with self._writing("the best agent"):
+                self.checkpoints.save_best(self.agent_state())
+        best = {} if self.best_return is None else {"eval/greedy/best": self.best_return}
+        self.recorder.metrics(self.collector.steps, flat(results) | best)
         self.progress.evaluated(self.collector.steps, results)
 
     def save(self) -> None:
-        self.checkpoints.save(self.collector.steps, self.state_dict())
+        """Write a checkpoint. Raises Fault if it cannot be written; the earlier ones are intact then."""
+        with self._writing("a checkpoint"):
+            self.checkpoints.save(self.collector.steps, self.state_dict())
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise Fault(f"step {self.collector.steps}: {what} cannot be written ({reason})") from error
+
+    def agent_state(self) -> dict[str, Any]:
+        """What it takes to act as the agent does now."""
+        return {
+            "agent": self.agent.state_dict(),
+            "experiment": self.experiment,
+            "step": self.collector.steps,
+            "best_return": self.best_return,
+        }
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "agent": self.agent.state_dict(),
+            **self.agent_state(),
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
             "updates": self.updates,
             "since": self.since,
-            "best_return": self.best_return,
+            "owed": self.owed,
             "last_evaluation": self.last_evaluation,
             "recent": list(self.recent),
             "elapsed": self.elapsed,
@@ -194,7 +234,7 @@ class Loop(ABC):
         self.agent.load_state_dict(state["agent"])
         self.algo.load_state_dict(state["algo"])
         self.collector.load_state_dict(state["collector"])
-        self.updates, self.since = state["updates"], state["since"]
+        self.updates, self.since, self.owed = state["updates"], state["since"], state["owed"]
         self.best_return = state["best_return"]
         self.last_evaluation = state["last_evaluation"]
         self.recent.extend(state["recent"])

@@ -73,7 +73,8 @@ class OffPolicyLoop(Loop):
         redraw(self.algo.target)
         tally, self.tally = self.tally, Tally()
         kept = {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
-        return {f"explore/{name}": value for name, value in exploring.items()} | tally.means() | kept, tally.ended
+        how = {f"explore/{name}": value for name, value in exploring.items()}
+        return how | tally.means() | kept | self.algo.finite.metrics(), tally.ended
 
     def _round(self) -> dict[str, float]:
         """Act in every environment, and make the updates that are due; how the agent explores."""
@@ -102,7 +103,8 @@ class OffPolicyLoop(Loop):
         sample = self.replay.sample(self.batching, self.algo.batch_size, self.generator)
         self.sample_time += perf_counter() - began
         metrics, td_error = self.algo.update(sample.batch)
-        self.replay.update_priorities(sample, td_error)
+        if td_error is not None:
+            self.replay.update_priorities(sample, td_error)
         self.updates += 1
         self.tally.add({f"{self.algo.name}/{name}": value for name, value in metrics.items()}, sample.metrics)
 

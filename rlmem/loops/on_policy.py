@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlmem.algos.ppo import PPO
+from rlmem.algos.on_policy import OnPolicy
 from rlmem.loops.base import Iteration, Loop, redraw
 
 RATIO_ALARM = 1e-3
@@ -15,7 +15,7 @@ RATIO_ALARM = 1e-3
 class OnPolicyLoop(Loop):
     """One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter)."""
 
-    algo: PPO
+    algo: OnPolicy
 
     def advance(self) -> Iteration:
         fraction = self.collector.steps / self.total_steps
@@ -28,9 +28,10 @@ class OnPolicyLoop(Loop):
             metrics = self.algo.update(rollout, self.batching, fraction)
             redraw(self.agent)
         self.updates += 1
-        if metrics.get("ppo/ratio_max_dev", 0) > RATIO_ALARM:
+        deviation = f"{self.algo.name}/ratio_max_dev"
+        if metrics.get(deviation, 0) > RATIO_ALARM:
             self.progress.say(
-                f"step {self.collector.steps}: ppo/ratio_max_dev is {metrics['ppo/ratio_max_dev']:.1e}: training does "
-                f"not read what acting read; a memory or environment that breaks its contract?"
+                f"step {self.collector.steps}: {deviation} is {metrics[deviation]:.1e}: training does not read what "
+                f"acting read; a memory or environment that breaks its contract?"
             )
-        return metrics, episodes
+        return metrics | self.algo.finite.metrics(), episodes

@@ -38,6 +38,10 @@ class WorkerError(RuntimeError):
     """A worker process has died, or an environment in it has raised."""
 
 
+class WorkerDied(WorkerError, ConnectionError):
+    """A worker process is gone."""
+
+
 class Share:
     """The environments of one worker.
 
@@ -171,13 +175,13 @@ class Worker:
         except BrokenPipeError:
             raise self._died() from None
 
-    def _died(self) -> WorkerError:
+    def _died(self) -> WorkerDied:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
         self.stop()
         code = self.process.returncode
         by = f" ({signal.Signals(-code).name})" if code < 0 else ""
-        return WorkerError(f"{self.name}, process {self.process.pid}, died with exit code {code}{by}")
+        return WorkerDied(f"{self.name}, process {self.process.pid}, died with exit code {code}{by}")
 
 
 def _stop(members: list[Here | Worker]) -> None:

@@ -1,0 +1,122 @@
+"""What algorithms that learn from rollouts share: their settings, the agent and the optimiser's step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+
+from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
+from rlmem.agents.trunk import Trunk
+from rlmem.algos.finite import Finite, OnNan
+from rlmem.batching import Batching, Rollout, Rows
+from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
+
+
+@dataclass(kw_only=True)
+class OnPolicy(ABC):
+    """An algorithm that learns from each rollout of an actor-critic once, and then acts on.
+
+    rollout_slots: slots collected from every environment per update
+    lr, anneal_lr, max_grad_norm: learning rate, linearly annealed to zero over the run; clipping by global norm
+    gamma: discount;  entropy_coef, value_coef: weights of the losses
+    head_sizes: hidden layers of actor and critic;  state_dependent_std: see `rlmem.nets.policy.PolicyHead`
+    separate: an encoder and a memory each for actor and critic;  memory_gradient: whose loss trains a shared one
+    """
+
+    rollout_slots: PositiveInt = 128
+    complete_episodes: bool = field(default=False, init=False)
+    """Whether rollouts start from a reset and run every episode to its end."""
+    lr: PositiveFloat = 1e-3
+    anneal_lr: bool = True
+    max_grad_norm: PositiveFloat | None = 0.5
+    gamma: UnitFloat = 0.99
+    entropy_coef: NonNegativeFloat = 0.01
+    value_coef: NonNegativeFloat = 0.5
+    head_sizes: Sequence[PositiveInt] = (128, 128)
+    state_dependent_std: bool = False
+    separate: bool = False
+    memory_gradient: MemoryGradient = "both"
+
+    action_spaces: ClassVar[tuple[type[Space], ...]] = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
+    """Which action spaces the algorithm is defined for."""
+
+    @property
+    def name(self) -> str:
+        """What its metrics begin with."""
+        return type(self).__name__.lower()
+
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
+        """The agent that acts; `make_trunk` builds an encoder and a memory."""
+        return ActorCritic(
+            make_trunk, action_space, self.head_sizes, self.state_dependent_std, self.separate, self.memory_gradient
+        )
+
+    def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
+        """Take `agent` into training; `generator` shuffles rows."""
+        self.agent = agent
+        self.generator = generator
+        self.optim = self.make_optimiser(list(agent.parameters()))
+        self.finite = Finite(on_nan)
+
+    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=self.lr, fused=True)
+
+    @abstractmethod
+    def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
+        """Improve the agent from one rollout; `progress` is the fraction of training done. Returns metrics.
+
+        Raises FloatingPointError as `finite` says.
+        """
+
+    def named(self, metrics: dict[str, float]) -> dict[str, float]:
+        return {f"{self.name}/{name}": value for name, value in metrics.items()}
+
+    def anneal(self, progress: float) -> float:
+        """Set the learning rate, and return it."""
+        lr = self.lr * (1 - progress) if self.anneal_lr else self.lr
+        for group in self.optim.param_groups:
+            group["lr"] = lr
+        return lr
+
+    def step(self, loss: Tensor) -> Tensor | None:
+        """One gradient step, clipped by global norm: the norm before; None if the step was not finite, nor taken."""
+        self.optim.zero_grad()
+        loss.backward()
+        limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
+        grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), limit)
+        if not self.finite.allows(loss=loss, grad_norm=grad_norm):
+            return None
+        self.optim.step()
+        return grad_norm
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "optimiser": self.optim.state_dict(),
+            "generator": self.generator.get_state(),
+            "finite": self.finite.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optim.load_state_dict(state["optimiser"])
+        self.generator.set_state(state["generator"].cpu())
+        self.finite.load_state_dict(state["finite"])
+
+
+def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """Largest |pi/mu - 1| of the acted slots, from log pi - log mu [B, T]: rounding only, if training reads what acting
+    read and pi is the policy mu that acted (docs/design.md)."""
+    return torch.where(mask, (log_ratio.exp() - 1).abs(), 0).max()
+
+
+def batch_metrics(rollout: Rollout, rows: Rows, batch: Batch) -> dict[str, float]:
+    """How a rollout was cut into rows."""
+    return {
+        "batch/rows": len(rows.env),
+        "batch/episodes": int(rollout.streams.start.sum()),
+        "batch/transitions": int(batch.mask.sum()),
+        "batch/pad_fraction": rows.pad_fraction,
+    }

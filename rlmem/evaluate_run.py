@@ -1,0 +1,80 @@
+"""Evaluating the agent of a run again: other episodes, other levels, a film."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rlmem import rundir
+from rlmem.assemble import EVAL_ENVS, assemble, evaluation_node, make_evaluation_env, require_same_spaces
+from rlmem.config.compose import Config, apply
+from rlmem.evaluate import evaluate, evaluate_both
+from rlmem.loops.base import one_thread
+from rlmem.pictures import Watched, write_gif
+from rlmem.saved import agent_state, fitting, refuse_others
+from rlmem.seeding import Streams
+
+
+def evaluate_run(
+    run_dir: Path,
+    episodes: int = 100,
+    seed: int | None = None,
+    overrides: Sequence[str] = (),
+    step: int | str | None = None,
+    video: bool = False,
+) -> dict[str, Any]:
+    """Evaluate a run's agent on whole episodes, greedy and sampled, and append the result to <run>/eval.jsonl.
+
+    The environment is the run's own with the keys of `env.evaluation` in place, as in evaluations while it trained.
+
+    seed: root of the evaluation's own streams; None: one that follows from the run's seed
+    overrides: `env.*` keys, such as another level, that leave the spaces as they are, and `device`; they win over
+        `env.evaluation`
+    step: which checkpoint, or "best" for the agent of the best evaluation; None: the newest intact one
+    video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
+    """
+    values, about = rundir.read(run_dir)
+    command = f"rlmem eval {run_dir} env.level=medium"
+    refuse_others(overrides, ("env.*", "device"), "cannot be evaluated differently; evaluation accepts", command)
+    trained = Config(values, about["choices"], tuple(about["overrides"]))
+    config = apply(trained, overrides)
+    parts = assemble(Config(values | {"device": config.values["device"]}, trained.choices, ()), num_envs=1)
+    checkpoint = agent_state(run_dir, step)
+    with fitting(run_dir):
+        parts.agent.load_state_dict(checkpoint["agent"])
+    keys = [override.lstrip("+").partition("=")[0].split(".") for override in overrides]
+    given = {key[1] for key in keys if key[0] == "env"}
+    env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
+    require_same_spaces(config, parts.env, env, " ".join(overrides))
+    # A root of its own: these are not the episodes that were played during training.
+    seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
+    taken = checkpoint["step"]
+    film = {}
+    with one_thread():
+        if video:  # first, since it may turn out that this environment cannot be drawn
+            path = run_dir / "videos" / f"step_{taken}.gif"
+            with closing(Watched(make_evaluation_env(config, 1, given))) as watched:
+                evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device)
+                write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
+            film = {"video": str(path)}
+        results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
+    env.close()
+    parts.env.close()
+    row = {
+        "run": str(run_dir),
+        "step": taken,
+        "episodes": episodes,
+        "seed": seed,
+        "env": evaluation_node(config, given),
+        **results,
+        **film,
+    }
+    try:
+        with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    except OSError as error:
+        print(f"the result is not kept: {run_dir / 'eval.jsonl'} cannot be written ({error.strerror})")
+    return row

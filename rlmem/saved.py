@@ -1,0 +1,146 @@
+"""What a run directory holds to go on from: which checkpoint fits, and whether it is of the same experiment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from rlmem import rundir
+from rlmem.checkpoint import BEST, Checkpoints, State, read, step_of
+from rlmem.config.compose import Config
+from rlmem.config.messages import show
+from rlmem.config.overrides import leaf_paths
+from rlmem.errors import UserError
+
+RESUMABLE = (
+    "total_steps",
+    "device",
+    "threads",
+    "on_nan",
+    "checkpoint.*",
+    "evaluation.*",
+    "env.evaluation",
+    "env.evaluation.*",
+    "logger.*",
+    "algo.replay_dir",
+)
+"""Keys that a resumed run may change: none of them changes what was learnt so far."""
+
+
+def experiment_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's numbers follow from, {key: value}: all but its place and what a resumed run may change."""
+    others = (*RESUMABLE, "run_dir", "on_exists")
+    return {key: value for key, value in leaf_paths(values) if not any(fnmatch(key, other) for other in others)}
+
+
+def require_same_experiment(stored: Mapping[str, Any], given: Mapping[str, Any], where: str, example: str) -> None:
+    """UserError with every key in which two experiments differ."""
+    missing = object()
+    keys = [key for key in {**stored, **given} if stored.get(key, missing) != given.get(key, missing)]
+    if keys:
+        told = lambda side, key: show(side[key]) if key in side else "not set"  # noqa: E731
+        raise UserError(*(f"{k}={told(given, k)}: {where} has {told(stored, k)}; e.g. {example}" for k in keys))
+
+
+def require_resumable(overrides: Sequence[str], command: str) -> None:
+    """Refuse overrides of what a resumed run may not change."""
+    refuse_others(overrides, RESUMABLE, "would change the experiment; a resumed run accepts", command)
+
+
+def refuse_others(overrides: Sequence[str], accepted: Sequence[str], reason: str, command: str) -> None:
+    """Refuse overrides of keys outside `accepted`."""
+    problems = [
+        f"{override}: {reason} {', '.join(accepted)}; e.g. {command}"
+        for override in overrides
+        if not any(fnmatch(override.lstrip("+~").split("=")[0], pattern) for pattern in accepted)
+    ]
+    if problems:
+        raise UserError(*problems)
+
+
+def checkpoints(run_dir: Path) -> Checkpoints:
+    return Checkpoints(run_dir / "checkpoints")
+
+
+def newest(run_dir: Path) -> State:
+    """The newest checkpoint of a run that is intact and whose record still has all its rows.
+
+    Raises UserError if there is none.
+    """
+    try:
+        return checkpoints(run_dir).load(lambda state: _lost_rows(run_dir, state))[1]
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{run_dir}: {error}, of which the record has all rows; expected what `rlmem train` wrote; restore the "
+            f"files or start a new run"
+        ) from error
+
+
+def _lost_rows(run_dir: Path, state: State) -> str | None:
+    """Why the run cannot go on from `state`: files of its record are shorter than they were then."""
+    sizes = {name: run_dir / f"{name}.jsonl" for name in state["record"]}
+    short = [path for name, path in sizes.items() if not path.exists() or path.stat().st_size < state["record"][name]]
+    return f"{short[0]} lost rows since the checkpoint at step {state['step']}" if short else None
+
+
+def to_continue(config: Config, run_dir: Path) -> State | None:
+    """Where `config` goes on in `run_dir`: a checkpoint, {} if none was written yet, None if nothing there can be used.
+
+    Raises UserError if another experiment is there. The description of the run may be damaged: `config` has all of it,
+    and every checkpoint knows its experiment.
+    """
+    experiment = experiment_of(config.values)
+    elsewhere = f"run_dir={run_dir}_2"
+    try:
+        stored = rundir.read(run_dir)[0]
+        require_same_experiment(experiment_of(stored), experiment, f"the run in {run_dir}", elsewhere)
+    except rundir.NoRun:
+        stored = None
+    try:
+        state = newest(run_dir) if checkpoints(run_dir).paths() else {}
+    except UserError:
+        return None
+    if state:
+        require_same_experiment(state["experiment"], experiment, f"the checkpoint in {run_dir}", elsewhere)
+    return state if state or stored is not None else None
+
+
+def agent_state(run_dir: Path, which: int | str | None = None) -> State:
+    """The agent of the newest usable checkpoint (None), of the one at a step, or of the best evaluation ("best")."""
+    if which is None:
+        return newest(run_dir)
+    steps = {step_of(path): path for path in checkpoints(run_dir).paths()}
+    best = run_dir / "checkpoints" / BEST
+    there = best.exists() if which == "best" else which in steps
+    if not there:
+        accepted = ", ".join([*(["best"] if best.exists() else []), *map(str, steps)])
+        raise UserError(f"{run_dir}: no checkpoint {which}; accepted: {accepted or 'none yet'}")
+    try:
+        return read(best if which == "best" else steps[int(which)])
+    except ValueError as error:
+        raise UserError(f"{error}; e.g. another checkpoint of {run_dir}") from error
+
+
+def parse_source(text: str) -> tuple[Path, int | str | None]:
+    """`RUN`, `RUN@step` or `RUN@best` as the arguments of `agent_state`."""
+    found = re.fullmatch(r"(.+?)(?:@(best|\d+))?", text)
+    if found is None:
+        raise UserError(f"init_from={text}: expected RUN, RUN@step or RUN@best; e.g. init_from=runs/my_run@best")
+    path, which = found.groups()
+    return Path(path), int(which) if which and which.isdigit() else which
+
+
+@contextmanager
+def fitting(run_dir: Path) -> Iterator[None]:
+    """An intact checkpoint with other parts than this version's becomes a UserError."""
+    try:
+        yield
+    except (RuntimeError, KeyError) as error:
+        raise UserError(
+            f"{run_dir}: its checkpoint was written by another version of rlmem ({str(error).splitlines()[0]}); "
+            f"expected one of this version; start a new run"
+        ) from error

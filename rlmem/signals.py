@@ -1,0 +1,60 @@
+"""Signals that ask a run to stop: it saves its state first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+REQUEUE = 75
+"""Exit code of a run that something else stopped (EX_TEMPFAIL of sysexits.h): the same command goes on with it."""
+
+ASKED = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
+"""A keyboard; a scheduler; one that announces its end (Slurm's --signal=USR1@60); a terminal that is lost."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked for the end and the state has been saved; `code` is the exit code."""
+
+    def __init__(self, signum: int):
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+        self.code = 130 if signum == signal.SIGINT else REQUEUE
+
+
+class Stoppable(Protocol):
+    """What saves its state and raises `stop` when that is set."""
+
+    stop: BaseException | None
+
+
+@contextmanager
+def stopping_politely(loop: Stoppable) -> Iterator[None]:
+    """Let signals save a checkpoint after the present update or round; a second one stops at once.
+
+    A signal that is ignored stays ignored, as SIGHUP under nohup.
+    """
+
+    def handle(signum: int, frame: Any) -> None:
+        if loop.stop is not None:
+            raise Stopped(signum)
+        loop.stop = Stopped(signum)
+        # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
+        os.write(2, b"rlmem: saving, then stopping (once more: at once)\n")
+
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ASKED if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    taken = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+    for number in taken:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, old in taken.items():
+            signal.signal(number, old)

@@ -1,0 +1,355 @@
+"""What may happen to a run from outside: signals, a full disk, damaged files, a dead worker, numbers that are none."""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import killed_at
+from rlmem_envs.diagnostics import two_step_cue
+
+from rlmem import rundir
+from rlmem.checkpoint import Checkpoints
+from rlmem.cli import main
+from rlmem.config.compose import load
+from rlmem.errors import Fault, UserError
+from rlmem.evaluate_run import evaluate_run
+from rlmem.recorder import read_jsonl
+from rlmem.signals import Stopped
+from rlmem.train import resume, train
+
+SMALL = [
+    "env=count_recall", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=4",
+    "algo.num_minibatches=2", "algo.rollout_slots=32", "algo.epochs=1", "algo.head_sizes=[8]", "total_steps=500",
+    "evaluation.every=200", "evaluation.episodes=4", "checkpoint.every=100", "threads=1",
+]  # fmt: skip
+DQN = [
+    "env=two_step_cue", "algo=dqn", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=4",
+    "algo.batch_size=32", "algo.random_steps=50", "algo.learning_starts=50", "algo.update_ratio=0.2",
+    "algo.record_every=50", "algo.head_sizes=[8]", "total_steps=500", "evaluation.every=200", "evaluation.episodes=4",
+    "checkpoint.every=100", "threads=1",
+]  # fmt: skip
+
+
+def run(*overrides: str, run_dir: str = "run", base: list[str] = SMALL) -> Path:
+    train(load([*base, f"run_dir={run_dir}", *overrides]))
+    return Path(run_dir)
+
+
+def rows(run_dir: Path | str) -> list[dict]:
+    return [
+        {k: v for k, v in row.items() if not k.startswith("time/")}
+        for row in read_jsonl(Path(run_dir) / "metrics.jsonl")
+    ]
+
+
+def assert_same_end(first: Path | str, second: Path | str) -> None:
+    assert rows(first) == rows(second)
+    ends = [Checkpoints(Path(name) / "checkpoints").load()[1]["agent"] for name in (first, second)]
+    assert ends[0].keys() == ends[1].keys()
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+# --- a run that is there already -------------------------------------------------------------------------------------
+
+
+def test_the_same_command_goes_on_with_a_run_and_ends_as_if_it_had_never_stopped(in_tmp):
+    whole = run(run_dir="whole")
+    with killed_at(4):
+        run("on_exists=resume", run_dir="cut")
+    run("on_exists=resume", run_dir="cut")
+    assert_same_end("cut", whole)
+    before = (Path("cut") / "metrics.jsonl").read_text()
+    assert train(load([*SMALL, "run_dir=cut", "on_exists=resume"])) == rows(whole)[-1]["eval/greedy/return_mean"]
+    assert (Path("cut") / "metrics.jsonl").read_text() == before
+
+
+def test_another_experiment_in_the_directory_is_refused_by_the_names_of_its_keys(in_tmp):
+    run_dir = run()
+    before = (run_dir / "metrics.jsonl").read_text()
+    with pytest.raises(UserError) as refused:
+        run("on_exists=resume", "algo.lr=0.5", "seed=7", "total_steps=800")
+    assert [problem.split("=")[0] for problem in refused.value.problems] == ["seed", "algo.lr"]
+    assert "seed=7: the run in run has 0" in refused.value.problems[0]
+    assert (run_dir / "metrics.jsonl").read_text() == before
+    run("on_exists=resume", "total_steps=800", "checkpoint.keep=1")
+    assert rows(run_dir)[-1]["step"] == 800
+
+
+def test_a_directory_that_is_taken_may_be_left_alone(in_tmp):
+    run()
+    before = (Path("run") / "metrics.jsonl").read_text()
+    run("on_exists=new", "seed=1")
+    assert (Path("run") / "metrics.jsonl").read_text() == before
+    assert rows("run-2")[-1]["step"] == 500
+
+
+def test_resuming_without_a_directory_is_refused(in_tmp):
+    with pytest.raises(UserError, match="expected the run's directory"):
+        train(load([*SMALL, "on_exists=resume"]))
+    assert not any(in_tmp.iterdir())
+
+
+def damage_description(run_dir: Path) -> None:
+    (run_dir / "run.json").write_text((run_dir / "run.json").read_text()[:20])
+
+
+def lose_description(run_dir: Path) -> None:
+    (run_dir / "config.yaml").unlink()
+    (run_dir / "run.json").unlink()
+
+
+def damage_the_newest(run_dir: Path) -> None:
+    path = Checkpoints(run_dir / "checkpoints").paths()[-1]
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def lose_rows(run_dir: Path) -> None:
+    """Down to where the older of the two checkpoints was taken."""
+    path = Checkpoints(run_dir / "checkpoints").paths()[0]
+    position = torch.load(path, weights_only=True)["record"]["metrics"]
+    os.truncate(run_dir / "metrics.jsonl", position + 10)
+
+
+@pytest.mark.parametrize("damage", [damage_description, lose_description, damage_the_newest, lose_rows])
+@pytest.mark.filterwarnings("ignore:.*falling back")
+def test_a_damaged_run_goes_on_from_what_is_intact(in_tmp, damage):
+    whole = run(run_dir="whole")
+    with killed_at(4):
+        run(run_dir="cut")
+    damage(Path("cut"))
+    run("on_exists=resume", run_dir="cut")
+    assert_same_end("cut", whole)
+    assert not list(Path().glob("cut.damaged*"))
+
+
+def damage_all(run_dir: Path) -> None:
+    for path in Checkpoints(run_dir / "checkpoints").paths():
+        path.write_bytes(path.read_bytes()[:-100])
+
+
+def lose_all_rows(run_dir: Path) -> None:
+    (run_dir / "metrics.jsonl").write_text("")
+
+
+def leave_rows_only(run_dir: Path) -> None:
+    lose_description(run_dir)
+    shutil.rmtree(run_dir / "checkpoints")
+
+
+@pytest.mark.parametrize("damage", [damage_all, lose_all_rows, leave_rows_only])
+@pytest.mark.filterwarnings("ignore:.*falling back")
+def test_a_run_of_which_nothing_can_be_used_begins_again_and_its_files_are_kept(in_tmp, capsys, damage):
+    whole = run(run_dir="whole")
+    with killed_at(4):
+        run(run_dir="cut")
+    damage(Path("cut"))
+    left = {p.relative_to("cut"): p.stat().st_size for p in Path("cut").rglob("*") if p.suffix in (".jsonl", ".pt")}
+    run("on_exists=resume", run_dir="cut")
+    assert_same_end("cut", whole)
+    assert all(
+        (Path("cut.damaged") / path).stat().st_size == size
+        for path, size in left.items()
+        if path.suffix in (".jsonl", ".pt")
+    )
+    assert "starting from the beginning" in capsys.readouterr().out
+
+
+def test_a_config_that_was_edited_is_noticed(in_tmp):
+    run_dir = run()
+    text = (run_dir / "config.yaml").read_text()
+    (run_dir / "config.yaml").write_text(text.replace("gamma: 0.99", "gamma: 0.5"))
+    with pytest.raises(UserError, match=r"algo\.gamma=0\.5: the checkpoint in run has 0\.99"):
+        resume(run_dir, ["total_steps=900"])
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", [SMALL, DQN], ids=["ppo", "dqn"])
+def test_bytes_that_changed_anywhere_are_never_loaded(in_tmp, base):
+    """20 random places each: the run falls back to the checkpoint before and ends as if nothing had happened."""
+    whole = run("total_steps=700", run_dir="whole", base=base)
+    with killed_at(5):
+        run("total_steps=700", run_dir="cut", base=base)
+    path = Checkpoints(Path("cut/checkpoints")).paths()[-1]
+    good, shuffled = path.read_bytes(), random.Random(0)
+    for case in range(20):
+        where = shuffled.randrange(len(good))
+        bad = good[:where] if case % 2 else good[:where] + bytes([good[where] ^ (1 << case % 8)]) + good[where + 1 :]
+        path.write_bytes(bad)
+        with pytest.warns(UserWarning, match="damaged"):
+            assert Checkpoints(path.parent).load()[0] < path
+    with pytest.warns(UserWarning, match="damaged"):
+        resume(Path("cut"), [])
+    assert_same_end("cut", whole)
+
+
+def test_the_best_agent_is_kept_beside_the_newest(in_tmp):
+    run_dir = run("total_steps=2000", "checkpoint.keep=1")
+    score = "eval/greedy/return_mean"
+    best = max((row for row in rows(run_dir) if score in row), key=lambda row: row[score])
+    again = evaluate_run(run_dir, episodes=4, step="best")
+    assert again["step"] == best["step"]
+    state = torch.load(run_dir / "checkpoints" / "best.pt", weights_only=True)
+    assert state["best_return"] == best[score] == rows(run_dir)[-1]["eval/greedy/best"]
+    assert len(Checkpoints(run_dir / "checkpoints").paths()) == 1
+    with pytest.raises(UserError, match=r"no checkpoint 7; accepted: best, 2000"):
+        evaluate_run(run_dir, step=7)
+
+
+def limited(*arguments: str, size: int) -> subprocess.CompletedProcess[str]:
+    """`rlmem` in a process whose files may not grow beyond `size` bytes: what a full disk does, to whoever writes."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    command = [sys.executable, "-m", "rlmem", *arguments]
+    return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, timeout=120)
+
+
+def test_a_full_disk_stops_the_run_with_one_line_and_the_last_checkpoint_is_intact(in_tmp):
+    choices = [*DQN, "total_steps=4000", "checkpoint.every=500", "evaluation.every=1000"]
+    whole = run(run_dir="whole", base=choices)
+    done = limited("train", *choices, "run_dir=cut", size=110_000)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("rlmem: failed")]
+    assert "File too large" in line and "rlmem resume cut" in line
+    assert line.split("; ")[-1] in (Path("cut") / "log.txt").read_text()
+    assert not list(Path("cut/checkpoints").glob("*.partial"))
+    assert 0 < Checkpoints(Path("cut/checkpoints")).load()[1]["step"] < 4000
+    resume(Path("cut"), [])
+    assert_same_end("cut", whole)
+
+
+# --- what breaks a run -----------------------------------------------------------------------------------------------
+
+
+class Faulty(two_step_cue.TwoStepCue):
+    """Two-step cue; at every `period`-th step of the vector something goes wrong."""
+
+    def __init__(self, num_envs: int = 1, period: int = 20, what: str = "reward", **kwargs: Any):
+        super().__init__(num_envs, **kwargs)
+        self.period, self.what, self.calls = period, what, np.zeros(1, np.int64)
+
+    def step(self, actions: Any) -> Any:
+        self.calls += 1
+        obs, reward, *rest = super().step(actions)
+        if self.calls[0] % self.period == 0:
+            if self.what == "memory":
+                raise MemoryError
+            if self.what == "allocation":
+                torch.empty(10**15)
+            if self.what == "signal" and self.num_envs == 4:  # not in evaluation
+                signal.raise_signal(signal.SIGTERM)
+            if self.what == "reward":
+                reward = np.full_like(reward, np.nan)
+        return obs, reward, *rest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def faulty_env():
+    """`_target_: test_reliability.Faulty` finds this very module."""
+    sys.modules.setdefault("test_reliability", sys.modules[__name__])
+
+
+def faulty(**keys: Any) -> list[str]:
+    return ["env._target_=test_reliability.Faulty", *(f"+env.{key}={value}" for key, value in keys.items())]
+
+
+@pytest.mark.parametrize("base", [SMALL, DQN], ids=["ppo", "dqn"])
+def test_a_loss_that_is_no_number_stops_the_run_by_name(in_tmp, capsys, base):
+    with pytest.raises(Fault, match=r"step \d+: not a finite number: .*on_nan=skip.*rlmem resume run") as failed:
+        run("env=two_step_cue", *faulty(what="reward", period=70), "checkpoint.every=50", base=base)
+    assert str(failed.value).split("; ")[0] in (Path("run") / "log.txt").read_text()
+    agent = Checkpoints(Path("run/checkpoints")).load()[1]["agent"]
+    assert all(torch.isfinite(tensor).all() for tensor in agent.values())
+
+
+@pytest.mark.parametrize("base", [SMALL, DQN], ids=["ppo", "dqn"])
+def test_steps_that_are_no_numbers_may_be_skipped(in_tmp, base):
+    run("env=two_step_cue", *faulty(what="reward", period=70), "on_nan=skip", base=base)
+    last = [row for row in rows("run") if "nan/skipped" in row][-1]
+    assert last["nan/skipped"] > 0
+    agent = Checkpoints(Path("run/checkpoints")).load()[1]["agent"]
+    assert all(torch.isfinite(tensor).all() for tensor in agent.values())
+
+
+@pytest.mark.parametrize("what", ["memory", "allocation"])
+def test_a_lack_of_memory_is_named(in_tmp, what):
+    with pytest.raises(Fault, match=r"step \d+: out of memory \(.*rlmem resume run"):
+        run("env=two_step_cue", *faulty(what=what, period=61))
+
+
+def test_a_fault_is_one_line_and_exit_code_1(in_tmp, capsys):
+    assert main(["train", *SMALL, "env=two_step_cue", *faulty(what="memory", period=61), "run_dir=run"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rlmem: failed: step 160: out of memory")
+
+
+# --- warm start ------------------------------------------------------------------------------------------------------
+
+
+def test_a_warm_start_takes_the_weights_and_nothing_else(in_tmp):
+    first = run(run_dir="first")
+    run("init_from=first", "seed=5", run_dir="second")
+    with killed_at(1):
+        run("init_from=first", "seed=5", run_dir="third")
+    start = Checkpoints(Path("third/checkpoints")).load()[1]
+    weights = Checkpoints(first / "checkpoints").load()[1]["agent"]
+    assert all(torch.equal(start["agent"][name], weights[name]) for name in weights)
+    assert start["step"] == 0
+    shutil.rmtree(first)  # what it began with is its own now
+    resume(Path("third"), [])
+    assert_same_end("third", "second")
+
+
+def test_a_warm_start_from_another_kind_of_agent_is_refused_in_one_line(in_tmp):
+    run(run_dir="first")
+    for source, override, what in [
+        ("first", "memory.hidden_size=9", "its agent is made otherwise"),
+        ("first@77", "seed=0", "no checkpoint 77"),
+        ("nowhere", "seed=0", "not a run directory"),
+    ]:
+        with pytest.raises(UserError, match=what) as refused:
+            run(f"init_from={source}", override, run_dir="second")
+        assert "\n" not in refused.value.problems[0]
+        shutil.rmtree("second")
+
+
+# --- descriptions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_says_what_it_was_resumed_with(in_tmp):
+    with killed_at(4):
+        run("on_exists=resume")
+    run("on_exists=resume", "total_steps=600")
+    config, about = rundir.read(Path("run"))
+    assert config["total_steps"] == 600
+    assert [entry["step"] for entry in about["resumed"]] == [380]
+    assert about["started"] <= about["resumed"][0]["started"]
+
+
+def test_a_stop_before_an_evaluation_puts_it_off(in_tmp):
+    """The signal comes in an iteration after which an evaluation is due: the resumed run begins with it."""
+    choices = ["env=two_step_cue", *faulty(what="signal", period=70), "evaluation.every=50", "total_steps=1000"]
+    choices.append("evaluation.episodes=2")
+    with pytest.raises(Stopped) as stopped:
+        run(*choices, run_dir="cut")
+    assert stopped.value.code == 75
+    state = Checkpoints(Path("cut/checkpoints")).load()[1]
+    assert state["owed"] and "eval/greedy/return_mean" not in rows("cut")[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal, "raise_signal", lambda number: None)
+        resume(Path("cut"), [])
+        assert_same_end("cut", run(*choices, run_dir="whole"))
