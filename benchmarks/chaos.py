@@ -1,0 +1,188 @@
+"""Kill training runs at random moments, and hold what comes of them to their uninterrupted twins, bit for bit.
+
+    python benchmarks/chaos.py --kills 30 --seed 0
+
+Each cell of the matrix (algorithm x batching x memory) is trained once in peace. Its twin runs the same command with
+`on_exists=resume` again and again, each time killed with SIGKILL, until it has been killed often enough and is left to
+finish. Then metrics.jsonl (but for time/*), episodes.jsonl and the hash of all parameters must be equal. A kill comes
+at a random moment of what is left of the run; half of them then wait for a checkpoint that is half written. Runs are
+forked from this process, which has imported everything already: a run takes a second, not five.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from rlmem.checkpoint import Checkpoints
+from rlmem.cli import main as rlmem
+from rlmem.recorder import read_jsonl
+
+SMALL = [
+    "env.num_envs=4", "memory.hidden_size=16", "encoder.hidden_size=16", "algo.head_sizes=[16]", "threads=1",
+    "total_steps=2000", "checkpoint.every=100", "evaluation.every=500", "evaluation.episodes=4",
+]  # fmt: skip
+ON_POLICY = ["env=repeat_first", "algo.rollout_slots=20"]
+OFF_POLICY = [
+    "algo.batch_size=60", "algo.random_steps=100", "algo.learning_starts=100", "algo.record_every=100",
+    "algo.update_ratio=0.05",
+]  # fmt: skip
+ALGORITHMS = {
+    "ppo": ["algo=ppo", "algo.num_minibatches=2", "algo.epochs=1", *ON_POLICY],
+    "impala": ["algo=impala", *ON_POLICY],
+    "dqn": ["algo=dqn", "env=count_recall", "env.max_episode_steps=20", *OFF_POLICY],
+    "sac": ["algo=sac", "env=position_only_pendulum", "env.max_episode_steps=20", *OFF_POLICY],
+    "td3": ["algo=td3", "env=position_only_pendulum", "env.max_episode_steps=15", *OFF_POLICY],
+}
+BATCHING = {"tape": ["batching=tape"], "segment": ["batching=segment", "batching.length=10"]}
+MEMORIES = {
+    "ffm": "a linear recurrence of complex traces",
+    "lru": "a linear recurrence",
+    "gru": "a cell that is stepped",
+    "gpt": "a window of the last slots",
+    "shm": "a matrix, which draws at random",
+    "linear_attention": "a memoroid of outer products",
+}
+
+
+@dataclass
+class Tally:
+    """What was done to the runs."""
+
+    kills: int = 0
+    while_writing: int = 0
+    before_a_checkpoint: int = 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--per-cell", type=int, default=3, help="kills of one run")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--memories", default=",".join(MEMORIES))
+    parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        return chaos(args.kills, args.per_cell, args.seed, args.algorithms.split(","), args.memories.split(","))
+
+
+def chaos(kills: int, per_cell: int, seed: int, algorithms: list[str], memories: list[str]) -> int:
+    """Kill that many times, in the current folder; the number of cells whose twins differ."""
+    torch.set_num_threads(1)
+    draw, tally, wrong = random.Random(seed), Tally(), 0
+    cells = [(a, b, m) for a in algorithms for b in BATCHING for m in memories]
+    draw.shuffle(cells)
+    for number, (algorithm, batching, memory) in enumerate(cells * (1 + kills // len(cells))):
+        if tally.kills >= kills:
+            break
+        name = f"{number}-{algorithm}-{batching}-{memory}"
+        command = ["train", f"memory={memory}", *ALGORITHMS[algorithm], *BATCHING[batching], *SMALL, f"seed={number}"]
+        peace = finish([*command, f"run_dir={name}-whole"])
+        again = [*command, f"run_dir={name}", "on_exists=resume"]
+        for _ in range(min(per_cell, kills - tally.kills)):
+            kill_once(again, Path(name), written(Path(f"{name}-whole")), draw, tally)
+        fine = peace == finish(again) == 0 and (what := differs(Path(f"{name}-whole"), Path(name))) is None
+        wrong += not fine
+        verdict = "equal" if fine else f"DIFFERS: {what if peace == 0 else 'failed'}"
+        print(f"{name}: {tally.kills} kills so far, {verdict}", flush=True)
+    print(
+        f"{tally.kills} kills, {tally.while_writing} of them while a checkpoint was being written, "
+        f"{tally.before_a_checkpoint} before the first one: {wrong} runs differ from their twins"
+    )
+    return wrong
+
+
+def start(arguments: list[str]) -> int:
+    """Fork a process that runs `rlmem ARGUMENTS`; its id."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        with open("log.txt", "a") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        code = rlmem(arguments)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def finish(arguments: list[str]) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(start(arguments), 0)[1])
+
+
+def kill_once(arguments: list[str], run_dir: Path, whole: int, draw: random.Random, tally: Tally) -> None:
+    """Go on with a run, and kill it on its way to the size `whole` of its record; if it ends before, it is not counted.
+
+    One in six is killed anywhere in its first second, which it may spend on reading its configuration or checkpoint.
+    """
+    early, writing, moment = draw.random() < 1 / 6, draw.random() < 0.5, time.monotonic() + draw.random()
+    size = draw.uniform(written(run_dir), whole)
+    pid = start(arguments)
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        due = time.monotonic() >= moment if early else written(run_dir) >= size and (not writing or torn(run_dir))
+        if due:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            tally.kills += 1
+            tally.while_writing += torn(run_dir)
+            tally.before_a_checkpoint += not Checkpoints(run_dir / "checkpoints").paths()
+            return
+
+
+def written(run_dir: Path) -> int:
+    """Bytes of the record so far."""
+    with suppress(FileNotFoundError):
+        return (run_dir / "metrics.jsonl").stat().st_size
+    return 0
+
+
+def torn(run_dir: Path) -> bool:
+    """Whether a checkpoint is half written."""
+    with suppress(FileNotFoundError):
+        return any(entry.name.endswith(".partial") for entry in os.scandir(run_dir / "checkpoints"))
+    return False
+
+
+def differs(whole: Path, cut: Path) -> str | None:
+    """What differs between two finished runs, if anything does."""
+    rows = [
+        [{k: v for k, v in row.items() if not k.startswith("time/")} for row in read_jsonl(run / "metrics.jsonl")]
+        for run in (whole, cut)
+    ]
+    if rows[0] != rows[1]:
+        return "metrics.jsonl"
+    if (whole / "episodes.jsonl").read_bytes() != (cut / "episodes.jsonl").read_bytes():
+        return "episodes.jsonl"
+    return None if parameter_hash(whole) == parameter_hash(cut) else "parameters"
+
+
+def parameter_hash(run_dir: Path) -> str:
+    """Of everything that was learnt, and of the algorithm's own networks."""
+    state = Checkpoints(run_dir / "checkpoints").load()[1]
+    digest = hashlib.sha256()
+    for part in (state["agent"], state["algo"].get("target", {})):
+        for name, tensor in sorted(part.items()):
+            digest.update(name.encode() + tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main() else 0)

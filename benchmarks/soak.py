@@ -1,0 +1,80 @@
+"""Watch what a long run holds: resident memory, open files and threads over a million steps of DQN.
+
+    python benchmarks/soak.py
+
+The run is an ordinary `rlmem train` in a process of its own, with evaluations and checkpoints. It is watched from
+outside (/proc, so Linux only). Its replay is full early, so that whatever grows after the first third is a leak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+RUN = [
+    "algo=dqn", "env=two_step_cue", "memory=gru", "memory.hidden_size=16", "encoder.hidden_size=16", "env.num_envs=64",
+    "algo.capacity=50000", "algo.batch_size=200", "algo.update_ratio=0.01", "checkpoint.every=50000",
+    "evaluation.every=50000", "threads=1", "run_dir=run",
+]  # fmt: skip
+ALLOWED = 10.0
+"""MB that memory may grow by in the last two thirds: the noise of an allocator, not a byte per step."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--every", type=float, default=1.0, help="seconds between two looks")
+    parser.add_argument("overrides", nargs="*", help="of the run")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "rlmem", "train", *RUN, f"total_steps={args.steps}", *args.overrides]
+        with open(Path(folder) / "out.txt", "w") as out:
+            run = subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT)
+        looks = []
+        while run.poll() is None:
+            if look := what_it_holds(run.pid, Path(folder) / "run" / "metrics.jsonl"):
+                looks.append(look)
+            time.sleep(args.every)
+        if run.returncode:
+            print((Path(folder) / "out.txt").read_text()[-2000:])
+            return run.returncode
+    return report(np.array(looks), args.steps)
+
+
+def what_it_holds(pid: int, metrics: Path) -> tuple[float, float, int, int] | None:
+    """(steps, MB, open files, threads) of a process, once it trains."""
+    try:
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        files = len(os.listdir(f"/proc/{pid}/fd"))
+        with open(metrics, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4000))
+            lines = file.read().split(b"\n")[1:-1]
+        return json.loads(lines[-1])["step"], int(status["VmRSS"].split()[0]) / 1024, files, int(status["Threads"])
+    except (OSError, KeyError, IndexError):  # not begun yet, or just ended
+        return None
+
+
+def report(looks: np.ndarray, steps: int) -> int:
+    """Print how much of everything there was; 1 if something grew."""
+    late = looks[looks[:, 0] > steps / 3]
+    wrong = 0
+    print(f"{len(looks)} looks at a run of {steps:,} steps; slopes are of the last two thirds")
+    for column, (what, allowed) in enumerate([("MB resident", ALLOWED), ("open files", 0.5), ("threads", 0.5)], 1):
+        slope = np.polyfit(late[:, 0], late[:, column], 1)[0] * 1e6
+        grown = slope * steps / 1e6 * 2 / 3
+        wrong += grown > allowed
+        first, last, most = late[0, column], late[-1, column], late[:, column].max()
+        print(f"  {what:<12} {first:8.1f} -> {last:8.1f}, most {most:8.1f}; slope {slope:+.3f} per million steps")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
