@@ -32,6 +32,7 @@ from rlmem.config.targets import build, in_one_line
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
+from rlmem.parallel import launched
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
@@ -59,11 +60,11 @@ def assemble(config: Config, num_envs: int | None = None) -> Parts:
         raise UserError("on_exists=resume: expected the run's directory as well; e.g. run_dir=runs/my_run")
     streams = Streams(values["seed"])
     device = choose_device(values["device"])
-    env = make_env(config, num_envs)
+    algo, batching = _build(config, "algo"), _build(config, "batching")
+    env = make_env(config, num_envs or share_of_envs(config, algo, device))
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
             require_same_spaces(config, env, other, f"env.evaluation={show(replaced)}")
-    algo, batching = _build(config, "algo"), _build(config, "batching")
     _check(config, env, algo, batching)
 
     def make_trunk() -> Trunk:
@@ -77,6 +78,35 @@ def assemble(config: Config, num_envs: int | None = None) -> Parts:
         except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
             raise UserError(f"memory={config.choices['memory']}: cannot be built ({str(error)[:200]})") from error
     return Parts(streams, device, env, agent, algo, batching)
+
+
+def share_of_envs(config: Config, algo: OnPolicy | OffPolicy, device: torch.device) -> int | None:
+    """The environments of one of several processes; None: the only one. UserError if so many cannot train together."""
+    devices, there = config.values["trainer"]["devices"], launched()
+    where = f"trainer.devices={devices}"
+    if there is not None and there.size != devices:
+        raise UserError(
+            f"{where}: this is one of {there.size} processes (WORLD_SIZE={there.size}); expected as many devices; "
+            f"e.g. trainer.devices={there.size}"
+        )
+    if devices == 1:
+        return None
+    if isinstance(algo, OffPolicy):
+        name = config.choices["algo"]
+        raise UserError(f"{where}: algo={name} learns from one replay, in one process; expected 1; e.g. algo=ppo")
+    num_envs = config.values["env"].get("num_envs")
+    if num_envs is None or num_envs % devices:
+        raise UserError(
+            f"env.num_envs={show(num_envs)}: cannot be divided among {where}; expected a multiple; "
+            f"e.g. env.num_envs={devices * 32}"
+        )
+    needed = devices if there is None else there.local + 1
+    if device.type == "cuda" and torch.cuda.device_count() < needed:
+        raise UserError(
+            f"{where}: each process takes a GPU, and there are {torch.cuda.device_count()} here; expected at most as "
+            f"many; e.g. device=cpu"
+        )
+    return num_envs // devices
 
 
 def _build(config: Config, group: str, **runtime: Any) -> Any:
@@ -225,15 +255,19 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     each = " each for actor and critic" if trunks.separate else ""
     params = ", ".join(f"{name}={value}" for name, value in (values["env"].get("params") or {}).items())
     level = f" ({params or values['env']['level']})" if "level" in values["env"] else ""
-    threads = f", {values['threads'] or all_cores()} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
+    threads = f", {threads_of(config)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
+    devices = values["trainer"]["devices"]
+    together = f"{devices} processes, each with {env.num_envs} of the environments"
     learning = _off_policy(config, parts) if isinstance(algo, OffPolicy) else _on_policy(config, parts)
     rows = {
         "memory": f"{choices['memory']}: {_count(memory):,} parameters, state of {numbers:,} numbers{engine}{each}",
         "agent": f"{_count(parts.agent):,} parameters on {parts.device}{threads}",
-        "env": f"{env.num_envs} x {choices['env']}{level}: observation {env.single_observation_space}, "
+        **({"devices": together} if devices > 1 else {}),
+        "env": f"{env.num_envs * devices} x {choices['env']}{level}: observation {env.single_observation_space}, "
         f"action {env.single_action_space}{_evaluated(values['env'])}",
         "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps {learning}",
         **({"replay": _replay(parts, values["total_steps"])} if isinstance(algo, OffPolicy) else {}),
+        "saving": _checkpoints(config, parts),
         "logging": ", ".join(values["logger"]),
         "output": where,
     }
@@ -248,12 +282,13 @@ def _evaluated(node: dict[str, Any]) -> str:
 
 
 def _on_policy(config: Config, parts: Parts) -> str:
-    algo, num_envs, total_steps = cast(OnPolicy, parts.algo), parts.env.num_envs, config.values["total_steps"]
+    algo, each, total_steps = cast(OnPolicy, parts.algo), parts.env.num_envs, config.values["total_steps"]
+    num_envs = each * config.values["trainer"]["devices"]
     updates = -(-total_steps // (algo.rollout_slots * num_envs))
     text = f"in about {updates:,} updates of {num_envs} x {algo.rollout_slots} slots"
     if not isinstance(algo, PPO):
         return text
-    minibatches = min(algo.num_minibatches, num_envs) if config.choices["batching"] == "tape" else algo.num_minibatches
+    minibatches = min(algo.num_minibatches, each) if config.choices["batching"] == "tape" else algo.num_minibatches
     return f"{text}, {algo.epochs} epochs of {minibatches} minibatches"
 
 
@@ -267,18 +302,41 @@ def _off_policy(config: Config, parts: Parts) -> str:
 
 def _replay(parts: Parts, total_steps: int) -> str:
     """What the replay may come to hold, and in how much memory."""
-    algo, spaces = cast(OffPolicy, parts.algo), (parts.env.single_observation_space, parts.env.single_action_space)
-    slot = sum(max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize for space in spaces) + 6
+    algo = cast(OffPolicy, parts.algo)
     where = f"mapped from {algo.replay_dir}" if algo.replay_dir else "in memory"
-    most = min(algo.capacity, total_steps)
-    text = f"up to {most:,} transitions, {_size(most * slot)} {where}"
-    if states := parts.batching.state_slots(replay=True):
-        state = sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(parts.agent.initial_state(1)))
-        text += f", and memory states every {states.every} slots, {_size(most // states.every * state)}"
-    return text
+    slots, states = replay_bytes(parts, total_steps)
+    text = f"up to {min(algo.capacity, total_steps):,} transitions, {size(slots)} {where}"
+    kept = parts.batching.state_slots(replay=True)
+    return text + (f", and memory states every {kept.every} slots, {size(states)}" if kept else "")
 
 
-def _size(number: float) -> str:
+def replay_bytes(parts: Parts, total_steps: int) -> tuple[int, int]:
+    """At most, of the transitions and of the memory states kept with them; none for an on-policy algorithm."""
+    if not isinstance(parts.algo, OffPolicy):
+        return 0, 0
+    spaces = parts.env.single_observation_space, parts.env.single_action_space
+    slot = sum(max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize for space in spaces) + 6
+    most, kept = min(parts.algo.capacity, total_steps), parts.batching.state_slots(replay=True)
+    state = sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(parts.agent.initial_state(1)))
+    return most * slot, most // kept.every * state if kept else 0
+
+
+def checkpoint_bytes(parts: Parts, total_steps: int) -> int:
+    """At most, of one checkpoint: weights, two moments of each, a target network if there is one, and the replay."""
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in parts.agent.parameters())
+    copies = 4 if isinstance(parts.algo, OffPolicy) else 3
+    return copies * weights + sum(replay_bytes(parts, total_steps))
+
+
+def _checkpoints(config: Config, parts: Parts) -> str:
+    every, keep = config.values["checkpoint"]["every"], config.values["checkpoint"]["keep"]
+    when = "at the end only" if every is None else f"every {every:,} steps and at the end"
+    most = checkpoint_bytes(parts, config.values["total_steps"])
+    whole = " with the replay" if isinstance(parts.algo, OffPolicy) else ""
+    return f"{when}, about {size(most)} each{whole}, the newest {keep} kept"
+
+
+def size(number: float) -> str:
     """Bytes as one reads them."""
     for unit in ("B", "kB", "MB"):
         if number < 1000:
@@ -302,6 +360,11 @@ def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
 
 def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def threads_of(config: Config) -> int:
+    """CPU threads of a process while it learns."""
+    return config.values["threads"] or max(1, all_cores() // config.values["trainer"]["devices"])
 
 
 def all_cores() -> int:

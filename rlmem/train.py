@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any, cast
 
 import torch
@@ -15,7 +16,17 @@ import torch
 from rlmem import rundir
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import EVAL_ENVS, Parts, all_cores, assemble, make_evaluation_env, summary
+from rlmem.assemble import (
+    EVAL_ENVS,
+    Parts,
+    assemble,
+    checkpoint_bytes,
+    choose_device,
+    make_evaluation_env,
+    size,
+    summary,
+    threads_of,
+)
 from rlmem.checkpoint import Checkpoints, State, step_of
 from rlmem.config.compose import Config, apply
 from rlmem.errors import Fault, UserError
@@ -24,6 +35,7 @@ from rlmem.loops.base import Loop, Schedule
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.mirrors import make_loggers
+from rlmem.parallel import joined, launched, meet, of_first, outlast, place, team
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder
 from rlmem.replay import Replay
@@ -48,6 +60,8 @@ def train(config: Config) -> float:
     `on_exists` says what becomes of a run that is there already: error; resume: go on with it; new: leave it alone, and
     add a number to the name. Raises UserError for choices that do not go together, before anything is written.
     """
+    if _led():
+        return follow(config)
     run_dir, on_exists = config.values["run_dir"], config.values["on_exists"]
     parts = assemble(config)
     if on_exists == "resume":
@@ -83,6 +97,8 @@ def resume(run_dir: Path, overrides: Sequence[str]) -> float:
     command = f"rlmem resume {run_dir} total_steps=2000000"
     require_resumable(overrides, command)
     config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
+    if _led():
+        return follow(config)
     with rundir.lock(run_dir):
         parts = assemble(config)
         restored = newest(run_dir) if checkpoints(run_dir).paths() else {}
@@ -92,6 +108,41 @@ def resume(run_dir: Path, overrides: Sequence[str]) -> float:
         _require_budget(config, restored, command)
         rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=_taken(restored))
         return _run(config, parts, run_dir, restored)
+
+
+def _led() -> bool:
+    """Whether torchrun started this process beside another, the first, which leads the run."""
+    there = launched()
+    return there is not None and there.rank > 0
+
+
+def follow(config: Config, port: int | None = None) -> float:
+    """Train as one of the processes beside the first, which alone writes and speaks; returns what `train` does.
+
+    port: where the first one waits on this machine; None: where torchrun said
+    """
+    here, device = launched(), choose_device(config.values["device"])
+    assert here is not None
+    torch.set_num_threads(threads_of(config))
+    with named(lambda: 0), joined(here, device, None if port is None else meet(port, here)):
+        parts = assemble(config)
+        loop = make_loop(config, parts, None, cast(Recorder, Silent()), cast(Progress, Silent()))
+        restored = _begin(loop, None)
+        with closing(parts.env), stopping_politely(loop), named(lambda: loop.collector.steps):
+            try:
+                results = _learn(loop, warm=config.values["init_from"] is not None and not restored)
+            except KeyboardInterrupt:
+                outlast()
+                raise
+            outlast()
+    return results["greedy"]["return_mean"]
+
+
+class Silent:
+    """What a process that writes nothing has in the place of recorder, checkpoints and progress."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
 
 
 def _taken(restored: State) -> int:
@@ -114,29 +165,30 @@ def plan(config: Config) -> str:
 def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None) -> float:
     """Train in `run_dir`; restored: None for a new run, else the checkpoint to continue from ({}: from the start)."""
     values = config.values
-    torch.set_num_threads(values["threads"] or all_cores())
+    torch.set_num_threads(threads_of(config))
     begin = _taken(restored or {})
     with Progress(values["total_steps"], run_dir / "log.txt", begin) as progress, closing(parts.env):
         progress.say(summary(config, parts, str(run_dir)))
+        if problem := _little_room(config, parts, run_dir):
+            progress.say(problem)
         recorder = Recorder(run_dir, progress.say)
         failed = True
         try:
-            if values["init_from"] and not restored:
+            if warm := values["init_from"] is not None and not restored:
                 progress.say(_warm_start(parts, values["init_from"]))
-            loop = make_loop(config, parts, run_dir, recorder, progress)
-            if restored:
+            with named(lambda: begin), team(config, values["trainer"]["devices"], parts.device):
+                loop = make_loop(config, parts, run_dir, recorder, progress)
                 with fitting(run_dir):
-                    loop.load_state_dict(restored)
-                restored.clear()  # a replay in it need not be held twice
-                progress.say(f"resumed at step {begin}")
-            elif restored is not None:
-                recorder.rewind({"metrics": 0, "episodes": 0})
-                progress.say("no checkpoint yet: starting from the beginning")
-            with stopping_politely(loop), named(lambda: loop.collector.steps):
-                recorder.mirror(make_loggers(values, run_dir, progress.say))
-                if values["init_from"] and not restored:
-                    loop.save()  # the other run may have gone on when this one is resumed
-                results = loop.run()
+                    _begin(loop, restored)
+                if restored:
+                    restored.clear()  # a replay in it need not be held twice
+                    progress.say(f"resumed at step {begin}")
+                elif restored is not None:
+                    recorder.rewind({"metrics": 0, "episodes": 0})
+                    progress.say("no checkpoint yet: starting from the beginning")
+                with stopping_politely(loop), named(lambda: loop.collector.steps):
+                    recorder.mirror(make_loggers(values, run_dir, progress.say))
+                    results = _learn(loop, warm)
             failed = False
         except BaseException as error:
             raise _ending(error, run_dir, progress) from error
@@ -144,6 +196,32 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None) ->
             recorder.close(failed)
         progress.say(last_words(run_dir, loop, results))
     return results["greedy"]["return_mean"]
+
+
+def _begin(loop: Loop, restored: State | None) -> State | None:
+    """Bring every process to the checkpoint of the first one, which is returned, or else to its weights."""
+    restored = of_first(restored)
+    if restored:
+        loop.load_state_dict(restored)
+    elif place().size > 1:
+        loop.agent.load_state_dict(of_first(loop.agent.state_dict()))
+    return restored
+
+
+def _learn(loop: Loop, warm: bool) -> dict[str, dict[str, float]]:
+    """Train to the end; warm: with the weights of another run, which may have gone on when this one is resumed."""
+    if warm:
+        loop.save()
+    return loop.run()
+
+
+def _little_room(config: Config, parts: Parts, run_dir: Path) -> str | None:
+    """Say if the disk cannot take the checkpoints to come: one more than are kept, while the newest is written."""
+    number, each = config.values["checkpoint"]["keep"] + 1, checkpoint_bytes(parts, config.values["total_steps"])
+    free = disk_usage(run_dir).free
+    if free > number * each:
+        return None
+    return f"the disk of {run_dir} has {size(free)} left, and {number} checkpoints may take {size(number * each)}"
 
 
 def _ending(error: BaseException, run_dir: Path, progress: Progress) -> BaseException:
@@ -181,9 +259,13 @@ def last_checkpoint(run_dir: Path) -> str:
     return f"saved up to step {step_of(paths[-1])}; continue with    rlmem resume {run_dir}"
 
 
-def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, progress: Progress) -> Loop:
-    values, streams = config.values, parts.streams
-    collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", parts.device), parts.device)
+def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Recorder, progress: Progress) -> Loop:
+    """The loop of this process; run_dir: None for one that writes nothing."""
+    values, streams, rank = config.values, parts.streams, place().rank
+    own = lambda name: f"{name}/{rank}" if rank else name  # noqa: E731
+    acting = streams.torch(own("act"), parts.device)
+    collector = Collector(parts.env, parts.agent, streams.int(own("env")), acting, parts.device)
+    keep = values["checkpoint"]["keep"]
     shared: dict[str, Any] = {
         "total_steps": values["total_steps"],
         "agent": parts.agent,
@@ -194,7 +276,7 @@ def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, p
         "evaluation_episodes": values["evaluation"]["episodes"],
         "streams": streams,
         "recorder": recorder,
-        "checkpoints": Checkpoints(run_dir / "checkpoints", values["checkpoint"]["keep"]),
+        "checkpoints": Silent() if run_dir is None else Checkpoints(run_dir / "checkpoints", keep),
         "checkpoint": Schedule(values["checkpoint"]["every"]),
         "progress": progress,
         "experiment": experiment_of(values),
@@ -203,7 +285,7 @@ def make_loop(config: Config, parts: Parts, run_dir: Path, recorder: Recorder, p
     if isinstance(algo, OffPolicy):
         algo.setup(cast(OffPolicyAgent, parts.agent), streams.torch("losses", parts.device), values["on_nan"])
         return OffPolicyLoop(algo=algo, replay=make_replay(parts), generator=streams.torch("replay"), **shared)
-    algo.setup(parts.agent, streams.torch("rows"), values["on_nan"])
+    algo.setup(parts.agent, streams.torch(own("rows")), values["on_nan"])
     return OnPolicyLoop(algo=algo, **shared)
 
 

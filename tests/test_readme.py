@@ -119,6 +119,15 @@ def test_the_commands_of_the_guides_run(tmp_path, command, monkeypatch):
     run(command, tmp_path, monkeypatch)
 
 
+STORIES = ("docs/reliability.md",)
+
+
+@pytest.mark.parametrize("document", STORIES)
+def test_the_commands_of_a_story_run_one_after_another(tmp_path, document, monkeypatch):
+    for command in commands(document):
+        run(command, tmp_path, monkeypatch)
+
+
 def transcripts() -> list[tuple[str, str]]:
     """(command, output) of the text blocks that begin with a `$` line."""
     shown = [b.text for b in blocks("README.md") if b.language == "text" and b.text.startswith("$ ")]

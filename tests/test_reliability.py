@@ -171,6 +171,20 @@ def test_a_config_that_was_edited_is_noticed(in_tmp):
         resume(run_dir, ["total_steps=900"])
 
 
+# --- random kills ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [["--kills=4", "--algorithms=ppo,dqn", "--memories=gru"], pytest.param(["--kills=30"], marks=pytest.mark.slow)],
+)
+def test_random_kills_change_nothing(kills):
+    script = Path(__file__).parent.parent / "benchmarks" / "chaos.py"
+    done = subprocess.run([sys.executable, script, *kills], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{kills[0].removeprefix('--kills=')} kills" in done.stdout.splitlines()[-1]
+
+
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
