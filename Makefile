@@ -5,12 +5,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
+CLUSTER_STAMP := $(VENV)/.ready-cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint type bench docker clean
+.PHONY: help setup demo test test-slow test-cluster lint type bench docker clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv and install rlmem into it
 
@@ -22,6 +23,9 @@ test: $(STAMP) ## Run the tests, on all cores
 
 test-slow: $(STAMP) ## Run the learning tests (minutes each)
 	$(BIN)/python -m pytest -m slow
+
+test-cluster: $(CLUSTER_STAMP) ## Run the tests of joblib, submitit and Ray (minutes; installs them)
+	$(BIN)/python -m pytest -m cluster
 
 lint: $(DEV_STAMP) ## Check style and format of the code and of the Dockerfiles
 	$(BIN)/ruff check .
@@ -50,4 +54,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(DEV_STAMP): $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(CLUSTER_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[cluster,ray]"
 	@touch $@

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,23 +23,48 @@ from rlmem import __version__
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
+from rlmem.actors.cluster import missing
+from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.on_policy import OnPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Batching, Segment
+from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
-from rlmem.config.targets import build, in_one_line
-from rlmem.errors import UserError
+from rlmem.config.overrides import leaf_paths
+from rlmem.config.targets import build, in_one_line, locate
+from rlmem.errors import NotHere, UserError
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
+from rlmem.nets.encoder import InputEncoder
 from rlmem.parallel import launched
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
+from rlmem.sizes import memory_of, shapes_only, tensor_bytes
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
 
 EVAL_ENVS = 64
 """Environments that play evaluation episodes side by side, at most."""
+
+PLANNED_ENVS = 1024
+"""Environments that are made for a plan, at most."""
+
+USUAL = 1024
+"""Networks without a greater number in their configuration are made without asking first how large they are."""
+
+PLANNED_BYTES = 10**8
+"""A plan shows the shapes of a network for which more than this would be computed."""
+
+Agent = ActorCritic | OffPolicyAgent
+
+BASES: dict[str, tuple[type, ...]] = {
+    "algo": (OnPolicy, OffPolicy),
+    "batching": (Batching,),
+    "encoder": (InputEncoder,),
+    "env": (VectorEnv,),
+}
+"""What the targets of groups must give, beside a memory, which has more to show."""
 
 
 @dataclass
@@ -48,36 +74,83 @@ class Parts:
     streams: Streams
     device: torch.device
     env: VectorEnv
-    agent: ActorCritic | OffPolicyAgent
+    agent: Agent
     algo: OnPolicy | OffPolicy
     batching: Batching
+    num_envs: int
 
 
-def assemble(config: Config, num_envs: int | None = None) -> Parts:
-    """Build and check everything that a run needs, writing nothing. Raises UserError."""
+def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False) -> Parts:
+    """Build and check everything that a run needs, writing nothing. Raises UserError.
+
+    num_envs: of an agent that plays, and learns no more;  to_plan: `env` and `agent` may be no more than what `summary`
+    needs: an agent without numbers, fewer environments than `num_envs` says
+    """
     values = config.values
     if values["on_exists"] == "resume" and values["run_dir"] is None:
         raise UserError("on_exists=resume: expected the run's directory as well; e.g. run_dir=runs/my_run")
     streams = Streams(values["seed"])
     device = choose_device(values["device"])
     algo, batching = _build(config, "algo"), _build(config, "batching")
-    env = make_env(config, num_envs or share_of_envs(config, algo, device))
+    asked = num_envs or share_of_envs(config, algo, device) or values["env"].get("num_envs")
+    env = make_env(config, asked, to_plan)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
             require_same_spaces(config, env, other, f"env.evaluation={show(replaced)}")
     _check(config, env, algo, batching)
 
-    def make_trunk() -> Trunk:
-        spaces = {"observation_space": env.single_observation_space, "action_space": env.single_action_space}
-        encoder = _build(config, "encoder", **spaces)
-        return Trunk(encoder, build_memory(config, encoder.output_size, device))
+    def make_agent(make_memory: Callable[[int], Memory]) -> Agent:
+        def make_trunk() -> Trunk:
+            spaces = {"observation_space": env.single_observation_space, "action_space": env.single_action_space}
+            encoder = _build(config, "encoder", **spaces)
+            return Trunk(encoder, make_memory(encoder.output_size))
 
-    with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
-        try:
-            agent = algo.make_agent(make_trunk, env.single_action_space).to(device)
-        except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
-            raise UserError(f"memory={config.choices['memory']}: cannot be built ({str(error)[:200]})") from error
-    return Parts(streams, device, env, agent, algo, batching)
+        return algo.make_agent(make_trunk, env.single_action_space)
+
+    agent = _large(config, make_agent, device, to_learn=num_envs is None)
+    if agent is None or not to_plan:
+        with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
+            try:
+                agent = make_agent(lambda size: build_memory(config, size, device)).to(device)
+            except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
+                raise UserError(f"memory={config.choices['memory']}: cannot be built ({in_one_line(error)})") from error
+    return Parts(streams, device, env, agent, algo, batching, asked or env.num_envs)
+
+
+def _large(config: Config, make_agent: Callable[..., Agent], device: torch.device, to_learn: bool) -> Agent | None:
+    """An agent that takes long to build, as shapes only; None for any other, or where shapes alone do not tell.
+
+    UserError if there is not enough memory for it on the device.
+    """
+    values = config.values
+    nodes = {"memory": values["memory"], "encoder": values["encoder"], "algo": values["algo"]}
+    large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > USUAL}
+    if not large:
+        return None
+    names = {name: config.choices[name] for name in ("memory", "encoder")}
+    where, there = " ".join(f"{name}={choice}" for name, choice in names.items()), size(memory_of(device))
+    example = f"e.g. a smaller {' or '.join(sorted(large, key=large.__getitem__, reverse=True))}"
+    try:
+        with shapes_only() as made:
+            agent = make_agent(lambda size: build(values["memory"], input_size=size))
+            state = tensor_bytes(agent.initial_state(1))
+    except Exception as error:
+        if "overflow" in str(error).lower():  # of 64 bits
+            raise UserError(f"{where}: larger than any memory, and {device} has {there}; {example}") from error
+        return None  # somebody's code that looks at numbers; or a mistake, which building will tell
+    weights = tensor_bytes(list(agent.parameters()))
+    needed = max((4 if to_learn else 1) * weights + state, made.largest)  # Adam keeps two moments beside the gradient
+    if needed > memory_of(device):
+        what = f"{_count(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
+        raise UserError(f"{where}: {what}, and {device} has {there}; {example}")
+    return agent if made.total > PLANNED_BYTES else None
+
+
+def _largest(value: Any) -> int:
+    """The largest integer in a value, which may be a list; 0 if there is none."""
+    if isinstance(value, list):
+        return max(map(_largest, value), default=0)
+    return value if isinstance(value, int) else 0
 
 
 def share_of_envs(config: Config, algo: OnPolicy | OffPolicy, device: torch.device) -> int | None:
@@ -111,10 +184,27 @@ def share_of_envs(config: Config, algo: OnPolicy | OffPolicy, device: torch.devi
 
 def _build(config: Config, group: str, **runtime: Any) -> Any:
     """What a group describes; values that do not go together become a UserError."""
+    where, node = f"{group}={config.choices[group]}", config.values[group]
     try:
-        return build(config.values[group], **runtime)
+        return _built(where, group, node, **runtime)
     except ValueError as error:
-        raise UserError(f"{group}={config.choices[group]}: {error}; see `rlmem config {group}=...`") from error
+        raise UserError(f"{where}: {error}; see `rlmem config {group}=...`") from error
+    except UserError:
+        raise
+    except Exception as error:  # it is anybody's code
+        what = f"{node['_target_']} cannot be built ({in_one_line(error)})"
+        raise UserError(f"{where}: {what}; --debug shows the traceback") from error
+
+
+def _built(where: str, group: str, node: dict[str, Any], **runtime: Any) -> Any:
+    """What a node describes. UserError if it is of another kind than the group's; a class is not even called then."""
+    target, bases = locate(node["_target_"]), BASES[group]
+    foreign = inspect.isclass(target) and not issubclass(target, bases)
+    made = None if foreign else build(node, **runtime)
+    if not isinstance(made, bases):
+        names = " or ".join(f"{base.__module__}.{base.__name__}" for base in bases)
+        raise UserError(f"{where}: {node['_target_']} gives no {names}; e.g. {group}={default_choices()[group]}")
+    return made
 
 
 def build_memory(config: Config, input_size: int, device: torch.device) -> Memory:
@@ -139,12 +229,30 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
     return memory
 
 
-def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
-    """The vector environment of `config`, of another size if given; what it refuses becomes a UserError."""
+def make_env(config: Config, num_envs: int | None = None, to_plan: bool = False) -> VectorEnv:
+    """The vector environment of `config`, of another size if given; what it refuses becomes a UserError.
+
+    to_plan: PLANNED_ENVS of them are enough
+    """
     node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
-    return _make_env(
-        f"env={config.choices['env']}", config, node if num_envs is None else node | {"num_envs": num_envs}
-    )
+    node |= {} if num_envs is None else {"num_envs": num_envs}
+    where, number = f"env={config.choices['env']}", node.get("num_envs") or 1
+    if number > PLANNED_ENVS:
+        few = _make_env(where, config, node | {"num_envs": PLANNED_ENVS})
+        _require_memory(few, number)
+        if to_plan:
+            return few
+        few.close()
+    return _make_env(where, config, node)
+
+
+def _require_memory(env: VectorEnv, number: int) -> None:
+    """UserError if this machine cannot hold one observation of each of `number` such environments."""
+    space = env.single_observation_space
+    needed = number * max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
+    if needed > (there := memory_of(torch.device("cpu"))):
+        what = f"one observation of each takes {size(needed)}, and this machine has {size(there)}"
+        raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
 
 
 def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
@@ -165,12 +273,17 @@ def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = 
 
 
 def _make_env(where: str, config: Config, node: dict[str, Any]) -> VectorEnv:
+    see = f"see `rlmem config env={config.choices['env']}`"
     try:
-        return build(node)
+        return _built(where, "env", node)
+    except UserError:
+        raise
     except ImportError as error:
         raise UserError(f"{where}: {error}") from error
     except (gym.error.Error, TypeError, ValueError, AssertionError) as error:
-        raise UserError(f"{where}: cannot be made ({error}); see `rlmem config env={config.choices['env']}`") from error
+        raise UserError(f"{where}: cannot be made ({error}); {see}") from error
+    except Exception as error:  # it is anybody's code
+        raise UserError(f"{where}: cannot be made ({in_one_line(error)}); {see}") from error
 
 
 def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, what: str) -> None:
@@ -187,7 +300,7 @@ def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, wh
 def choose_device(name: str) -> torch.device:
     """cpu, cuda, or auto: cuda if there is one."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("device=cuda: no CUDA device is available here; accepted: cpu, auto; e.g. device=auto")
+        raise NotHere("device=cuda: no CUDA device is available here; accepted: cpu, auto; e.g. device=auto")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     # cuDNN's recurrent kernels round to TF32 by default: training would not read what acting read.
@@ -227,21 +340,33 @@ def _check(config: Config, env: VectorEnv, algo: OnPolicy | OffPolicy, batching:
         problems += _unwritable(algo.replay_dir)
     else:
         problem = batching.on_policy_problem()
+        problems += _actors_problems(config, algo)
     if problem:
         problems.append(f"batching={config.choices['batching']}: {problem}")
     if problems:
         raise UserError(*problems)
 
 
+def _actors_problems(config: Config, algo: OnPolicy) -> list[str]:
+    """Why there can be no actors beside this process, if there are to be any."""
+    if not isinstance(algo, Impala) or not algo.actors:
+        return []
+    where, devices = f"algo.actors={algo.actors}", config.values["trainer"]["devices"]
+    together = f"one process learns from actors, not trainer.devices={devices}; expected 1; e.g. algo.actors=0"
+    return [f"{where}: {problem}" for problem in (missing(), together if devices > 1 else None) if problem]
+
+
 def _unwritable(replay_dir: str | None) -> list[str]:
-    """Why the replay cannot be kept there, if it cannot; makes the folder."""
+    """Why the replay cannot be kept there, if it cannot. The folder itself is made when it is needed."""
     if replay_dir is None:
         return []
+    folder = Path(replay_dir).absolute()
     try:
-        Path(replay_dir).mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=replay_dir).close()
-    except OSError as error:
-        return [f"algo.replay_dir={replay_dir}: cannot be written ({error.strerror}); e.g. algo.replay_dir=/tmp"]
+        there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        TemporaryFile(dir=there).close()
+    except (OSError, ValueError) as error:  # ValueError: what no path can hold
+        why = getattr(error, "strerror", None) or error
+        return [f"algo.replay_dir={replay_dir}: cannot be written ({why}); e.g. algo.replay_dir=/tmp"]
     return []
 
 
@@ -257,13 +382,14 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     level = f" ({params or values['env']['level']})" if "level" in values["env"] else ""
     threads = f", {threads_of(config)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     devices = values["trainer"]["devices"]
-    together = f"{devices} processes, each with {env.num_envs} of the environments"
+    together = f"{devices} processes, each with {parts.num_envs} of the environments"
     learning = _off_policy(config, parts) if isinstance(algo, OffPolicy) else _on_policy(config, parts)
     rows = {
         "memory": f"{choices['memory']}: {_count(memory):,} parameters, state of {numbers:,} numbers{engine}{each}",
         "agent": f"{_count(parts.agent):,} parameters on {parts.device}{threads}",
         **({"devices": together} if devices > 1 else {}),
-        "env": f"{env.num_envs * devices} x {choices['env']}{level}: observation {env.single_observation_space}, "
+        **({"actors": _actors(algo)} if isinstance(algo, Impala) and algo.actors else {}),
+        "env": f"{parts.num_envs * devices} x {choices['env']}{level}: observation {env.single_observation_space}, "
         f"action {env.single_action_space}{_evaluated(values['env'])}",
         "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps {learning}",
         **({"replay": _replay(parts, values["total_steps"])} if isinstance(algo, OffPolicy) else {}),
@@ -282,7 +408,7 @@ def _evaluated(node: dict[str, Any]) -> str:
 
 
 def _on_policy(config: Config, parts: Parts) -> str:
-    algo, each, total_steps = cast(OnPolicy, parts.algo), parts.env.num_envs, config.values["total_steps"]
+    algo, each, total_steps = cast(OnPolicy, parts.algo), parts.num_envs, config.values["total_steps"]
     num_envs = each * config.values["trainer"]["devices"]
     updates = -(-total_steps // (algo.rollout_slots * num_envs))
     text = f"in about {updates:,} updates of {num_envs} x {algo.rollout_slots} slots"
@@ -290,6 +416,11 @@ def _on_policy(config: Config, parts: Parts) -> str:
         return text
     minibatches = min(algo.num_minibatches, each) if config.choices["batching"] == "tape" else algo.num_minibatches
     return f"{text}, {algo.epochs} epochs of {minibatches} minibatches"
+
+
+def _actors(algo: Impala) -> str:
+    processes = f"{algo.actors} processes on Ray" if algo.actors > 1 else "a process on Ray"
+    return f"{processes}; rollouts come in any order, so neither this run nor a resumed one can be repeated exactly"
 
 
 def _off_policy(config: Config, parts: Parts) -> str:

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -98,11 +99,14 @@ def step_of(path: Path) -> int:
 
 
 def read(path: Path) -> State:
-    """One checkpoint, onto the CPU. Raises ValueError if the file is not what was written."""
+    """One checkpoint, onto the CPU. Raises ValueError if the file is not what was written, or holds more than data."""
     digest = path.with_suffix(".sha256")
     if not digest.exists() or digest.read_bytes() != sha256(path).encode():
         raise ValueError(f"checkpoint {path} is damaged (checksum differs)")
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (UnpicklingError, RuntimeError) as error:
+        raise ValueError(f"checkpoint {path} cannot be read ({str(error).splitlines()[0]})") from error
 
 
 def sha256(path: Path) -> str:

@@ -8,6 +8,7 @@ program keeps its traceback and exits with 1. A run that a signal stopped exits 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ VERBS = {
     "eval": "play episodes with the agent of a run",
     "sweep": "train many agents; none is lost, and the same command goes on",
     "resume": "continue a run from its latest checkpoint",
+    "population": "train agents side by side that copy the weights of better ones",
     "sync": "upload runs to Weights & Biases from their directories",
     "play": "play an environment in the terminal, or watch its oracle",
     "list": "show the memories, environments and other options",
@@ -42,7 +44,7 @@ usage: rlmem COMMAND [flags] [key=value ...]
 examples:
   rlmem train memory=ffm env=repeat_previous
   rlmem train -m memory=ffm,gru seed=0,1,2
-  rlmem list env""".format(verbs="\n".join(f"  {verb:<8} {text}" for verb, text in VERBS.items()))
+  rlmem list env""".format(verbs="\n".join(f"  {verb:<10} {text}" for verb, text in VERBS.items()))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    wants_help = not {"-h", "--help"}.isdisjoint(arguments)
+    wants_help = any(re.fullmatch(r"--help|-\w*h\w*", argument) for argument in arguments)
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
     if verb in VERBS:
         arguments.remove(verb)

@@ -4,12 +4,17 @@
 class UserError(Exception):
     """One or more mistakes, each said in one line: where, what, what is accepted, an example.
 
-    The command line prints them without a traceback and exits with 2.
+    The command line prints them without a traceback and exits with 2. What no terminal should be sent, such as line
+    ends and escapes that somebody typed, is written as in Python: `\\n`, `\\x1b`.
     """
 
     def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+        self.problems = tuple(printable(problem) for problem in problems)
+        super().__init__("\n".join(self.problems))
+
+
+class NotHere(UserError):
+    """What is asked for is not on this machine, though it may be on the one where the job will run."""
 
 
 class Fault(Exception):
@@ -17,3 +22,8 @@ class Fault(Exception):
 
     One line: at which step, what, what one may do. The command line prints it without a traceback and exits with 1.
     """
+
+
+def printable(text: str) -> str:
+    """`text` in one line, with escapes for what cannot be printed."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

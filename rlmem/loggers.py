@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+from rlmem.errors import UserError
 from rlmem.types import PositiveInt
 
 
@@ -27,18 +29,21 @@ class RunInfo:
 
 
 class TensorBoardLogger:
-    """Event files in <run>/tensorboard, one scalar per metric over environment steps; a resumed run writes them anew."""
+    """Event files in <run>/tensorboard, a scalar per metric over environment steps; a resumed run writes them anew."""
 
     def __init__(self, run_dir: Path, run: RunInfo):
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         for earlier in (run_dir / "tensorboard").glob("events.out.tfevents.*"):
             earlier.unlink()
-        self.writer = SummaryWriter(str(run_dir / "tensorboard"))
+        self.writer = EventFileWriter(str(run_dir / "tensorboard"))
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
-        for name in row.keys() - {"step"}:
-            self.writer.add_scalar(name, row[name], row["step"])
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items() if name != "step"]
+        self.writer.add_event(Event(wall_time=time.time(), step=int(row["step"]), summary=Summary(value=values)))
 
     def close(self, failed: bool) -> None:
         self.writer.close()
@@ -68,7 +73,7 @@ class WandbRun:
     ):
         wandb = fresh_wandb(mode)
         if mode == "online" and not wandb.login(prompt=False, verify=False):
-            raise NoKey("no W&B API key on this machine")
+            raise NoKey("no W&B API key on this machine; expected one; e.g. `wandb login`, or set WANDB_API_KEY")
         self.run = wandb.init(
             mode=mode,
             dir=str(folder.resolve()),  # the service may have started in another directory
@@ -82,7 +87,13 @@ class WandbRun:
             resume="allow",
             reinit="create_new",
             settings=wandb.Settings(
-                init_timeout=timeout, finish_timeout=timeout, finish_timeout_raises=True, console="off", silent=True
+                init_timeout=timeout,
+                finish_timeout=timeout,
+                finish_timeout_raises=True,
+                x_graphql_retry_max=2,  # a refusal is one at once; rows have their own, patient retries
+                x_graphql_retry_wait_max_seconds=1,
+                console="off",
+                silent=True,
             ),
         )
         self.run.define_metric("step", hidden=True)
@@ -120,7 +131,7 @@ class WandbLogger(WandbRun):
         entity: str | None = None,
         group: str | None = None,
         tags: Sequence[str] = (),
-        init_timeout: PositiveInt = 8,
+        init_timeout: PositiveInt = 6,
     ):
         def start(mode: str) -> None:
             super(WandbLogger, self).__init__(
@@ -156,11 +167,11 @@ class WandbLogger(WandbRun):
             raise RuntimeError(f"{reason(error)}; {self.later}") from error
 
 
-class NoKey(Exception):
+class NoKey(UserError):
     """W&B is asked for, and there is no API key."""
 
 
-def fresh_wandb(mode: str | None = None) -> Any:
+def fresh_wandb(mode: Any = None) -> Any:
     """The wandb module, set up from the environment as it is now and without what earlier runs left behind.
 
     A mode, an id in use or a dead service would otherwise last as long as this process.
@@ -184,8 +195,8 @@ def forget_wandb() -> None:
 
 
 def reason(error: Exception) -> str:
-    """One line that says what went wrong."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """What went wrong: the first line of it."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _stored_id(run_dir: Path) -> str:

@@ -15,9 +15,7 @@ from rlmem.loggers import NoKey, RunInfo, WandbRun, reason
 from rlmem.recorder import Logger, read_jsonl
 
 
-def make_loggers(
-    values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]
-) -> list[tuple[str, Logger]]:
+def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> list[tuple[str, Logger]]:
     """The chosen mirrors; one that cannot start is said and left out."""
     run = RunInfo(run_dir.name, dict(values))
     loggers: list[tuple[str, Logger]] = []
@@ -50,30 +48,40 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
     given: project, entity, group and tags that win over those of the run's own logger=wandb; None: not given
     timeout: seconds to reach the server, and again to send what is left at the end
 
-    Raises UserError if this is no run, if it is being trained, or without an API key; Fault if the server cannot be
-    reached or does not take the rows.
+    Raises UserError if this is no run or one that is being trained, NoKey, or Fault if the server cannot be reached or
+    does not take the rows.
     """
+    again = f"the run directory has them all, and `rlmem sync {run_dir}` sends what is missing"
     values, _ = rundir.read(run_dir)
-    defaults = {"project": "rlmem", "entity": None, "group": None, "tags": []}
+    defaults: dict[str, Any] = {"project": "rlmem", "entity": None, "group": None, "tags": []}
     chosen = defaults | values["logger"].get("wandb", {}) | {key: v for key, v in given.items() if v is not None}
+    run, where = RunInfo(run_dir.resolve().name, values), {key: chosen[key] for key in defaults}
     with rundir.lock(run_dir), TemporaryDirectory() as folder:
-        try:
-            rows = read_jsonl(run_dir / "metrics.jsonl")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{run_dir / 'metrics.jsonl'}: cannot be read ({error}); restore the file") from error
-        try:
-            run = RunInfo(run_dir.resolve().name, values)
-            where = {key: chosen[key] for key in defaults}
+        rows = _rows(run_dir / "metrics.jsonl")
+        failed = not rows or rows[-1]["step"] < values["total_steps"]
+
+        def send() -> WandbRun:
             mirror = WandbRun(run_dir, run, "online", Path(folder), **where, timeout=timeout)
-            url = mirror.run.url
             for number, row in enumerate(rows):
                 mirror.log(number, row)
-            mirror.close(failed=not rows or rows[-1]["step"] < values["total_steps"])
-        except NoKey as error:
-            raise UserError(f"{run_dir}: {error}; expected one; e.g. `wandb login`, or set WANDB_API_KEY") from error
+            mirror.close(failed)
+            return mirror
+
+        try:
+            mirror = send()
+            # A server that refuses rows makes no error; what it has is said when the run is taken up again.
+            arrived = len(rows) if mirror.held >= len(rows) else send().held
+        except NoKey:
+            raise
         except Exception as error:  # of many kinds, of W&B and of its service
-            raise Fault(
-                f"{run_dir}: not uploaded ({reason(error)}); nothing is lost; once the server can be reached, "
-                f"    rlmem sync {run_dir}    sends what is missing"
-            ) from error
-    return Uploaded(max(0, len(rows) - mirror.held), len(rows), url)
+            raise Fault(f"{run_dir}: not uploaded: {reason(error)}; {again}") from error
+    if arrived < len(rows):
+        raise Fault(f"{run_dir}: W&B took {arrived} of {len(rows)} rows; {again}")
+    return Uploaded(max(0, len(rows) - mirror.held), len(rows), mirror.run.url)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        return read_jsonl(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); restore the file") from error

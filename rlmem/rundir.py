@@ -88,8 +88,8 @@ def make(path: Path, exist_ok: bool = True) -> None:
         raise UserError(f"run_dir={path}: cannot be written ({reason}); e.g. run_dir=/tmp/my_run") from error
 
 
-OF_A_RUN = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "checkpoints")
-"""What a run writes whatever its loggers are."""
+OF_A_RUN = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "checkpoints", "wandb_id.json")
+"""What makes a run: its description, its record, its checkpoints, and its name at W&B."""
 
 
 def clear(path: Path) -> Path | None:
@@ -156,8 +156,8 @@ def describe(
     about = before | about if before else about | _here_and_now()
     if resumed_at is not None:
         about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **_here_and_now()}]
-    _replace(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
-    _replace(path / "run.json", json.dumps(about, indent=2) + "\n")
+    replace(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+    replace(path / "run.json", json.dumps(about, indent=2) + "\n")
 
 
 def _here_and_now() -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _here_and_now() -> dict[str, Any]:
     }
 
 
-def _replace(path: Path, text: str) -> None:
+def replace(path: Path, text: str) -> None:
     """Write a file so that it is either the old or the new one, never half."""
     partial = path.with_suffix(".partial")
     with open(partial, "w", encoding="utf-8") as file:
@@ -185,7 +185,11 @@ def _replace(path: Path, text: str) -> None:
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """config.yaml and run.json of a run. Raises NoRun if `path` is not a run directory."""
-    if not (path / "config.yaml").is_file() or not (path / "run.json").is_file():
+    try:
+        described = (path / "config.yaml").is_file() and (path / "run.json").is_file()
+    except OSError:  # a name that is too long, or a folder that is closed to us
+        described = False
+    if not described:
         raise NoRun(
             f"{path}: not a run directory (no config.yaml and run.json in it); expected the directory that "
             f"`rlmem train` printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0"

@@ -27,6 +27,7 @@ RESUMABLE = (
     "env.evaluation.*",
     "logger.*",
     "algo.replay_dir",
+    "algo.ray_address",
 )
 """Keys that a resumed run may change: none of them changes what was learnt so far."""
 
@@ -35,6 +36,18 @@ def experiment_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """What a run's numbers follow from, {key: value}: all but its place and what a resumed run may change."""
     others = (*RESUMABLE, "run_dir", "on_exists")
     return {key: value for key, value in leaf_paths(values) if not any(fnmatch(key, other) for other in others)}
+
+
+POPULATION, AGENT = "population.yaml", "agent_"
+"""The file that makes a directory that of a population, and what the names of its run directories begin with."""
+
+
+def require_alone(run_dir: Path) -> None:
+    """Refuse to train an agent of a population without the others."""
+    folder = run_dir.absolute().parent
+    if run_dir.absolute().name.startswith(AGENT) and (folder / POPULATION).exists():
+        what = "is an agent of a population, which goes on as a whole"
+        raise UserError(f"{run_dir}: {what}; e.g. rlmem population {folder}")
 
 
 def require_same_experiment(stored: Mapping[str, Any], given: Mapping[str, Any], where: str, example: str) -> None:
@@ -72,7 +85,7 @@ def newest(run_dir: Path) -> State:
     Raises UserError if there is none.
     """
     try:
-        return checkpoints(run_dir).load(lambda state: _lost_rows(run_dir, state))[1]
+        return checkpoints(run_dir).load(lambda state: lost_rows(run_dir, state))[1]
     except FileNotFoundError as error:
         raise UserError(
             f"{run_dir}: {error}, of which the record has all rows; expected what `rlmem train` wrote; restore the "
@@ -80,7 +93,7 @@ def newest(run_dir: Path) -> State:
         ) from error
 
 
-def _lost_rows(run_dir: Path, state: State) -> str | None:
+def lost_rows(run_dir: Path, state: State) -> str | None:
     """Why the run cannot go on from `state`: files of its record are shorter than they were then."""
     sizes = {name: run_dir / f"{name}.jsonl" for name in state["record"]}
     short = [path for name, path in sizes.items() if not path.exists() or path.stat().st_size < state["record"][name]]

@@ -16,6 +16,10 @@ ASKED = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 """A keyboard; a scheduler; one that announces its end (Slurm's --signal=USR1@60); a terminal that is lost."""
 
 
+NOTICE = "rlmem: saving, then stopping (once more: at once)\n"
+"""What a run says when it has been asked."""
+
+
 class Stopped(KeyboardInterrupt):
     """A signal asked for the end and the state has been saved; `code` is the exit code."""
 
@@ -43,7 +47,7 @@ def stopping_politely(loop: Stoppable) -> Iterator[None]:
             raise Stopped(signum)
         loop.stop = Stopped(signum)
         # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
-        os.write(2, b"rlmem: saving, then stopping (once more: at once)\n")
+        os.write(2, NOTICE.encode())
 
     if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any, cast
 
 import torch
+from gymnasium.vector import VectorEnv
 
 from rlmem import rundir
+from rlmem.actors import Pool
+from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
+from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.assemble import (
     EVAL_ENVS,
@@ -31,6 +37,7 @@ from rlmem.checkpoint import Checkpoints, State, step_of
 from rlmem.config.compose import Config, apply
 from rlmem.errors import Fault, UserError
 from rlmem.faults import named
+from rlmem.loops.actors import ActorLoop
 from rlmem.loops.base import Loop, Schedule
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.on_policy import OnPolicyLoop
@@ -47,6 +54,7 @@ from rlmem.saved import (
     fitting,
     newest,
     parse_source,
+    require_alone,
     require_resumable,
     require_same_experiment,
     to_continue,
@@ -74,6 +82,7 @@ def train(config: Config) -> float:
 
 def _continue(config: Config, parts: Parts, run_dir: Path) -> float:
     """Go on with the run of `config` in `run_dir`, or begin it. What is there and cannot be used is moved aside."""
+    require_alone(run_dir)
     rundir.make(run_dir)
     with rundir.lock(run_dir):
         restored = to_continue(config, run_dir)
@@ -96,6 +105,7 @@ def resume(run_dir: Path, overrides: Sequence[str]) -> float:
     values, about = rundir.read(run_dir)
     command = f"rlmem resume {run_dir} total_steps=2000000"
     require_resumable(overrides, command)
+    require_alone(run_dir)
     config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
     if _led():
         return follow(config)
@@ -159,7 +169,9 @@ def _require_budget(config: Config, restored: State, example: str) -> None:
 
 def plan(config: Config) -> str:
     """The summary of a run that is not started; raises UserError as `train` does."""
-    return summary(config, assemble(config), "nowhere: a dry run writes nothing")
+    parts = assemble(config, to_plan=True)
+    with closing(parts.env):
+        return summary(config, parts, "nowhere: a dry run writes nothing")
 
 
 def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None) -> float:
@@ -175,7 +187,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None) ->
         failed = True
         try:
             if warm := values["init_from"] is not None and not restored:
-                progress.say(_warm_start(parts, values["init_from"]))
+                progress.say(warm_start(parts, values["init_from"]))
             with named(lambda: begin), team(config, values["trainer"]["devices"], parts.device):
                 loop = make_loop(config, parts, run_dir, recorder, progress)
                 with fitting(run_dir):
@@ -190,8 +202,13 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None) ->
                     recorder.mirror(make_loggers(values, run_dir, progress.say))
                     results = _learn(loop, warm)
             failed = False
+        except Fault as fault:
+            where = last_checkpoint(run_dir)
+            progress.say(f"failed: {fault}; {where}")
+            raise Fault(f"{fault}; {where}") from fault
         except BaseException as error:
-            raise _ending(error, run_dir, progress) from error
+            progress.say(f"{_how_it_ended(error)}; {last_checkpoint(run_dir)}")
+            raise
         finally:
             recorder.close(failed)
         progress.say(last_words(run_dir, loop, results))
@@ -224,18 +241,13 @@ def _little_room(config: Config, parts: Parts, run_dir: Path) -> str | None:
     return f"the disk of {run_dir} has {size(free)} left, and {number} checkpoints may take {size(number * each)}"
 
 
-def _ending(error: BaseException, run_dir: Path, progress: Progress) -> BaseException:
-    """Say how a run ended early and where it can go on; the error to raise."""
-    where = last_checkpoint(run_dir)
+def _how_it_ended(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
-        progress.say(f"stopped; {where}")
-        return error
-    told = "; ".join(error.problems) if isinstance(error, UserError) else str(error)
-    progress.say(f"failed: {told if isinstance(error, (UserError, Fault)) else repr(error)}; {where}")
-    return Fault(f"{told}; {where}") if isinstance(error, Fault) else error
+        return "stopped"
+    return f"failed: {'; '.join(error.problems) if isinstance(error, UserError) else repr(error)}"
 
 
-def _warm_start(parts: Parts, source: str) -> str:
+def warm_start(parts: Parts, source: str) -> str:
     """Give the agent the weights of another run; what was done, as a line."""
     run, which = parse_source(source)
     rundir.read(run)
@@ -262,6 +274,9 @@ def last_checkpoint(run_dir: Path) -> str:
 def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Recorder, progress: Progress) -> Loop:
     """The loop of this process; run_dir: None for one that writes nothing."""
     values, streams, rank = config.values, parts.streams, place().rank
+    if (devices := values["trainer"]["devices"]) != place().size:
+        what = "only `rlmem train` and `rlmem resume` train one run in several processes"
+        raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
     own = lambda name: f"{name}/{rank}" if rank else name  # noqa: E731
     acting = streams.torch(own("act"), parts.device)
     collector = Collector(parts.env, parts.agent, streams.int(own("env")), acting, parts.device)
@@ -286,7 +301,17 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
         algo.setup(cast(OffPolicyAgent, parts.agent), streams.torch("losses", parts.device), values["on_nan"])
         return OffPolicyLoop(algo=algo, replay=make_replay(parts), generator=streams.torch("replay"), **shared)
     algo.setup(parts.agent, streams.torch(own("rows")), values["on_nan"])
-    return OnPolicyLoop(algo=algo, **shared)
+    if not (isinstance(algo, Impala) and algo.actors):
+        return OnPolicyLoop(algo=algo, **shared)
+    make, num_envs = partial(_acting, config), parts.num_envs
+    pool = Pool(make, algo.actors, num_envs, parts.agent, streams, parts.device, progress.say, algo.ray_address)
+    return ActorLoop(algo=algo, **shared | {"collector": pool})
+
+
+def _acting(config: Config) -> tuple[VectorEnv, ActorCritic]:
+    """The environments of an actor in another process, and its agent, which acts on the CPU."""
+    parts = assemble(replace(config, values=config.values | {"device": "cpu"}))
+    return parts.env, cast(ActorCritic, parts.agent)
 
 
 def make_replay(parts: Parts) -> Replay:

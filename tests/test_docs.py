@@ -182,3 +182,12 @@ def test_the_settings_named_in_the_text_exist(document):
         options = [option for option, node in nodes.items() if option.startswith(f"{group}=") and name in node]
         assert options, key
         load([options[0], f"{key}={value}"])
+
+
+def test_the_keys_of_the_wandb_logger_are_explained_with_their_defaults():
+    node = load(["logger=wandb"]).values["logger"]["wandb"]
+    rows = table("`logger.wandb.`", "logging.md")
+    assert {key for row in rows for key in re.findall(r"`(\w+)`", row["`logger.wandb.`"])} == node.keys() - {"_target_"}
+    stated = {row["`logger.wandb.`"].strip("`"): row["default"].partition(",")[0].strip("`") for row in rows}
+    assert yaml.safe_load(stated["mode"]) == node["mode"]
+    assert yaml.safe_load(stated["init_timeout"]) == node["init_timeout"]

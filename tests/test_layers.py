@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 SPACES = "gymnasium.Space gymnasium.spaces"
 DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors"
-LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos"
+LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos rlmem.parallel"
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
 WHOLE = "rlmem.config rlmem.assemble rlmem.saved"
 ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
@@ -36,7 +36,8 @@ LAYERS = {
     # networks and losses, which do not know each other
     "rlmem.memory": f"torch numpy {DATA} rlmem.memory",
     "rlmem.nets": f"torch numpy {SPACES} {DATA} rlmem.nets",
-    "rlmem.losses": f"torch numpy {DATA} rlmem.losses",
+    "rlmem.losses": f"torch numpy {DATA} rlmem.losses rlmem.parallel",
+    "rlmem.parallel": "torch rlmem.errors rlmem.signals rlmem.parallel lazy:rlmem.train",
     "rlmem.batching": "torch numpy rlmem.types rlmem.errors rlmem.batching",
     "rlmem.replay": "torch numpy rlmem.types rlmem.errors rlmem.batching rlmem.replay",
     "rlmem.conformance": f"torch numpy {DATA} rlmem.memory rlmem.conformance",
@@ -47,21 +48,22 @@ LAYERS = {
     # acting, recording, and the loop around both: the Gymnasium interface, never a concrete environment
     "rlmem.rollout": f"torch numpy gymnasium {ACTING}",
     "rlmem.evaluate": f"torch numpy gymnasium {ACTING}",
-    "rlmem.loops": f"torch numpy gymnasium {RUNNING}",
+    "rlmem.loops": f"torch numpy gymnasium {RUNNING} rlmem.signals",
     "rlmem.checkpoint": "torch",
     "rlmem.recorder": "rlmem.errors",
     "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__",
     "rlmem.progress": "rich",
     "rlmem.faults": "torch rlmem.errors",
     "rlmem.signals": "",
-    "rlmem.loggers": f"{DATA} lazy:torch lazy:wandb",
+    "rlmem.loggers": f"{DATA} lazy:tensorboard lazy:wandb",
     "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
     "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
     "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config lazy:rlmem.train",
     "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config",
+    "rlmem.mirrors": "rlmem.config rlmem.errors rlmem.loggers rlmem.recorder rlmem.rundir",
     "rlmem.saved": "rlmem.checkpoint rlmem.rundir rlmem.errors rlmem.config",
-    "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.signals",
+    "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
     "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
     "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.rundir rlmem.signals rlmem.sweep lazy:rlmem.cli",
     "rlmem.sweep.search": "optuna rlmem.errors rlmem.sweep",

@@ -119,7 +119,7 @@ def test_the_commands_of_the_guides_run(tmp_path, command, monkeypatch):
     run(command, tmp_path, monkeypatch)
 
 
-STORIES = ("docs/reliability.md",)
+STORIES = ("docs/reliability.md", "docs/logging.md")
 
 
 @pytest.mark.parametrize("document", STORIES)

@@ -13,6 +13,7 @@ from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.batching import Batching, Rollout, Rows
+from rlmem.parallel import alone, largest, place, sum_gradients, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
 
 
@@ -83,9 +84,13 @@ class OnPolicy(ABC):
         return lr
 
     def step(self, loss: Tensor) -> Tensor | None:
-        """One gradient step, clipped by global norm: the norm before; None if the step was not finite, nor taken."""
+        """One gradient step, clipped by global norm: the norm before; None if the step was not finite, nor taken.
+
+        Every process takes the same step: `loss` is that of the rows of all.
+        """
         self.optim.zero_grad()
         loss.backward()
+        sum_gradients(self.agent.parameters())
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), limit)
         if not self.finite.allows(loss=loss, grad_norm=grad_norm):
@@ -109,14 +114,24 @@ class OnPolicy(ABC):
 def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:
     """Largest |pi/mu - 1| of the acted slots, from log pi - log mu [B, T]: rounding only, if training reads what acting
     read and pi is the policy mu that acted (docs/design.md)."""
-    return torch.where(mask, (log_ratio.exp() - 1).abs(), 0).max()
+    return largest(torch.where(mask, (log_ratio.exp() - 1).abs(), 0).max())
+
+
+def cut(rollout: Rollout, batching: Batching) -> Rows:
+    """The rows of a rollout; where nothing acted, as other processes took the last steps, one that does not count."""
+    if alone() or rollout.streams.mask.any():
+        return batching.rows(rollout.streams)
+    none = torch.zeros(1, dtype=torch.long, device=rollout.streams.mask.device)
+    return Rows(env=none, begin=none, length=none + 1, acted=none)
 
 
 def batch_metrics(rollout: Rollout, rows: Rows, batch: Batch) -> dict[str, float]:
-    """How a rollout was cut into rows."""
+    """How the rollouts of all processes were cut into rows."""
+    counts = len(rows.env), int(rollout.streams.start.sum()), int(batch.mask.sum())
+    number, episodes, transitions, padding = totals(*counts, rows.pad_fraction)
     return {
-        "batch/rows": len(rows.env),
-        "batch/episodes": int(rollout.streams.start.sum()),
-        "batch/transitions": int(batch.mask.sum()),
-        "batch/pad_fraction": rows.pad_fraction,
+        "batch/rows": int(number),
+        "batch/episodes": int(episodes),
+        "batch/transitions": int(transitions),
+        "batch/pad_fraction": padding / place().size,
     }

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.algos.on_policy import OnPolicy, batch_metrics, replay_deviation
+from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
 from rlmem.losses.reduce import masked_mean, standardise
 from rlmem.losses.returns import gae
+from rlmem.parallel import least
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
 
 
@@ -27,7 +28,7 @@ class PPO(OnPolicy):
     with acting (`ppo/ratio_max_dev`); advantages over whole streams; then `epochs` passes over shuffled rows.
 
     complete_episodes: start rollouts from a reset and run every episode to its end
-    epochs, num_minibatches: passes over a rollout, and parts of each pass (at most one per row)
+    epochs, num_minibatches: passes over a rollout, and parts of each pass (at most one per row of any process)
     adam_eps: of Adam;  gae_lambda: GAE's trade-off;  clip: of the probability ratio
     value_error_clamp: upper bound of the squared value error;  normalize_advantage: over what, if at all
     kl_coef, kl_target: weight of the KL penalty, adapted to the target after every update; zero turns it off
@@ -49,13 +50,14 @@ class PPO(OnPolicy):
 
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
         lr = self.anneal(progress)
-        rows = batching.rows(rollout.streams)
+        rows = cut(rollout, batching)
         batch = rows.batch(rollout)
         metrics = self._evaluate_rollout(rollout.streams, rows, batch)
+        parts = least(min(self.num_minibatches, len(rows.env)))
         sums: defaultdict[str, list[Tensor]] = defaultdict(list)
         for _ in range(self.epochs):
             order = torch.randperm(len(rows.env), generator=self.generator).to(rows.env.device)
-            for part in order.tensor_split(min(self.num_minibatches, len(order))):
+            for part in order.tensor_split(parts):
                 for name, value in self._minibatch(batch.rows(part)).items():
                     sums[name].append(value)
         metrics |= {name: float(torch.stack(values).mean()) for name, values in sums.items()}

@@ -39,17 +39,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _multirun(args: argparse.Namespace) -> int:
-    from rlmem.config.multirun import JobFailed, check, launch
+    from rlmem.config.multirun import check, launch, plans
 
     configs = check(args.overrides)
     if args.dry_run:
-        from rlmem.train import plan
-
-        print("\n\n".join(plan(config) for config in configs))
+        print("\n\n".join(plans(configs)))
         return 0
-    try:
-        launch(args.overrides)
-    except JobFailed as error:
-        print(f"rlmem: error: a job failed, first {error}", file=sys.stderr)
+    if failed := launch(args.overrides):
+        print(*(f"rlmem: error: job failed: {job}" for job in failed), sep="\n", file=sys.stderr)
         return 1
     return 0

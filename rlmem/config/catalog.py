@@ -106,6 +106,8 @@ def _keys(group: str, file: Path) -> dict[str, str]:
     package = "" if file.read_text(encoding="utf-8").startswith("# @package _global_") else f"{group}."
     merged = {leaf.path: leaf for part in with_parents(file) for leaf in leaves(part)}
     full = {f"{package}{path}": leaf for path, leaf in merged.items() if path != "defaults"}
+    if group == "launcher":  # whose keys lie in Hydra's own
+        full = {p.removeprefix("hydra."): leaf for p, leaf in full.items() if p.startswith("hydra.launcher.")}
     fixed = {f"{group}._target_", f"{group}.{file.stem}._target_"}  # the option itself; that of an argument is a key
     return {f"{path}={leaf.text}": leaf.comment for path, leaf in full.items() if path not in fixed}
 

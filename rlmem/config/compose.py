@@ -27,7 +27,8 @@ from rlmem.config.provenance import COMMAND_LINE, hint, lookup, sources
 from rlmem.config.validate import MISSING, Fault, validate
 from rlmem.errors import UserError
 
-_FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning)
+FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning)
+"""What composing raises, beside a UserError."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +103,19 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
             for override in parsed:
                 if override.is_hydra_override():
                     continue
-                if not groups.is_choice(override):
+                if override.key_or_group.partition(".")[0] == "launcher":
+                    line = str(override.input_line)
+                    example = f"rlmem train -m seed=0,1 {line}"
+                    problems.append(sentence(line, "a launcher is for several jobs, with -m", example=example))
+                elif not groups.is_choice(override):
                     assignments.append(override)
                 elif problem := groups.problem(override):
                     problems.append(problem)
                 else:
                     chosen.append(str(override.input_line))
             return _compose(loader, chosen, groups), assignments, problems
-        except _FAILURES as error:
-            raise UserError(*problems, _root_cause(error)) from error
+        except FAILURES as error:
+            raise UserError(*problems, root_cause(error)) from error
 
 
 def _compose(loader: ConfigLoader, lines: list[str], groups: Groups) -> Base:
@@ -153,8 +158,8 @@ def _settle(
             base.tree.update({group: {} for group in replaced})
         given = _assign(base, before, assignments, problems)
         values: Any = OmegaConf.to_container(base.tree, resolve=True)
-    except _FAILURES as error:
-        raise UserError(*problems, _root_cause(error)) from error
+    except FAILURES as error:
+        raise UserError(*problems, root_cause(error)) from error
     problems += [_missing(path, base) for path, value in leaf_paths(values) if value == MISSING]
     touched = dict.fromkeys(path.partition(".")[0] for path in given)  # after a wrong name, only these: it stays fast
     checked, faults = validate(values, only=touched if problems else None)
@@ -200,15 +205,16 @@ def _fault(fault: Fault, given: dict[str, str], before: Any, base: Base) -> str:
     return sentence(where, fault.what, near=fault.near, accepted=fault.accepted, example=example)
 
 
-def _root_cause(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     """Hydra's or OmegaConf's error as one line: its own first line, and that of the error that started it."""
     root = error
     while root.__cause__:
         root = root.__cause__
     key = getattr(root, "full_key", None)
-    lines = dict.fromkeys([_first_line(error), f"{key}: {_first_line(root)}" if key else _first_line(root)])
+    lines = dict.fromkeys([first_line(error), f"{key}: {first_line(root)}" if key else first_line(root)])
     return " ".join(line for line in lines if line) or type(root).__name__
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that is not empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

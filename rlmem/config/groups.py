@@ -33,7 +33,8 @@ class Groups:
                 continue
             names = loader.get_group_options(group, config_name="config", overrides=list(hydra_lines))
             options[group] = sorted(name for name in names if not name.startswith("_"))
-        options.pop("hydra", None)
+        for name in ("hydra", "launcher"):  # neither is part of a run
+            options.pop(name, None)
         return cls(options, default_choices())
 
     def is_choice(self, override: Override) -> bool:

@@ -1,30 +1,46 @@
 """`rlmem train -m`: one job per combination, through Hydra's own sweepers and launchers.
 
-Every job is composed and checked before the first one starts; Hydra then runs `job` once per combination.
+Every job is composed and checked before the first one starts; Hydra then runs `job` once per combination, in this
+process or wherever the launcher starts one. A job that fails stops no other one.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import IO
 
-import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.compose import Base, Config, compose_base, config_loader, load
-from rlmem.config.messages import sentence
-from rlmem.config.overrides import parse
-from rlmem.config.paths import conf_dir
-from rlmem.errors import UserError
+from rlmem.config import launchers
+from rlmem.config.compose import Base, Config, compose_base, config_loader, first_line, load
+from rlmem.config.overrides import parse, require_few, swept
+from rlmem.errors import Fault, NotHere, UserError
 
 
 class JobFailed(Exception):
-    """A job of a multirun raised; its traceback has been printed where it ran."""
+    """Tells a sweeper other than Hydra's basic one that a job failed; why has been printed where it ran."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What a job gives instead of its objective: its overrides, and why it failed in one line."""
+
+    job: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.job}: {self.why}"
 
 
 def check(overrides: Sequence[str]) -> list[Config]:
@@ -32,20 +48,44 @@ def check(overrides: Sequence[str]) -> list[Config]:
 
     A sweeper other than Hydra's basic one chooses values as it goes: then only the constant ones are checked.
     """
-    configs, problems = [], parse(overrides)[1]
-    for job_overrides in expand(overrides):
+    problems, elsewhere = parse(overrides)[1], False
+    try:
+        elsewhere = launchers.choose(overrides).elsewhere
+    except UserError as error:
+        problems += error.problems
+    return check_jobs(expand(overrides), problems, elsewhere)
+
+
+def check_jobs(jobs: Iterable[Sequence[str]], problems: Sequence[str] = (), elsewhere: bool = False) -> list[Config]:
+    """The configuration of every job, given by its overrides; UserError with `problems` and those of all of them.
+
+    elsewhere: they need not run on this machine, which may lack their device
+    """
+    configs, problems = [], list(problems)
+    for overrides in jobs:
         try:
-            configs.append(load(job_overrides))
+            configs.append(load(overrides))
         except UserError as error:
             problems += error.problems
     problems += _shared_run_dir(configs)
-    problems = problems or _unfit(configs)
+    problems = problems or _unfit(configs, elsewhere)
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return configs
 
 
-def _unfit(configs: Sequence[Config]) -> list[str]:
+def plans(configs: Iterable[Config]) -> Iterator[str]:
+    """The summaries of checked jobs that are not started; of one that needs another machine, what this one lacks."""
+    from rlmem.train import plan
+
+    for config in configs:
+        try:
+            yield plan(config)
+        except NotHere as error:
+            yield str(error)
+
+
+def _unfit(configs: Sequence[Config], elsewhere: bool) -> list[str]:
     """Why choices do not go together, found by assembling every combination once, whatever its seed."""
     from rlmem.train import plan
 
@@ -55,50 +95,137 @@ def _unfit(configs: Sequence[Config]) -> list[str]:
         try:
             plan(config)
         except UserError as error:
-            problems += error.problems
+            if not (elsewhere and isinstance(error, NotHere)):
+                problems += error.problems
     return problems
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """The readable overrides of every job, in Hydra's order."""
+    """The readable overrides of every job, in Hydra's order; where it runs is none of them."""
     with config_loader() as loader:
         parsed, _ = parse(overrides, loader)
+        own = [o for o in parsed if not _of_the_multirun(o)]
         if not _basic_sweeper(parsed):
-            return [[str(o.input_line) for o in parsed if o.is_hydra_override() or not o.is_sweep_override()]]
-        return [list(job) for job in itertools.product(*map(_values, parsed))]
+            return [[str(o.input_line) for o in own if not o.is_sweep_override()]]
+        values = [_values(override) for override in own]
+        require_few(values)
+        return [list(job) for job in itertools.product(*values)]
 
 
-def launch(overrides: Sequence[str]) -> None:
-    """Hand checked overrides to Hydra. Raises JobFailed for the first job that failed, after all have run."""
-    argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-    sys.argv = ["rlmem", "--multirun", *_with_new_keys(overrides)]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through instead of printing them
+def launch(overrides: Sequence[str]) -> list[Failed]:
+    """Hand checked overrides to Hydra; the jobs that failed, once all have run.
+
+    Raises Fault if the launcher itself gives up, as some do when the process of a job is killed.
+    """
+    launcher = launchers.choose(overrides)
+    folder = QuotedString(launcher.folder, Quote.single).with_quotes()  # chosen once: it holds the time
+    lines = [*launcher.lines, f"hydra.sweep.dir={folder}", *_with_new_keys(overrides)]
+    if launcher.name != "basic":
+        print(f"rlmem: {launcher.name} runs the jobs; what it writes lies in {launcher.folder}", flush=True)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends nothing anywhere
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # says every line of every job
+    with config_loader():
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        try:
+            batches = hydra.multirun("config", job, lines) or []
+        except JobFailed as error:
+            return [Failed(str(error), "see above")]
+        except Exception as error:
+            if launcher.name == "basic":
+                raise
+            what = f"{launcher.name} gave up ({type(error).__name__}: {first_line(error)})"
+            raise Fault(f"{what}; jobs that had ended are complete, others may still run") from error
+    results = [result.return_value for batch in batches for result in batch]
+    return [result for result in results if isinstance(result, Failed)]
+
+
+def job(_: DictConfig) -> float | Failed:
+    """One job: the same composition and checks as a single run. Returns the objective, for a sweeper."""
+    hydra = HydraConfig.get()
+    here = hydra.runtime.choices["hydra/launcher"] == "basic"
+    overrides = [line.removeprefix("++") for line in hydra.overrides.task if not line.startswith("+launcher=")]
+    folder = hydra.runtime.cwd
+    os.chdir(folder)  # a launcher may start its processes elsewhere
+    if folder not in sys.path:
+        sys.path.append(folder)  # a `_target_` may name a module of the current folder
+    name = " ".join(overrides) or "(no overrides)"
+    search = [line for line in hydra.overrides.hydra if line.startswith("hydra.searchpath")]
     try:
-        job()
-    finally:
-        sys.argv = argv
-        os.environ.pop("HYDRA_FULL_ERROR")
-        if full_error is not None:
-            os.environ["HYDRA_FULL_ERROR"] = full_error
-
-
-@hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")
-def job(_: DictConfig) -> float:
-    """One job: the same composition and checks as a single run. Returns the objective for the sweeper."""
-    given = HydraConfig.get().overrides
-    overrides = [line.removeprefix("++") for line in given.task]
-    try:
-        from rlmem.train import train
-
-        return train(load([line for line in given.hydra if line.startswith("hydra.searchpath")] + overrides))
-    except Exception as error:
-        name = " ".join(overrides) or "(no overrides)"
+        with redirect_stdout(sys.stdout if here else Labelled(sys.stdout, f"[{hydra.job.num}] ")):
+            return _train([*search, *overrides, *_run_directory(overrides)])
+    except (Exception, KeyboardInterrupt) as error:
+        if here and isinstance(error, KeyboardInterrupt):
+            raise  # whoever stops this process means all jobs
         if isinstance(error, UserError):
             print(*(f"rlmem: error: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
-        else:
+        elif not isinstance(error, (Fault, KeyboardInterrupt)):
             traceback.print_exc()
-        print(f"rlmem: job failed: {name}", file=sys.stderr, flush=True)
+        known = isinstance(error, (UserError, Fault, KeyboardInterrupt))
+        failed = Failed(name, first_line(error) if known else f"{type(error).__name__}: {first_line(error)}")
+        print(f"rlmem: job failed: {failed}", file=sys.stderr, flush=True)
+        if hydra.runtime.choices["hydra/sweeper"] == "basic":
+            return failed
         raise JobFailed(name) from error
+
+
+def _train(overrides: Sequence[str]) -> float:
+    from rlmem.signals import Stopped
+    from rlmem.train import train
+
+    try:
+        return train(load(overrides))
+    except Stopped as stop:
+        _tell_submitit(stop.signum)
+        raise
+
+
+def _tell_submitit(signum: int) -> None:
+    """Pass a signal on, now that the state is saved, to submitit's own handler, where that runs the job.
+
+    After the one that announces a time limit it puts the job back into the queue and ends the process. After SIGTERM it
+    does nothing: Slurm may be about to do the same, unless the job has an end and a result before.
+    """
+    executor = os.environ.get("SUBMITIT_EXECUTOR")
+    if executor is None or signum == signal.SIGINT or not callable(signal.getsignal(signum)):
+        return
+    signal.raise_signal(signum)
+    while executor == "slurm":
+        signal.pause()
+
+
+def _run_directory(overrides: Sequence[str]) -> list[str]:
+    """Where a job runs that its launcher may start again: in Hydra's directory of the job, and it goes on there.
+
+    That is `hydra.sweep.subdir` of `hydra.sweep.dir`, if the launcher or the user has set it.
+    """
+    hydra = HydraConfig.get()
+    given = {line.partition("=")[0] for line in overrides}
+    if hydra.sweep.subdir == "." or "run_dir" in given:
+        return []
+    run_dir = QuotedString(os.path.relpath(hydra.runtime.output_dir), Quote.single).with_quotes()
+    return [f"run_dir={run_dir}"] + ([] if "on_exists" in given else ["on_exists=resume"])
+
+
+class Labelled(io.TextIOBase):
+    """The output of one of several jobs side by side: its lines begin with a label, and it is no terminal."""
+
+    def __init__(self, stream: IO[str], label: str):
+        self.stream, self.label, self.rest = stream, label, ""
+
+    def write(self, text: str) -> int:
+        *lines, self.rest = (self.rest + text).split("\n")
+        self.stream.write("".join(f"{self.label}{line}\n" for line in lines))
+        return len(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+def _of_the_multirun(override: Override) -> bool:
+    """Whether an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
+    hydra = override.is_hydra_override() and override.key_or_group != "hydra.searchpath"
+    return hydra or launchers.concerns(override)
 
 
 def _basic_sweeper(parsed: Sequence[Override]) -> bool:
@@ -106,12 +233,9 @@ def _basic_sweeper(parsed: Sequence[Override]) -> bool:
 
 
 def _values(override: Override) -> list[str]:
-    line = str(override.input_line)
     if override.is_hydra_override() or not override.is_sweep_override():
-        return [line]
-    if not override.is_discrete_sweep():
-        raise UserError(sentence(line, "no list or range of values", example="rlmem train -m seed=0,1,2"))
-    return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        return [str(override.input_line)]
+    return [f"{override.get_key_element()}={value}" for value in swept(override, "rlmem train -m seed=0,1,2")]
 
 
 def _shared_run_dir(configs: Sequence[Config]) -> list[str]:
@@ -122,13 +246,13 @@ def _shared_run_dir(configs: Sequence[Config]) -> list[str]:
 
 
 def _with_new_keys(overrides: Sequence[str]) -> list[str]:
-    """Hydra sets a key that its first composition lacks only with `++`: one of a free mapping (`env.params.k=4`), or
-    of options that are swept (`algo=dqn,sacd algo.batch_size=500`), which that composition does not know."""
-    parsed = parse(overrides)[0]
-    base, _, _ = compose_base([str(o.input_line) for o in parsed if not o.is_sweep_override()])
-    given = [o for o in parsed if not o.is_hydra_override()]
-    new = {o.input_line for o in given if _absent(base, o.key_or_group)}
-    return [f"++{line}" if line in new else line for line in overrides]
+    """The overrides of the jobs. Hydra sets a key that its first composition lacks only with `++`: one of a free
+    mapping (`env.params.k=4`), or of options that are swept (`algo=dqn,sacd algo.batch_size=500`), which that
+    composition does not know."""
+    own = [o for o in parse(overrides)[0] if not _of_the_multirun(o)]
+    base, _, _ = compose_base([str(o.input_line) for o in own if not o.is_sweep_override()])
+    given = [o for o in own if not o.is_hydra_override()]
+    return [f"++{o.input_line}" if _absent(base, o.key_or_group) else str(o.input_line) for o in given]
 
 
 def _absent(base: Base, key: str) -> bool:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 
 from rlmem.config.messages import nearest, sentence, show
 from rlmem.config.schema import SUPPLIED
+from rlmem.errors import UserError
 
 EXAMPLE = "rlmem train memory=ffm"
+
+MOST_JOBS = 10_000
+"""Jobs of one command, at most: each is composed and checked, in a quarter of a second, before the first one starts."""
 
 
 def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[list[Override], list[str]]:
@@ -68,6 +73,27 @@ def key_problem(override: Override, tree: Mapping[str, Any], options: Mapping[st
     if isinstance(node, Mapping) and not isinstance(override.value(), dict):
         return _section(line, override.key_or_group, node)
     return None
+
+
+def swept(override: Override, example: str) -> list[str]:
+    """The values of a sweep as one types them. UserError for one without a list of values, or with too many."""
+    line, value = str(override.input_line), override.value()
+    if not override.is_discrete_sweep():
+        raise UserError(sentence(line, "no list or range of values", example=example))
+    if isinstance(value, RangeSweep):
+        start, stop, step = (float(number) for number in (value.start or 0, value.stop or 0, value.step))
+        if not step or not (stop - start) / step <= MOST_JOBS:
+            raise UserError(sentence(line, f"more than {MOST_JOBS:,} values, or without end", example=example))
+    try:
+        return list(override.sweep_string_iterator())
+    except HydraException as error:
+        raise UserError(sentence(line, str(error), example=example)) from error
+
+
+def require_few(values: Iterable[Sequence[Any]]) -> None:
+    """UserError if these values have too many combinations."""
+    if (jobs := math.prod(map(len, values))) > MOST_JOBS:
+        raise UserError(f"{jobs:,} jobs: expected at most {MOST_JOBS:,} in one command; e.g. several commands")
 
 
 def leaf_paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

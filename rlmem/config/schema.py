@@ -44,4 +44,9 @@ class Evaluation:
     episodes: Positive
 
 
-SECTIONS = {"checkpoint": Checkpoint, "evaluation": Evaluation}
+@dataclass
+class Trainer:
+    devices: Positive
+
+
+SECTIONS = {"checkpoint": Checkpoint, "evaluation": Evaluation, "trainer": Trainer}

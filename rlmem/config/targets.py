@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -44,12 +44,19 @@ def locate(target: str) -> Callable[..., Any]:
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The keyword arguments of a target."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {name: p for name, p in inspect.signature(target).parameters.items() if p.kind in named}
+    return {name: p for name, p in _signature(target).items() if p.kind in named}
 
 
 def takes_any_keyword(target: Callable[..., Any]) -> bool:
     """Whether the signature ends in `**kwargs`."""
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in _signature(target).values())
+
+
+def _signature(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(target).parameters
+    except (TypeError, ValueError) as error:  # such as some builtins
+        raise UserError("does not say what arguments it takes") from error
 
 
 def annotation(parameter: inspect.Parameter, target: Callable[..., Any]) -> Any:

@@ -97,6 +97,7 @@ def _node(path: str, node: Any, supplied: Collection[str], made: Any = None) -> 
         return node, [Fault(f"{path}._target_", "expected a class or function, as package.module.Name", target)]
     try:
         found = locate(target)
+        names, takes_any = parameters(found).keys(), takes_any_keyword(found)
     except UserError as error:
         return node, [Fault(f"{path}._target_", str(error), target)]
     if inspect.isclass(made) and inspect.isclass(found) and not issubclass(found, made):
@@ -104,8 +105,8 @@ def _node(path: str, node: Any, supplied: Collection[str], made: Any = None) -> 
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         return node, [Fault(f"{path}._target_", f"{_name(found)} is abstract, it does not define {missing}", target)]
-    passed = set() if path == "env" or takes_any_keyword(found) else set(supplied)  # environments are seeded by reset
-    if refused := sorted(passed - parameters(found).keys()):
+    passed = set() if path == "env" or takes_any else set(supplied)  # environments are seeded by reset
+    if refused := sorted(passed - names):
         what = f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
         return node, [Fault(f"{path}._target_", what, target)]
     arguments = {key: value for key, value in node.items() if key != "_target_"}

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -21,10 +21,12 @@ from rlmem.checkpoint import Checkpoints
 from rlmem.errors import Fault
 from rlmem.evaluate import evaluate_both, flat
 from rlmem.memory.base import Memory
+from rlmem.parallel import alone, largest, of_first, place
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder
 from rlmem.rollout import Collector, Episode
 from rlmem.seeding import Streams
+from rlmem.signals import Stopped
 
 RECENT = 100
 """Episodes behind the running return that is shown and logged."""
@@ -118,13 +120,22 @@ class Loop(ABC):
             self.owed = complete and self.evaluation.due(before, self.since)
         if self.collector.steps >= self.total_steps:
             self.owed = True
-        if self.owed and self.stop is None:
+        if self.owed and self.asked_to_stop() is None:
             self.evaluate()
             self.owed = False
-        if self.done or self.stop is not None or self.checkpoint.due(before, self.since):
+        stop = self.asked_to_stop()
+        if self.done or stop is not None or self.checkpoint.due(before, self.since):
             self.save()
-        if self.stop is not None and not self.done:
-            raise self.stop
+            stop = self.asked_to_stop()
+        if stop is not None and not self.done:
+            raise stop
+
+    def asked_to_stop(self) -> BaseException | None:
+        """`stop`, which is set everywhere as soon as a signal has reached any process of the run."""
+        if not alone():
+            signum = int(largest(torch.tensor(getattr(self.stop, "signum", 0))))
+            self.stop = self.stop or (Stopped(signum) if signum else None)
+        return self.stop
 
     def iterate(self) -> bool:
         """Collect, learn and write down what happened; whether the iteration is complete."""
@@ -168,9 +179,9 @@ class Loop(ABC):
         self.progress.update(steps, row.get(f"train/return_last_{RECENT}"), self.shares())
 
     def shares(self) -> dict[str, float]:
-        """Fractions of the time spent in the environment, acting and learning."""
-        clock, total = self.collector.clock, max(self.elapsed, 1e-9)
-        return {"env": clock.env / total, "act": clock.act / total, "learn": self.learn_time / total}
+        """Fractions of the time spent in the environment, acting (or waiting for those who do) and learning."""
+        seconds = {**vars(self.collector.clock), "learn": self.learn_time}
+        return {name: spent / max(self.elapsed, 1e-9) for name, spent in seconds.items()}
 
     def _timing(self) -> dict[str, float]:
         rate = self.collector.steps / max(self.elapsed, 1e-9)
@@ -178,11 +189,8 @@ class Loop(ABC):
         return {"time/elapsed": self.elapsed, "time/steps_per_second": rate, **shares}
 
     def evaluate(self) -> None:
-        env = self.make_eval_env()
-        with one_thread():
-            results = evaluate_both(self.agent, env, self.evaluation_episodes, self.streams, self.collector.device)
-        env.close()
-        self.last_evaluation = results
+        """Play evaluation episodes, on the first process alone, and keep the best agent."""
+        self.last_evaluation = results = of_first(self._play() if place().rank == 0 else {})
         greedy = results["greedy"]["return_mean"]
         if math.isfinite(greedy) and (self.best_return is None or greedy > self.best_return):
             self.best_return = greedy
@@ -191,6 +199,10 @@ class Loop(ABC):
         best = {} if self.best_return is None else {"eval/greedy/best": self.best_return}
         self.recorder.metrics(self.collector.steps, flat(results) | best)
         self.progress.evaluated(self.collector.steps, results)
+
+    def _play(self) -> dict[str, dict[str, float]]:
+        with closing(self.make_eval_env()) as env, one_thread():
+            return evaluate_both(self.agent, env, self.evaluation_episodes, self.streams, self.collector.device)
 
     def save(self) -> None:
         """Write a checkpoint. Raises Fault if it cannot be written; the earlier ones are intact then."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from rlmem.algos.on_policy import OnPolicy
-from rlmem.loops.base import Iteration, Loop, redraw
+from rlmem.batching import Rollout
+from rlmem.loops.base import Iteration, Loop, one_thread, redraw
+from rlmem.parallel import alone, gathered, place, totals
+from rlmem.rollout import Episode
 
 RATIO_ALARM = 1e-3
 """Rounding stays far below; see the replay invariant in docs/design.md."""
@@ -13,9 +17,32 @@ RATIO_ALARM = 1e-3
 
 @dataclass
 class OnPolicyLoop(Loop):
-    """One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter)."""
+    """One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter).
+
+    With several processes (`rlmem.parallel`) each collects in environments of its own, and all make the same update.
+    """
 
     algo: OnPolicy
+
+    def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
+        """As `Loop.collect`, with this process's share of the budget; `collector.steps` counts those of all processes.
+
+        The first process gets the episodes of all, the others none. They are numbered as those of one vector of
+        environments, and their steps as if all had acted at the same pace.
+        """
+        if alone():
+            return super().collect(slots, **how)
+        here, before = place(), self.collector.steps
+        budget = self.total_steps - before
+        share = budget // here.size + (here.rank < budget % here.size)
+        with one_thread():
+            rollout, ended = self.collector.collect(slots, share, **how)
+        self.collector.steps = before + int(totals(self.collector.steps - before)[0])
+        for episode in ended:
+            episode.step = min(before + (episode.step - before) * here.size, self.collector.steps)
+            episode.env += here.rank * self.collector.env.num_envs
+        episodes = [Episode(**given) for part in gathered([asdict(episode) for episode in ended]) for given in part]
+        return rollout, sorted(episodes, key=lambda episode: episode.step)
 
     def advance(self) -> Iteration:
         fraction = self.collector.steps / self.total_steps
@@ -35,3 +62,15 @@ class OnPolicyLoop(Loop):
                 f"acting read; a memory or environment that breaks its contract?"
             )
         return metrics | self.algo.finite.metrics(), episodes
+
+    def state_dict(self) -> dict[str, Any]:
+        """On the first process, what all of them need to go on; the others only tell theirs."""
+        state = super().state_dict()
+        own = {"collector": state["collector"], "generator": state["algo"]["generator"]}
+        return state if alone() else state | {"processes": gathered(own)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if not alone():
+            own = state["processes"][place().rank]
+            state = state | {"collector": own["collector"], "algo": state["algo"] | {"generator": own["generator"]}}
+        super().load_state_dict(state)

@@ -9,7 +9,7 @@ from rlmem.errors import UserError
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.window import Past, Window
 from rlmem.products import Linear
-from rlmem.types import PositiveFloat, PositiveInt
+from rlmem.types import Layers, PositiveFloat, PositiveInt
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 
@@ -40,7 +40,7 @@ class GPT(Window):
         self,
         input_size: int,
         hidden_size: PositiveInt = 256,
-        num_layers: PositiveInt = 1,
+        num_layers: Layers = 1,
         num_heads: PositiveInt = 1,
         window: PositiveInt = 128,
         positions: Positions = "sinusoidal",

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, previous_states
 from rlmem.products import Linear
-from rlmem.types import PositiveInt
+from rlmem.types import Layers, PositiveInt
 
 
 class IndRNN(RecurrentCell):
@@ -31,7 +31,7 @@ class IndRNN(RecurrentCell):
         self,
         input_size: int,
         hidden_size: PositiveInt = 256,
-        num_layers: PositiveInt = 2,
+        num_layers: Layers = 2,
         activation: Literal["relu", "tanh"] = "relu",
         max_length: PositiveInt = 1024,
     ):

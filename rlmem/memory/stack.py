@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rlmem.memory.base import Memory, symbol_of
 from rlmem.products import Linear
-from rlmem.types import PositiveInt, State
+from rlmem.types import Layers, PositiveInt, State
 
 Norm = Literal["none", "pre", "post"]
 
@@ -37,7 +37,7 @@ class Stack(Memory):
         input_size: int,
         layer: Callable[..., Memory],
         hidden_size: PositiveInt = 256,
-        num_layers: PositiveInt = 2,
+        num_layers: Layers = 2,
         residual: bool = True,
         norm: Norm = "pre",
         encoder: bool = False,

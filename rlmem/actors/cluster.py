@@ -1,0 +1,75 @@
+"""Ray: the cluster that runs, or one on this machine for this run alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rlmem.errors import UserError
+
+
+def missing() -> str | None:
+    """Why Ray cannot be used here, if it cannot."""
+    return None if find_spec("ray") else "needs Ray, which is not installed; e.g. pip install 'rlmem[ray]'"
+
+
+@contextmanager
+def attached(address: str | None, actors: int) -> Iterator[Any]:
+    """The module of Ray, with a core for each of so many actors.
+
+    address: of a cluster, or `auto`; None: the one that RAY_ADDRESS names or that this process is part of, or else one
+        on this machine, of which nothing remains afterwards
+    Raises UserError if no cluster answers, or if it is too small.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    import ray
+
+    address = address or os.environ.get("RAY_ADDRESS")
+    with ExitStack() as stack:
+        if not ray.is_initialized():
+            quiet = {"log_to_driver": False, "logging_level": "error"}
+            if address is None:
+                # Not in $TMPDIR: the paths of sockets must be short.
+                folder = TemporaryDirectory(
+                    "", "ray-", os.environ.get("RAY_TMPDIR", "/tmp"), ignore_cleanup_errors=True
+                )
+                own = {"num_cpus": actors, "num_gpus": 0, "include_dashboard": False}
+                quiet |= own | {"_temp_dir": stack.enter_context(folder)}
+            stack.callback(ray.shutdown)
+            with _handler_kept(signal.SIGTERM):
+                try:
+                    ray.init(address, **quiet)
+                except (ConnectionError, ValueError) as error:
+                    if address is None:
+                        raise
+                    told = str(error).splitlines()[0]
+                    raise UserError(
+                        f"algo.ray_address={address}: no cluster answers ({told}); e.g. algo.ray_address=auto after "
+                        f"`ray start --head`"
+                    ) from error
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        if cores < actors:
+            raise UserError(
+                f"algo.actors={actors}: each takes a core, and the cluster has {cores}; expected at most as many; "
+                f"e.g. algo.actors={max(cores, 1)}"
+            )
+        yield ray
+
+
+@contextmanager
+def _handler_kept(number: int) -> Iterator[None]:
+    """Ray sets a handler of its own when it starts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        signal.signal(number, handler)

@@ -1,0 +1,182 @@
+"""The actors of a run, seen from its learner."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map_only
+
+from rlmem.actors.cluster import attached
+from rlmem.actors.worker import Maker, Worker
+from rlmem.batching import Rollout
+from rlmem.errors import Fault
+from rlmem.rollout import Episode
+from rlmem.seeding import Streams
+
+DEATHS = 3
+"""Times that every actor may die, on average, before a rollout comes: more is no accident."""
+
+
+@dataclass
+class Clock:
+    """Seconds that the learner waited for rollouts."""
+
+    wait: float = 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A rollout that an actor is collecting, of at most `grant` steps, with the weights after `version` rollouts."""
+
+    actor: int
+    version: int
+    grant: int
+
+
+class Pool:
+    """Collects as a `Collector` does, but in other processes: each call gives the next rollout of any of the actors.
+
+    Actors collect without waiting for one another or for the learner. One that has delivered gets the agent's present
+    weights at the next call. Steps are counted as rollouts come, so exactly the budget is taken. A process that dies is
+    replaced; what it was collecting is lost, and not counted. Everything starts with the first call.
+
+    make: makes what an actor acts with (picklable);  actors, num_envs: processes, and environments of each
+    agent: the learner's;  streams: those of the run; every process has its own of them
+    device: where rollouts go;  say: tells the user
+    address: of a Ray cluster; see `rlmem.actors.cluster.attached`
+    """
+
+    def __init__(
+        self,
+        make: Maker,
+        actors: int,
+        num_envs: int,
+        agent: nn.Module,
+        streams: Streams,
+        device: torch.device,
+        say: Callable[[str], None],
+        address: str | None = None,
+    ):
+        self.make, self.actors, self.num_envs = make, actors, num_envs
+        self.agent, self.streams, self.device = agent, streams, device
+        self.say, self.address = say, address
+        self.clock = Clock()
+        self.steps = self.delivered = self.restarts = self.births = 0
+        self._deaths = 0  # since the last rollout
+        self._ray: Any = None
+        self._exit = ExitStack()
+        self._workers: list[Any] = []
+        self._idle: list[int] = []
+        self._running: dict[Any, Task] = {}
+
+    def collect(self, slots: int, budget: int, **how: Any) -> tuple[Rollout, list[Episode]]:
+        """The next rollout; see `Collector.collect`. Raises Fault if the actors keep dying."""
+        began = perf_counter()
+        if self._ray is None:
+            self._start()
+        while True:
+            self._ask(slots, budget, how)
+            (ref,), _ = self._ray.wait(list(self._running), num_returns=1)
+            task = self._running.pop(ref)
+            try:
+                rollout, episodes = self._ray.get(ref)
+                break
+            except self._ray.exceptions.RayTaskError as error:  # raised by the environment or by the agent
+                raise error.cause from error
+            except self._ray.exceptions.RayError as error:
+                self._replace(task.actor, _in_one_line(error))
+        self.clock.wait += perf_counter() - began
+        return self._received(task, rollout, episodes, full=self.num_envs * slots)
+
+    def _start(self) -> None:
+        self._ray = self._exit.enter_context(attached(self.address, self.actors))
+        self._workers = [self._worker() for _ in range(self.actors)]
+        self._idle = list(range(self.actors))
+
+    def _worker(self) -> Any:
+        """A new process, which draws what none before it has drawn."""
+        self.births += 1
+        remote = self._ray.remote(num_cpus=1)(Worker)
+        return remote.remote(self.make, self.streams.seed, f"actor {self.births}", sys.path)
+
+    def _ask(self, slots: int, budget: int, how: dict[str, Any]) -> None:
+        """Give the idle actors the present weights and what is left of the budget."""
+        free = budget - sum(task.grant for task in self._running.values())
+        weights = None
+        while self._idle and free > 0:
+            actor, grant = self._idle.pop(0), min(free, self.num_envs * slots)
+            free -= grant
+            if weights is None:
+                weights = self._ray.put({name: value.cpu() for name, value in self.agent.state_dict().items()})
+            ref = self._workers[actor].collect.remote(weights, slots, grant, **how)
+            self._running[ref] = Task(actor, self.delivered, grant)
+
+    def _received(
+        self, task: Task, rollout: Rollout, episodes: list[Episode], full: int
+    ) -> tuple[Rollout, list[Episode]]:
+        taken = int(rollout.streams.mask.sum())
+        # Cut short within a step of its vector, an actor has transitions that nobody counted: its episodes are spoilt.
+        # There is another one for what is left then, since only what others did not use can be left.
+        if task.grant == full or taken < task.grant:
+            self._idle.append(task.actor)
+        for episode in episodes:
+            episode.step += self.steps
+            episode.env += task.actor * self.num_envs
+        rollout.lag = self.delivered - task.version
+        self.steps += taken
+        self.delivered += 1
+        self._deaths = 0
+        return _on(self.device, rollout), episodes
+
+    def _replace(self, actor: int, reason: str) -> None:
+        self.restarts += 1
+        self._deaths += 1
+        if self._deaths > DEATHS * self.actors:
+            raise Fault(
+                f"step {self.steps}: actors died {self._deaths} times, and no rollout came in between ({reason}); "
+                f"e.g. out of memory: a smaller env.num_envs or algo.actors"
+            )
+        self.say(
+            f"step {self.steps}: actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
+        )
+        self._workers[actor] = self._worker()
+        self._idle.append(actor)
+
+    def close(self) -> None:
+        """End the actors, and Ray if it runs for them alone."""
+        for worker in self._workers:
+            self._ray.kill(worker)
+        self._workers, self._idle, self._running = [], [], {}
+        self._exit.close()
+        self._ray = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters only: what the actors are doing is dropped."""
+        return {name: getattr(self, name) for name in COUNTERS}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in COUNTERS:
+            setattr(self, name, state[name])
+
+
+COUNTERS = ("steps", "delivered", "restarts", "births")
+
+
+def _in_one_line(error: Exception) -> str:
+    """How a process died: Ray's own sentence, or what was raised while it began."""
+    lines = [line for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
+    return lines[-1 if "creation task" in lines[0] else 0].strip()
+
+
+def _on(device: torch.device, rollout: Rollout) -> Rollout:
+    to = lambda tree: tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), tree)  # noqa: E731
+    streams = rollout.streams.map(lambda tensor: tensor.to(device))
+    return Rollout(streams, to(rollout.states), to(rollout.state_index), rollout.lag)

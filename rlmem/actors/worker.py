@@ -1,0 +1,42 @@
+"""What an actor's process does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
+from rlmem.agents.actor_critic import ActorCritic
+from rlmem.batching import Rollout
+from rlmem.rollout import Collector, Episode
+from rlmem.seeding import Streams
+
+Maker = Callable[[], tuple[VectorEnv, ActorCritic]]
+"""Makes the environments of an actor, and its agent on the CPU."""
+
+
+class Worker:
+    """An actor: environments, a copy of the agent, and random streams of its own.
+
+    name: of the streams;  path: where to look for modules, as the learner does
+    """
+
+    def __init__(self, make: Maker, seed: int, name: str, path: Sequence[str]):
+        sys.path.extend(folder for folder in path if folder not in sys.path)
+        torch.set_num_threads(1)
+        self.make, self.streams, self.name = make, Streams(seed), name
+        self.collector: Collector | None = None
+
+    def collect(self, weights: dict[str, Tensor], slots: int, budget: int, **how: Any) -> tuple[Rollout, list[Episode]]:
+        """Act with these weights; see `Collector.collect`. The steps of episodes are those of this rollout."""
+        if self.collector is None:  # not before, so that a mistake in an environment is told as what it is
+            env, agent = self.make()
+            env_seed, acting = self.streams.int(f"{self.name}/env"), self.streams.torch(f"{self.name}/act")
+            self.collector = Collector(env, agent, env_seed, acting, torch.device("cpu"))
+        self.collector.agent.load_state_dict(weights)  # type: ignore[attr-defined]
+        self.collector.steps = 0
+        return self.collector.collect(slots, budget, **how)

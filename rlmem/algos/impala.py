@@ -1,0 +1,97 @@
+"""IMPALA: an actor-critic that corrects for acting with older weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, replay_deviation
+from rlmem.batching import Batching, Rollout, Rows
+from rlmem.losses.reduce import masked_mean
+from rlmem.losses.returns import vtrace
+from rlmem.parallel import summed
+from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+
+
+@dataclass(kw_only=True)
+class Impala(OnPolicy):
+    """IMPALA (Espeholt et al. 2018, arXiv:1802.01561): V-trace actor-critic, one gradient step per rollout.
+
+        loss = sum_t -A_t log pi(a_t) + value_coef (vs_t - v_t)^2 / 2 - entropy_coef * entropy_t
+
+    vs and A are V-trace's targets and advantages over whole streams (`rlmem.losses.returns.vtrace`), both constants.
+
+    reduction: the loss is a sum over slots, as published, or a mean; optimiser and clipping depend on its scale
+    optimiser, eps, decay, momentum: RMSProp, or Adam (with `eps` alone)
+    trace_lambda: of V-trace's remark 2; 1: as published;  rho_bar, c_bar: where importance weights are clipped
+    actors: processes on Ray that collect, each in `env.num_envs` environments; 0: this one does, between updates
+    ray_address: of a Ray cluster for them; see `rlmem.actors.cluster.attached`
+    """
+
+    rollout_slots: PositiveInt = 100
+    lr: PositiveFloat = 4.8e-4
+    max_grad_norm: PositiveFloat | None = 40.0
+    entropy_coef: NonNegativeFloat = 2.5e-4
+    reduction: Literal["sum", "mean"] = "sum"
+    optimiser: Literal["rmsprop", "adam"] = "rmsprop"
+    eps: PositiveFloat = 0.1
+    decay: UnitFloat = 0.99
+    momentum: UnitFloat = 0.0
+    trace_lambda: UnitFloat = 1.0
+    rho_bar: PositiveFloat = 1.0
+    c_bar: PositiveFloat = 1.0
+    actors: NonNegativeInt = 0
+    ray_address: str | None = None
+
+    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        if self.optimiser == "adam":
+            return torch.optim.Adam(parameters, lr=self.lr, eps=self.eps, fused=True)
+        return torch.optim.RMSprop(parameters, lr=self.lr, alpha=self.decay, eps=self.eps, momentum=self.momentum)
+
+    def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
+        lr = self.anneal(progress)
+        rows = cut(rollout, batching)
+        batch = rows.batch(rollout)
+        loss, metrics = self.loss(rollout.streams, rows, batch)
+        grad_norm = self.step(loss)
+        metrics = {} if grad_norm is None else metrics | {"grad_norm": grad_norm}
+        values = {name: float(value.detach()) for name, value in metrics.items()} | {"lr": lr, "lag": rollout.lag}
+        if rollout.lag:
+            values.pop("ratio_max_dev", None)
+        return self.named(values) | batch_metrics(rollout, rows, batch)
+
+    def loss(self, streams: Batch, rows: Rows, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of the rows `batch` that were cut from `streams`; metrics, which are means over slots."""
+        parameters, value = self.agent.unroll(batch)
+        policy = self.agent.policy.distribution(parameters)
+        log_prob = policy.log_prob(batch.action)
+        log_ratio = log_prob.detach() - batch.behaviour["log_prob"]
+        target, advantage = self._targets(streams, rows, log_ratio, value.detach())
+        mask = batch.mask
+        policy_loss = -masked_mean(advantage * log_prob, mask)
+        value_loss = masked_mean((target - value).square(), mask) / 2
+        entropy = masked_mean(policy.entropy(), mask)
+        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "value_mean": masked_mean(value, mask),
+            "ratio_max_dev": replay_deviation(log_ratio, batch.mask),
+            "rho_mean": masked_mean(log_ratio.clamp(max=log(self.rho_bar)).exp(), mask),
+        }
+        return loss * summed(mask.sum()) if self.reduction == "sum" else loss, metrics
+
+    @torch.no_grad()
+    def _targets(self, streams: Batch, rows: Rows, log_ratio: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """V-trace's value targets and advantages in the rows: computed where time is whole, in the streams."""
+        log_ratio, value = (rows.scatter(x, streams.shape) for x in (log_ratio, value))
+        target, advantage = vtrace(
+            log_ratio, streams.reward, value, streams.terminated, streams.mask,
+            self.gamma, self.trace_lambda, self.rho_bar, self.c_bar,
+        )  # fmt: skip
+        return rows.gather(target), rows.gather(advantage)

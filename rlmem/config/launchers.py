@@ -1,0 +1,114 @@
+"""`launcher=NAME`: where the jobs of `rlmem train -m` run. It is no part of a run's configuration.
+
+An option is a file of conf/launcher, or of a folder of `hydra.searchpath`, which chooses one of Hydra's launchers and
+sets its keys. `launcher.key=value` is Hydra's `hydra.launcher.key=value`; both ways of writing are accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hydra import compose
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rlmem.config.compose import FAILURES, config_loader, first_line, root_cause
+from rlmem.config.messages import nearest, sentence, show
+from rlmem.config.overrides import parse
+from rlmem.errors import UserError
+
+EXTRAS = {"joblib": "cluster", "submitit_local": "cluster", "submitit_slurm": "cluster", "ray": "ray", "ray_aws": "ray"}
+"""Hydra's launchers that are packages of their own, and the extra of rlmem that installs each."""
+
+EXAMPLE = "rlmem train -m launcher=joblib launcher.n_jobs=2 seed=0,1"
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """name: of Hydra's launcher;  lines: overrides of Hydra that choose and set it;  folder: of the whole multirun"""
+
+    name: str
+    lines: tuple[str, ...]
+    folder: str
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether jobs may run on other machines."""
+        return self.name in ("submitit_slurm", "ray", "ray_aws")
+
+
+def concerns(override: Override) -> bool:
+    """Whether an override chooses or sets the launcher."""
+    return override.key_or_group == "launcher" or override.key_or_group.startswith("launcher.")
+
+
+def choose(overrides: Sequence[str]) -> Launcher:
+    """The launcher of a command line, checked. Raises UserError with every problem."""
+    with config_loader() as loader:
+        parsed = parse(overrides)[0]
+        ours = [override for override in parsed if concerns(override)]
+        hydra = [str(override.input_line) for override in parsed if override.is_hydra_override()]
+        choices = [override for override in ours if override.key_or_group == "launcher"]
+        try:
+            options = loader.get_group_options("launcher", config_name="config", overrides=hydra)
+            if problems := [p for choice in choices if (p := _choice_problem(choice, sorted(options)))]:
+                raise UserError(*problems)
+            chosen = [f"+{choice.input_line}" for choice in choices[-1:]]
+            tree = compose("config", overrides=[*chosen, *hydra], return_hydra_config=True)
+        except FAILURES as error:
+            raise UserError(_not_composed(error, choices)) from error
+    name = str(choices[-1].value()) if choices else tree.hydra.runtime.choices["hydra/launcher"]
+    keys = [override for override in ours if override not in choices]
+    if problems := [problem for key in keys if (problem := _set(tree, key, name))]:
+        raise UserError(*problems)
+    lines = [*chosen, *(f"++hydra.{key.input_line}" for key in keys), *hydra]
+    return Launcher(tree.hydra.runtime.choices["hydra/launcher"], tuple(lines), str(tree.hydra.sweep.dir))
+
+
+def _choice_problem(choice: Override, options: Sequence[str]) -> str | None:
+    line, name = str(choice.input_line), choice.value()
+    if choice.type is None or line.startswith(("+", "~")):
+        return sentence(line, "choose a launcher without `+` or `~`", accepted=options, example=EXAMPLE)
+    if choice.is_sweep_override() or isinstance(name, (list, dict)):
+        return sentence(line, "one launcher runs all jobs", accepted=options, example=EXAMPLE)
+    if name not in options:
+        return sentence(line, "no such launcher", near=nearest(name, options), accepted=options, example=EXAMPLE)
+    return None
+
+
+def _set(tree: DictConfig, override: Override, name: str) -> str | None:
+    """Set one key of the launcher in the composed `tree`; why that is refused, if it is."""
+    line, parts = str(override.input_line), override.key_or_group.split(".")
+    if override.is_sweep_override() or line.startswith(("+", "~")):
+        return sentence(line, "expected launcher.key=value with one value for all jobs", example=EXAMPLE)
+    node = tree.hydra.launcher
+    for depth in range(1, len(parts)):
+        walked, part = ".".join(parts[:depth]), parts[depth]
+        if not isinstance(node, DictConfig):
+            return sentence(line, f"`{walked}` is a value, not a section", example=f"{walked}={show(node)}")
+        if OmegaConf.get_type(node) is dict:  # what is passed on to others, such as ray.init: its keys are free
+            break
+        if part not in node:
+            names = sorted(str(key) for key in node if not str(key).startswith("_"))
+            near = [f"{walked}.{key}" for key in nearest(part, names)]
+            return sentence(line, f"launcher={name} has no such key", near=near, accepted=names, example=EXAMPLE)
+        node = node[part]
+    try:
+        OmegaConf.update(tree, f"hydra.{override.key_or_group}", override.value(), force_add=True)
+    except OmegaConfBaseException as error:
+        return sentence(line, first_line(error))
+    return None
+
+
+def _not_composed(error: BaseException, choices: Sequence[Override]) -> str:
+    """The sentence for a launcher that Hydra does not find, or for another failure to compose it."""
+    group, _, name = (getattr(error, "missing_cfg_file", None) or "").rpartition("/")
+    if group != "hydra/launcher":
+        return root_cause(error)
+    where = str(choices[-1].input_line) if choices else f"hydra/launcher={name}"
+    if name in EXTRAS:
+        return sentence(where, "its package is not installed", example=f'pip install "rlmem[{EXTRAS[name]}]"')
+    accepted = sorted(getattr(error, "options", None) or ())
+    return sentence(where, "Hydra has no such launcher", near=nearest(name, accepted), accepted=accepted)

@@ -1,0 +1,28 @@
+"""The on-policy loop with actors in processes of their own."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+from rlmem.actors import Pool
+from rlmem.loops.base import Iteration
+from rlmem.loops.on_policy import OnPolicyLoop
+
+
+@dataclass
+class ActorLoop(OnPolicyLoop):
+    """One iteration is one update, from the rollout of the actor that is ready first.
+
+    The order in which rollouts come is not that of another run, so `state_dict` continues the run, but not exactly.
+    """
+
+    collector: Pool  # type: ignore[assignment]
+
+    def run(self) -> dict[str, dict[str, float]]:
+        with closing(self.collector):
+            return super().run()
+
+    def advance(self) -> Iteration:
+        metrics, episodes = super().advance()
+        return metrics | {"actors/restarts": self.collector.restarts}, episodes

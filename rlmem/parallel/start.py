@@ -1,0 +1,132 @@
+"""Starting the other processes of a run on this machine, unless torchrun has started all of them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rlmem.parallel.group import PATIENCE, Lost, Place, joined, launched, speaking
+from rlmem.signals import ASKED
+
+HERE = "127.0.0.1"
+
+START = f"""
+import pickle, signal, sys
+for name in {ASKED}:
+    if hasattr(signal, name):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from rlmem.parallel.child import main
+sys.exit(main(*pickle.load(sys.stdin.buffer)))
+"""
+"""What a started process runs. Whether a signal is the end is for the first process to say."""
+
+
+@contextmanager
+def team(config: Any, devices: int, device: torch.device) -> Iterator[None]:
+    """Be the first of `devices` processes that train `config`, and start the others unless torchrun has.
+
+    Raises Lost if one of them ends before all have joined.
+    """
+    if devices == 1:
+        yield
+    elif there := launched():
+        with joined(there, device):
+            yield
+    else:
+        store = dist.TCPStore(HERE, 0, devices, is_master=True, wait_for_workers=False, timeout=PATIENCE)
+        crew = Crew(config, devices, store.port)
+        try:
+            crew.wait_for(store)
+            with joined(Place(0, devices, 0), device, store, crew.lost), _not_hanging(crew, device):
+                yield
+        finally:
+            crew.kill()
+
+
+def meet(port: int, place: Place) -> dist.Store:
+    """The store of the first process on this machine, told that the one at `place` is there."""
+    with speaking():
+        store = dist.TCPStore(HERE, port, place.size, is_master=False, timeout=PATIENCE)
+        store.set(_key(place.rank), "")
+    return store
+
+
+def _key(rank: int) -> str:
+    return f"there/{rank}"
+
+
+class Crew:
+    """The processes 1 .. size - 1 of a run. They hold nothing that would have to be put in order."""
+
+    def __init__(self, config: Any, size: int, port: int):
+        self.size = size
+        message = pickle.dumps(sys.path) + pickle.dumps((config, port))
+        self.processes = [self._start(rank, message) for rank in range(1, size)]
+
+    def _start(self, rank: int, message: bytes) -> subprocess.Popen[bytes]:
+        numbers = {"RANK": rank, "WORLD_SIZE": self.size, "LOCAL_RANK": rank}
+        environment = {**os.environ, **{name: str(number) for name, number in numbers.items()}}
+        process = subprocess.Popen([sys.executable, "-c", START], stdin=subprocess.PIPE, stdout=2, env=environment)
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as pipe:  # a dead one is noticed by `wait_for`
+            pipe.write(message)
+        return process
+
+    def wait_for(self, store: dist.Store) -> None:
+        """Until every process has come to the store. Raises Lost if one ends before."""
+        while not store.check([_key(rank) for rank in range(1, self.size)]):
+            if lost := self.lost(0):
+                raise Lost(lost)
+            time.sleep(0.02)
+
+    def lost(self, patience: float = 5) -> str | None:
+        """Which process has ended, and how, if one does within `patience` seconds."""
+        end = time.monotonic() + patience
+        while True:
+            for rank, process in enumerate(self.processes, 1):
+                code = process.poll()
+                if code is not None:
+                    by = f" ({signal.Signals(-code).name})" if code < 0 else ""
+                    return f"process {rank} of {self.size} (pid {process.pid}) died with exit code {code}{by}"
+            if time.monotonic() >= end:
+                return None
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _not_hanging(crew: Crew, device: torch.device) -> Iterator[None]:
+    """On GPUs, end this process if another has died and this one waits for it: unlike gloo, NCCL does not notice."""
+    finished = threading.Event()
+    if device.type == "cuda":
+        threading.Thread(target=end_if_hanging, args=(crew, finished), daemon=True).start()
+    try:
+        yield
+    finally:
+        finished.set()
+
+
+def end_if_hanging(crew: Crew, finished: threading.Event, grace: float = 30) -> None:
+    """End this process if another one has died and this one is not `finished` within `grace` seconds."""
+    while not finished.wait(1):
+        lost = crew.lost(0)
+        if lost and not finished.wait(grace):
+            os.write(2, f"rlmem: failed: {lost}\n".encode())
+            crew.kill()
+            os._exit(1)

@@ -1,0 +1,241 @@
+"""From a command to a trained population: its directory, its rounds, and where its agents run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rlmem import rundir
+from rlmem.assemble import assemble
+from rlmem.checkpoint import step_of
+from rlmem.config.compose import Config, apply
+from rlmem.errors import Fault, UserError
+from rlmem.population.cluster import SLICE, Ask, on_ray
+from rlmem.population.member import Member, Standing, Weights
+from rlmem.population.rule import Comparison, compare, partners
+from rlmem.population.spec import History, Population, Specification, holds_population, name, populate, read
+from rlmem.progress import Progress
+from rlmem.saved import AGENT, checkpoints, require_resumable
+from rlmem.signals import stopping_politely
+
+
+def start(spec: Specification, folder: Path) -> None:
+    """Make the population that `spec` asks for, if it is not in `folder` yet.
+
+    Raises UserError for what is refused, before anything is written.
+    """
+    if holds_population(folder):
+        require_same(read(folder).spec, spec, folder)
+        return
+    if left := [run for run in folder.glob(f"{AGENT}*") if (run / "checkpoints").exists()]:
+        raise UserError(f"{folder}: holds runs already, such as {left[0].name}; e.g. --dir {folder}_2")
+    configs = check(population := populate(spec))
+    rundir.make(folder)
+    with rundir.lock(folder):
+        for agent, config in enumerate(configs):
+            rundir.make(folder / name(agent))
+            rundir.describe(folder / name(agent), config.values, config.choices, config.overrides)
+        population.write(folder)  # last: with it, everything is there
+
+
+def dry_run(spec: Specification) -> str:
+    """The agents of a population that is not started, composed and checked."""
+    check(population := populate(spec))
+    return "\n".join(f"{name(agent)}: {' '.join(own)}" for agent, own in enumerate(population.own))
+
+
+def check(population: Population) -> list[Config]:
+    """The configuration of every agent. Raises UserError if one is wrong, or could not take over another's weights."""
+    configs = population.configs()
+    _require_fit(configs)
+    shapes = [_shapes(config) for config in configs]
+    for agent, (own, found) in enumerate(zip(population.own, shapes, strict=True)):
+        if found != shapes[0]:
+            what = f"its agent is made otherwise than that of {name(0)}, so weights cannot be copied"
+            raise UserError(f"{name(agent)} ({' '.join(own)}): {what}; e.g. --vary algo.lr=1e-4,1e-3")
+    return configs
+
+
+def _require_fit(configs: Sequence[Config]) -> None:
+    """UserError for what a run may be, but no agent of a population."""
+    problems = []
+    if any(config.values["checkpoint"]["keep"] < 2 for config in configs):
+        what = "a round that is interrupted goes back to the checkpoint before"
+        problems.append(f"checkpoint.keep=1: {what}; expected 2 or more; e.g. checkpoint.keep=2")
+    if any(config.values["trainer"]["devices"] > 1 for config in configs):
+        what = "every agent of a population trains in one process; --ray gives each its own"
+        problems.append(f"trainer.devices={configs[0].values['trainer']['devices']}: {what}; e.g. trainer.devices=1")
+    if problems:
+        raise UserError(*problems)
+
+
+def _shapes(config: Config) -> dict[str, Any]:
+    parts = assemble(config)
+    parts.env.close()
+    return {key: tensor.shape for key, tensor in parts.agent.state_dict().items()}
+
+
+def require_same(stored: Specification, given: Specification, folder: Path) -> None:
+    """UserError with everything in which two specifications differ."""
+    problems = [
+        f"{field.name}: {folder} has {_told(was)}, not {_told(now)}; `rlmem population {folder}` goes on with it; "
+        f"e.g. --dir {folder}_2"
+        for field in fields(Specification)
+        if (was := getattr(stored, field.name)) != (now := getattr(given, field.name))
+    ]
+    if problems:
+        raise UserError(*problems)
+
+
+def _told(value: Any) -> str:
+    return " ".join(value) or "nothing" if isinstance(value, tuple) else str(value)
+
+
+def change(folder: Path, overrides: Sequence[str]) -> None:
+    """Let every agent go on with other values of what a resumed run may change. Raises UserError."""
+    population = read(folder)
+    example = f"rlmem population {folder} total_steps=2e6"
+    require_resumable(overrides, example)
+    with rundir.lock(folder):
+        changed = {}
+        for run_dir in (folder / name(agent) for agent in range(population.spec.agents)):
+            values, about = rundir.read(run_dir)
+            changed[run_dir] = config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
+            total, saved = config.values["total_steps"], checkpoints(run_dir).paths()
+            if saved and total < step_of(saved[-1]):
+                raise UserError(f"total_steps={total}: {run_dir} has taken {step_of(saved[-1])}; e.g. {example}")
+        _require_fit(list(changed.values()))
+        for run_dir, config in changed.items():
+            rundir.describe(run_dir, config.values, config.choices, config.overrides)
+
+
+def train(folder: Path, ray: bool = False, gpus: float = 0.0) -> list[Standing]:
+    """Train the population in `folder` to its end, from wherever it is; how every agent ended.
+
+    ray: each agent in a process of its own, on Ray;  gpus: that each reserves there. Neither changes any number, if
+    the machines do not. Raises UserError, Fault, and Stopped after a signal, with everything saved.
+    """
+    population = read(folder)
+    with rundir.lock(folder):
+        history = History(folder, population.spec.agents)
+        history.cut()
+        try:
+            with on_ray(folder, population.spec.agents, gpus) if ray else _here(folder) as ask:
+                return Rounds(folder, population, history, ask, SLICE if ray else 0.0).run()
+        except Fault as error:
+            raise Fault(f"{error}; go on with    rlmem population {folder}") from error
+
+
+@dataclass
+class Rounds:
+    """The rounds of a population: all agents train until each has so many episodes, then they are compared.
+
+    Nothing depends on who is there first. In a round everybody is compared, and copied from, as it was when the round
+    began, so that the order of agents does not matter either.
+    """
+
+    folder: Path
+    population: Population
+    history: History
+    ask: Ask
+    slice: float
+    stop: BaseException | None = None
+
+    def run(self) -> list[Standing]:
+        everybody = range(self.population.spec.agents)
+        standing = self.ask("standing", dict.fromkeys(everybody, ()))
+        total = sum(one.total_steps for one in standing.values())
+        begin = sum(one.steps for one in standing.values())
+        with Progress(total, self.folder / "log.txt", begin) as progress, stopping_politely(self):
+            done = len(self.history.rounds)
+            progress.say(f"{self.folder}: {len(standing)} agents, {begin:,} of {total:,} steps, {done} rounds so far")
+            while True:
+                self._train(standing, progress)
+                if all(one.done for one in standing.values()):
+                    break
+                self._round(standing, progress)
+            progress.say(_last_words(self.folder, standing, self.history))
+        return [standing[agent] for agent in everybody]
+
+    def _train(self, standing: dict[int, Standing], progress: Progress) -> None:
+        """Until everybody has the episodes of the next round, or has spent its budget."""
+        target = self.population.spec.target(len(self.history.rounds))
+        while left := [agent for agent, one in standing.items() if one.episodes < target and not one.done]:
+            if self.stop is not None:
+                self.ask("save", dict.fromkeys(standing, ()))
+                progress.say(f"stopped; everything is saved; go on with    rlmem population {self.folder}")
+                raise self.stop
+            standing |= self.ask("train", dict.fromkeys(left, (target, self.slice)))
+            recent = [one.recent for one in standing.values() if one.recent is not None]
+            progress.update(sum(one.steps for one in standing.values()), max(recent, default=None), {})
+
+    def _round(self, standing: dict[int, Standing], progress: Progress) -> None:
+        """Compare everybody with another, copy, save, and write down what happened: only then has it."""
+        spec, number = self.population.spec, len(self.history.rounds)
+        target = spec.target(number)
+        chosen = dict(enumerate(partners(self.population.seed, number, spec.agents)))
+        returns: dict[int, list[float]] = self.ask("last_returns", dict.fromkeys(standing, (target,)))
+        found = {agent: compare(returns[agent], returns[chosen[agent]], spec.level) for agent in standing}
+        copying = {agent: chosen[agent] for agent in standing if found[agent].copies and not standing[agent].done}
+        weights: dict[int, Weights] = self.ask("weights", dict.fromkeys(set(copying.values()), (target,)))
+        endings = {agent: (target, number + 1, weights.get(copying.get(agent, -1))) for agent in standing}
+        steps: dict[int, int] = self.ask("end_round", endings)
+        self.history.append(
+            [
+                {
+                    "round": number + 1,
+                    "agent": agent,
+                    "episodes": standing[agent].episodes,
+                    "step": steps[agent],
+                    "mean": found[agent].mean,
+                    "other": chosen[agent],
+                    "other_episodes": standing[chosen[agent]].episodes,
+                    "other_mean": found[agent].other_mean,
+                    "p": found[agent].p,
+                    "copied": agent in copying,
+                }
+                for agent in standing
+            ]
+        )
+        progress.say(f"round {number + 1}, {target:,} episodes each: {_told_copies(found, copying)}")
+
+
+def _told_copies(found: Mapping[int, Comparison], copying: Mapping[int, int]) -> str:
+    told = [
+        f"agent {agent} copies {other} ({found[agent].mean:.3f} < {found[agent].other_mean:.3f}, p {found[agent].p:.1g})"
+        for agent, other in copying.items()
+    ]
+    return ", ".join(told) or "nobody copies"
+
+
+def _last_words(folder: Path, standing: Mapping[int, Standing], history: History) -> str:
+    scores = {agent: one.greedy for agent, one in standing.items() if one.greedy is not None}
+    best = max(scores, key=lambda agent: scores[agent])
+    copies = sum(row["copied"] for rows in history.rounds for row in rows)
+    lines = [
+        f"done: {len(history.rounds)} rounds, {copies} copies",
+        "  greedy return    " + ", ".join(f"{score:.3f}" for score in scores.values()) + f" (best: {name(best)})",
+        f"  evaluate         rlmem eval {folder / name(best)}",
+    ]
+    if not history.rounds:
+        ready = f"{read(folder).spec.ready:,}"
+        lines.insert(1, f"  nobody was compared: total_steps ended before all had {ready} episodes (--ready)")
+    return "\n".join(lines)
+
+
+@contextmanager
+def _here(folder: Path) -> Iterator[Ask]:
+    """Every agent in this process, one after the other."""
+    members: dict[int, Member] = {}
+    with ExitStack() as stack:
+
+        def ask(method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+            for agent in calls:
+                if agent not in members:
+                    members[agent] = stack.enter_context(closing(Member(folder, agent)))
+            return {agent: getattr(members[agent], method)(*arguments) for agent, arguments in calls.items()}
+
+        yield ask

@@ -1,0 +1,170 @@
+"""What a population was asked for, and the overrides of its agents; kept in DIR/population.yaml."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from rlmem import rundir
+from rlmem.config.compose import Config, load
+from rlmem.config.messages import sentence
+from rlmem.errors import Fault, UserError
+from rlmem.recorder import read_jsonl
+from rlmem.saved import AGENT, POPULATION
+from rlmem.seeding import Streams
+from rlmem.sweep.axes import Axis, Numbers, axes
+from rlmem.sweep.spec import Specification as Searched
+
+EXAMPLE = "rlmem population memory=lprnn algo=impala env=cued_catch --vary 'algo.lr=tag(log, interval(1e-5,1e-3))'"
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A population, as asked for.
+
+    overrides: `key=value` of every agent;  vary: `key=a,b` or `key=interval(a,b)`, in which they differ
+    ready: episodes of each agent before the first round;  every: between rounds
+    window: newest episodes whose returns are compared;  level: p-value below which a difference counts
+    """
+
+    overrides: tuple[str, ...]
+    vary: tuple[str, ...]
+    agents: int = 9
+    ready: int = 30_000
+    window: int = 3_000
+    every: int = 3_000
+    level: float = 0.05
+
+    def target(self, number: int) -> int:
+        """Episodes that every agent has at round `number`, which are counted from 0."""
+        return self.ready + number * self.every
+
+
+@dataclass(frozen=True)
+class Population:
+    """A specification, with what followed from it when the population began: its root seed, and for every agent the
+    overrides that are its own."""
+
+    spec: Specification
+    seed: int
+    own: tuple[tuple[str, ...], ...]
+
+    def configs(self) -> list[Config]:
+        """The checked configuration of every agent. Raises UserError."""
+        shared = [line for line in self.spec.overrides if not line.startswith("seed=")]
+        return [load([*shared, *lines]) for lines in self.own]
+
+    def write(self, folder: Path) -> None:
+        tidy = asdict(self.spec) | {"overrides": list(self.spec.overrides), "vary": list(self.spec.vary)}
+        content = {**tidy, "seed": self.seed, "own": [list(lines) for lines in self.own]}
+        rundir.replace(folder / POPULATION, yaml.safe_dump(content, sort_keys=False))
+
+
+def name(agent: int) -> str:
+    """The run directory of an agent, in that of its population."""
+    return f"{AGENT}{agent}"
+
+
+def default_folder(spec: Specification) -> Path:
+    """runs/population-<memory>-<algo>-<env>-s<seed>: the same for the same command."""
+    config = load(spec.overrides)
+    parts = [*(str(config.choices[group]) for group in ("memory", "algo", "env")), f"s{config.values['seed']}"]
+    return Path("runs") / "-".join(["population", *parts])
+
+
+def holds_population(folder: Path) -> bool:
+    return (folder / POPULATION).is_file()
+
+
+def read(folder: Path) -> Population:
+    """The population in `folder`. Raises UserError if there is none, or not readably."""
+    if not holds_population(folder):
+        raise UserError(f"{folder}: holds no population (no {POPULATION} in it); e.g. {EXAMPLE} --dir {folder}")
+    try:
+        content = yaml.safe_load((folder / POPULATION).read_text(encoding="utf-8"))
+        asked: dict[str, Any] = {field.name: content[field.name] for field in fields(Specification)}
+        asked |= {key: tuple(asked[key]) for key in ("overrides", "vary")}
+        return Population(Specification(**asked), content["seed"], tuple(map(tuple, content["own"])))
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{folder / POPULATION}: is damaged ({reason}); restore it") from error
+
+
+class History:
+    """DIR/population.jsonl: a row for every agent in every round. A round has happened when it has all its rows."""
+
+    def __init__(self, folder: Path, agents: int):
+        self.path = folder / "population.jsonl"
+        rows = read_jsonl(self.path) if self.path.exists() else []
+        self.rounds = [rows[begin : begin + agents] for begin in range(0, len(rows) - agents + 1, agents)]
+
+    def cut(self) -> None:
+        """Drop what was written of a round that did not happen."""
+        if self.path.exists():
+            rundir.replace(self.path, "".join(map(_lines, self.rounds)))
+
+    def append(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Write down a round, durably. Raises Fault if that fails."""
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(_lines(rows))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise Fault(f"{self.path} cannot be written ({error.strerror})") from error
+        self.rounds.append(list(rows))
+
+
+def _lines(rows: Sequence[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def populate(spec: Specification) -> Population:
+    """Draw the seeds and hyperparameters of the agents. Raises UserError.
+
+    Each number has a stream of its own, by key and agent: another key or agent changes no other's numbers. The values
+    of a list are dealt out in turn.
+    """
+    seed, found = load(spec.overrides).values["seed"], _varied(spec)
+    own = []
+    for agent in range(spec.agents):
+        lines = [f"seed={Streams(seed).int(f'population/seed/{agent}')}"]
+        for axis in found:
+            lines += _of(axis, seed, agent)
+        own.append(tuple(lines))
+    return Population(spec, seed, tuple(own))
+
+
+def _varied(spec: Specification) -> list[Axis]:
+    found = axes(Searched((*spec.overrides, *spec.vary), direction="maximize"))[len(spec.overrides) :]
+    for line, axis in zip(spec.vary, found, strict=True):
+        if not axis.varies:
+            raise UserError(sentence(f"--vary {line}", "expected a list of values or an interval", example=EXAMPLE))
+    return found
+
+
+def _of(axis: Axis, seed: int, agent: int) -> tuple[str, ...]:
+    """What an agent has of an axis."""
+    numbers = axis.numbers
+    if numbers is None or numbers.step is not None:
+        return axis.points[agent % len(axis.points)]
+    key = axis.points[0][0].partition("=")[0]
+    u = np.random.default_rng(Streams(seed).int(f"population/{key}/{agent}")).random()
+    return (f"{key}={_draw(numbers, u)!r}",)
+
+
+def _draw(numbers: Numbers, u: float) -> float:
+    """The number of an interval at `u` in [0, 1), of its logarithm if asked; whole if both ends are."""
+    low, high = numbers.low, numbers.high
+    whole = isinstance(low, int) and isinstance(high, int)
+    top = high + 1 if whole else high
+    drawn = exp(log(low) + u * (log(top) - log(low))) if numbers.log else low + u * (top - low)
+    return int(drawn) if whole else drawn

@@ -1,0 +1,227 @@
+"""What varies in a sweep, and the overrides of every job.
+
+`memory.ffm.trace_size=16,32` is `memory.trace_size=16,32` for the jobs with memory=ffm alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, product
+
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
+
+from rlmem.config.catalog import default_choices
+from rlmem.config.compose import config_loader
+from rlmem.config.groups import Groups
+from rlmem.config.messages import sentence
+from rlmem.config.overrides import parse, require_few, swept
+from rlmem.errors import UserError
+from rlmem.sweep.spec import EXAMPLE, PAIR, Specification
+
+Lines = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """An interval, or numbers in steps, that a search draws from; both ends belong to it."""
+
+    low: float
+    high: float
+    step: float | None
+    log: bool
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What takes one value in every job.
+
+    keys: the keys it sets, as they were given
+    points: the overrides of each of its values; of an interval, of both ends
+    when: group -> option of the jobs that have it at all
+    """
+
+    keys: tuple[str, ...]
+    points: tuple[Lines, ...]
+    when: Mapping[str, str] = field(default_factory=dict)
+    numbers: Numbers | None = None
+
+    @property
+    def varies(self) -> bool:
+        return len(self.points) > 1
+
+    def fits(self, lines: Iterable[str]) -> bool:
+        """Whether a job with these overrides has this axis."""
+        return self.when.items() <= chosen(lines).items()
+
+
+def axes(spec: Specification) -> list[Axis]:
+    """The axes of a specification, fixed values among them. Raises UserError with every problem."""
+    with config_loader() as loader:
+        lines, problems = parse(spec.overrides, loader)
+        pairs = [parse(pair, loader) for pair in spec.pairs]
+        problems += chain.from_iterable(found for _, found in pairs)
+        if problems:
+            raise UserError(*problems)
+        hydra = [str(o.input_line) for o in lines if o.is_hydra_override()]
+        options = Groups.read(loader, [line for line in hydra if line.startswith("hydra.searchpath")]).options
+        found, everything = [], [*lines, *chain.from_iterable(parsed for parsed, _ in pairs)]
+        problems += _refused(everything)
+        for together in [*([line] for line in lines), *(parsed for parsed, _ in pairs)]:
+            try:
+                found.append(_axis(together, options, searched=spec.direction is not None))
+            except UserError as error:
+                problems += error.problems
+    problems += _twice(found)
+    problems += _nowhere(found)
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+    return found
+
+
+def expand(found: Sequence[Axis]) -> list[Lines]:
+    """The overrides of every job of a grid."""
+    always = [axis.points for axis in found if not axis.when]
+    require_few(always)
+    return [lines for point in product(*always) for lines in _completed(tuple(chain(*point)), found)]
+
+
+def probes(found: Sequence[Axis]) -> list[Lines]:
+    """Jobs that have every value of every axis at least once, for a search that may draw any combination."""
+    always = [axis for axis in found if not axis.when]
+    points = [axis.points[:1] for axis in always]
+    varied = [[*points[:i], axis.points, *points[i + 1 :]] for i, axis in enumerate(always) if axis.varies] or [points]
+    starts = dict.fromkeys(tuple(chain(*point)) for points in varied for point in product(*points))
+    special = [axis for axis in found if axis.when]
+    jobs = []
+    for lines in starts:
+        fitting = [axis for axis in special if axis.fits(lines)]
+        first = [axis.points[:1] for axis in fitting]
+        for i, axis in enumerate(fitting):
+            jobs += [lines + tuple(chain(*p)) for p in product(*first[:i], axis.points, *first[i + 1 :])]
+        if not fitting:
+            jobs.append(lines)
+    return list(dict.fromkeys(jobs))
+
+
+def chosen(lines: Iterable[str]) -> dict[str, str]:
+    """The option of every group in a job with these overrides."""
+    choices = {group: choice for group, choice in default_choices().items() if isinstance(choice, str)}
+    for line in lines:
+        key, _, value = line.partition("=")
+        if key in choices:
+            choices[key] = value.strip("'\"")
+    return choices
+
+
+def label(lines: Iterable[str], found: Sequence[Axis]) -> str:
+    """A readable name of a job, made of what varies: `ffm-trace_size16-seed0`."""
+    varying = {_bare(key, axis.when) for axis in found if axis.varies for key in axis.keys}
+    groups = default_choices()
+    parts = []
+    for line in lines:
+        key, _, value = line.lstrip("+").partition("=")
+        if key in varying:
+            if len(value) > 7 and re.fullmatch(r"-?\d+\.\d+(e[+-]?\d+)?", value):
+                value = f"{float(value):.3g}"
+            if key.endswith("._target_"):
+                parts.append(value.rpartition(".")[2])
+            else:
+                parts.append(value if key in groups else f"{key.rpartition('.')[2]}{value}")
+    return re.sub(r"[^\w.+-]+", "_", "-".join(parts)).strip("_")[:80]
+
+
+def _completed(lines: Lines, found: Sequence[Axis]) -> Iterator[Lines]:
+    """A job's overrides with those that are only for its options."""
+    fitting = [axis.points for axis in found if axis.when and axis.fits(lines)]
+    return (lines + tuple(chain(*more)) for more in product(*fitting))
+
+
+def _axis(together: Sequence[Override], options: Mapping[str, Sequence[str]], searched: bool) -> Axis:
+    when: dict[str, str] = {}
+    for override in together:
+        when |= _condition(override.key_or_group, options)
+    keys = tuple(override.key_or_group for override in together)
+    if len(together) == 1 and isinstance(sweep := together[0].value(), IntervalSweep | RangeSweep):
+        return _numeric(together[0], sweep, when, searched)
+    columns = [_values(override, when) for override in together]
+    if len({len(column) for column in columns}) > 1:
+        lengths = ", ".join(f"{key} has {len(column)}" for key, column in zip(keys, columns, strict=True))
+        what = f"values that go together must be equally many; {lengths}"
+        raise UserError(sentence(" ".join(str(o.input_line) for o in together), what, example=PAIR))
+    return Axis(keys, tuple(zip(*columns, strict=True)), when)
+
+
+def _numeric(override: Override, sweep: IntervalSweep | RangeSweep, when: Mapping[str, str], searched: bool) -> Axis:
+    line, key = str(override.input_line), override.key_or_group
+    if isinstance(sweep, RangeSweep):
+        values: list[float] = [value for value in override.sweep_iterator() if isinstance(value, int | float)]
+        step: float | None = abs(sweep.step)
+    elif searched:
+        values, step = [sweep.start or 0, sweep.end or 0], None
+    else:
+        what = "no list or range of values; an interval is for a search"
+        raise UserError(sentence(line, what, example=f"rlmem sweep --trials 20 '{line}'"))
+    log = "log" in sweep.tags
+    if not values or (step is None and values[0] >= values[1]) or (log and min(values) <= 0):
+        what = "expected a low and a higher end, above 0 for `tag(log, ...)`"
+        raise UserError(sentence(line, what, example=f"'{key}=tag(log, interval(1e-5,1e-2))'"))
+    name = _bare(override.get_key_element(), when)
+    numbers = Numbers(min(values), max(values), step, log) if searched else None
+    return Axis((key,), tuple((f"{name}={value}",) for value in values), when, numbers)
+
+
+def _values(override: Override, when: Mapping[str, str]) -> list[str]:
+    """The override of each value; one value is given as it was written."""
+    if override.is_hydra_override() or not override.is_sweep_override():
+        return [_bare(str(override.input_line), when)]
+    key = _bare(override.get_key_element(), when)
+    return [f"{key}={value}" for value in swept(override, EXAMPLE)]
+
+
+def _condition(key: str, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """{"memory": "ffm"} for `memory.ffm.trace_size`. Groups of several options have their names in every key."""
+    group, *rest = key.split(".")
+    special = len(rest) > 1 and rest[0] in options.get(group, ()) and isinstance(default_choices().get(group), str)
+    return {group: rest[0]} if special else {}
+
+
+def _bare(line: str, when: Mapping[str, str]) -> str:
+    """`memory.trace_size` for `memory.ffm.trace_size`."""
+    for group, option in when.items():
+        line = re.sub(rf"^(\+*){group}\.{re.escape(option)}\.", rf"\1{group}.", line)
+    return line
+
+
+def _refused(overrides: Iterable[Override]) -> list[str]:
+    problems = []
+    for override in overrides:
+        line, key = str(override.input_line), override.key_or_group
+        if key in ("run_dir", "on_exists"):
+            problems.append(sentence(line, "every job has a run directory of its own", example="--dir sweeps/mine"))
+        elif key.partition(".")[0] == "launcher" or (override.is_hydra_override() and key != "hydra.searchpath"):
+            what = "Hydra's launchers and sweepers are for `rlmem train -m`; a sweep starts its jobs itself"
+            problems.append(sentence(line, what, example=EXAMPLE))
+    return problems
+
+
+def _twice(found: Sequence[Axis]) -> list[str]:
+    counts = Counter(key for axis in found for key in axis.keys)
+    varying = {key for axis in found if axis.varies for key in axis.keys}
+    twice = [key for key in counts if counts[key] > 1 and key in varying]
+    return [f"{key}: given {counts[key]} times; give all its values at once" for key in twice]
+
+
+def _nowhere(found: Sequence[Axis]) -> list[str]:
+    """Axes for an option that no job has."""
+    choosing = [a.points for a in found if not a.when and any(key in default_choices() for key in a.keys)]
+    starts = [tuple(chain(*point)) for point in product(*choosing)]
+    problems = []
+    for axis in found:
+        if not any(axis.fits(lines) for lines in starts):
+            wanted = [f"{group}={option}" for group, option in axis.when.items()]
+            example = f"rlmem sweep {' '.join(wanted)}"
+            problems.append(sentence(", ".join(axis.keys), f"no job has {' and '.join(wanted)}", example=example))
+    return problems

@@ -1,0 +1,20 @@
+"""What a sweep starts: `python -m rlmem.sweep.child PARENT train ...`, `rlmem train ...` that ends with PARENT."""
+
+from __future__ import annotations
+
+import sys
+
+from rlmem.sweep.process import die_with
+
+
+def main() -> int:
+    parent, *arguments = sys.argv[1:]
+    die_with(int(parent))
+    from rlmem.cli import main as rlmem
+
+    sys.argv = ["rlmem", *arguments]
+    return rlmem(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""The process pool: as many jobs at once as there are places for, each in a process of its own.
+
+One loop in the main thread starts, watches and stops the processes. What they did is in the manifest before the next
+one starts, so that the sweep itself may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from pathlib import Path
+from time import monotonic, sleep, time
+
+from rlmem import rundir
+from rlmem.signals import ASKED, NOTICE, REQUEUE, stopping_politely
+from rlmem.sweep.manifest import Job, Manifest
+from rlmem.sweep.process import Owner, cores
+from rlmem.sweep.spec import assignment
+from rlmem.sweep.status import View, log_file, objective, tail
+
+TICK, LOOK, BEAT = 0.1, 2.0, 15.0
+"""Seconds between looks at the processes, at the manifest for work, and between heartbeats."""
+
+GRACE = 1.0
+"""Seconds in which a signal may reach the jobs without the sweep."""
+
+STOPPED = {REQUEUE, 130} | {-getattr(signal, name) for name in ASKED if hasattr(signal, name)}
+"""Exit codes of a run that was asked to stop; one that was still starting had nothing to save."""
+
+
+@dataclass(frozen=True)
+class Child:
+    job: Job
+    process: subprocess.Popen[bytes]
+    gpu: str | None
+
+
+class Pool:
+    """Works on the jobs of a manifest until none is left, also those that other machines give up.
+
+    places: jobs at once;  gpus: devices to spread them over;  retries: failures of a job after which it is tried again
+    more: adds a job to the manifest if there is one to add, and says whether it did
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        folder: Path,
+        view: View,
+        places: int,
+        gpus: Sequence[str] = (),
+        retries: int = 1,
+        more: Callable[[], bool] = lambda: False,
+    ):
+        self.manifest, self.folder, self.view, self.more = manifest, folder, view, more
+        self.places, self.gpus, self.retries = places, gpus, retries
+        self.owner = Owner.me()
+        self.children: list[Child] = []
+        self.stop: BaseException | None = None
+        self.telling: float | None = None
+        self.next_look = self.next_beat = 0.0
+        self.trouble = ""
+
+    def run(self) -> None:
+        """Raises `rlmem.signals.Stopped` after a signal: after the first the jobs save, after a second they die."""
+        try:
+            with stopping_politely(self):
+                while not self._patient_round():
+                    sleep(TICK)
+        except BaseException as error:
+            self._abandon(kill=isinstance(error, KeyboardInterrupt))
+            raise
+        if self.stop is not None and self.manifest.left():
+            raise self.stop
+
+    def _patient_round(self) -> bool:
+        """A manifest that cannot be written now, on a full disk or a slow network, is tried again."""
+        try:
+            return self._round()
+        except sqlite3.OperationalError as error:
+            if str(error) != self.trouble:
+                self.trouble = str(error)
+                self.view.say(f"{self.manifest.path}: {error}; trying again")
+            return False
+
+    def _round(self) -> bool:
+        """Whether all is done that can be done."""
+        ended = self._reap()
+        if self.stop is not None:
+            self._tell()
+            return not self.children
+        now = monotonic()
+        if now >= self.next_beat:
+            at_work = {child.job.number for child in self.children}
+            for job in self.manifest.beat(self.owner):
+                if job.number not in at_work:  # claimed when something went wrong before it could start
+                    self.manifest.release(job)
+            self.next_beat = now + BEAT
+        if ended or now >= self.next_look:
+            self._fill()
+            self.next_look = monotonic() + LOOK
+            if not self.children and not self.manifest.left():
+                return True
+        self.view.refresh()
+        return False
+
+    def _fill(self) -> None:
+        while self.stop is None and len(self.children) < self.places:
+            job = self.manifest.claim(self.owner, lambda name: rundir.is_locked(self.folder / name))
+            if job is not None:
+                self._start(job)
+            elif not self.more():
+                return
+
+    def _start(self, job: Job) -> None:
+        gpu = min(self.gpus, key=[child.gpu for child in self.children].count) if self.gpus else None
+        log = log_file(self.folder, job.name)
+        try:
+            log.parent.mkdir(exist_ok=True)
+            with open(log, "a", encoding="utf-8") as out:
+                now = datetime.now().isoformat(sep=" ", timespec="seconds")
+                print(f"{HEADER} attempt {job.attempts} on {self.owner.host}, {now}", file=out, flush=True)
+                process = subprocess.Popen(
+                    command(job, self.folder),
+                    env=environment(job, gpu),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C is for the sweep, which tells its jobs once
+                )
+        except OSError as error:
+            self._failed(job, 1, f"cannot be started: {error}")
+            return
+        self.children.append(Child(job, process, gpu))
+
+    def _reap(self) -> bool:
+        """Note what ended; whether anything did."""
+        ended = [child for child in self.children if child.process.poll() is not None]
+        for child in ended:
+            self._record(child.job, child.process.returncode)
+            self.children.remove(child)
+        return bool(ended)
+
+    def _record(self, job: Job, code: int) -> None:
+        if code == 0:
+            result = objective(self.folder / job.name)
+            self.manifest.finish(job, result)
+            returned = "no return" if result is None else f"return {result:.3f}"
+            self.view.done(job, f"{returned}, {time() - (job.started or 0):.0f} s")
+        elif code in STOPPED or (code == 2 and rundir.is_locked(self.folder / job.name)):
+            self.manifest.release(job)
+            self.view.say(f"{job.name}: stopped, to go on later")
+        else:
+            self._failed(job, code, told(code, log_file(self.folder, job.name)))
+
+    def _failed(self, job: Job, code: int, error: str) -> None:
+        last = self.manifest.fail(job, code, error, self.retries)
+        self.view.say(f"{job.name}: {error}; {'given up' if last else 'to be tried again'}")
+
+    def _tell(self) -> None:
+        """Ask the jobs, once, to save and stop.
+
+        Not those that the signal has reached as well, as Slurm's and systemd's do: asked twice, they would not save.
+        """
+        if self.telling is None:
+            self.telling = monotonic() + GRACE
+        elif monotonic() >= self.telling:
+            self.telling = inf
+            for child in self.children:
+                if NOTICE.strip() not in since_start(log_file(self.folder, child.job.name)):
+                    child.process.terminate()
+
+    def _abandon(self, kill: bool) -> None:
+        """The sweep ends now; its jobs save, unless a second signal wants them dead."""
+        for child in self.children:
+            child.process.kill() if kill else child.process.terminate()
+        if kill:
+            for child in self.children:
+                child.process.wait()
+                with contextlib.suppress(sqlite3.Error):
+                    self.manifest.release(child.job)
+
+
+HEADER, MARKS = "===", ("rlmem: error: ", "rlmem: failed: ")
+"""How the lines in a log begin that say when a process started, and why it failed."""
+
+
+def command(job: Job, folder: Path) -> list[str]:
+    """How a job is run: `rlmem train` in its own run directory, where it goes on if it has begun."""
+    place = assignment("run_dir", str(folder / job.name))
+    child = [sys.executable, "-m", "rlmem.sweep.child", str(os.getpid())]
+    return [*child, "train", *job.overrides, place, "on_exists=resume"]
+
+
+def environment(job: Job, gpu: str | None) -> dict[str, str]:
+    """The variables of a job's process: its threads, and its GPU if the sweep spreads jobs over some."""
+    threads = {"OMP_NUM_THREADS": str(job.threads or cores())}
+    return {**os.environ, **threads, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
+
+
+def told(code: int, log: Path) -> str:
+    """Why a job failed: the signal that killed it, or the last line that it wrote."""
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"killed by {name}{', perhaps for want of memory' if code == -signal.SIGKILL else ''}"
+    lines = [line.strip() for line in since_start(log) if line.strip()]
+    named = [line for line in lines if line.startswith(MARKS)]
+    line = (named or lines or ["(it wrote nothing)"])[-1]
+    return next((line.removeprefix(mark) for mark in MARKS if line.startswith(mark)), line)
+
+
+def since_start(log: Path) -> list[str]:
+    """The last lines that a job has written since it was started last."""
+    lines = tail(log)
+    starts = [number for number, line in enumerate(lines) if line.startswith(HEADER)]
+    return lines[starts[-1] + 1 :] if starts else lines

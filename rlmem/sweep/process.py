@@ -1,0 +1,67 @@
+"""Processes that outlive or lose each other: who owns a job, whether that one is alive, and dying with a parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from rlmem.signals import REQUEUE
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process among all machines. `start` tells it from a later one with the same number."""
+
+    host: str
+    pid: int
+    start: str
+
+    @classmethod
+    def me(cls) -> Owner:
+        return cls(platform.node(), os.getpid(), started(os.getpid()) or "")
+
+    def alive(self) -> bool | None:
+        """Whether it runs; None if that cannot be seen from this machine."""
+        return started(self.pid) == self.start if self.host == platform.node() else None
+
+
+def started(pid: int) -> str | None:
+    """When a process of this machine started, in some unit; None if there is none, or only its exit status is left."""
+    if sys.platform != "linux":
+        told = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout
+        state, _, since = told.strip().partition(" ")
+        return since.strip() if state and not state.startswith("Z") else None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name in brackets may hold anything
+    return None if fields[0] in "ZX" else f"{_boot()} {fields[19]}"
+
+
+@lru_cache
+def _boot() -> str:
+    """This boot of the machine, since start times begin at zero in each."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def die_with(parent: int) -> None:
+    """On Linux, be sent SIGTERM when `parent` ends, however it ends; elsewhere only if it has ended already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        raise SystemExit(REQUEUE)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

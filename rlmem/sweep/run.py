@@ -1,0 +1,209 @@
+"""From a command to a finished sweep: its jobs are composed and checked, put into the manifest, and worked off."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from rich.console import Console
+
+from rlmem.config.compose import Config, load
+from rlmem.config.multirun import check_jobs
+from rlmem.errors import UserError
+from rlmem.signals import Stopped
+from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
+from rlmem.sweep.manifest import Job, Manifest, NewJob, holds_sweep
+from rlmem.sweep.pool import Pool
+from rlmem.sweep.process import cores
+from rlmem.sweep.spec import EXAMPLE, Specification
+from rlmem.sweep.status import View, counts, log_file, rows
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to work on a sweep, which may differ every time.
+
+    places: jobs at once, None: as many as have cores;  gpus: devices to spread them over, with `per_gpu` on each
+    retries: failures of a job after which it is tried again;  retry_failed: failed jobs begin with none
+    trials: jobs of a search, None: as before
+    """
+
+    places: int | None = None
+    gpus: tuple[str, ...] = ()
+    per_gpu: int = 1
+    retries: int = 1
+    retry_failed: bool = False
+    trials: int | None = None
+
+
+def default_folder(spec: Specification, file: Path | None, whole: bool) -> Path:
+    """sweeps/<name>, the same for the same command; whole: the file says everything."""
+    if file is not None:
+        return Path("sweeps") / (file.stem if whole else f"{file.stem}-{spec.short_hash}")
+    keys = [key.rpartition(".")[2] for axis in axes(spec) if axis.varies for key in axis.keys]
+    return Path("sweeps") / "-".join([*keys[:4], spec.short_hash])
+
+
+def dry_run(spec: Specification, folder: Path) -> str:
+    """The jobs of a sweep that is not started, composed and checked."""
+    found = axes(spec)
+    if spec.direction is not None:
+        checked = probes(found)
+        check_jobs(checked)
+        lines = [" ".join(job) for job in checked]
+        return "\n".join([*lines, f"a search in {folder}, of which these {len(checked)} corners are accepted"])
+    jobs, repeated = _compose(expand(found), found)
+    lines = [f"{number:03d}  {' '.join(job.overrides) or '(defaults)'}" for number, job in enumerate(jobs, 1)]
+    return "\n".join([*lines, *repeated, f"{len(jobs)} jobs in {folder}"])
+
+
+def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
+    """Work in `folder` until every job is done or has failed; returns the exit code, 1 if one failed.
+
+    spec: what the sweep consists of; None: what the directory says. Raises UserError for what is refused, before
+    anything is started, and Stopped after a signal.
+    """
+    console = Console()
+    view = View(console, manifest := _open(spec, folder, console.print), folder)
+    spec = manifest.specification() or Specification(())
+    if options.trials is not None:
+        if spec.direction is None:
+            raise UserError(f"--trials {options.trials}: {folder} holds a grid, not a search; e.g. --dir sweeps/search")
+        manifest.set_trials(options.trials)
+    more = _searcher(spec, manifest, view.say) if spec.direction is not None else lambda: False
+    manifest.reopen(options.retries, options.retry_failed)
+    places = _places(spec, manifest.jobs(), options)
+    view.say(f"{folder}: {counts(rows(manifest, folder)).plain}; {places} at once")
+    try:
+        with view:
+            Pool(manifest, folder, view, places, options.gpus, options.retries, more).run()
+    except Stopped:
+        view.say(f"{counts(rows(manifest, folder)).plain}; go on with    rlmem sweep {folder}")
+        raise
+    return _last_words(spec, manifest, folder, view.say)
+
+
+def config_hash(config: Config) -> str:
+    """Equal for runs that compute the same, wherever they are written."""
+    values = {key: value for key, value in config.values.items() if key not in ("run_dir", "on_exists")}
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _open(spec: Specification | None, folder: Path, say: Say) -> Manifest:
+    """The manifest in `folder`, with the jobs of `spec`; they are checked before anything is written."""
+    stored = Manifest(folder).specification() if holds_sweep(folder) else None
+    if spec is None and stored is None:
+        raise UserError(
+            f"{folder}: holds no sweep; expected the directory of one, or something to sweep; e.g. {EXAMPLE}"
+        )
+    asked = spec or stored
+    if asked is not None and asked.direction is not None:
+        _search()
+    if spec is None or (stored is not None and stored.canonical == spec.canonical):
+        return Manifest(folder)
+    found = axes(spec)
+    if spec.direction is None:
+        jobs, repeated = _compose(expand(found), found)
+    else:
+        check_jobs(probes(found))
+        jobs, repeated = [], []
+    _make(folder)
+    added = (manifest := Manifest(folder)).submit(spec, jobs)
+    if stored is not None:
+        say(f"{added} jobs added")
+    for line in repeated:
+        say(line)
+    return manifest
+
+
+def _make(folder: Path) -> None:
+    if (folder / "config.yaml").exists():
+        raise UserError(f"{folder}: holds a run; expected a directory for a sweep; e.g. --dir sweeps/mine")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror}); e.g. --dir sweeps/mine") from error
+
+
+def _compose(every: Sequence[Lines], found: Sequence[Axis]) -> tuple[list[NewJob], list[str]]:
+    """The checked jobs without those that repeat others, and a line about these."""
+    unique: dict[str, NewJob] = {}
+    repeats = []
+    for lines, config in zip(every, check_jobs(every), strict=True):
+        job = _job(lines, config, found)
+        if unique.setdefault(job.config_hash, job) is not job:
+            repeats.append(" ".join(lines))
+    said = f"{len(repeats)} jobs repeat others and are left out, such as {repeats[0]}" if repeats else ""
+    return list(unique.values()), [said] if said else []
+
+
+def _job(lines: Lines, config: Config, found: Sequence[Axis], params: str | None = None) -> NewJob:
+    values = config.values
+    return NewJob(label(lines, found), lines, config_hash(config), values["threads"], values["total_steps"], params)
+
+
+def _search() -> ModuleType:
+    """`rlmem.sweep.search`, which needs a package that is not always there."""
+    try:
+        from rlmem.sweep import search
+    except ModuleNotFoundError as error:
+        raise UserError("--trials: needs Optuna, which is not installed; e.g. pip install 'rlmem[sweep]'") from error
+    return search
+
+
+def _searcher(spec: Specification, manifest: Manifest, say: Say) -> Callable[[], bool]:
+    """What adds the next trial to the manifest, as long as there is one."""
+    found, exhausted, propose = axes(spec), False, _search().propose
+
+    def trial(jobs: list[Job]) -> NewJob | None:
+        nonlocal exhausted
+        proposal = propose(found, jobs, spec)
+        if proposal is None:
+            exhausted = True
+            say(f"the search has tried everything that there is, in {len(jobs)} jobs")
+            return None
+        lines, params = proposal
+        try:
+            return _job(lines, load(lines), found, params)
+        except UserError as error:
+            return NewJob(label(lines, found), lines, "", None, None, params, problem="; ".join(error.problems))
+
+    return lambda: not exhausted and manifest.draw(manifest.trials(), trial)
+
+
+def _places(spec: Specification, jobs: Sequence[Job], options: Options) -> int:
+    if options.gpus:
+        places = len(options.gpus) * options.per_gpu
+        return min(places, options.places or places)
+    if options.places:
+        return options.places
+    threads = [job.threads for job in jobs] or [load(probes(axes(spec))[0]).values["threads"]]
+    return max(1, cores() // max(count or cores() for count in threads))
+
+
+def _last_words(spec: Specification, manifest: Manifest, folder: Path, say: Say) -> int:
+    """The counts, the best trial, and a line on stderr for each failure."""
+    jobs = manifest.jobs()
+    say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {folder}")
+    scored = [job for job in jobs if job.state == "done" and job.result is not None]
+    if spec.direction is not None and scored:
+        best = (max if spec.direction == "maximize" else min)(scored, key=lambda job: job.result or 0.0)
+        say(f"best: return {best.result:.3f} in {folder / best.name}: {' '.join(best.overrides)}")
+    failed = [job for job in jobs if job.state == "failed"]
+    lines = [
+        f"{job.name} failed (exit code {job.exit_code}, attempt {job.attempts}): {job.error}; "
+        f"see {log_file(folder, job.name)}"
+        for job in failed
+    ]
+    if failed:
+        lines.append(f"{len(failed)} of {len(jobs)} jobs failed; again    rlmem sweep {folder} --retry-failed")
+    for line in lines:
+        print(f"rlmem: error: {line}", file=sys.stderr)
+    return 1 if failed else 0

@@ -1,0 +1,136 @@
+"""What a sweep was asked for: the command line and the sweep file as one list of overrides.
+
+A file is only another way to write a command line. `grid: {seed: [0, 1]}` is `seed=0,1`, and a mapping of `pairs` is
+one `--pair`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from hydra.core.override_parser.types import Quote, QuotedString
+
+from rlmem.config.messages import nearest, sentence, show
+from rlmem.config.overrides import parse
+from rlmem.errors import UserError
+
+EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
+PAIR = '--pair "env=repeat_first,autoencode algo.gamma=0.9,0.99"'
+Direction = Literal["maximize", "minimize"]
+SECTIONS = ("overrides", "grid", "pairs")
+
+
+@dataclass(frozen=True)
+class Specification:
+    """The jobs of a sweep, before they are multiplied out.
+
+    overrides: `key=value` lines; one with several values is an axis of the grid
+    pairs: lines whose values go together, the first with the first
+    direction: `maximize` or `minimize` for a search, None for a grid
+    """
+
+    overrides: tuple[str, ...]
+    pairs: tuple[tuple[str, ...], ...] = ()
+    direction: Direction | None = None
+
+    @property
+    def canonical(self) -> str:
+        """The same text for the same jobs, in whatever order they were asked for."""
+        ordered = asdict(self) | {"overrides": sorted(self.overrides), "pairs": sorted(map(sorted, self.pairs))}
+        return json.dumps(ordered, sort_keys=True)
+
+    @property
+    def short_hash(self) -> str:
+        return hashlib.sha256(self.canonical.encode()).hexdigest()[:6]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Specification:
+        stored = json.loads(text)
+        return cls(tuple(stored["overrides"]), tuple(map(tuple, stored["pairs"])), stored["direction"])
+
+
+def specify(
+    file: Path | None, overrides: Sequence[str], pairs: Sequence[str], direction: Direction | None
+) -> Specification:
+    """The specification of a command; its overrides replace what the file says of the same keys.
+
+    pairs: `key=a,b key=c,d` each, as `--pair` takes them. Raises UserError.
+    """
+    lines, together = _read(file) if file else ([], [])
+    added = [_pair(text) for text in pairs]
+    given = {_key(line) for line in chain(overrides, *added)}
+    if clashes := given & {_key(line) for pair in together for line in pair}:
+        key = sorted(clashes)[0]
+        raise UserError(
+            sentence(key, f"is in the pairs of {file}, whose values go together", example="a sweep file of its own")
+        )
+    kept = [line for line in lines if _key(line) not in given]
+    return Specification((*kept, *overrides), (*together, *added), direction)
+
+
+def assignment(key: str, value: Any) -> str:
+    """`key=value` that Hydra reads as this value; a text as it is, unless that would be several values or none."""
+    line = f"{key}={show(value)}"
+    if isinstance(value, str):
+        parsed, problems = parse([line])
+        if problems or not value or parsed[0].is_sweep_override():
+            return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
+    return line
+
+
+def _pair(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UserError(f"--pair {text}: cannot be read ({error}); e.g. {PAIR}") from error
+
+
+def _read(file: Path) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The lines and the pairs of a sweep file."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{file}: cannot be read ({' '.join(str(error).split())}); expected a sweep file") from error
+    if not isinstance(content, dict):
+        raise UserError(sentence(str(file), "no mapping", accepted=SECTIONS, example="grid: {seed: [0, 1, 2]}"))
+    for name in content:
+        if name not in SECTIONS:
+            where, near = f"{file}: {name}", nearest(name, SECTIONS)
+            raise UserError(sentence(where, "no such section", near=near, accepted=SECTIONS))
+    overrides, grid, pairs = content.get("overrides") or [], content.get("grid") or {}, content.get("pairs") or []
+    if not isinstance(overrides, list) or not all(isinstance(line, str) for line in overrides):
+        raise UserError(f"{file}: overrides: expected a list of key=value; e.g. overrides: [env=repeat_first]")
+    if not isinstance(pairs, list):
+        raise UserError(
+            f"{file}: pairs: expected a list of mappings; e.g. pairs: [{{env: [a, b], algo.gamma: [1, 2]}}]"
+        )
+    lines = [*overrides, *_axes(grid, f"{file}: grid")]
+    return lines, [tuple(_axes(pair, f"{file}: pairs")) for pair in pairs]
+
+
+def _axes(section: Any, where: str) -> Iterable[str]:
+    if not isinstance(section, Mapping):
+        raise UserError(f"{where}: expected key: [values]; e.g. seed: [0, 1, 2]")
+    for key, values in section.items():
+        if values == []:
+            raise UserError(f"{where}: {key}: no values; e.g. seed: [0, 1, 2]")
+        if isinstance(values, list):
+            yield f"{key}={','.join(assignment(key, value).partition('=')[2] for value in values)}"
+        else:  # a text is in Hydra's own words, such as range(0,10)
+            yield f"{key}={values if isinstance(values, str) else show(values)}"
+
+
+def _key(line: str) -> str:
+    return re.sub(r"^[+~]+", "", line).partition("=")[0]

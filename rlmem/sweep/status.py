@@ -1,0 +1,204 @@
+"""How a sweep stands: the table of `rlmem sweep status`, and what a sweep says while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep, time
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rlmem.sweep.manifest import Job, Manifest
+
+OBJECTIVE = "eval/greedy/return_mean"
+RETURNS = (OBJECTIVE, "train/return_last_100")
+"""What is shown as a job's return: the first that its metrics have."""
+
+TAIL = 1 << 16
+"""Bytes at the end of a metrics.jsonl or a log in which the newest lines are looked for."""
+
+COLOURS = {"waiting": "dim", "running": "cyan", "interrupted": "yellow", "done": "green", "failed": "red"}
+UNBROKEN = 1000
+"""Columns of a table that goes to a file or a pipe."""
+
+REFRESH = 2.0
+"""Seconds between looks for the live table."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job and how far it is. state: that of the manifest, or `interrupted` if whoever ran it is gone."""
+
+    job: Job
+    state: str
+    steps: int
+    score: float | None
+
+
+def rows(manifest: Manifest, folder: Path) -> list[Row]:
+    return [_row(job, folder / job.name) for job in manifest.jobs()]
+
+
+def log_file(folder: Path, name: str) -> Path:
+    """Where everything goes that a job prints."""
+    return folder / "logs" / f"{name}.txt"
+
+
+def objective(run_dir: Path) -> float | None:
+    """The greedy evaluation return at the end of a run."""
+    return next((row[OBJECTIVE] for row in newest_rows(run_dir) if OBJECTIVE in row), None)
+
+
+def newest_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
+    """The last rows of a run's metrics, the newest first; the run may be writing one."""
+    for line in reversed(tail(run_dir / "metrics.jsonl")):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
+
+
+def tail(path: Path) -> list[str]:
+    """The last lines of a file, none if there is no such file."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            return file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def as_json(folder: Path) -> str:
+    """{"sweep", "counts": {state: jobs}, "jobs": [{...}, ...]}"""
+    found = rows(Manifest(folder), folder)
+    jobs = [
+        {
+            "number": job.number,
+            "name": job.name,
+            "state": row.state,
+            "overrides": list(job.overrides),
+            "config_hash": job.config_hash,
+            "steps": row.steps,
+            "total_steps": job.total_steps,
+            "return": row.score,
+            "host": job.host,
+            "attempts": job.attempts,
+            "failures": job.failures,
+            "exit_code": job.exit_code,
+            "error": job.error,
+            "heartbeat_age": _age(job) if row.state == "running" else None,
+            "run_dir": str(folder / job.name),
+            "log": str(log_file(folder, job.name)),
+        }
+        for row in found
+        for job in [row.job]
+    ]
+    return json.dumps({"sweep": str(folder), "counts": Counter(row.state for row in found), "jobs": jobs}, indent=2)
+
+
+def counts(found: Sequence[Row]) -> Text:
+    """`12 jobs: 7 done, 2 running, 3 waiting`, coloured."""
+    count = Counter(row.state for row in found)
+    parts = [Text(f"{count[state]} {state}", style) for state, style in COLOURS.items() if count[state]]
+    return Text(f"{len(found)} jobs{': ' if parts else ''}") + Text(", ").join(parts)
+
+
+def table(found: Sequence[Row]) -> Table:
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("job", "state", "steps", "return", "host", "attempts", "seen", "last error"):
+        right = name in ("steps", "return", "attempts", "seen")
+        long = name in ("job", "last error")
+        drawn.add_column(name, justify="right" if right else "left", no_wrap=not long, overflow="fold")
+    for row in found:
+        job = row.job
+        steps = f"{row.steps:,}" if job.total_steps is None else f"{row.steps:,}/{job.total_steps:,}"
+        score = "" if row.score is None else f"{row.score:.3f}"
+        seen = f"{_age(job):.0f} s ago" if row.state == "running" else ""
+        state = Text(row.state, COLOURS[row.state])
+        attempts = str(job.attempts or "")
+        drawn.add_row(job.name, state, steps, score, job.host or "", attempts, seen, Text(job.error or ""))
+    return drawn
+
+
+def show(folder: Path) -> None:
+    """Print the table of a sweep."""
+    found, console = rows(Manifest(folder), folder), Console()
+    if not console.is_terminal:
+        console = Console(width=UNBROKEN)
+    console.print(table(found), counts(found), sep="\n")
+
+
+def watch(folder: Path) -> None:
+    """Keep the table of a sweep up to date until nothing is left to do."""
+    manifest = Manifest(folder)
+    with Live(auto_refresh=False) as live:
+        while True:
+            left, found = manifest.left(), rows(manifest, folder)
+            live.update(Group(table(found), counts(found)), refresh=True)
+            if not left:
+                return
+            sleep(REFRESH)
+
+
+class View:
+    """Lines while a sweep runs; on a terminal also the running jobs, kept up to date below them."""
+
+    def __init__(self, console: Console, manifest: Manifest, folder: Path):
+        self.console, self.manifest, self.folder = console, manifest, folder
+        self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self.next = 0.0
+
+    def __enter__(self) -> View:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def say(self, line: str) -> None:
+        try:
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.console.file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError:  # a full disk keeps nobody from training
+            pass
+
+    def done(self, job: Job, text: str) -> None:
+        states = [job.state for job in self.manifest.jobs()]
+        self.say(f"{states.count('done')}/{max(len(states), self.manifest.trials())} {job.name}: {text}")
+
+    def refresh(self) -> None:
+        if self.live is not None and monotonic() >= self.next:
+            self.live.update(_compact(rows(self.manifest, self.folder)), refresh=True)
+            self.next = monotonic() + REFRESH
+
+
+def _compact(found: Sequence[Row]) -> RenderableType:
+    active = [row for row in found if row.state in ("running", "interrupted")]
+    return Group(counts(found), *([table(active)] if active else []))
+
+
+def _row(job: Job, run_dir: Path) -> Row:
+    state = "interrupted" if job.abandoned else job.state
+    if state == "done":
+        return Row(job, state, job.total_steps or 0, job.result)
+    if not job.attempts:
+        return Row(job, state, 0, None)
+    newest = list(newest_rows(run_dir))
+    steps = next((row["step"] for row in newest if "step" in row), 0)
+    return Row(job, state, steps, next((row[key] for key in RETURNS for row in newest if key in row), None))
+
+
+def _age(job: Job) -> float:
+    return max(0.0, time() - (job.heartbeat or 0))

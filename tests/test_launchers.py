@@ -1,0 +1,320 @@
+"""Several jobs: how a launcher is chosen, how its jobs fail and go on. joblib, submitit, Ray: make test-cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from hydra.core.config_store import ConfigStore
+from test_cli import TINY
+from test_readme import blocks, commands, small, with_examples
+
+from rlmem import rundir
+from rlmem.cli import main
+from rlmem.config import launchers, multirun
+from rlmem.config.catalog import catalog
+from rlmem.errors import UserError
+
+GUIDE = "docs/clusters.md"
+ELSEWHERE = [
+    line
+    for block in blocks(GUIDE)
+    for line in re.sub(r"\\\n +", "", block.text).splitlines()
+    if block.skipped and "launcher=" in line
+]
+
+
+def runs(folder: Path) -> dict[int, list[str]]:
+    """The finished runs below a folder: the seed of each, and the lines of its log."""
+    found = {}
+    for path in folder.rglob("metrics.jsonl"):
+        log = (path.parent / "log.txt").read_text().splitlines()
+        if any(line.startswith("done: ") for line in log):
+            found[yaml.safe_load((path.parent / "config.yaml").read_text())["seed"]] = log
+    return found
+
+
+def test_a_launcher_is_an_option_like_any_other_but_no_part_of_a_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert set(catalog()["launcher"]) == {"basic", "joblib", "ray", "slurm", "submitit_local"}
+    assert main(["train", "launcher=slurm", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "launcher.timeout_min=240" in text
+    assert "hydra." not in text.replace("${hydra.", "")
+    assert main(["train", "-m", "seed=3", "launcher=basic", *TINY]) == 0
+    (run,) = tmp_path.glob("runs/*/*/run.json")
+    assert json.loads(run.read_text())["overrides"] == ["seed=3", *TINY]
+    assert "launcher" not in (run.parent / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        ("launcher=basic", ["a launcher is for several jobs, with -m; e.g. rlmem train -m"]),
+        ("-m launcher=basc", ["no such launcher", "did you mean `basic`?", "accepted: basic, joblib"]),
+        ("-m launcher=basic,joblib", ["one launcher runs all jobs"]),
+        ("-m +launcher=basic", ["without `+` or `~`"]),
+        ("-m launcher.n_jobs=2", ["launcher=basic has no such key; e.g. rlmem train -m launcher=joblib"]),
+        ("-m launcher.n_jobs=2,3", ["one value for all jobs"]),
+        ("-m launcher._target_.x=2", ["`launcher._target_` is a value, not a section"]),
+        ("-m hydra/launcher=basc", ["Hydra has no such launcher", "did you mean `basic`?"]),
+    ],
+)
+def test_a_mistaken_launcher_is_one_line(arguments, facts, capsys):
+    assert main(["train", *arguments.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert [fact for fact in facts if fact not in line] == []
+
+
+def test_mistakes_of_the_launcher_and_of_the_jobs_come_together(capsys):
+    assert main(["train", "-m", "launcher=basc", "memory=ffm,gur"]) == 2
+    assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == ["launcher=basc:", "memory=gur:"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "extra"),
+    [("launcher=joblib", "cluster"), ("launcher=slurm", "cluster"), ("hydra/launcher=ray", "ray")],
+)
+def test_a_launcher_whose_package_is_missing_names_the_extra(choice, extra, monkeypatch, capsys):
+    shipped = ConfigStore.instance().repo["hydra"]["launcher"]
+    for name in launchers.EXTRAS:
+        monkeypatch.delitem(shipped, f"{name}.yaml", raising=False)
+    assert main(["train", "-m", "seed=0,1", choice]) == 2
+    line = f'rlmem: error: {choice}: its package is not installed; e.g. pip install "rlmem[{extra}]"\n'
+    assert capsys.readouterr().err == line
+
+
+def test_the_launcher_is_left_out_of_the_jobs():
+    lines = ["launcher=basic", "hydra.sweep.dir=here", "memory=ffm,gru"]
+    assert multirun.expand(lines) == [["memory=ffm"], ["memory=gru"]]
+    assert launchers.choose(lines) == launchers.Launcher("basic", ("+launcher=basic", "hydra.sweep.dir=here"), "here")
+
+
+FRAGILE = """
+from rlmem.memory.gru import GRU
+
+class Fragile(GRU):
+    def __init__(self, input_size: int, hidden_size: int = 8):
+        super().__init__(input_size, hidden_size)
+
+    def step(self, x, state, start):
+        if self.output_size > 9:
+            raise RuntimeError(f"width {self.output_size}")
+        return super().step(x, state, start)
+"""
+
+
+@pytest.fixture
+def fragile(tmp_path, monkeypatch) -> list[str]:
+    """Arguments of four jobs of which two fail, with a class that only the current folder has."""
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    sweep = ["train", "-m", "memory._target_=fragile.Fragile", "memory.hidden_size=8,10,9,11"]
+    return [*sweep, *(line for line in TINY if not line.startswith("memory"))]
+
+
+def failures(stderr: str) -> list[str]:
+    """The widths of the jobs named at the end."""
+    lines = [line for line in stderr.splitlines() if line.startswith("rlmem: error: job failed: ")]
+    assert all(line.split("RuntimeError: width ")[1] in line.split("RuntimeError")[0] for line in lines)
+    return [line.rpartition(" ")[2] for line in lines]
+
+
+def test_every_failing_job_is_named_and_none_stops_the_others(fragile, tmp_path, capsys):
+    assert main([*fragile, "hydra.sweeper.max_batch_size=3"]) == 1
+    assert failures(capsys.readouterr().err) == ["10", "11"]
+    assert len(list(tmp_path.glob("runs/*/*/checkpoints"))) == 2
+
+
+def test_the_same_command_goes_on_in_a_directory_of_its_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = ["hydra.sweep.dir=study", "hydra.sweep.subdir=${hydra.job.override_dirname}", "launcher=basic"]
+    assert main(["train", "-m", "seed=0", *names, *TINY]) == 0
+    assert "resumed" not in capsys.readouterr().out
+    assert main(["train", "-m", "seed=0,1", *names, *TINY]) == 0
+    assert capsys.readouterr().out.count("resumed at step 128") == 1
+    assert sorted(runs(tmp_path / "study")) == [0, 1]
+    assert not list(tmp_path.glob("study/*launcher*"))
+
+
+def test_a_job_for_another_machine_may_ask_for_what_this_one_lacks(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    jobs = [["device=cuda", *TINY], ["device=cpu", *TINY]]
+    configs = multirun.check_jobs(jobs, elsewhere=True)
+    assert [plan.partition(" ")[0] for plan in multirun.plans(configs)] == ["device=cuda:", "rlmem"]
+    with pytest.raises(UserError, match="no CUDA device is available here"):
+        multirun.check_jobs(jobs)
+
+
+def test_jobs_that_start_in_the_same_second_take_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    choices = {"memory": "ffm", "algo": "ppo", "env": "repeat_first"}
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: rundir.create(None, choices, 0), range(40)))
+    assert len(set(taken)) == 40
+
+
+def test_every_job_is_a_wandb_run_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "-m", "seed=0,1", "logger=wandb", "logger.wandb.mode=offline", *TINY]) == 0
+    ids = []
+    for run in tmp_path.glob("runs/*/*-s*"):
+        (written,) = run.glob("wandb/offline-run-*")
+        ids.append(json.loads((run / "wandb_id.json").read_text()))
+        assert written.name.endswith(f"-{ids[-1]}")
+        assert (written / f"run-{ids[-1]}.wandb").stat().st_size > 1000
+    assert len(set(ids)) == 2
+
+
+def test_lines_of_jobs_side_by_side_are_labelled_and_no_terminal(tmp_path):
+    with open(tmp_path / "out", "w") as file:
+        out = multirun.Labelled(file, "[3] ")
+        print("one", "two\nthree", file=out, flush=True)
+        assert not out.isatty()
+    assert (tmp_path / "out").read_text() == "[3] one two\n[3] three\n"
+
+
+SIDE_BY_SIDE = {
+    "joblib": ["launcher=joblib", "launcher.n_jobs=2"],
+    "joblib, as Hydra says it": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
+    "submitit_local": ["launcher=submitit_local"],
+    "ray": ["launcher=ray", "launcher.ray.init.num_cpus=2"],
+}
+cluster = pytest.mark.cluster
+each_launcher = pytest.mark.parametrize("launcher", SIDE_BY_SIDE)
+
+
+@pytest.fixture
+def rlmem(tmp_path, monkeypatch):
+    """Start the installed command in a folder of its own; at the end no process of Ray is left."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    command = str(Path(sys.executable).parent / "rlmem")
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    before = set(processes("raylet"))
+    yield start
+    wait_for(lambda: set(processes("raylet")) <= before, 30)
+
+
+def processes(*words: str) -> Iterator[int]:
+    """The processes whose command line holds all of some words."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        if all(word in line for word in words):
+            yield int(path.parent.name)
+
+
+def wait_for(condition, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
+
+
+@cluster
+@each_launcher
+def test_four_jobs_run_to_the_end(launcher, rlmem, tmp_path):
+    process = rlmem("train", "-m", "seed=0,1,2,3", *SIDE_BY_SIDE[launcher], *TINY)
+    out, error = process.communicate(timeout=240)
+    assert process.returncode == 0, error
+    assert sorted(runs(tmp_path)) == [0, 1, 2, 3]
+    output = out + "".join(path.read_text() for path in tmp_path.rglob("*_log.out"))
+    assert all(f"[{number}] done: 128 steps" in output for number in range(4))
+
+
+@cluster
+@each_launcher
+def test_failing_jobs_are_named_by_every_launcher(launcher, rlmem, fragile, tmp_path):
+    process = rlmem(*fragile, *SIDE_BY_SIDE[launcher])
+    _, error = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert failures(error) == ["10", "11"]
+    assert len(list(tmp_path.rglob("step_*.pt"))) == 2
+
+
+LONG = [*(line for line in TINY if not line.startswith("total_steps")), "total_steps=6000", "checkpoint.every=500"]
+
+
+def begun(folder: Path, seed: int) -> bool:
+    return any(path.parent.parent.name.endswith(f"-s{seed}") for path in folder.rglob("step_*.pt"))
+
+
+@cluster
+def test_a_job_that_submitit_puts_back_into_the_queue_goes_on(rlmem, tmp_path):
+    """SIGUSR2 is what Slurm sends before the time limit."""
+    process = rlmem("train", "-m", "seed=0,1", "launcher=submitit_local", *LONG)
+    wait_for(lambda: begun(tmp_path, 0), 120)
+    (first, *_) = sorted(processes("submitit.core._submit", str(tmp_path)))
+    os.kill(first, signal.SIGUSR2)
+    out, error = process.communicate(timeout=240)
+    assert process.returncode == 0, out + error
+    logs = runs(tmp_path)
+    assert sorted(logs) == [0, 1]
+    assert sum(line.startswith("stopped; saved up to step") for log in logs.values() for line in log) == 1
+    assert sum(line.startswith("resumed at step") for log in logs.values() for line in log) == 1
+
+
+@cluster
+def test_a_job_of_ray_whose_process_dies_goes_on_in_another(rlmem, tmp_path):
+    process = rlmem("train", "-m", "seed=0,1", *SIDE_BY_SIDE["ray"], *LONG)
+    wait_for(lambda: begun(tmp_path, 1), 120)
+    ours = {int(line) for line in subprocess.check_output(["ps", "-o", "pid=", "-s", str(process.pid)]).split()}
+    os.kill(next(pid for pid in processes("ray::_run_job") if pid in ours), signal.SIGKILL)
+    out, error = process.communicate(timeout=240)
+    assert process.returncode == 0, out + error
+    logs = runs(tmp_path)
+    assert sorted(logs) == [0, 1]
+    assert any(line.startswith("resumed at step") for log in logs.values() for line in log)
+
+
+@cluster
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_a_launcher_that_loses_a_process_says_so(launcher, rlmem, tmp_path):
+    process = rlmem("train", "-m", "seed=0,1", *SIDE_BY_SIDE[launcher], *LONG)
+    wait_for(lambda: begun(tmp_path, 0), 120)
+    words = {"joblib": ["loky"], "submitit_local": ["submitit.core._submit", str(tmp_path)]}[launcher]
+    ours = {int(line) for line in subprocess.check_output(["ps", "-o", "pid=", "-s", str(process.pid)]).split()}
+    for pid in ours & set(processes(*words)):
+        os.kill(pid, signal.SIGKILL)
+    _, error = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert error.splitlines()[-1].startswith(f"rlmem: failed: {launcher} gave up (")
+
+
+@cluster
+@pytest.mark.parametrize("command", [line for line in commands(GUIDE) if "launcher=" in line])
+def test_the_commands_of_the_guide_run(command, rlmem):
+    process = rlmem(*shlex.split(small(command))[1:])
+    _, error = process.communicate(timeout=280)
+    assert process.returncode == 0, error
+
+
+@cluster
+@pytest.mark.parametrize("command", ELSEWHERE)
+def test_the_commands_of_the_guide_for_other_machines_are_accepted(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(with_examples(GUIDE, tmp_path))
+    assert main([*shlex.split(small(command))[1:], "--dry-run"]) == 0
+    if "launcher=lab" in command:
+        found = launchers.choose(shlex.split(command)[3:])
+        assert found.name == "submitit_slurm"

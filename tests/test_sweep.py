@@ -1,0 +1,622 @@
+"""Sweeps: what the jobs are, whose they are, and that none is lost or done twice whatever is killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from test_readme import commands, with_examples
+
+from rlmem import rundir
+from rlmem.cli import main
+from rlmem.config.compose import load
+from rlmem.errors import UserError
+from rlmem.recorder import read_jsonl
+from rlmem.sweep.axes import axes, expand, label, probes
+from rlmem.sweep.manifest import STALE, Job, Manifest, NewJob
+from rlmem.sweep.pool import command, environment, told
+from rlmem.sweep.process import Owner, started
+from rlmem.sweep.run import config_hash
+from rlmem.sweep.search import propose, study
+from rlmem.sweep.spec import Specification, assignment, specify
+from rlmem.sweep.status import View, log_file, rows, tail
+
+ROOT = Path(__file__).parent.parent
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "envs")])}
+TINY = [
+    "env=repeat_first",
+    "env.num_envs=2",
+    "algo.num_minibatches=1",
+    "algo.rollout_slots=64",
+    "algo.epochs=1",
+    "evaluation.episodes=2",
+    "encoder.hidden_size=8",
+    "total_steps=128",
+    "threads=1",
+    "device=cpu",
+]
+
+
+# What the jobs are
+
+
+def jobs_of(*overrides: str, pairs: Sequence[str] = (), file: Path | None = None) -> list[tuple[str, ...]]:
+    return expand(axes(specify(file, overrides, pairs, None)))
+
+
+def test_a_key_of_one_option_is_for_the_jobs_with_that_option():
+    jobs = jobs_of("memory=ffm,gru", "memory.ffm.trace_size=16,32", "memory.gru.hidden_size=8", "seed=0,1")
+    assert jobs == [
+        ("memory=ffm", "seed=0", "memory.trace_size=16"),
+        ("memory=ffm", "seed=0", "memory.trace_size=32"),
+        ("memory=ffm", "seed=1", "memory.trace_size=16"),
+        ("memory=ffm", "seed=1", "memory.trace_size=32"),
+        ("memory=gru", "seed=0", "memory.hidden_size=8"),
+        ("memory=gru", "seed=1", "memory.hidden_size=8"),
+    ]
+    assert jobs_of("memory.ffm.trace_size=16,32") == [("memory.trace_size=16",), ("memory.trace_size=32",)]
+    assert jobs_of("logger.wandb.mode=offline") == [("logger.wandb.mode=offline",)]  # a group of several options
+
+
+def test_pairs_go_together():
+    assert jobs_of("seed=0,1", pairs=["env=a,b algo.gamma=0.9,0.99"]) == [
+        ("seed=0", "env=a", "algo.gamma=0.9"),
+        ("seed=0", "env=b", "algo.gamma=0.99"),
+        ("seed=1", "env=a", "algo.gamma=0.9"),
+        ("seed=1", "env=b", "algo.gamma=0.99"),
+    ]
+    together = "memory.ffm.trace_size=16,32 memory.ffm.hidden_size=8,4"
+    assert len(jobs_of("memory=ffm,gru", pairs=[together])) == 2 + 1
+
+
+FILE = """
+overrides: [env=repeat_first, total_steps=1e5]
+grid:
+  memory: [ffm, gru]
+  memory.ffm.trace_size: [16, 32]
+  seed: range(0,2)
+  env.params: [{k: 1}, {k: 2}]
+pairs:
+  - {algo.lr: [1e-3, 1e-4], algo.gamma: [0.9, 0.99]}
+"""
+
+
+def test_a_file_is_another_way_to_write_a_command(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(FILE)
+    grid = ["memory=ffm,gru", "memory.ffm.trace_size=16,32", "seed=range(0,2)", "env.params={k: 1},{k: 2}"]
+    pair = "algo.lr=1e-3,1e-4 algo.gamma=0.9,0.99"
+    assert jobs_of(file=file) == jobs_of("env=repeat_first", "total_steps=1e5", *grid, pairs=[pair])
+    assert len(jobs_of(file=file)) == 3 * 2 * 2 * 2
+    fewer = jobs_of("seed=7", "total_steps=64", file=file)
+    assert len(fewer) == 3 * 2 * 2
+    assert all({"seed=7", "total_steps=64"} < set(job) and "total_steps=1e5" not in job for job in fewer)
+
+
+def test_a_text_stays_one_value():
+    texts = ["a/b-c.d", "x,y", "it's", "a=b c", "null me", ""]
+    assert [load([assignment("run_dir", text)]).values["run_dir"] for text in texts] == texts
+    assert assignment("algo.lr", "1e-3") == "algo.lr=1e-3"
+
+
+def test_names_say_what_varies():
+    lines = ["memory=ffm,gru", "memory.ffm.trace_size=16,32", "seed=0,1", "env=parity", "algo.lr=0.00012345678,1e-3"]
+    found = axes(specify(None, lines, (), None))
+    assert [label(job, found) for job in expand(found)][::3] == [
+        "ffm-seed0-lr0.000123-trace_size16",
+        "ffm-seed0-lr0.001-trace_size32",
+        "ffm-seed1-lr0.001-trace_size16",
+        "gru-seed0-lr0.001",
+    ]
+
+
+def test_a_search_tries_every_value_once_before_it_starts():
+    lines = ["memory=ffm,gru", "algo.lr=interval(1e-5,1e-2)", "memory.ffm.trace_size=1,2"]
+    assert probes(axes(specify(None, lines, (), "maximize"))) == [
+        ("memory=ffm", "algo.lr=1e-05", "memory.trace_size=1"),
+        ("memory=ffm", "algo.lr=1e-05", "memory.trace_size=2"),
+        ("memory=gru", "algo.lr=1e-05"),
+        ("memory=ffm", "algo.lr=0.01", "memory.trace_size=1"),
+        ("memory=ffm", "algo.lr=0.01", "memory.trace_size=2"),
+    ]
+
+
+MISTAKES = [
+    ([], ["nothing to sweep"]),
+    (["memory=ffm,gur", "seed=0,1"], ["memory=gur", "did you mean `gru`?"]),
+    (["memory=gru", "memory.ffm.trace_size=16,32"], ["memory.ffm.trace_size: no job has memory=ffm"]),
+    (["seed=0", "--pair", "env=parity,sym5 algo.gamma=0.9"], ["equally many; env has 2, algo.gamma has 1"]),
+    (["env=parity", "--pair", "env=parity,sym5 seed=0,1"], ["env: given 2 times"]),
+    (["--pair", "'env=parity seed=0"], ["--pair", "cannot be read"]),
+    (["algo.lr=interval(1e-5,1e-2)"], ["an interval is for a search", "--trials 20"]),
+    (["--trials", "3", "algo.lr=tag(log, interval(0,1e-2))"], ["a low and a higher end, above 0"]),
+    (["run_dir=here", "seed=0,1"], ["run_dir=here", "a run directory of its own"]),
+    (["hydra/launcher=joblib", "seed=0,1"], ["hydra/launcher=joblib", "starts its jobs itself"]),
+    (["seed=0,1", "--per-gpu", "2"], ["needs --gpus"]),
+    (["seed=0,1", "--gpus", "0,"], ["CUDA_VISIBLE_DEVICES"]),
+    (["seed=0,1", "--minimize"], ["for a search"]),
+    (["mine.yml", "seed=0"], ["mine.yml: no such sweep file", "did you mean `mine.yaml`?"]),
+    (["mine.yaml", "seed=0,1"], ["mine.yaml: gird: no such section; did you mean `grid`?"]),
+    (["empty.yaml"], ["empty.yaml: grid: seed: no values"]),
+    (["paired.yaml", "seed=3"], ["seed: is in the pairs of paired.yaml"]),
+    (["."], ["holds no sweep"]),
+    ([".", "seed=0"], ["seed=0: . already says"]),
+    (["status", "."], ["holds no sweep"]),
+    (["status"], ["expected one directory"]),
+    (["seed=0", "--dir", "run"], ["run: holds a run"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "facts"), MISTAKES)
+def test_a_mistake_is_one_line_and_nothing_is_written(arguments, facts, in_tmp, capsys):
+    (in_tmp / "mine.yaml").write_text("gird: {seed: [0, 1]}")
+    (in_tmp / "empty.yaml").write_text("grid: {seed: []}")
+    (in_tmp / "paired.yaml").write_text("pairs: [{seed: [0, 1], env: [parity, sym5]}]")
+    (in_tmp / "run").mkdir()
+    (in_tmp / "run" / "config.yaml").touch()
+    before = sorted(in_tmp.rglob("*"))
+    assert main(["sweep", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert [fact for fact in facts if fact not in line] == []
+    assert sorted(in_tmp.rglob("*")) == before
+
+
+def test_a_dry_run_lists_the_jobs_and_leaves_out_repetitions(in_tmp, capsys):
+    assert main(["sweep", "--dry-run", "memory=mlp,gru", *TINY[:7], "total_steps=128,1.28e2"]) == 0
+    *jobs, repeated, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in jobs] == [["001", "memory=mlp"], ["002", "memory=gru"]]
+    assert repeated.startswith("2 jobs repeat others and are left out, such as memory=mlp ")
+    assert last.startswith("2 jobs in sweeps/memory-total_steps-")
+    assert list(in_tmp.iterdir()) == []
+
+
+def test_equal_runs_have_equal_hashes():
+    same = [["memory=gru", "seed=1"], ["seed=1", "memory=gru", "run_dir=x"], ["memory=gru", "seed=1", "on_exists=new"]]
+    assert len({config_hash(load(lines)) for lines in same}) == 1
+    assert config_hash(load(["memory=gru", "seed=2"])) != config_hash(load(same[0]))
+
+
+# Whose they are
+
+
+def manifest(folder: Path, seeds: int) -> Manifest:
+    """A sweep over so many seeds, of which nothing has been checked."""
+    made = Manifest(folder)
+    new = [NewJob(f"seed{seed}", (f"seed={seed}",), f"hash{seed}", 1, 128) for seed in range(seeds)]
+    made.submit(Specification((f"seed=range(0,{seeds})",)), new)
+    return made
+
+
+def claimed(made: Manifest, owner: Owner, busy: Sequence[str] = ()) -> Job | None:
+    return made.claim(owner, lambda name: name in busy)
+
+
+def test_jobs_can_be_added_but_not_taken_away(tmp_path):
+    manifest(tmp_path, 2)
+    more = manifest(tmp_path, 3)
+    assert [job.name for job in more.jobs()] == ["001-seed0", "002-seed1", "003-seed2"]
+    with pytest.raises(UserError, match="holds 1 jobs that are not asked for now, such as seed=2; jobs can be added"):
+        manifest(tmp_path, 2)
+    with pytest.raises(UserError, match=r"holds another sweep \(seed=range\(0,3\)\)"):
+        more.submit(Specification(("seed=1",), (), "maximize"), [])
+    assert more.specification() == Specification(("seed=range(0,3)",))
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from rlmem.sweep.manifest import Manifest
+from rlmem.sweep.process import Owner
+made, me = Manifest(Path.cwd()), Owner.me()
+while (job := made.claim(me, lambda name: False)) is not None:
+    print(job.number)
+    made.finish(job, float(job.number))
+"""
+
+
+def test_no_two_processes_claim_the_same_job(in_tmp):
+    made = manifest(in_tmp, 40)
+    start = [sys.executable, "-c", WORKER]
+    workers = [subprocess.Popen(start, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    taken = Counter(int(line) for worker in workers for line in worker.communicate(timeout=60)[0].split())
+    assert taken == dict.fromkeys(range(1, 41), 1)
+    assert [(job.state, job.attempts, job.result) for job in made.jobs()] == [("done", 1, n) for n in range(1, 41)]
+
+
+@pytest.fixture
+def dead() -> Iterator[Owner]:
+    """A process of this machine that was killed, and that its parent has not looked after yet."""
+    process = subprocess.Popen(["sleep", "60"])
+    owner = Owner(Owner.me().host, process.pid, started(process.pid) or "")
+    assert owner.alive()
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    yield owner
+    process.wait()
+
+
+def test_the_jobs_of_a_dead_process_are_taken_over_and_no_others(tmp_path, dead):
+    made, me = manifest(tmp_path, 2), Owner.me()
+    mine = claimed(made, me)
+    assert claimed(made, dead).name == "002-seed1"
+    assert [row.state for row in rows(made, tmp_path)] == ["running", "interrupted"]
+    assert claimed(made, me, busy=["002-seed1"]) is None  # its last process still saves
+    taken = claimed(made, me)
+    assert (taken.name, taken.attempts, taken.pid) == ("002-seed1", 2, os.getpid())
+    assert claimed(made, me) is None
+    made.finish(mine, 0.5)
+    assert [job.state for job in made.jobs()] == ["done", "running"]
+
+
+def test_another_machine_is_given_minutes_and_what_it_says_later_does_not_count(tmp_path):
+    made, me = manifest(tmp_path, 1), Owner.me()
+    theirs = claimed(made, Owner("elsewhere", 1, "then"))
+    assert claimed(made, me) is None
+    made.connection.execute("UPDATE jobs SET heartbeat = ?", [time.time() - STALE - 1])
+    made.beat(Owner("elsewhere", 1, "then"))
+    assert claimed(made, me) is None
+    made.connection.execute("UPDATE jobs SET heartbeat = ?", [time.time() - STALE - 1])
+    mine = claimed(made, me)
+    made.finish(theirs, 1.0)
+    made.fail(theirs, 1, "late", retries=0)
+    assert [(job.state, job.host) for job in made.jobs()] == [("running", me.host)]
+    made.finish(mine, 2.0)
+    assert [(job.state, job.result) for job in made.jobs()] == [("done", 2.0)]
+
+
+def test_a_failed_job_is_tried_again_after_the_others_so_many_times(tmp_path):
+    made, me = manifest(tmp_path, 2), Owner.me()
+    assert not made.fail(claimed(made, me), 1, "boom", retries=1)
+    assert claimed(made, me).name == "002-seed1"
+    assert made.fail(claimed(made, me), 1, "boom", retries=1)
+    made.reopen(retries=1, afresh=False)
+    assert claimed(made, me) is None
+    made.reopen(retries=2, afresh=False)
+    assert made.fail(claimed(made, me), 1, "boom", retries=2)
+    made.reopen(retries=0, afresh=True)
+    stopped = claimed(made, me)
+    made.release(stopped)
+    assert (stopped.failures, made.jobs()[0].state, made.jobs()[0].attempts) == (0, "waiting", 4)
+
+
+def test_a_run_directory_is_locked_while_someone_trains_in_it(tmp_path):
+    assert not rundir.is_locked(tmp_path / "none")
+    with rundir.lock(tmp_path):
+        assert rundir.is_locked(tmp_path)
+    assert not rundir.is_locked(tmp_path)
+
+
+# How they are run
+
+
+def a_job(**changes) -> Job:
+    row = dict.fromkeys(Job.__dataclass_fields__) | {"number": 1, "name": "001-a", "overrides": ("seed=1",)}
+    return Job(**row | {"threads": 2, "state": "running", "attempts": 1, "failures": 0} | changes)
+
+
+def test_a_job_has_its_threads_its_gpu_and_its_directory():
+    assert environment(a_job(), "3")["CUDA_VISIBLE_DEVICES"] == "3"
+    assert environment(a_job(), None).get("CUDA_VISIBLE_DEVICES") == os.environ.get("CUDA_VISIBLE_DEVICES")
+    assert environment(a_job(), None)["OMP_NUM_THREADS"] == "2"
+    assert command(a_job(), Path("my sweeps/x"))[-4:] == [
+        "train",
+        "seed=1",
+        "run_dir=my sweeps/x/001-a",
+        "on_exists=resume",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "why"),
+    [
+        (1, "=== attempt 1\nTraceback:\n  line 3\nRuntimeError: boom\n\n", "RuntimeError: boom"),
+        (2, "rlmem: error: a: b\n/lib/x.py: UserWarning: leaked\n", "a: b"),
+        (1, "rlmem: failed: step 3: the disk is full\n", "step 3: the disk is full"),
+        (1, "=== attempt 1\n", "(it wrote nothing)"),
+        (-9, "step 3\n", "killed by SIGKILL, perhaps for want of memory"),
+        (-11, "step 3\n", "killed by SIGSEGV"),
+    ],
+)
+def test_why_a_job_failed_is_one_line(code, text, why, tmp_path):
+    (tmp_path / "log.txt").write_text(text)
+    assert told(code, tmp_path / "log.txt") == why
+
+
+def test_the_table_says_where_every_job_is(tmp_path, dead, capsys):
+    made, me = manifest(tmp_path, 4), Owner.me()
+    made.finish(claimed(made, me), 0.25)
+    made.fail(claimed(made, me), 1, "RuntimeError: boom", retries=0)
+    assert claimed(made, dead).name == "003-seed2"
+    (tmp_path / "003-seed2").mkdir()
+    written = ['{"step": 64, "train/return_last_100": 0.5}', '{"step": 96, "update": 2}', '{"step": 1']
+    (tmp_path / "003-seed2" / "metrics.jsonl").write_text("\n".join(written))
+    assert main(["sweep", "status", str(tmp_path)]) == 0
+    _, *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["001-seed0", "done", "128/128", "0.250", me.host, "1"],
+        ["002-seed1", "failed", "0/128", me.host, "1", "RuntimeError:", "boom"],
+        ["003-seed2", "interrupted", "96/128", "0.500", me.host, "1"],
+        ["004-seed3", "waiting", "0/128"],
+    ]
+    assert last == "4 jobs: 1 waiting, 1 interrupted, 1 done, 1 failed"
+
+
+def test_a_terminal_shows_the_jobs_that_run(tmp_path):
+    made, out = manifest(tmp_path, 2), io.StringIO()
+    claimed(made, Owner.me())
+    with View(Console(file=out, force_terminal=True, width=100), made, tmp_path) as view:
+        view.refresh()
+        view.say("a [line]")
+    text = out.getvalue()
+    assert "a [line]" in text
+    assert "001-seed0" in text
+    assert "002-seed1" not in text
+
+
+MEMORIES = """
+import os, signal, time
+from pathlib import Path
+import torch
+from torch import nn
+from rlmem.memory import RecurrentCell
+
+class Fine(RecurrentCell):
+    calls = 0
+
+    def __init__(self, input_size: int):
+        super().__init__()
+        self.input_size, self.output_size = input_size, 5
+        self.W = nn.Linear(input_size, 5)
+
+    def initial_state(self, batch_size):
+        return self._like_parameters().new_zeros(batch_size, 5)
+
+    def cell(self, x, h):
+        Fine.calls += 1
+        self.meet_fate()
+        h = 0.9 * h + torch.tanh(self.W(x))
+        return h, h
+
+    def meet_fate(self):
+        pass
+
+class Slow(Fine):
+    def meet_fate(self):
+        time.sleep(0.002)
+
+class Raises(Fine):
+    def meet_fate(self):
+        if Fine.calls > 300:
+            raise RuntimeError("boom")
+
+class Killed(Fine):
+    def meet_fate(self):
+        if Fine.calls > 300 and not Path("killed").exists():
+            Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def memories(in_tmp, monkeypatch) -> Path:
+    """A folder with memories to which things happen; Python finds them."""
+    (in_tmp / "fateful.py").write_text(MEMORIES)
+    monkeypatch.syspath_prepend(in_tmp)
+    return in_tmp
+
+
+@contextmanager
+def sweeping(*arguments: str, said: str = "said.txt") -> Iterator[subprocess.Popen[bytes]]:
+    """`rlmem sweep` in a process of its own; killed at the end, if it is still there."""
+    with open(said, "ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rlmem", "sweep", *arguments],
+            env=ENVIRONMENT,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 180) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def learns(run_dir: Path) -> bool:
+    """Whether a run has written its first row."""
+    return bool(tail(run_dir / "metrics.jsonl"))
+
+
+def of_the_experiment(run_dir: Path) -> list[dict[str, float]]:
+    """The metrics without the measurements of this machine."""
+    kept = [
+        {k: v for k, v in row.items() if not k.startswith("time/")} for row in read_jsonl(run_dir / "metrics.jsonl")
+    ]
+    steps = [(row["step"], "update" in row) for row in kept]
+    assert len(set(steps)) == len(steps), "a row was written twice"
+    return kept
+
+
+@pytest.mark.timeout(600)  # about 20 processes, which import torch each: under a minute on two idle cores
+def test_a_sweep_survives_being_killed_twice(memories, capsys):
+    """Twelve jobs: one raises, one is killed once, one finds its directory half written, two are cut short."""
+    fates = ["Slow", "Slow", "Raises", "Killed", *["Fine"] * 8]
+    lines = ["  - memory._target_: [" + ", ".join(f"fateful.{fate}" for fate in fates) + "]"]
+    lines += [f"    seed: {list(range(12))}", f"overrides: {[*TINY, 'total_steps=1024', 'checkpoint.every=256']}"]
+    Path("twelve.yaml").write_text("\n".join(["pairs:", *lines]))
+    folder = Path("sweeps/twelve")
+    half = folder / "005-Fine-seed4"
+    half.mkdir(parents=True)
+    (half / "config.yaml").write_text("total_steps: 10")
+    (half / "metrics.jsonl").write_text('{"step": 12')
+
+    with sweeping("twelve.yaml", "--jobs", "2") as first:
+        wait_until(lambda: learns(folder / "001-Slow-seed0"))
+        first.kill()
+    made = Manifest(folder)
+    done = lambda: [job.name for job in made.jobs() if job.state == "done"]  # noqa: E731
+    assert done() == []
+    with sweeping("twelve.yaml", "--jobs", "2") as second:
+        wait_until(lambda: len(done()) >= 5)
+        second.kill()
+    with (
+        sweeping(str(folder), "--jobs", "1", said="a.txt") as a,
+        sweeping(str(folder), "--jobs", "1", said="b.txt") as b,
+    ):
+        assert (a.wait(240), b.wait(240)) == (1, 1)
+
+    found = {job.name: job for job in made.jobs()}
+    assert Counter(job.state for job in found.values()) == {"done": 11, "failed": 1}
+    failed = found.pop("003-Raises-seed2")
+    assert (failed.state, failed.failures, failed.exit_code) == ("failed", 2, 1)
+    assert failed.error == "RuntimeError: boom"
+    for said in ("a.txt", "b.txt"):
+        named, counted = Path(said).read_text().splitlines()[-2:]
+        log = log_file(folder, failed.name)
+        assert named.startswith(f"rlmem: error: {failed.name} failed (exit code 1, attempt {failed.attempts}): ")
+        assert named.endswith(f"RuntimeError: boom; see {log}")
+        assert counted.startswith("rlmem: error: 1 of 12 jobs failed; again ")
+    assert found["004-Killed-seed3"].failures == 1
+    assert half.with_name(f"{half.name}.damaged").is_dir()
+
+    for name, job in found.items():
+        assert job.failures == (name == "004-Killed-seed3")
+        log, about = log_file(folder, name).read_text(), json.loads((folder / name / "run.json").read_text())
+        assert log.count("=== attempt ") == job.attempts
+        assert "another process" not in log
+        assert 1 + len(about.get("resumed", [])) <= job.attempts
+        assert job.result == of_the_experiment(folder / name)[-1]["eval/greedy/return_mean"]
+    resumed = [name for name in found if "resumed" in json.loads((folder / name / "run.json").read_text())]
+    assert {"001-Slow-seed0", "004-Killed-seed3"} <= set(resumed)
+    for name in {*resumed, half.name}:
+        assert main(["train", *found[name].overrides, f"run_dir=twins/{name}"]) == 0
+        assert of_the_experiment(folder / name) == of_the_experiment(Path("twins") / name)
+
+    assert main(["sweep", "status", str(folder), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.rpartition("\n{\n")[2].join(["{\n", ""]))
+    assert told["counts"] == {"done": 11, "failed": 1}
+    assert [job["steps"] for job in told["jobs"] if job["state"] == "done"] == [1024] * 11
+
+
+def children(process: int) -> dict[str, dict[str, str]]:
+    """Run directory -> environment of the jobs that a process has started."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[1]) != process:
+                continue
+            arguments = (stat.parent / "cmdline").read_text().split("\0")
+            pairs = [line.partition("=") for line in (stat.parent / "environ").read_text().split("\0")]
+        except OSError:
+            continue
+        names = [text for text in arguments if text.startswith("run_dir=")]
+        found |= {name.partition("=")[2]: {key: value for key, _, value in pairs} for name in names}
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ctrl_c_lets_the_jobs_save_and_gpus_are_shared_out(memories):
+    lines = ["memory._target_=fateful.Slow", *TINY, "total_steps=100000"]
+    arguments = ["seed=0,1,2", *lines, "--dir", "mine", "--gpus", "5,6", "--per-gpu", "1"]
+    with sweeping(*arguments) as process:
+        wait_until(lambda: learns(Path("mine/001-seed0")) and learns(Path("mine/002-seed1")))
+        jobs = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert {name: job["CUDA_VISIBLE_DEVICES"] for name, job in jobs.items()} == {
+        "mine/001-seed0": "5",
+        "mine/002-seed1": "6",
+    }
+    made = Manifest(Path("mine"))
+    assert [(job.state, job.attempts, job.failures) for job in made.jobs()] == [("waiting", n, 0) for n in (1, 1, 0)]
+    assert all(list(Path(name).glob("checkpoints/step_*.pt")) for name in jobs)
+    assert "3 waiting; go on with    rlmem sweep mine" in Path("said.txt").read_text()
+
+
+# A search
+
+
+def test_proposals_follow_from_the_jobs_so_far_and_repeat_nothing():
+    def trial(jobs: Sequence[Job], result: float | None) -> Job | None:
+        number, proposal = len(jobs), propose(found, jobs, spec)
+        state = "running" if result is None else "done"
+        changes = {"number": number, "name": str(number), "state": state, "result": result}
+        return proposal and a_job(overrides=proposal[0], params=proposal[1], **changes)
+
+    lines = ["algo.lr=tag(log, interval(1e-5,1e-2))", "memory=ffm,gru", "memory.ffm.trace_size=range(16,49,16)"]
+    spec = specify(None, lines, (), "maximize")
+    found, jobs = axes(spec), []
+    for number in range(12):
+        jobs.append(trial(jobs, None if number % 4 == 3 else number / 10))
+    assert [trial(jobs[:number], job.result) for number, job in enumerate(jobs)] == jobs
+    values = [dict(line.split("=") for line in job.overrides) for job in jobs]
+    assert all(1e-5 <= float(value["algo.lr"]) <= 1e-2 for value in values)
+    assert {value["memory.trace_size"] for value in values if value["memory"] == "ffm"} <= {"16", "32", "48"}
+    assert not any("memory.trace_size" in value for value in values if value["memory"] == "gru")
+
+    spec = specify(None, ["memory=ffm,gru", "seed=range(0,2)"], (), "minimize")
+    found, jobs = axes(spec), []
+    while (job := trial(jobs, 1.0)) is not None:
+        jobs.append(job)
+    assert len({job.overrides for job in jobs}) == len(jobs) == 4
+
+
+def test_a_search_finds_what_runs_return_and_can_be_made_longer(in_tmp, capsys):
+    lines = ["memory=mlp", *TINY, "algo.lr=tag(log, interval(1e-5,1e-2))"]
+    assert main(["sweep", "--trials", "1", "--dir", "mine", *lines]) == 0
+    assert main(["sweep", "mine", "--trials", "2"]) == 0
+    found = study(Path("mine"))
+    returns = {job.name: job.result for job in Manifest(Path("mine")).jobs()}
+    assert {t.user_attrs["name"]: t.value for t in found.trials} == returns
+    last = [read_jsonl(Path("mine") / name / "metrics.jsonl")[-1]["eval/greedy/return_mean"] for name in returns]
+    assert [*returns.values()] == last
+    best = found.best_trial
+    assert f"best: return {best.value:.3f} in mine/{best.user_attrs['name']}: " in capsys.readouterr().out
+    assert main(["sweep", "mine", "--trials", "2"]) == 0
+    assert len(Manifest(Path("mine")).jobs()) == 2
+
+
+def test_a_search_without_optuna_names_the_extra(in_tmp, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "rlmem.sweep.search")
+    monkeypatch.delattr("rlmem.sweep.search")
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(["sweep", "--trials", "2", "algo.lr=interval(1e-5,1e-2)"]) == 2
+    assert "pip install 'rlmem[sweep]'" in capsys.readouterr().err
+    assert list(in_tmp.iterdir()) == []
+
+
+# The guide
+
+
+def test_the_commands_of_the_guide_run(in_tmp):
+    """What would train is composed and checked. The sweep of the file finds its jobs done."""
+    with_examples("docs/sweeps.md", in_tmp)
+    spec, folder = specify(Path("my_sweep.yaml"), [], [], None), Path("sweeps/my_sweep")
+    folder.mkdir(parents=True)
+    made = Manifest(folder)
+    assert made.submit(spec, [NewJob("", lines, str(lines), 1, 1) for lines in expand(axes(spec))]) == 18
+    while (job := claimed(made, Owner.me())) is not None:
+        made.finish(job, 1.0)
+    for line in commands("docs/sweeps.md"):
+        arguments = shlex.split(line, comments=True)[2:]
+        done = arguments == ["my_sweep.yaml"] or str(folder) in arguments
+        assert main(["sweep", *arguments, *([] if done else ["--dry-run"])]) == 0, line
