@@ -20,10 +20,10 @@ from gymnasium.vector import VectorEnv
 from torch.utils._pytree import tree_leaves
 
 from rlmem import __version__
+from rlmem.actors.cluster import missing
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
-from rlmem.actors.cluster import missing
 from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.on_policy import OnPolicy

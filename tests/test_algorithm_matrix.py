@@ -26,13 +26,16 @@ SMALL = [
     "evaluation.every=null", "evaluation.episodes=2", "checkpoint.every=null", "threads=1", "run_dir=run",
 ]  # fmt: skip
 REPLAYED = ["algo.batch_size=200", "algo.update_ratio=0.005", "algo.random_steps=500", "algo.learning_starts=500"]
-LIVED = ["algo.rollout_slots=32", "algo.epochs=1", "algo.num_minibatches=2"]
+LIVED = {
+    "ppo": ["algo.rollout_slots=32", "algo.epochs=1", "algo.num_minibatches=2"],
+    "impala": ["algo.rollout_slots=32"],
+}
 
 
 @cache
 def run_of(algo: str, scheme: str) -> Config:
     env = CONTINUOUS if algo in ("sac", "td3") else DISCRETE
-    return load([f"algo={algo}", env, *SCHEMES[scheme], *SMALL, *(LIVED if algo == "ppo" else REPLAYED)])
+    return load([f"algo={algo}", env, *SCHEMES[scheme], *SMALL, *LIVED.get(algo, REPLAYED)])
 
 
 @cache
@@ -44,7 +47,7 @@ def cube() -> list:
     cells = []
     for number, memory in enumerate(options("memory")):
         chosen = OFF_POLICY[number % 4], list(SCHEMES)[number // 4 % 2]
-        for cell in product(("ppo", *OFF_POLICY), SCHEMES):
+        for cell in product((*LIVED, *OFF_POLICY), SCHEMES):
             fast = memory in BASES or cell == chosen
             cells.append(pytest.param(memory, *cell, marks=[] if fast else [pytest.mark.slow]))
     return cells
@@ -58,11 +61,11 @@ def test_every_memory_trains_with_every_algorithm_under_both_schemes(in_tmp, mem
     rows = read_jsonl(Path("run/metrics.jsonl"))
     assert rows[-1]["step"] == 2000
     training = [row for row in rows if "update" in row]
-    assert training[-1]["update"] == (len(training) if algo == "ppo" else 7)
+    assert training[-1]["update"] == (len(training) if algo in LIVED else 7)
     assert all(math.isfinite(value) for row in rows for value in row.values())
     learnt = [row for row in training if "batch/transitions" in row]
-    if algo == "ppo":
-        assert max(row["ppo/ratio_max_dev"] for row in learnt) <= 1e-5
+    if algo in LIVED:
+        assert max(row[f"{algo}/ratio_max_dev"] for row in learnt) <= 1e-5
         assert sum(row["batch/transitions"] for row in learnt) == 2000
     else:
         assert all(row["batch/transitions"] == 200 for row in learnt)

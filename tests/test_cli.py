@@ -201,7 +201,7 @@ def test_a_failing_job_is_named_and_the_others_still_run(tmp_path, monkeypatch, 
     error = capsys.readouterr().err
     assert "RuntimeError: boom" in error
     assert "rlmem: job failed: seed=1 env.params.k=4" in error
-    assert error.splitlines()[-1] == "rlmem: error: a job failed, first seed=1 env.params.k=4"
+    assert error.splitlines()[-1] == "rlmem: error: job failed: seed=1 env.params.k=4: RuntimeError: boom"
 
 
 def test_train_eval_resume(tmp_path, monkeypatch, capsys):

@@ -21,7 +21,9 @@ from rlmem.config.validate import coerce, validate
 from rlmem.errors import UserError
 
 OPTIONS = sorted(
-    f"{file.parent.name}={file.stem}" for file in conf_dir().glob("*/*.yaml") if not file.name.startswith("_")
+    f"{file.parent.name}={file.stem}"
+    for file in conf_dir().glob("*/*.yaml")
+    if not file.name.startswith("_") and file.parent.name != "launcher"  # which is no part of a run
 )
 REQUIRED = {"env=gym": ["env.id=CartPole-v1"]}
 

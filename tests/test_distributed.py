@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import yaml
 from parallel_update import CASES, PARTS, updated
 
 from rlmem.checkpoint import Checkpoints
+from rlmem.commands.train import parser, run
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.recorder import read_jsonl
@@ -28,8 +30,19 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def start(*command: str) -> subprocess.Popen:
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD)
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen]]:
+    """Start a process, which does not outlive the test."""
+    started = []
+
+    def popen(*command: str) -> subprocess.Popen:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, env=ONE_THREAD, **pipes))
+        return started[-1]
+
+    yield popen
+    for process in started:
+        process.kill()
 
 
 def without_time(run_dir: str) -> list[dict]:
@@ -37,7 +50,7 @@ def without_time(run_dir: str) -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
-def test_an_update_of_two_processes_is_that_of_one_process_with_all_rows(tmp_path):
+def test_an_update_of_two_processes_is_that_of_one_process_with_all_rows(tmp_path, start):
     script = str(Path(__file__).parent / "parallel_update.py")
     jobs = [start(sys.executable, script, str(tmp_path), str(rank)) for rank in (0, 1)]
     told = [job.communicate(timeout=120) for job in jobs]
@@ -66,7 +79,7 @@ def wait_for_steps(run_dir: str, steps: int, job: subprocess.Popen) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the second process in /proc")
-def test_a_run_is_the_same_whoever_started_its_processes_and_whatever_interrupted_it(in_tmp):
+def test_a_run_is_the_same_whoever_started_its_processes_and_whatever_interrupted_it(in_tmp, start):
     """One run goes through under torchrun. In the other a process dies, the resumed one is told to stop, and so on."""
     settings = [*TWO, "total_steps=2013", "evaluation.every=1000", "checkpoint.every=200"]
     whole = start(*TORCHRUN, "train", *settings, "run_dir=whole")
@@ -131,9 +144,11 @@ def test_another_number_of_processes_than_torchrun_started_is_refused(monkeypatc
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="one of 2 processes"):
         plan(load([f"trainer.devices={devices}", "env.num_envs=6"]))
+    with pytest.raises(UserError, match="-m: torchrun"):
+        run(parser().parse_args(["-m", "trainer.devices=2", "seed=0,1"]))
 
 
-def test_a_process_that_waits_for_a_dead_one_in_vain_is_ended():
+def test_a_process_that_waits_for_a_dead_one_in_vain_is_ended(start):
     """As NCCL would: the other process fails at once, since it is told to train nothing."""
     script = """
 import threading, time

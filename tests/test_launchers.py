@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -126,16 +127,16 @@ def fragile(tmp_path, monkeypatch) -> list[str]:
     return [*sweep, *(line for line in TINY if not line.startswith("memory"))]
 
 
-def failures(stderr: str) -> list[str]:
+def failures(stderr: list[str]) -> list[str]:
     """The widths of the jobs named at the end."""
-    lines = [line for line in stderr.splitlines() if line.startswith("rlmem: error: job failed: ")]
+    lines = [line for line in stderr if line.startswith("rlmem: error: job failed: ")]
     assert all(line.split("RuntimeError: width ")[1] in line.split("RuntimeError")[0] for line in lines)
     return [line.rpartition(" ")[2] for line in lines]
 
 
 def test_every_failing_job_is_named_and_none_stops_the_others(fragile, tmp_path, capsys):
     assert main([*fragile, "hydra.sweeper.max_batch_size=3"]) == 1
-    assert failures(capsys.readouterr().err) == ["10", "11"]
+    assert failures(capsys.readouterr().err.splitlines()) == ["10", "11"]
     assert len(list(tmp_path.glob("runs/*/*/checkpoints"))) == 2
 
 
@@ -148,6 +149,14 @@ def test_the_same_command_goes_on_in_a_directory_of_its_own(tmp_path, monkeypatc
     assert capsys.readouterr().out.count("resumed at step 128") == 1
     assert sorted(runs(tmp_path / "study")) == [0, 1]
     assert not list(tmp_path.glob("study/*launcher*"))
+
+
+def test_the_command_of_the_guide_that_is_given_twice_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    first, again = [line for line in commands(GUIDE) if "hydra.sweep.dir=" in line and "launcher=" not in line]
+    assert main(shlex.split(small(first))[1:]) == 0
+    assert main(shlex.split(small(again))[1:]) == 0
+    assert capsys.readouterr().out.count("resumed at step 600") == 4
 
 
 def test_a_job_for_another_machine_may_ask_for_what_this_one_lacks(monkeypatch):
@@ -197,32 +206,37 @@ cluster = pytest.mark.cluster
 each_launcher = pytest.mark.parametrize("launcher", SIDE_BY_SIDE)
 
 
+class Started:
+    """The installed command in a process of its own; its output lies in files."""
+
+    def __init__(self, folder: Path, *arguments: str):
+        self.out, self.err = folder / "stdout", folder / "stderr"
+        command = [str(Path(sys.executable).parent / "rlmem"), *arguments]
+        with open(self.out, "w") as out, open(self.err, "w") as err:
+            self.process = subprocess.Popen(command, stdout=out, stderr=err)
+
+    def end(self, code: int = 0) -> list[str]:
+        """Wait for this exit code; the lines of stderr."""
+        assert self.process.wait(280) == code, self.out.read_text() + self.err.read_text()
+        return self.err.read_text().splitlines()
+
+
 @pytest.fixture
-def rlmem(tmp_path, monkeypatch):
-    """Start the installed command in a folder of its own; at the end no process of Ray is left."""
+def rlmem(tmp_path, monkeypatch) -> Iterator[Callable[..., Started]]:
+    """Start the command in the test's folder. At the end nothing that it started is left."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    command = str(Path(sys.executable).parent / "rlmem")
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-
-    before = set(processes("raylet"))
-    yield start
-    wait_for(lambda: set(processes("raylet")) <= before, 30)
+    monkeypatch.setenv("STARTED_BY", str(tmp_path))
+    yield lambda *arguments: Started(tmp_path, *arguments)
+    wait_for(lambda: not list(processes(f"STARTED_BY={tmp_path}", "environ")), 60)
 
 
-def processes(*words: str) -> Iterator[int]:
-    """The processes whose command line holds all of some words."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:  # it has ended
-            continue
-        if all(word in line for word in words):
-            yield int(path.parent.name)
+def processes(words: str, file: str = "cmdline") -> Iterator[int]:
+    """The processes in whose command line, or environment, some words stand."""
+    for path in Path("/proc").glob(f"[0-9]*/{file}"):
+        with suppress(OSError):  # it has ended
+            if words in path.read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                yield int(path.parent.name)
 
 
 def wait_for(condition, seconds: float) -> None:
@@ -235,40 +249,35 @@ def wait_for(condition, seconds: float) -> None:
 @cluster
 @each_launcher
 def test_four_jobs_run_to_the_end(launcher, rlmem, tmp_path):
-    process = rlmem("train", "-m", "seed=0,1,2,3", *SIDE_BY_SIDE[launcher], *TINY)
-    out, error = process.communicate(timeout=240)
-    assert process.returncode == 0, error
+    started = rlmem("train", "-m", "seed=0,1,2,3", *SIDE_BY_SIDE[launcher], *TINY)
+    started.end()
     assert sorted(runs(tmp_path)) == [0, 1, 2, 3]
-    output = out + "".join(path.read_text() for path in tmp_path.rglob("*_log.out"))
+    output = "".join(path.read_text() for path in [started.out, *tmp_path.rglob("*_log.out")])
     assert all(f"[{number}] done: 128 steps" in output for number in range(4))
 
 
 @cluster
 @each_launcher
 def test_failing_jobs_are_named_by_every_launcher(launcher, rlmem, fragile, tmp_path):
-    process = rlmem(*fragile, *SIDE_BY_SIDE[launcher])
-    _, error = process.communicate(timeout=240)
-    assert process.returncode == 1
-    assert failures(error) == ["10", "11"]
+    assert failures(rlmem(*fragile, *SIDE_BY_SIDE[launcher]).end(code=1)) == ["10", "11"]
     assert len(list(tmp_path.rglob("step_*.pt"))) == 2
 
 
 LONG = [*(line for line in TINY if not line.startswith("total_steps")), "total_steps=6000", "checkpoint.every=500"]
 
 
-def begun(folder: Path, seed: int) -> bool:
-    return any(path.parent.parent.name.endswith(f"-s{seed}") for path in folder.rglob("step_*.pt"))
+def begun(folder: Path) -> list[str]:
+    """The numbers of the jobs that have a checkpoint."""
+    return [path.parent.parent.name.partition("-")[0] for path in folder.rglob("step_*.pt")]
 
 
 @cluster
 def test_a_job_that_submitit_puts_back_into_the_queue_goes_on(rlmem, tmp_path):
     """SIGUSR2 is what Slurm sends before the time limit."""
-    process = rlmem("train", "-m", "seed=0,1", "launcher=submitit_local", *LONG)
-    wait_for(lambda: begun(tmp_path, 0), 120)
-    (first, *_) = sorted(processes("submitit.core._submit", str(tmp_path)))
-    os.kill(first, signal.SIGUSR2)
-    out, error = process.communicate(timeout=240)
-    assert process.returncode == 0, out + error
+    started = rlmem("train", "-m", "seed=0,1", "launcher=submitit_local", *LONG)
+    wait_for(lambda: begun(tmp_path), 120)
+    os.kill(next(processes(f"submitit.core._submit {tmp_path}")), signal.SIGUSR2)
+    started.end()
     logs = runs(tmp_path)
     assert sorted(logs) == [0, 1]
     assert sum(line.startswith("stopped; saved up to step") for log in logs.values() for line in log) == 1
@@ -277,37 +286,29 @@ def test_a_job_that_submitit_puts_back_into_the_queue_goes_on(rlmem, tmp_path):
 
 @cluster
 def test_a_job_of_ray_whose_process_dies_goes_on_in_another(rlmem, tmp_path):
-    process = rlmem("train", "-m", "seed=0,1", *SIDE_BY_SIDE["ray"], *LONG)
-    wait_for(lambda: begun(tmp_path, 1), 120)
-    ours = {int(line) for line in subprocess.check_output(["ps", "-o", "pid=", "-s", str(process.pid)]).split()}
-    os.kill(next(pid for pid in processes("ray::_run_job") if pid in ours), signal.SIGKILL)
-    out, error = process.communicate(timeout=240)
-    assert process.returncode == 0, out + error
+    started = rlmem("train", "-m", "seed=0,1", *SIDE_BY_SIDE["ray"], *LONG)
+    wait_for(lambda: begun(tmp_path), 120)
+    (pid,) = set(re.findall(rf"pid=(\d+)\)\S* \[{begun(tmp_path)[0]}\] rlmem", started.out.read_text()))
+    os.kill(int(pid), signal.SIGKILL)
+    started.end()
     logs = runs(tmp_path)
     assert sorted(logs) == [0, 1]
     assert any(line.startswith("resumed at step") for log in logs.values() for line in log)
 
 
 @cluster
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
-def test_a_launcher_that_loses_a_process_says_so(launcher, rlmem, tmp_path):
-    process = rlmem("train", "-m", "seed=0,1", *SIDE_BY_SIDE[launcher], *LONG)
-    wait_for(lambda: begun(tmp_path, 0), 120)
-    words = {"joblib": ["loky"], "submitit_local": ["submitit.core._submit", str(tmp_path)]}[launcher]
-    ours = {int(line) for line in subprocess.check_output(["ps", "-o", "pid=", "-s", str(process.pid)]).split()}
-    for pid in ours & set(processes(*words)):
-        os.kill(pid, signal.SIGKILL)
-    _, error = process.communicate(timeout=240)
-    assert process.returncode == 1
-    assert error.splitlines()[-1].startswith(f"rlmem: failed: {launcher} gave up (")
+def test_a_launcher_that_gives_up_says_so_in_a_line(rlmem, tmp_path):
+    started = rlmem("train", "-m", "seed=0", "launcher=submitit_local", *LONG)
+    wait_for(lambda: begun(tmp_path), 120)
+    os.kill(next(processes(f"submitit.core._submit {tmp_path}")), signal.SIGKILL)
+    (line,) = started.end(code=1)
+    assert line.startswith("rlmem: failed: submitit_local gave up (UncompletedJobError: ")
 
 
 @cluster
 @pytest.mark.parametrize("command", [line for line in commands(GUIDE) if "launcher=" in line])
 def test_the_commands_of_the_guide_run(command, rlmem):
-    process = rlmem(*shlex.split(small(command))[1:])
-    _, error = process.communicate(timeout=280)
-    assert process.returncode == 0, error
+    rlmem(*shlex.split(small(command))[1:]).end()
 
 
 @cluster

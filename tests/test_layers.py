@@ -19,7 +19,7 @@ LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.ag
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
 WHOLE = "rlmem.config rlmem.assemble rlmem.saved"
 ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
-RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.loops"
+RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.actors rlmem.loops"
 
 LAYERS = {
     # the environments, which know nothing of rlmem
@@ -48,6 +48,7 @@ LAYERS = {
     # acting, recording, and the loop around both: the Gymnasium interface, never a concrete environment
     "rlmem.rollout": f"torch numpy gymnasium {ACTING}",
     "rlmem.evaluate": f"torch numpy gymnasium {ACTING}",
+    "rlmem.actors": f"torch gymnasium {ACTING} rlmem.actors lazy:ray",
     "rlmem.loops": f"torch numpy gymnasium {RUNNING} rlmem.signals",
     "rlmem.checkpoint": "torch",
     "rlmem.recorder": "rlmem.errors",
@@ -59,13 +60,16 @@ LAYERS = {
     "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
     "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
-    "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config lazy:rlmem.train",
+    "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config "
+    "lazy:rlmem.train lazy:rlmem.signals",
     "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config",
     "rlmem.mirrors": "rlmem.config rlmem.errors rlmem.loggers rlmem.recorder rlmem.rundir",
     "rlmem.saved": "rlmem.checkpoint rlmem.rundir rlmem.errors rlmem.config",
     "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
     "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
     "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.rundir rlmem.signals rlmem.sweep lazy:rlmem.cli",
+    "rlmem.population": f"torch numpy yaml rich scipy {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals "
+    "rlmem.population rlmem.sweep rlmem.train lazy:ray",
     "rlmem.sweep.search": "optuna rlmem.errors rlmem.sweep",
     "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "

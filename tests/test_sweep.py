@@ -507,6 +507,8 @@ def test_a_sweep_survives_being_killed_twice(memories, capsys):
         assert job.result == of_the_experiment(folder / name)[-1]["eval/greedy/return_mean"]
     resumed = [name for name in found if "resumed" in json.loads((folder / name / "run.json").read_text())]
     assert {"001-Slow-seed0", "004-Killed-seed3"} <= set(resumed)
+    about = json.loads((folder / "001-Slow-seed0" / "run.json").read_text())
+    assert about["resumed"][0]["step"] > 0 or sys.platform != "linux"  # it saved when its sweep died
     for name in {*resumed, half.name}:
         assert main(["train", *found[name].overrides, f"run_dir=twins/{name}"]) == 0
         assert of_the_experiment(folder / name) == of_the_experiment(Path("twins") / name)

@@ -164,7 +164,7 @@ def test_without_a_key_or_network_the_run_goes_offline_in_time(in_tmp, monkeypat
         began = time.monotonic()
         run_dir = run("logger=wandb", "logger.wandb.init_timeout=3", "total_steps=300")
         forget_wandb()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 45  # on a busy machine; W&B alone would wait for 90 s
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "goes offline" in line]
     assert {"no key": "no W&B API key", "refused": "refused", "silent": "deadline exceeded"}[network] in line
     assert line.endswith("rlmem sync run")

@@ -8,10 +8,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
+from socket import create_connection
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.errors import UserError
+
+KNOCK = 10.0
+"""Seconds to wait for a cluster's answer."""
 
 
 def missing() -> str | None:
@@ -44,8 +48,9 @@ def attached(address: str | None, actors: int) -> Iterator[Any]:
             stack.callback(ray.shutdown)
             with _handler_kept(signal.SIGTERM):
                 try:
+                    _knock(address)
                     ray.init(address, **quiet)
-                except (ConnectionError, ValueError) as error:
+                except (OSError, ValueError) as error:
                     if address is None:
                         raise
                     told = str(error).splitlines()[0]
@@ -60,6 +65,13 @@ def attached(address: str | None, actors: int) -> Iterator[Any]:
                 f"e.g. algo.actors={max(cores, 1)}"
             )
         yield ray
+
+
+def _knock(address: str | None) -> None:
+    """OSError if nothing listens at host:port; Ray itself would ask for minutes."""
+    host, _, port = (address or "").rpartition("/")[2].rpartition(":")
+    if host and port.isdigit():
+        create_connection((host.strip("[]"), int(port)), KNOCK).close()
 
 
 @contextmanager

@@ -77,9 +77,7 @@ def _place(places: list[str], args: argparse.Namespace) -> Path:
     folder = Path(places[0])
     if not folder.is_dir() or len(places) > 1:
         what = "expected key=value, or the directory of a population"
-        raise UserError(
-            sentence(places[folder.is_dir()], what, accepted=["key=value", "DIR", "status DIR"], example=EXAMPLE)
-        )
+        raise UserError(sentence(" ".join(places), what, example=EXAMPLE))
     flags = {f"--{key.replace('_', '-')}": getattr(args, key) for key in (*ASKED, "vary", "dir", "dry_run")}
     if refused := [flag for flag, value in flags.items() if value]:
         what = f"{folder} already says what its agents are"

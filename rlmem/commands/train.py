@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from rlmem.commands.toolkit import Parser
+from rlmem.errors import UserError
 
 
 def parser() -> Parser:
@@ -40,8 +41,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _multirun(args: argparse.Namespace) -> int:
     from rlmem.config.multirun import check, launch, plans
+    from rlmem.parallel import launched
 
     configs = check(args.overrides)
+    if (there := launched()) and there.size > 1:
+        raise UserError("-m: torchrun starts the processes of one run; e.g. rlmem train -m seed=0,1 trainer.devices=2")
     if args.dry_run:
         print("\n\n".join(plans(configs)))
         return 0

@@ -18,7 +18,7 @@ def sentence(
     example: str | None = None,
 ) -> str:
     """One line: where, what, the nearest name, what is accepted, an example."""
-    parts = [f"{where}: {what}"]
+    parts = [f"{brief(where)}: {what}"]
     near, accepted = list(near), list(accepted)
     if near:
         parts.append(f"did you mean {' or '.join(f'`{name}`' for name in near)}?")
@@ -49,7 +49,12 @@ def show(value: Any) -> str:
 
 def got(value: Any) -> str:
     """A refused value: text in quotes, so that '1' and 1 differ."""
-    return repr(value) if isinstance(value, str) else show(value)
+    return brief(repr(value) if isinstance(value, str) else show(value))
+
+
+def brief(text: str, most: int = 200) -> str:
+    """`text`, without its middle if it is long."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 4 :]}"
 
 
 def describe(annotation: Any) -> str:

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 
-from rlmem.config.messages import nearest, sentence, show
+from rlmem.config.messages import brief, nearest, sentence, show
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError
 
@@ -29,7 +29,7 @@ def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[lis
     for line in lines:
         try:
             override = parser.parse_overrides([line])[0]
-        except HydraException:
+        except (HydraException, ValueError, RecursionError):  # ValueError: a number of thousands of digits
             problems.append(_malformed(line))
             continue
         if override.key_or_group:
@@ -110,8 +110,8 @@ def _malformed(line: str) -> str:
     if not equals:
         return sentence(line or repr(line), "expected key=value", example=EXAMPLE)
     if not re.fullmatch(r"[~+]*\w+([./@]\w+)*", key):
-        return sentence(line, f"cannot read the key {key!r}", example=EXAMPLE)
-    what = f"cannot read the value {value!r}; check brackets, and put quotes around special characters"
+        return sentence(line, f"cannot read the key {brief(repr(key))}", example=EXAMPLE)
+    what = f"cannot read the value {brief(repr(value))}; check brackets, and put quotes around special characters"
     return sentence(line, what, example="\"run_dir='runs/a#1'\"")
 
 

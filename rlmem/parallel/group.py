@@ -116,7 +116,7 @@ class _Sum(torch.autograd.Function):
         return _all_reduce(x.clone(), dist.ReduceOp.SUM)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient
 
 

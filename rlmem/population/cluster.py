@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +48,7 @@ class Remote:
 def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
     """Every agent of the population in `folder` on Ray: the cluster of RAY_ADDRESS, or one for this command alone.
 
-    The machines must share the directory. Raises UserError if Ray is not there.
+    The machines must share the directory. Raises UserError if Ray is not there, or has too few GPUs.
     """
     try:
         import ray
@@ -57,10 +58,19 @@ def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends nothing anywhere
     mine = not ray.is_initialized()
     if mine:
-        ray.init(include_dashboard=False, logging_level="warning")
-    # An actor without num_cpus is placed by one core and holds none: more agents than cores share them.
-    make = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, num_gpus=gpus)(Remote).remote
-    actors = [make(folder.absolute(), agent, os.getcwd()) for agent in range(agents)]
+        try:
+            ray.init(include_dashboard=False, logging_level=logging.WARNING)
+        except (ConnectionError, ValueError) as error:
+            where = f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS', '')}"
+            raise UserError(f"{where}: no cluster answers ({str(error).splitlines()[0]})") from error
+    if gpus * agents > (there := ray.cluster_resources().get("GPU", 0)):
+        what = f"{agents} agents need {gpus * agents:g}, and Ray has {there:g}"
+        raise UserError(f"--gpus {gpus:g}: {what}; e.g. --gpus {there / agents:g}")
+    # An actor that asks for nothing is placed where a core is, and holds none: more agents than cores share them.
+    reserved = {"num_gpus": gpus, "num_cpus": 0} if gpus else {}
+    options: dict[str, Any] = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS, **reserved}
+    make: Any = ray.remote(**options)(Remote)
+    actors = [make.remote(folder.absolute(), agent, os.getcwd()) for agent in range(agents)]
 
     def ask(method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         asked = {agent: actors[agent].ask.remote(method, arguments) for agent, arguments in calls.items()}

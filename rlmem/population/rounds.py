@@ -65,9 +65,11 @@ def _require_fit(configs: Sequence[Config]) -> None:
     if any(config.values["checkpoint"]["keep"] < 2 for config in configs):
         what = "a round that is interrupted goes back to the checkpoint before"
         problems.append(f"checkpoint.keep=1: {what}; expected 2 or more; e.g. checkpoint.keep=2")
-    if any(config.values["trainer"]["devices"] > 1 for config in configs):
-        what = "every agent of a population trains in one process; --ray gives each its own"
-        problems.append(f"trainer.devices={configs[0].values['trainer']['devices']}: {what}; e.g. trainer.devices=1")
+    what = "every agent of a population acts and learns in one process; --ray gives each its own"
+    for key, most in (("trainer.devices", 1), ("algo.actors", 0)):
+        group, _, option = key.partition(".")
+        if (number := max(config.values[group].get(option, most) for config in configs)) > most:
+            problems.append(f"{key}={number}: {what}; e.g. {key}={most}")
     if problems:
         raise UserError(*problems)
 
@@ -205,8 +207,9 @@ class Rounds:
 
 def _told_copies(found: Mapping[int, Comparison], copying: Mapping[int, int]) -> str:
     told = [
-        f"agent {agent} copies {other} ({found[agent].mean:.3f} < {found[agent].other_mean:.3f}, p {found[agent].p:.1g})"
-        for agent, other in copying.items()
+        f"agent {agent} copies {copying[agent]} ({one.mean:.3f} < {one.other_mean:.3f}, p {one.p:.1g})"
+        for agent, one in found.items()
+        if agent in copying
     ]
     return ", ".join(told) or "nobody copies"
 

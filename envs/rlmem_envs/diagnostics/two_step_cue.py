@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
@@ -46,7 +46,7 @@ class TwoStepCue(OpenLoopEnv):
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        num_cues: Annotated[int, Ge(2)] = 4,
+        num_cues: Annotated[int, Ge(2), Le(100_000)] = 4,
         delay: Annotated[int, Gt(0)] = 1,
         **kwargs: Any,
     ):

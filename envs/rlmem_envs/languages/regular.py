@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
@@ -47,7 +47,7 @@ class RegularLanguage(BatchedEnv):
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
         language: str | dict[str, Any] = "parity",
-        n: Annotated[int, Ge(2)] = 25,
+        n: Annotated[int, Ge(2), Le(1_000_000)] = 25,
         length: Literal["uniform", "fixed"] = "uniform",
         min_length: Annotated[int, Ge(1)] = 2,
         **kwargs: Any,

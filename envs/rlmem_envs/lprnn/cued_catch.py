@@ -7,7 +7,7 @@ from itertools import product
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
@@ -97,7 +97,7 @@ class CuedCatch(PictureGame):
         num_envs: Annotated[int, Gt(0)] = 1,
         initial_cue_duration: Annotated[int, Gt(0)] = 10,
         cue_duration: Annotated[int, Ge(0)] = 10,
-        num_trials: Annotated[int, Gt(0)] = 100,
+        num_trials: Annotated[int, Gt(0), Le(100_000)] = 100,
         always_show_ball_symbol: bool = False,
         reward_sigma: Annotated[float, Ge(0)] = 0.0,
         reward_free_trials: Annotated[int, Ge(0)] = 40,

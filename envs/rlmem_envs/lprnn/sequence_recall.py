@@ -6,7 +6,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
@@ -86,7 +86,7 @@ class SequenceRecall(PictureGame):
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        sequence_length: Annotated[int, Gt(0)] = 4,
+        sequence_length: Annotated[int, Gt(0), Le(100_000)] = 4,
         demo_light_on_frames: Annotated[int, Ge(0)] = 60,
         demo_light_off_frames: Annotated[int, Ge(0)] = 30,
         pause_frames: Annotated[int, Ge(0)] = 1,

@@ -54,8 +54,8 @@ class TMaze(BatchedEnv):
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        corridor_length: Annotated[int, Gt(0)] = 50,
-        oracle_length: Annotated[int, Ge(0)] = 0,
+        corridor_length: Annotated[int, Gt(0), Le(1_000_000)] = 50,
+        oracle_length: Annotated[int, Ge(0), Le(1_000_000)] = 0,
         goal_reward: float = 1.0,
         penalty: Annotated[float, Le(0)] | None = None,
         distract_reward: float = 0.0,

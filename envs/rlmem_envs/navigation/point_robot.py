@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
@@ -78,7 +78,7 @@ class PointRobot(Navigation):
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        num_tasks: Annotated[int, Gt(0)] = 100,
+        num_tasks: Annotated[int, Gt(0), Le(1_000_000)] = 100,
         num_train: Annotated[int, Gt(0)] = 80,
         split: Split = "all",
         goal_radius: Annotated[float, Gt(0)] = 0.2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
@@ -84,7 +84,7 @@ class Wind(Navigation):
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        num_tasks: Annotated[int, Gt(0)] = 60,
+        num_tasks: Annotated[int, Gt(0), Le(1_000_000)] = 60,
         num_train: Annotated[int, Gt(0)] = 40,
         split: Split = "all",
         goal_radius: Annotated[float, Gt(0)] = 0.03,

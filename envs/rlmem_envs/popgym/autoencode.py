@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
@@ -40,7 +40,9 @@ class Autoencode(OpenLoopEnv):
     levels = {"easy": {"num_decks": 1}, "medium": {"num_decks": 2}, "hard": {"num_decks": 3}}
     keys = cards.SUIT_KEYS
 
-    def __init__(self, num_envs: Annotated[int, Gt(0)] = 1, num_decks: Annotated[int, Gt(0)] = 1, **kwargs: Any):
+    def __init__(
+        self, num_envs: Annotated[int, Gt(0)] = 1, num_decks: Annotated[int, Gt(0), Le(1000)] = 1, **kwargs: Any
+    ):
         self._n = n = cards.DECK * num_decks
         pay = np.where(np.arange(2 * n - 1) < n - 1, 0.0, 1 / n)
         observation = MultiDiscrete([2, cards.SUITS])

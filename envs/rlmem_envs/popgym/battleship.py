@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
@@ -55,7 +55,7 @@ class Battleship(BatchedEnv):
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        board_size: Annotated[int, Gt(0)] = 10,
+        board_size: Annotated[int, Gt(0), Le(1000)] = 10,
         ship_sizes: Sequence[Annotated[int, Gt(0)]] = SHIPS,
         **kwargs: Any,
     ):

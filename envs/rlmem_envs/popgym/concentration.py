@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
@@ -54,7 +54,7 @@ class Concentration(BatchedEnv):
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        num_decks: Annotated[int, Gt(0)] = 1,
+        num_decks: Annotated[int, Gt(0), Le(1000)] = 1,
         deck_type: Literal["colors", "ranks"] = "ranks",
         **kwargs: Any,
     ):

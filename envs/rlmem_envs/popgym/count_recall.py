@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
@@ -45,7 +45,7 @@ class CountRecall(OpenLoopEnv):
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        num_decks: Annotated[int, Gt(0)] = 1,
+        num_decks: Annotated[int, Gt(0), Le(1000)] = 1,
         deck_type: cards.DeckType = "colors",
         rules: Literal["1.0.7", "1.0.2"] = "1.0.7",
         **kwargs: Any,

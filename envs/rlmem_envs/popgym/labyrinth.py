@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt, MultipleOf
+from annotated_types import Ge, Gt, Le, MultipleOf
 from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
@@ -14,7 +14,7 @@ from rlmem_envs.popgym import maze
 from rlmem_envs.popgym.hunt_and_kill import Stock
 from rlmem_envs.popgym.maze import DOWN, FREE, GOAL, LEFT, NONE, RIGHT, START, UP, WALL
 
-Even = Annotated[int, Ge(6), MultipleOf(2)]
+Even = Annotated[int, Ge(6), Le(1000), MultipleOf(2)]
 
 _VIEW = np.array([3, 5, 1, 7])
 """Where the cells to the left, right, up and down are in an observation, for a walker in its centre."""

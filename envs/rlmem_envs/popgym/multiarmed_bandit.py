@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
@@ -48,7 +48,7 @@ luck[t] is below that; all uniform on [0, 1) |
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        num_bandits: Annotated[int, Gt(0)] = 10,
+        num_bandits: Annotated[int, Gt(0), Le(100_000)] = 10,
         episode_length: Annotated[int, Gt(0)] = 200,
         **kwargs: Any,
     ):

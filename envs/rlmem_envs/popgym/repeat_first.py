@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
@@ -36,7 +36,9 @@ class RepeatFirst(OpenLoopEnv):
     levels = {"easy": {"num_decks": 1}, "medium": {"num_decks": 8}, "hard": {"num_decks": 16}}
     keys = cards.SUIT_KEYS
 
-    def __init__(self, num_envs: Annotated[int, Gt(0)] = 1, num_decks: Annotated[int, Gt(0)] = 1, **kwargs: Any):
+    def __init__(
+        self, num_envs: Annotated[int, Gt(0)] = 1, num_decks: Annotated[int, Gt(0), Le(1000)] = 1, **kwargs: Any
+    ):
         self._n = n = cards.DECK * num_decks
         pay = np.full(n - 1, 1 / (n - 1))
         suits = Discrete(cards.SUITS)

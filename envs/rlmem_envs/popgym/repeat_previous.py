@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
@@ -48,7 +48,7 @@ class RepeatPrevious(OpenLoopEnv):
     def __init__(
         self,
         num_envs: Annotated[int, Gt(0)] = 1,
-        num_decks: Annotated[int, Gt(0)] = 1,
+        num_decks: Annotated[int, Gt(0), Le(1000)] = 1,
         k: Annotated[int, Ge(1)] = 4,
         **kwargs: Any,
     ):
