@@ -34,15 +34,23 @@ class Checkpoints:
     def save(self, step: int, state: State) -> Path:
         """Write `state` as the checkpoint at `step`, then drop those before it beyond `keep`.
 
-        Checkpoints of later steps stay: they are damaged ones that a resumed run will overwrite. OSError if it cannot
-        be written; those that were there are as they were.
+        OSError if it cannot be written; those that were there are as they were.
         """
         path = self._write(f"step_{step:012d}.pt", state)
-        older = [other for other in self.paths() if other.name <= path.name]
-        for old in older[: -self.keep]:
-            old.unlink()
-            old.with_suffix(".sha256").unlink(missing_ok=True)
+        for old in self.paths()[: -self.keep]:
+            _delete(old)
         return path
+
+    def drop_after(self, step: int) -> None:
+        """Delete what a run that goes on from `step` will write anew, half-written files among it.
+
+        A later checkpoint was damaged, or its record has lost rows. It must not fit by chance when rows have come anew.
+        """
+        for path in self.paths():
+            if step_of(path) > step:
+                _delete(path)
+        for path in self.directory.glob("*.partial"):
+            path.unlink()
 
     def save_best(self, state: State) -> Path:
         """Write `state` in the place of the best one yet; OSError as `save`."""
@@ -58,15 +66,14 @@ class Checkpoints:
                 file.flush()
                 os.fsync(file.fileno())
             with open(digest, "w") as file:
-                file.write(sha256(partial))
+                file.write("\n".join([sha256(partial), *_digests(path)[:1]]))
                 file.flush()
                 os.fsync(file.fileno())
         except (OSError, RuntimeError) as error:  # torch's writer turns the system's errors into its own
             partial.unlink(missing_ok=True)
             digest.unlink(missing_ok=True)
             raise _system_error(error) from error
-        # In between the two, the checksum is not that of the file: only where one of the same name is replaced, which
-        # is the best one, or a damaged one.
+        # In between the two, where a file of the same name is replaced, both are known.
         os.replace(digest, path.with_suffix(".sha256"))
         os.replace(partial, path)
         _sync(self.directory)
@@ -93,6 +100,11 @@ class Checkpoints:
         raise FileNotFoundError(f"no intact checkpoint in {self.directory}")
 
 
+def _delete(path: Path) -> None:
+    path.unlink()
+    path.with_suffix(".sha256").unlink(missing_ok=True)
+
+
 def step_of(path: Path) -> int:
     """The environment step of a checkpoint, by its name."""
     return int(path.stem.removeprefix("step_"))
@@ -100,13 +112,20 @@ def step_of(path: Path) -> int:
 
 def read(path: Path) -> State:
     """One checkpoint, onto the CPU. Raises ValueError if the file is not what was written, or holds more than data."""
-    digest = path.with_suffix(".sha256")
-    if not digest.exists() or digest.read_bytes() != sha256(path).encode():
+    if sha256(path) not in _digests(path):
         raise ValueError(f"checkpoint {path} is damaged (checksum differs)")
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (UnpicklingError, RuntimeError) as error:
         raise ValueError(f"checkpoint {path} cannot be read ({str(error).splitlines()[0]})") from error
+
+
+def _digests(path: Path) -> list[str]:
+    """The checksums beside a checkpoint: its own, and that of the one before of the same name."""
+    try:
+        return path.with_suffix(".sha256").read_text(errors="replace").split()
+    except FileNotFoundError:
+        return []
 
 
 def sha256(path: Path) -> str:

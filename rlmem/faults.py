@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from rlmem.errors import Fault
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""How the system says that a disk, or what a user may have of it, is full."""
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """How torch says so on the CPU, in a RuntimeError."""
@@ -25,13 +29,18 @@ def named(step: Callable[[], int]) -> Iterator[None]:
         raise
     except ConnectionError as error:
         raise Fault(f"step {step()}: {error}") from error
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise Fault(f"step {step()}: {error.filename or 'a file'} cannot be written ({error.strerror})") from error
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and not _no_memory(str(error)):
+        if not lacks_memory(error):
             raise
         told = str(error).splitlines()[0] if str(error) else "MemoryError"
         what = f"out of memory ({told}); e.g. a smaller algo.batch_size, algo.capacity, env.num_envs or memory"
         raise Fault(f"step {step()}: {what}") from error
 
 
-def _no_memory(text: str) -> bool:
-    return any(said in text for said in NO_MEMORY)
+def lacks_memory(error: BaseException) -> bool:
+    """Whether memory could not be had, on the CPU or a GPU."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(said in str(error) for said in NO_MEMORY)

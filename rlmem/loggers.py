@@ -17,6 +17,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from rlmem.errors import UserError
+from rlmem.rundir import replace
 from rlmem.types import PositiveInt
 
 
@@ -203,5 +204,5 @@ def _stored_id(run_dir: Path) -> str:
     """The run's W&B id, drawn once and kept in the run directory."""
     path = run_dir / "wandb_id.json"
     if not path.exists():
-        path.write_text(json.dumps(uuid4().hex[:8]))
+        replace(path, json.dumps(uuid4().hex[:8]))
     return json.loads(path.read_text())

@@ -176,11 +176,15 @@ def _here_and_now() -> dict[str, Any]:
 def replace(path: Path, text: str) -> None:
     """Write a file so that it is either the old or the new one, never half."""
     partial = path.with_suffix(".partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

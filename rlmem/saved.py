@@ -15,6 +15,7 @@ from rlmem.config.compose import Config
 from rlmem.config.messages import show
 from rlmem.config.overrides import leaf_paths
 from rlmem.errors import UserError
+from rlmem.faults import lacks_memory
 
 RESUMABLE = (
     "total_steps",
@@ -25,6 +26,7 @@ RESUMABLE = (
     "evaluation.*",
     "env.evaluation",
     "env.evaluation.*",
+    "logger",
     "logger.*",
     "algo.replay_dir",
     "algo.ray_address",
@@ -153,6 +155,8 @@ def fitting(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, KeyError) as error:
+        if lacks_memory(error):
+            raise
         raise UserError(
             f"{run_dir}: its checkpoint was written by another version of rlmem ({str(error).splitlines()[0]}); "
             f"expected one of this version; start a new run"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+PR_SET_PDEATHSIG = 1
 REQUEUE = 75
 """Exit code of a run that something else stopped (EX_TEMPFAIL of sysexits.h): the same command goes on with it."""
 
@@ -62,3 +65,11 @@ def stopping_politely(loop: Stoppable) -> Iterator[None]:
     finally:
         for number, old in taken.items():
             signal.signal(number, old)
+
+
+def die_with(parent: int, number: int = signal.SIGTERM) -> None:
+    """On Linux, be sent a signal when `parent` ends, however it ends; elsewhere only if it has ended already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        raise SystemExit(REQUEUE)

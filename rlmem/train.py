@@ -35,6 +35,7 @@ from rlmem.assemble import (
 )
 from rlmem.checkpoint import Checkpoints, State, step_of
 from rlmem.config.compose import Config, apply
+from rlmem.config.messages import show
 from rlmem.errors import Fault, UserError
 from rlmem.faults import named
 from rlmem.loops.actors import ActorLoop
@@ -74,26 +75,29 @@ def train(config: Config) -> float:
     parts = assemble(config)
     if on_exists == "resume":
         return _continue(config, parts, Path(run_dir))
+    warmed = warm_start(config, parts)
     path = rundir.create(run_dir, config.choices, config.values["seed"], numbered=on_exists == "new")
-    with rundir.lock(path):
+    with rundir.lock(path), named(lambda: 0):
         rundir.describe(path, config.values, config.choices, config.overrides)
-        return _run(config, parts, path, restored=None)
+        return _run(config, parts, path, None, warmed)
 
 
 def _continue(config: Config, parts: Parts, run_dir: Path) -> float:
     """Go on with the run of `config` in `run_dir`, or begin it. What is there and cannot be used is moved aside."""
     require_alone(run_dir)
     rundir.make(run_dir)
-    with rundir.lock(run_dir):
+    with rundir.lock(run_dir), named(lambda: 0):
         restored = to_continue(config, run_dir)
+        warmed = None if restored else warm_start(config, parts)
         if restored is None:
             if aside := rundir.clear(run_dir):
                 print(f"{run_dir}: what was there is damaged and lies in {aside} now; starting from the beginning")
             rundir.describe(run_dir, config.values, config.choices, config.overrides)
         else:
-            _require_budget(config, restored, f"total_steps={config.values['total_steps']}")
+            _require_budget(config, restored, f"total_steps={_taken(restored)}")
+            checkpoints(run_dir).drop_after(_taken(restored))
             rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=_taken(restored))
-        return _run(config, parts, run_dir, restored)
+        return _run(config, parts, run_dir, restored, warmed)
 
 
 def resume(run_dir: Path, overrides: Sequence[str]) -> float:
@@ -109,15 +113,17 @@ def resume(run_dir: Path, overrides: Sequence[str]) -> float:
     config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
     if _led():
         return follow(config)
-    with rundir.lock(run_dir):
+    with rundir.lock(run_dir), named(lambda: 0):
         parts = assemble(config)
         restored = newest(run_dir) if checkpoints(run_dir).paths() else {}
         if restored:
             stored, example = restored["experiment"], f"restore {run_dir / 'config.yaml'}"
             require_same_experiment(stored, experiment_of(config.values), f"the checkpoint in {run_dir}", example)
         _require_budget(config, restored, command)
+        warmed = None if restored else warm_start(config, parts)
+        checkpoints(run_dir).drop_after(_taken(restored))
         rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=_taken(restored))
-        return _run(config, parts, run_dir, restored)
+        return _run(config, parts, run_dir, restored, warmed)
 
 
 def _led() -> bool:
@@ -171,11 +177,15 @@ def plan(config: Config) -> str:
     """The summary of a run that is not started; raises UserError as `train` does."""
     parts = assemble(config, to_plan=True)
     with closing(parts.env):
+        warm_start(config, parts)
         return summary(config, parts, "nowhere: a dry run writes nothing")
 
 
-def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None) -> float:
-    """Train in `run_dir`; restored: None for a new run, else the checkpoint to continue from ({}: from the start)."""
+def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, warmed: str | None) -> float:
+    """Train in `run_dir`; restored: None for a new run, else the checkpoint to continue from ({}: from the start).
+
+    warmed: what is to be said of the weights that the agent begins with, if they are another run's
+    """
     values = config.values
     torch.set_num_threads(threads_of(config))
     begin = _taken(restored or {})
@@ -186,8 +196,8 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None) ->
         recorder = Recorder(run_dir, progress.say)
         failed = True
         try:
-            if warm := values["init_from"] is not None and not restored:
-                progress.say(warm_start(parts, values["init_from"]))
+            if warmed is not None:
+                progress.say(warmed)
             with named(lambda: begin), team(config, values["trainer"]["devices"], parts.device):
                 loop = make_loop(config, parts, run_dir, recorder, progress)
                 with fitting(run_dir):
@@ -200,7 +210,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None) ->
                     progress.say("no checkpoint yet: starting from the beginning")
                 with stopping_politely(loop), named(lambda: loop.collector.steps):
                     recorder.mirror(make_loggers(values, run_dir, progress.say))
-                    results = _learn(loop, warm)
+                    results = _learn(loop, warm=warmed is not None)
             failed = False
         except Fault as fault:
             where = last_checkpoint(run_dir)
@@ -247,20 +257,31 @@ def _how_it_ended(error: BaseException) -> str:
     return f"failed: {'; '.join(error.problems) if isinstance(error, UserError) else repr(error)}"
 
 
-def warm_start(parts: Parts, source: str) -> str:
-    """Give the agent the weights of another run; what was done, as a line."""
+def warm_start(config: Config, parts: Parts) -> str | None:
+    """Give the agent the weights that `init_from` names, if it does; what was done, as a line. Raises UserError."""
+    source = config.values["init_from"]
+    if source is None:
+        return None
     run, which = parse_source(source)
-    rundir.read(run)
-    state = agent_state(run, which)
     try:
-        parts.agent.load_state_dict(state["agent"])
-    except RuntimeError as error:
-        told = [line.strip() for line in str(error).splitlines()[1:2]]
+        about, state = rundir.read(run)[1], agent_state(run, which)
+    except UserError as error:
+        raise UserError(*(f"init_from={source}: {problem}" for problem in error.problems)) from error
+    own = {name: tensor.shape for name, tensor in parts.agent.state_dict().items()}
+    if own != {name: tensor.shape for name, tensor in state["agent"].items()}:
+        theirs = {group: choice for group, choice in about["choices"].items() if choice != config.choices.get(group)}
+        told = ", ".join(f"{group}={show(choice)}" for group, choice in theirs.items() if group in AGENT)
         raise UserError(
-            f"init_from={source}: its agent is made otherwise ({' '.join(told) or error}); expected the same memory, "
-            f"encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
-        ) from error
+            f"init_from={source}: its agent is made otherwise ({told or 'other sizes or spaces'}); expected the same "
+            f"memory, encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
+        )
+    if next(parts.agent.parameters()).device.type != "meta":  # else it is only planned
+        parts.agent.load_state_dict(state["agent"])
     return f"weights of {run} at step {state['step']}; everything else begins anew"
+
+
+AGENT = ("memory", "algo", "encoder", "env")
+"""The groups that shape an agent."""
 
 
 def last_checkpoint(run_dir: Path) -> str:

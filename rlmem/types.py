@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 PositiveInt = Annotated[int, Gt(0)]
 NonNegativeInt = Annotated[int, Ge(0)]
 Layers = Annotated[int, Gt(0), Le(1000)]
+DoublingLayers = Annotated[int, Gt(0), Le(16)]  # each of which holds twice the slots of the one before
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 UnitFloat = Annotated[float, Ge(0), Le(1)]

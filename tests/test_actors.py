@@ -1,6 +1,7 @@
 """IMPALA with actors on Ray: exactly the budget, whatever dies. (make test-cluster)"""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_readme import commands, small
 
 from rlmem.recorder import read_jsonl
 from rlmem.saved import newest
@@ -23,7 +25,7 @@ SMALL = [
     "evaluation.episodes=2", "evaluation.every=null", "checkpoint.every=null", "run_dir=run", "algo.actors=2",
 ]  # fmt: skip
 
-ENVIRONMENT = '''
+ENVIRONMENT = """
 import os
 from rlmem_envs import popgym
 
@@ -36,7 +38,7 @@ def made(num_envs: int, how: str, after: int):
         return step(action)
     env.step = failing
     return env
-'''
+"""
 """An environment that dies or raises after so many steps, though not in the process that the test starts."""
 
 
@@ -140,7 +142,7 @@ def test_one_actor_has_no_lag_and_a_stopped_run_goes_on(in_tmp, start):
     job = start("total_steps=4003", "algo.actors=1")
     wait_for(updates_at(5), job)
     below = processes_of(job.pid)
-    os.killpg(job.pid, signal.SIGTERM)  # as a scheduler does: every process of the job
+    os.killpg(job.pid, signal.SIGUSR1)  # as a scheduler does: every process of the job
     told, complaints = job.communicate(timeout=60)
     assert job.returncode == 75, complaints
     assert "stopped; saved up to step" in told
@@ -174,6 +176,11 @@ def test_actors_that_cannot_act_end_the_run_with_a_line(in_tmp, start, how):
     else:
         assert "ZeroDivisionError" in complaints
         assert " died (" not in told
+
+
+@pytest.mark.parametrize("command", [line for line in commands("docs/clusters.md") if "algo.actors=" in line])
+def test_the_command_of_the_guide_runs(in_tmp, command):
+    subprocess.run([sys.executable, "-m", *shlex.split(small(command))], check=True, timeout=400)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "auto"])

@@ -48,13 +48,14 @@ LAYERS = {
     # acting, recording, and the loop around both: the Gymnasium interface, never a concrete environment
     "rlmem.rollout": f"torch numpy gymnasium {ACTING}",
     "rlmem.evaluate": f"torch numpy gymnasium {ACTING}",
-    "rlmem.actors": f"torch gymnasium {ACTING} rlmem.actors lazy:ray",
+    "rlmem.actors": f"torch gymnasium {ACTING} rlmem.signals rlmem.actors lazy:ray",
     "rlmem.loops": f"torch numpy gymnasium {RUNNING} rlmem.signals",
     "rlmem.checkpoint": "torch",
     "rlmem.recorder": "rlmem.errors",
     "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__",
     "rlmem.progress": "rich",
     "rlmem.faults": "torch rlmem.errors",
+    "rlmem.sizes": "torch",
     "rlmem.signals": "",
     "rlmem.loggers": f"{DATA} lazy:tensorboard lazy:wandb",
     "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
@@ -62,14 +63,14 @@ LAYERS = {
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
     "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config "
     "lazy:rlmem.train lazy:rlmem.signals",
-    "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config",
+    "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.sizes",
     "rlmem.mirrors": "rlmem.config rlmem.errors rlmem.loggers rlmem.recorder rlmem.rundir",
     "rlmem.saved": "rlmem.checkpoint rlmem.rundir rlmem.errors rlmem.config",
     "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
     "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
     "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.rundir rlmem.signals rlmem.sweep lazy:rlmem.cli",
     "rlmem.population": f"torch numpy yaml rich scipy {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals "
-    "rlmem.population rlmem.sweep rlmem.train lazy:ray",
+    "rlmem.population rlmem.sweep rlmem.train",
     "rlmem.sweep.search": "optuna rlmem.errors rlmem.sweep",
     "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "

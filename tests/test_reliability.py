@@ -24,7 +24,7 @@ from rlmem.errors import Fault, UserError
 from rlmem.evaluate_run import evaluate_run
 from rlmem.recorder import read_jsonl
 from rlmem.signals import Stopped
-from rlmem.train import resume, train
+from rlmem.train import plan, resume, train
 
 SMALL = [
     "env=count_recall", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=4",
@@ -338,7 +338,10 @@ def test_a_warm_start_from_another_kind_of_agent_is_refused_in_one_line(in_tmp):
         with pytest.raises(UserError, match=what) as refused:
             run(f"init_from={source}", override, run_dir="second")
         assert "\n" not in refused.value.problems[0]
-        shutil.rmtree("second")
+        assert refused.value.problems[0].startswith(f"init_from={source}: ")
+        with pytest.raises(UserError, match=what):
+            plan(load([*SMALL, f"init_from={source}", override]))
+        assert not Path("second").exists()
 
 
 # --- descriptions ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.errors import UserError
+from rlmem.signals import ASKED
 
 KNOCK = 10.0
 """Seconds to wait for a cluster's answer."""
@@ -24,29 +25,31 @@ def missing() -> str | None:
 
 
 @contextmanager
-def attached(address: str | None, actors: int) -> Iterator[Any]:
+def attached(address: str | None, actors: int, key: str = "algo.actors", needs_gpus: bool = False) -> Iterator[Any]:
     """The module of Ray, with a core for each of so many actors.
 
     address: of a cluster, or `auto`; None: the one that RAY_ADDRESS names or that this process is part of, or else one
         on this machine, of which nothing remains afterwards
+    key: what a user calls the number of actors;  needs_gpus: a Ray on this machine knows of its GPUs
     Raises UserError if no cluster answers, or if it is too small.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     import ray
 
+    source = "algo.ray_address" if address else "RAY_ADDRESS"
     address = address or os.environ.get("RAY_ADDRESS")
     with ExitStack() as stack:
         if not ray.is_initialized():
-            quiet = {"log_to_driver": False, "logging_level": "error"}
+            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
             if address is None:
                 # Not in $TMPDIR: the paths of sockets must be short.
                 folder = TemporaryDirectory(
                     "", "ray-", os.environ.get("RAY_TMPDIR", "/tmp"), ignore_cleanup_errors=True
                 )
-                own = {"num_cpus": actors, "num_gpus": 0, "include_dashboard": False}
+                own = {"num_cpus": actors, "num_gpus": None if needs_gpus else 0, "include_dashboard": False}
                 quiet |= own | {"_temp_dir": stack.enter_context(folder)}
             stack.callback(ray.shutdown)
-            with _handler_kept(signal.SIGTERM):
+            with _undisturbed():
                 try:
                     _knock(address)
                     ray.init(address, **quiet)
@@ -55,14 +58,13 @@ def attached(address: str | None, actors: int) -> Iterator[Any]:
                         raise
                     told = str(error).splitlines()[0]
                     raise UserError(
-                        f"algo.ray_address={address}: no cluster answers ({told}); e.g. algo.ray_address=auto after "
-                        f"`ray start --head`"
+                        f"{source}={address}: no cluster answers ({told}); e.g. {source}=auto after `ray start --head`"
                     ) from error
         cores = int(ray.cluster_resources().get("CPU", 0))
         if cores < actors:
             raise UserError(
-                f"algo.actors={actors}: each takes a core, and the cluster has {cores}; expected at most as many; "
-                f"e.g. algo.actors={max(cores, 1)}"
+                f"{key}={actors}: each takes a core, and the cluster has {cores}; expected at most as many; "
+                f"e.g. {key}={max(cores, 1)}"
             )
         yield ray
 
@@ -75,13 +77,16 @@ def _knock(address: str | None) -> None:
 
 
 @contextmanager
-def _handler_kept(number: int) -> Iterator[None]:
-    """Ray sets a handler of its own when it starts."""
+def _undisturbed() -> Iterator[None]:
+    """For the start of Ray, whose processes then never see a signal that asks the whole job to stop: the learner still
+    needs them to save. Ray's own handler of SIGTERM is taken away again."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler = signal.getsignal(number)
+    handler = signal.getsignal(signal.SIGTERM)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {getattr(signal, name) for name in ASKED})
     try:
         yield
     finally:
-        signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

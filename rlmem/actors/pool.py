@@ -147,6 +147,7 @@ class Pool:
         self.say(
             f"step {self.steps}: actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
         )
+        self._ray.kill(self._workers[actor])  # it may be alive, and only what it sent is lost
         self._workers[actor] = self._worker()
         self._idle.append(actor)
 

@@ -19,6 +19,8 @@ class ActorLoop(OnPolicyLoop):
 
     collector: Pool  # type: ignore[assignment]
 
+    redraws = False  # a rollout that comes late is read with the seed that it was acted with
+
     def run(self) -> dict[str, dict[str, float]]:
         with closing(self.collector):
             return super().run()

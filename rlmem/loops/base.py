@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from rlmem.batching import Batching, Rollout
 from rlmem.checkpoint import Checkpoints
@@ -134,7 +135,9 @@ class Loop(ABC):
         """`stop`, which is set everywhere as soon as a signal has reached any process of the run."""
         if not alone():
             signum = int(largest(torch.tensor(getattr(self.stop, "signum", 0))))
-            self.stop = self.stop or (Stopped(signum) if signum else None)
+            if not signum:  # a signal that came meanwhile counts when all have agreed on it
+                return None
+            self.stop = self.stop or Stopped(signum)
         return self.stop
 
     def iterate(self) -> bool:
@@ -244,7 +247,10 @@ class Loop(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.agent.load_state_dict(state["agent"])
-        self.algo.load_state_dict(state["algo"])
+        # The optimiser keeps what it is given, which is mapped from the file: that would stay on the disk, unseen.
+        self.algo.load_state_dict(
+            tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state["algo"])
+        )
         self.collector.load_state_dict(state["collector"])
         self.updates, self.since, self.owed = state["updates"], state["since"], state["owed"]
         self.best_return = state["best_return"]

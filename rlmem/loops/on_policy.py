@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlmem.algos.on_policy import OnPolicy
 from rlmem.batching import Rollout
@@ -23,6 +23,9 @@ class OnPolicyLoop(Loop):
     """
 
     algo: OnPolicy
+
+    redraws: ClassVar[bool] = True
+    """Whether memories that draw at random get another seed after every update."""
 
     def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
         """As `Loop.collect`, with this process's share of the budget; `collector.steps` counts those of all processes.
@@ -53,7 +56,8 @@ class OnPolicyLoop(Loop):
         )
         with self.learning():
             metrics = self.algo.update(rollout, self.batching, fraction)
-            redraw(self.agent)
+            if self.redraws:
+                redraw(self.agent)
         self.updates += 1
         deviation = f"{self.algo.name}/ratio_max_dev"
         if metrics.get(deviation, 0) > RATIO_ALARM:

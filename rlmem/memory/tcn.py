@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from rlmem.errors import UserError
 from rlmem.memory.window import Past, Window
 from rlmem.products import Linear
-from rlmem.types import Layers, PositiveInt
+from rlmem.types import DoublingLayers, PositiveInt
 
 
 class TCN(Window):
@@ -34,7 +34,7 @@ class TCN(Window):
         input_size: int,
         hidden_size: PositiveInt = 256,
         kernel_size: PositiveInt = 4,
-        num_layers: Layers = 4,
+        num_layers: DoublingLayers = 4,
         form: Literal["residual", "linear"] = "residual",
     ):
         super().__init__()

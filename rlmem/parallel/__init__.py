@@ -1,7 +1,6 @@
 """Several processes that train one run together: who they are, what they tell each other, how they start."""
 
 from rlmem.parallel.group import (
-    ALONE,
     Lost,
     Place,
     alone,
@@ -20,7 +19,6 @@ from rlmem.parallel.group import (
 from rlmem.parallel.start import meet, team
 
 __all__ = [
-    "ALONE",
     "Lost",
     "Place",
     "alone",

@@ -27,6 +27,8 @@ for name in {ASKED}:
     if hasattr(signal, name):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
 sys.path[:] = pickle.load(sys.stdin.buffer)
+from rlmem.signals import die_with
+die_with(int(sys.argv[1]), signal.SIGKILL)
 from rlmem.parallel.child import main
 sys.exit(main(*pickle.load(sys.stdin.buffer)))
 """
@@ -78,7 +80,8 @@ class Crew:
     def _start(self, rank: int, message: bytes) -> subprocess.Popen[bytes]:
         numbers = {"RANK": rank, "WORLD_SIZE": self.size, "LOCAL_RANK": rank}
         environment = {**os.environ, **{name: str(number) for name, number in numbers.items()}}
-        process = subprocess.Popen([sys.executable, "-c", START], stdin=subprocess.PIPE, stdout=2, env=environment)
+        command = [sys.executable, "-c", START, str(os.getpid())]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, env=environment)
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin as pipe:  # a dead one is noticed by `wait_for`
             pipe.write(message)

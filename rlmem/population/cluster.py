@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rlmem.actors.cluster import attached, missing
 from rlmem.errors import Fault, UserError
 from rlmem.population.member import Member
 from rlmem.population.spec import name
@@ -48,48 +48,33 @@ class Remote:
 def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
     """Every agent of the population in `folder` on Ray: the cluster of RAY_ADDRESS, or one for this command alone.
 
-    The machines must share the directory. Raises UserError if Ray is not there, or has too few GPUs.
+    Each takes a core. The machines must share the directory. Raises UserError if Ray is not there, or is too small.
     """
-    try:
-        import ray
-        from ray.exceptions import RayActorError, RayTaskError
-    except ModuleNotFoundError as error:
-        raise UserError("--ray: needs Ray, which is not installed; e.g. pip install 'rlmem[ray]'") from error
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends nothing anywhere
-    mine = not ray.is_initialized()
-    if mine:
+    if problem := missing():
+        raise UserError(f"--ray: {problem}")
+    with attached(None, agents, key="--agents", needs_gpus=gpus > 0) as ray:
+        if gpus * agents > (there := ray.cluster_resources().get("GPU", 0)):
+            what = f"{agents} agents need {gpus * agents:g}, and Ray has {there:g}"
+            raise UserError(f"--gpus {gpus:g}: {what}; e.g. --gpus {there / agents:g}")
+        make = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, num_cpus=1, num_gpus=gpus)(Remote).remote
+        actors = [make(folder.absolute(), agent, os.getcwd()) for agent in range(agents)]
+
+        def ask(method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+            asked = {agent: actors[agent].ask.remote(method, arguments) for agent, arguments in calls.items()}
+            results = {}
+            for agent, answer in asked.items():
+                try:
+                    results[agent] = ray.get(answer)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause from None
+                except ray.exceptions.RayActorError as error:
+                    raise Fault(f"{name(agent)}: its process on Ray died {RESTARTS + 1} times") from error
+            return results
+
         try:
-            ray.init(include_dashboard=False, logging_level=logging.WARNING)
-        except (ConnectionError, ValueError) as error:
-            where = f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS', '')}"
-            raise UserError(f"{where}: no cluster answers ({str(error).splitlines()[0]})") from error
-    if gpus * agents > (there := ray.cluster_resources().get("GPU", 0)):
-        what = f"{agents} agents need {gpus * agents:g}, and Ray has {there:g}"
-        raise UserError(f"--gpus {gpus:g}: {what}; e.g. --gpus {there / agents:g}")
-    # An actor that asks for nothing is placed where a core is, and holds none: more agents than cores share them.
-    reserved = {"num_gpus": gpus, "num_cpus": 0} if gpus else {}
-    options: dict[str, Any] = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS, **reserved}
-    make: Any = ray.remote(**options)(Remote)
-    actors = [make.remote(folder.absolute(), agent, os.getcwd()) for agent in range(agents)]
-
-    def ask(method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        asked = {agent: actors[agent].ask.remote(method, arguments) for agent, arguments in calls.items()}
-        results = {}
-        for agent, answer in asked.items():
-            try:
-                results[agent] = ray.get(answer)
-            except RayTaskError as error:
-                raise error.cause from None
-            except RayActorError as error:
-                raise Fault(f"{name(agent)}: its process on Ray died {RESTARTS + 1} times") from error
-        return results
-
-    try:
-        yield ask
-    finally:
-        with suppress(Exception):
-            ray.get([actor.close.remote() for actor in actors], timeout=SLICE)
-        for actor in actors:
-            ray.kill(actor)
-        if mine:
-            ray.shutdown()
+            yield ask
+        finally:
+            with suppress(Exception):
+                ray.get([actor.close.remote() for actor in actors], timeout=SLICE)
+            for actor in actors:
+                ray.kill(actor)

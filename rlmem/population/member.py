@@ -86,8 +86,8 @@ class Member:
                 rundir.describe(self.run_dir, values, about["choices"], config.overrides, resumed_at=begin)
             recorder, loop = Recorder(self.run_dir, progress.say), None
             try:
-                if warm := values["init_from"] is not None and not restored:
-                    progress.say(warm_start(parts, values["init_from"]))
+                if warmed := None if restored else warm_start(config, parts):
+                    progress.say(warmed)
                 loop = make_loop(config, parts, self.run_dir, recorder, progress)
                 with fitting(self.run_dir):
                     if restored:
@@ -96,7 +96,7 @@ class Member:
                     else:
                         recorder.rewind({"metrics": 0, "episodes": 0})
                 recorder.mirror(make_loggers(values, self.run_dir, progress.say))
-                if warm:
+                if warmed:
                     loop.save()  # the other run may have gone on when this one is resumed
                 yield loop
             finally:
@@ -117,16 +117,13 @@ class Member:
             return lost_rows(self.run_dir, state)
 
         try:
-            path, state = kept.load(unfit)
+            state = kept.load(unfit)[1]
         except FileNotFoundError as error:
             if rounds:
                 what = f"no intact checkpoint of step {step} or later, where round {rounds} left it"
                 raise UserError(f"{self.run_dir}: {what}; restore its files or start a new population") from error
-            path, state = None, {}
-        for later in kept.paths():
-            if path is None or later.name > path.name:
-                later.unlink()
-                later.with_suffix(".sha256").unlink(missing_ok=True)
+            state = {}
+        kept.drop_after(state["step"] if state else -1)
         return state
 
     def train(self, episodes: int, seconds: float = float("inf")) -> Standing:

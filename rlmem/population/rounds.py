@@ -111,7 +111,9 @@ def change(folder: Path, overrides: Sequence[str]) -> None:
                 raise UserError(f"total_steps={total}: {run_dir} has taken {step_of(saved[-1])}; e.g. {example}")
         _require_fit(list(changed.values()))
         for run_dir, config in changed.items():
-            rundir.describe(run_dir, config.values, config.choices, config.overrides)
+            saved = checkpoints(run_dir).paths()
+            step = step_of(saved[-1]) if saved else 0
+            rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=step)
 
 
 def train(folder: Path, ray: bool = False, gpus: float = 0.0) -> list[Standing]:

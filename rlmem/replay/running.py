@@ -90,4 +90,4 @@ class Running:
             self.slots[name][taken] = live.numpy()
         self.states = [[] for _ in self.on]
         for env, age, leaves in state["states"]:
-            self.states[env].append((age, [leaf.numpy() for leaf in leaves]))
+            self.states[env].append((age, [leaf.numpy().copy() for leaf in leaves]))

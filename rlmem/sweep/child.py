@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rlmem.sweep.process import die_with
+from rlmem.signals import die_with
 
 
 def main() -> int:

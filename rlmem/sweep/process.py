@@ -1,20 +1,14 @@
-"""Processes that outlive or lose each other: who owns a job, whether that one is alive, and dying with a parent."""
+"""Processes that outlive or lose each other: who owns a job, and whether that one is alive."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-
-from rlmem.signals import REQUEUE
-
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -52,14 +46,6 @@ def started(pid: int) -> str | None:
 def _boot() -> str:
     """This boot of the machine, since start times begin at zero in each."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def die_with(parent: int) -> None:
-    """On Linux, be sent SIGTERM when `parent` ends, however it ends; elsewhere only if it has ended already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        raise SystemExit(REQUEUE)
 
 
 def cores() -> int:
