@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,9 +16,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
-from torch.utils._pytree import tree_leaves
 
-from rlmem import __version__
 from rlmem.actors.cluster import missing
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
@@ -27,8 +24,7 @@ from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.on_policy import OnPolicy
-from rlmem.algos.ppo import PPO
-from rlmem.batching import Batching, Segment
+from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
@@ -36,12 +32,13 @@ from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build, in_one_line, locate
 from rlmem.errors import NotHere, UserError
 from rlmem.loops.base import one_thread
+from rlmem.machine import cores
 from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
 from rlmem.parallel import launched
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
-from rlmem.sizes import memory_of, shapes_only, tensor_bytes
+from rlmem.sizes import memory_of, parameters, shapes_only, size, tensor_bytes
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
 
 EVAL_ENVS = 64
@@ -141,7 +138,7 @@ def _large(config: Config, make_agent: Callable[..., Agent], device: torch.devic
     weights = tensor_bytes(list(agent.parameters()))
     needed = max((4 if to_learn else 1) * weights + state, made.largest)  # Adam keeps two moments beside the gradient
     if needed > memory_of(device):
-        what = f"{_count(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
+        what = f"{parameters(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
         raise UserError(f"{where}: {what}, and {device} has {there}; {example}")
     return agent if made.total > PLANNED_BYTES else None
 
@@ -370,112 +367,6 @@ def _unwritable(replay_dir: str | None) -> list[str]:
     return []
 
 
-def summary(config: Config, parts: Parts, where: str) -> str:
-    """What is about to happen, in one screen."""
-    values, choices, algo, env = config.values, config.choices, parts.algo, parts.env
-    trunks = parts.agent.trunks
-    memory = trunks.critic.memory
-    numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
-    engine = "".join(f", {name}" for name in scan_engines(memory, parts.device))
-    each = " each for actor and critic" if trunks.separate else ""
-    params = ", ".join(f"{name}={value}" for name, value in (values["env"].get("params") or {}).items())
-    level = f" ({params or values['env']['level']})" if "level" in values["env"] else ""
-    threads = f", {threads_of(config)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
-    devices = values["trainer"]["devices"]
-    together = f"{devices} processes, each with {parts.num_envs} of the environments"
-    learning = _off_policy(config, parts) if isinstance(algo, OffPolicy) else _on_policy(config, parts)
-    rows = {
-        "memory": f"{choices['memory']}: {_count(memory):,} parameters, state of {numbers:,} numbers{engine}{each}",
-        "agent": f"{_count(parts.agent):,} parameters on {parts.device}{threads}",
-        **({"devices": together} if devices > 1 else {}),
-        **({"actors": _actors(algo)} if isinstance(algo, Impala) and algo.actors else {}),
-        "env": f"{parts.num_envs * devices} x {choices['env']}{level}: observation {env.single_observation_space}, "
-        f"action {env.single_action_space}{_evaluated(values['env'])}",
-        "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps {learning}",
-        **({"replay": _replay(parts, values["total_steps"])} if isinstance(algo, OffPolicy) else {}),
-        "saving": _checkpoints(config, parts),
-        "logging": ", ".join(values["logger"]),
-        "output": where,
-    }
-    lines = [f"  {name:<9} {text}" for name, text in rows.items()]
-    return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
-
-
-def _evaluated(node: dict[str, Any]) -> str:
-    """How evaluation's environment differs."""
-    pairs = ", ".join(f"{key}={show(value)}" for key, value in (node.get("evaluation") or {}).items())
-    return f"; evaluated with {pairs}" if pairs else ""
-
-
-def _on_policy(config: Config, parts: Parts) -> str:
-    algo, each, total_steps = cast(OnPolicy, parts.algo), parts.num_envs, config.values["total_steps"]
-    num_envs = each * config.values["trainer"]["devices"]
-    updates = -(-total_steps // (algo.rollout_slots * num_envs))
-    text = f"in about {updates:,} updates of {num_envs} x {algo.rollout_slots} slots"
-    if not isinstance(algo, PPO):
-        return text
-    minibatches = min(algo.num_minibatches, each) if config.choices["batching"] == "tape" else algo.num_minibatches
-    return f"{text}, {algo.epochs} epochs of {minibatches} minibatches"
-
-
-def _actors(algo: Impala) -> str:
-    processes = f"{algo.actors} processes on Ray" if algo.actors > 1 else "a process on Ray"
-    return f"{processes}; rollouts come in any order, so neither this run nor a resumed one can be repeated exactly"
-
-
-def _off_policy(config: Config, parts: Parts) -> str:
-    algo = cast(OffPolicy, parts.algo)
-    rate = f"{algo.update_ratio:g} updates per {algo.update_per} after {algo.learning_starts:,}"
-    rows = parts.batching.num_rows if isinstance(parts.batching, Segment) else None
-    size = f"{rows} segments" if rows else f"{algo.batch_size:,} transitions"
-    return f"(the first {algo.random_steps:,} at random), {rate}, {size} each"
-
-
-def _replay(parts: Parts, total_steps: int) -> str:
-    """What the replay may come to hold, and in how much memory."""
-    algo = cast(OffPolicy, parts.algo)
-    where = f"mapped from {algo.replay_dir}" if algo.replay_dir else "in memory"
-    slots, states = replay_bytes(parts, total_steps)
-    text = f"up to {min(algo.capacity, total_steps):,} transitions, {size(slots)} {where}"
-    kept = parts.batching.state_slots(replay=True)
-    return text + (f", and memory states every {kept.every} slots, {size(states)}" if kept else "")
-
-
-def replay_bytes(parts: Parts, total_steps: int) -> tuple[int, int]:
-    """At most, of the transitions and of the memory states kept with them; none for an on-policy algorithm."""
-    if not isinstance(parts.algo, OffPolicy):
-        return 0, 0
-    spaces = parts.env.single_observation_space, parts.env.single_action_space
-    slot = sum(max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize for space in spaces) + 6
-    most, kept = min(parts.algo.capacity, total_steps), parts.batching.state_slots(replay=True)
-    state = sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(parts.agent.initial_state(1)))
-    return most * slot, most // kept.every * state if kept else 0
-
-
-def checkpoint_bytes(parts: Parts, total_steps: int) -> int:
-    """At most, of one checkpoint: weights, two moments of each, a target network if there is one, and the replay."""
-    weights = sum(parameter.numel() * parameter.element_size() for parameter in parts.agent.parameters())
-    copies = 4 if isinstance(parts.algo, OffPolicy) else 3
-    return copies * weights + sum(replay_bytes(parts, total_steps))
-
-
-def _checkpoints(config: Config, parts: Parts) -> str:
-    every, keep = config.values["checkpoint"]["every"], config.values["checkpoint"]["keep"]
-    when = "at the end only" if every is None else f"every {every:,} steps and at the end"
-    most = checkpoint_bytes(parts, config.values["total_steps"])
-    whole = " with the replay" if isinstance(parts.algo, OffPolicy) else ""
-    return f"{when}, about {size(most)} each{whole}, the newest {keep} kept"
-
-
-def size(number: float) -> str:
-    """Bytes as one reads them."""
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}"
-        number /= 1000
-    return f"{number:.1f} GB"
-
-
 def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
     """The engines that the scans of a memory run on, with the reason where the fastest is missing. UserError if a
     forced one cannot run."""
@@ -489,14 +380,6 @@ def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
     return found
 
 
-def _count(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def threads_of(config: Config) -> int:
     """CPU threads of a process while it learns."""
-    return config.values["threads"] or max(1, all_cores() // config.values["trainer"]["devices"])
-
-
-def all_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return config.values["threads"] or max(1, cores() // config.values["trainer"]["devices"])

@@ -16,7 +16,7 @@ REQUEUE = 75
 """Exit code of a run that something else stopped (EX_TEMPFAIL of sysexits.h): the same command goes on with it."""
 
 ASKED = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
-"""A keyboard; a scheduler; one that announces its end (Slurm's --signal=USR1@60); a terminal that is lost."""
+"""A keyboard; a scheduler; one that announces its end (Slurm's --signal=USR1@120); a terminal that is lost."""
 
 
 NOTICE = "rlmem: saving, then stopping (once more: at once)\n"

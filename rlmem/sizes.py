@@ -52,3 +52,17 @@ def memory_of(device: torch.device) -> float:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not a POSIX system
         return float("inf")
+
+
+def size(number: float) -> str:
+    """Bytes as one reads them."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def parameters(module: torch.nn.Module) -> int:
+    """Numbers that are learnt."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -7,47 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shutil import disk_usage
-from typing import Any, cast
+from typing import cast
 
 import torch
-from gymnasium.vector import VectorEnv
 
 from rlmem import rundir
-from rlmem.actors import Pool
-from rlmem.agents.actor_critic import ActorCritic
-from rlmem.agents.off_policy import OffPolicyAgent
-from rlmem.algos.impala import Impala
-from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import (
-    EVAL_ENVS,
-    Parts,
-    assemble,
-    checkpoint_bytes,
-    choose_device,
-    make_evaluation_env,
-    size,
-    summary,
-    threads_of,
-)
-from rlmem.checkpoint import Checkpoints, State, step_of
+from rlmem.assemble import Parts, assemble, choose_device, threads_of
+from rlmem.checkpoint import State, step_of
 from rlmem.config.compose import Config, apply
 from rlmem.config.messages import show
 from rlmem.errors import Fault, UserError
 from rlmem.faults import named
-from rlmem.loops.actors import ActorLoop
-from rlmem.loops.base import Loop, Schedule
-from rlmem.loops.off_policy import OffPolicyLoop
-from rlmem.loops.on_policy import OnPolicyLoop
+from rlmem.loops.base import Loop
+from rlmem.make_loop import Silent, make_loop
 from rlmem.mirrors import make_loggers
 from rlmem.parallel import joined, launched, meet, of_first, outlast, place, team
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder
-from rlmem.replay import Replay
-from rlmem.rollout import Collector
 from rlmem.saved import (
     agent_state,
     checkpoints,
@@ -61,6 +39,8 @@ from rlmem.saved import (
     to_continue,
 )
 from rlmem.signals import stopping_politely
+from rlmem.sizes import size
+from rlmem.summary import checkpoint_bytes, summary
 
 
 def train(config: Config) -> float:
@@ -152,13 +132,6 @@ def follow(config: Config, port: int | None = None) -> float:
                 raise
             outlast()
     return results["greedy"]["return_mean"]
-
-
-class Silent:
-    """What a process that writes nothing has in the place of recorder, checkpoints and progress."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: None
 
 
 def _taken(restored: State) -> int:
@@ -290,65 +263,6 @@ def last_checkpoint(run_dir: Path) -> str:
     if not paths:
         return f"there is no checkpoint yet; `rlmem resume {run_dir}` starts from the beginning"
     return f"saved up to step {step_of(paths[-1])}; continue with    rlmem resume {run_dir}"
-
-
-def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Recorder, progress: Progress) -> Loop:
-    """The loop of this process; run_dir: None for one that writes nothing."""
-    values, streams, rank = config.values, parts.streams, place().rank
-    if (devices := values["trainer"]["devices"]) != place().size:
-        what = "only `rlmem train` and `rlmem resume` train one run in several processes"
-        raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
-    own = lambda name: f"{name}/{rank}" if rank else name  # noqa: E731
-    acting = streams.torch(own("act"), parts.device)
-    collector = Collector(parts.env, parts.agent, streams.int(own("env")), acting, parts.device)
-    keep = values["checkpoint"]["keep"]
-    shared: dict[str, Any] = {
-        "total_steps": values["total_steps"],
-        "agent": parts.agent,
-        "batching": parts.batching,
-        "collector": collector,
-        "make_eval_env": lambda: make_evaluation_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
-        "evaluation": Schedule(values["evaluation"]["every"]),
-        "evaluation_episodes": values["evaluation"]["episodes"],
-        "streams": streams,
-        "recorder": recorder,
-        "checkpoints": Silent() if run_dir is None else Checkpoints(run_dir / "checkpoints", keep),
-        "checkpoint": Schedule(values["checkpoint"]["every"]),
-        "progress": progress,
-        "experiment": experiment_of(values),
-    }
-    algo: Any = parts.algo
-    if isinstance(algo, OffPolicy):
-        algo.setup(cast(OffPolicyAgent, parts.agent), streams.torch("losses", parts.device), values["on_nan"])
-        return OffPolicyLoop(algo=algo, replay=make_replay(parts), generator=streams.torch("replay"), **shared)
-    algo.setup(parts.agent, streams.torch(own("rows")), values["on_nan"])
-    if not (isinstance(algo, Impala) and algo.actors):
-        return OnPolicyLoop(algo=algo, **shared)
-    make, num_envs = partial(_acting, config), parts.num_envs
-    pool = Pool(make, algo.actors, num_envs, parts.agent, streams, parts.device, progress.say, algo.ray_address)
-    return ActorLoop(algo=algo, **shared | {"collector": pool})
-
-
-def _acting(config: Config) -> tuple[VectorEnv, ActorCritic]:
-    """The environments of an actor in another process, and its agent, which acts on the CPU."""
-    parts = assemble(replace(config, values=config.values | {"device": "cpu"}))
-    return parts.env, cast(ActorCritic, parts.agent)
-
-
-def make_replay(parts: Parts) -> Replay:
-    """An empty replay; it keeps memory states if rows will begin with them."""
-    algo = cast(OffPolicy, parts.algo)
-    stores = parts.batching.state_slots(replay=True) is not None
-    parts.agent.trunks.step_all = stores
-    return Replay(
-        algo.capacity,
-        parts.env.num_envs,
-        parts.device,
-        algo.priority_exponent,
-        algo.importance_exponent,
-        directory=None if algo.replay_dir is None else Path(algo.replay_dir),
-        initial_state=parts.agent.initial_state(1) if stores else None,
-    )
 
 
 def last_words(run_dir: Path, loop: Loop, results: dict[str, dict[str, float]]) -> str:

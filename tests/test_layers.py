@@ -17,7 +17,7 @@ SPACES = "gymnasium.Space gymnasium.spaces"
 DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors"
 LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos rlmem.parallel"
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
-WHOLE = "rlmem.config rlmem.assemble rlmem.saved"
+WHOLE = "rlmem.config rlmem.assemble rlmem.saved rlmem.summary rlmem.make_loop rlmem.sizes"
 ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
 RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.actors rlmem.loops"
 
@@ -57,24 +57,28 @@ LAYERS = {
     "rlmem.faults": "torch rlmem.errors",
     "rlmem.sizes": "torch",
     "rlmem.signals": "",
-    "rlmem.loggers": f"{DATA} lazy:tensorboard lazy:wandb",
+    "rlmem.loggers": f"{DATA} rlmem.rundir lazy:tensorboard lazy:wandb",
     "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
     "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
     "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config "
     "lazy:rlmem.train lazy:rlmem.signals",
-    "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.sizes",
+    "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.machine rlmem.sizes",
+    "rlmem.summary": f"torch numpy {RUNNING} rlmem.config rlmem.assemble rlmem.sizes",
+    "rlmem.make_loop": f"gymnasium {RUNNING} {WHOLE}",
+    "rlmem.machine": "",
     "rlmem.mirrors": "rlmem.config rlmem.errors rlmem.loggers rlmem.recorder rlmem.rundir",
-    "rlmem.saved": "rlmem.checkpoint rlmem.rundir rlmem.errors rlmem.config",
+    "rlmem.saved": "rlmem.checkpoint rlmem.rundir rlmem.errors rlmem.faults rlmem.config",
     "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
     "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
-    "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.rundir rlmem.signals rlmem.sweep lazy:rlmem.cli",
+    "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.machine rlmem.rundir rlmem.signals "
+    "rlmem.sweep lazy:rlmem.cli",
     "rlmem.population": f"torch numpy yaml rich scipy {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals "
     "rlmem.population rlmem.sweep rlmem.train",
     "rlmem.sweep.search": "optuna rlmem.errors rlmem.sweep",
     "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
-    f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.train lazy:matplotlib",
+    f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.make_loop rlmem.train lazy:matplotlib",
     # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs
     "rlmem.cli": "rlmem.errors rlmem.config.messages lazy:rlmem",
     "rlmem.commands": "rlmem.errors rlmem.config.messages rlmem.commands lazy:rlmem",

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 from conftest import killed_at
 from rlmem_envs.diagnostics import two_step_cue
+from rlmem_envs.occlusion.robots import Robot
 
 from rlmem import rundir
 from rlmem.checkpoint import Checkpoints
@@ -252,9 +254,12 @@ def test_a_full_disk_stops_the_run_with_one_line_and_the_last_checkpoint_is_inta
 class Faulty(two_step_cue.TwoStepCue):
     """Two-step cue; at every `period`-th step of the vector something goes wrong."""
 
-    def __init__(self, num_envs: int = 1, period: int = 20, what: str = "reward", **kwargs: Any):
+    def __init__(
+        self, num_envs: int = 1, period: int = 20, what: str = "reward", signal_name: str = "SIGTERM", **kwargs: Any
+    ):
         super().__init__(num_envs, **kwargs)
         self.period, self.what, self.calls = period, what, np.zeros(1, np.int64)
+        self.number = getattr(signal, signal_name)
 
     def step(self, actions: Any) -> Any:
         self.calls += 1
@@ -265,7 +270,7 @@ class Faulty(two_step_cue.TwoStepCue):
             if self.what == "allocation":
                 torch.empty(10**15)
             if self.what == "signal" and self.num_envs == 4:  # not in evaluation
-                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(self.number)
             if self.what == "reward":
                 reward = np.full_like(reward, np.nan)
         return obs, reward, *rest
@@ -275,6 +280,9 @@ class Faulty(two_step_cue.TwoStepCue):
 def faulty_env():
     """`_target_: test_reliability.Faulty` finds this very module."""
     sys.modules.setdefault("test_reliability", sys.modules[__name__])
+
+
+needs_bullet = pytest.mark.skipif(find_spec("pybullet_envs_gymnasium") is None, reason="needs PyBullet")
 
 
 def faulty(**keys: Any) -> list[str]:
@@ -370,3 +378,47 @@ def test_a_stop_before_an_evaluation_puts_it_off(in_tmp):
         patch.setattr(signal, "raise_signal", lambda number: None)
         resume(Path("cut"), [])
         assert_same_end("cut", run(*choices, run_dir="whole"))
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGHUP"])
+def test_other_signals_save_as_well(in_tmp, name):
+    with pytest.raises(Stopped) as stopped:
+        run("env=two_step_cue", *faulty(what="signal", period=70, signal_name=name), "evaluation.episodes=2")
+    assert stopped.value.code == 75
+    assert 0 < Checkpoints(Path("run/checkpoints")).load()[1]["step"] < 500
+
+
+def test_a_second_signal_does_not_wait(in_tmp):
+    """It comes before the update is over that the first one waits for: nothing of it is saved."""
+    choices = ["env=two_step_cue", *faulty(what="signal", period=35), "evaluation.episodes=2"]
+    with pytest.raises(Stopped):
+        run(*choices, "algo.rollout_slots=80")
+    assert not list(Path("run/checkpoints").glob("*"))
+    assert "stopped; there is no checkpoint yet" in (Path("run") / "log.txt").read_text()
+
+
+ROBOT = ["env=hopper", "env.num_envs=4", "env.workers=2", "total_steps=400", "checkpoint.every=100"]
+
+
+@needs_bullet
+def test_a_run_of_robots_resumes_exactly(in_tmp):
+    whole = run(*ROBOT, run_dir="whole")
+    with killed_at(3):
+        run(*ROBOT, run_dir="cut")
+    resume(Path("cut"), [])
+    assert_same_end("cut", whole)
+
+
+@needs_bullet
+def test_a_robots_worker_that_dies_ends_the_run_by_name(in_tmp, monkeypatch):
+    def step(env: Any, actions: Any) -> Any:
+        steps.append(actions)
+        if len(steps) == 50:
+            env._crew.members[1].process.kill()
+        return original(env, actions)
+
+    steps: list[Any] = []
+    original = Robot.step
+    monkeypatch.setattr(Robot, "step", step)
+    with pytest.raises(Fault, match=r"step 1\d\d: worker 1 .* died with exit code -9 \(SIGKILL\); saved up to step 1"):
+        run(*ROBOT)

@@ -23,9 +23,9 @@ from rlmem.bench.output import processor, unwritable, write
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.loops.base import Loop
+from rlmem.make_loop import make_loop
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder
-from rlmem.train import make_loop
 
 ENVS, SLOTS, EPOCHS, MINIBATCHES, WIDTH, HEADS = 16, 128, 4, 4, 256, 64
 SETTING = (

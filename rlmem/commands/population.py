@@ -10,7 +10,7 @@ from rlmem.commands.toolkit import Parser, integer_from
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 
-EXAMPLE = "rlmem population memory=lprnn algo=impala env=cued_catch --vary 'algo.lr=tag(log, interval(1e-5,1e-3))'"
+EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 ASKED = ("agents", "ready", "window", "every", "level")
 """The flags that say what a population is, beside --vary."""
 
@@ -21,7 +21,7 @@ def parser() -> Parser:
         "Train agents side by side. Every so many episodes each is compared with another one, and copies its weights\n"
         "if that was better (Welch's t-test); hyperparameters stay. The same command goes on with what is there.",
         EXAMPLE.removeprefix("rlmem population "),
-        "memory=gru env=repeat_first --agents 4 --vary algo.lr=1e-4,1e-3 --dir runs/mine",
+        "memory=lprnn algo=impala env=cued_catch total_steps=3e8 --vary 'algo.lr=tag(log, interval(1e-5,1e-3))'",
         "runs/mine                              go on",
         "runs/mine total_steps=2e6              train longer",
         "status runs/mine",

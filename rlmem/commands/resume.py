@@ -15,7 +15,7 @@ def parser() -> Parser:
         "RUN total_steps=2e6",
     )
     made.add_run()
-    made.add_overrides("a value to replace")
+    made.add_overrides("total_steps, device, threads, on_nan, checkpoint.*, evaluation.*, env.evaluation.* or logger.*")
     return made
 
 

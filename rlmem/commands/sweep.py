@@ -76,6 +76,10 @@ def _place(given: list[str]) -> Path | None:
     """The sweep file or directory among the arguments."""
     example = "rlmem sweep memory=ffm,gru seed=0,1,2"
     if len(given) > 1:
+        if near := nearest(given[0], ["status"]):
+            raise UserError(
+                sentence(given[0], "no such sweep file", near=near, example=f"rlmem sweep status {given[1]}")
+            )
         raise UserError(sentence(given[1], "expected key=value after the file", example=example))
     for text in given:
         path = Path(text)

@@ -17,18 +17,20 @@ from torch.utils._pytree import tree_map
 
 from rlmem import rundir
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import assemble, summary, threads_of
+from rlmem.assemble import assemble, threads_of
 from rlmem.checkpoint import State
 from rlmem.config.compose import Config
 from rlmem.errors import Fault, UserError
 from rlmem.faults import named
 from rlmem.loops.base import Loop
+from rlmem.make_loop import make_loop
 from rlmem.mirrors import make_loggers
 from rlmem.population.spec import History, name, read
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder, read_jsonl
 from rlmem.saved import checkpoints, fitting, lost_rows
-from rlmem.train import make_loop, warm_start
+from rlmem.summary import summary
+from rlmem.train import warm_start
 
 ROUND = "population.round"
 """In the experiment that every checkpoint of an agent keeps: how many rounds it has behind it."""

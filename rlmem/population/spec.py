@@ -23,7 +23,7 @@ from rlmem.seeding import Streams
 from rlmem.sweep.axes import Axis, Numbers, axes
 from rlmem.sweep.spec import Specification as Searched
 
-EXAMPLE = "rlmem population memory=lprnn algo=impala env=cued_catch --vary 'algo.lr=tag(log, interval(1e-5,1e-3))'"
+EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 
 
 @dataclass(frozen=True)

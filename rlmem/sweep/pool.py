@@ -20,9 +20,10 @@ from pathlib import Path
 from time import monotonic, sleep, time
 
 from rlmem import rundir
+from rlmem.machine import cores
 from rlmem.signals import ASKED, NOTICE, REQUEUE, stopping_politely
 from rlmem.sweep.manifest import Job, Manifest
-from rlmem.sweep.process import Owner, cores
+from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import assignment
 from rlmem.sweep.status import View, log_file, objective, tail
 

@@ -46,8 +46,3 @@ def started(pid: int) -> str | None:
 def _boot() -> str:
     """This boot of the machine, since start times begin at zero in each."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

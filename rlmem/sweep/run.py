@@ -15,11 +15,11 @@ from rich.console import Console
 from rlmem.config.compose import Config, load
 from rlmem.config.multirun import check_jobs
 from rlmem.errors import UserError
+from rlmem.machine import cores
 from rlmem.signals import Stopped
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
 from rlmem.sweep.manifest import Job, Manifest, NewJob, holds_sweep
 from rlmem.sweep.pool import Pool
-from rlmem.sweep.process import cores
 from rlmem.sweep.spec import EXAMPLE, Specification
 from rlmem.sweep.status import View, counts, log_file, rows
 
