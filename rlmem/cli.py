@@ -7,6 +7,7 @@ program keeps its traceback and exits with 1. A run that a signal stopped exits 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -14,8 +15,8 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
-from rlmem.config.messages import nearest, sentence
-from rlmem.errors import Fault, UserError
+from rlmem.config.messages import brief, nearest, sentence
+from rlmem.errors import Fault, UserError, printable
 
 VERBS = {
     "train": "train one agent, or with -m one per combination of values",
@@ -71,6 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # that of a path which somebody typed
+            raise
+        print(f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}", file=sys.stderr)
+        return 2
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -361,6 +361,8 @@ def is_answered(arguments: list[str], place: Path) -> None:
 
 
 @example(["train", "--dry-run", "memory._target_=builtins.breakpoint"])  # has no signature
+@example(["train", "--dry-run", "encoder._target_=builtins.exit"])  # has no name
+@example(["sweep", "--dry-run", "hydra.searchpath=[pkg://nope]", "seed=0,1"])
 @example(["train", "--dry-run", "algo._target_=own.falls"])
 @example(["train", "--dry-run", "env._target_=own.falls"])
 @example(["train", "--dry-run", "env._target_=types.SimpleNamespace"])
@@ -375,6 +377,7 @@ def is_answered(arguments: list[str], place: Path) -> None:
 @example(["train", "-m", "--dry-run", "seed=shuffle(range(0,1000000000))"])
 @example(["train", "-m", "--dry-run", "seed=range(0,5000)", "memory=ffm,gru,lru"])
 @example(["eval", "x" * 5000])
+@example(["population", "status", "x" * 5000])
 @example(["train", "--dry-run", "seed=" + "9" * 5000])
 @settings(max_examples=120, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(command_lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from math import log
 from typing import Literal
@@ -19,12 +20,13 @@ from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, 
 
 @dataclass(kw_only=True)
 class Impala(OnPolicy):
-    """IMPALA (Espeholt et al. 2018, arXiv:1802.01561): V-trace actor-critic, one gradient step per rollout.
+    """IMPALA (Espeholt et al. 2018, arXiv:1802.01561): V-trace actor-critic, a gradient step per rollout.
 
         loss = sum_t -A_t log pi(a_t) + value_coef (vs_t - v_t)^2 / 2 - entropy_coef * entropy_t
 
     vs and A are V-trace's targets and advantages over whole streams (`rlmem.losses.returns.vtrace`), both constants.
 
+    epochs: gradient steps on each rollout; 1: as published. From the second on, V-trace corrects for those before it
     reduction: the loss is a sum over slots, as published, or a mean; optimiser and clipping depend on its scale
     optimiser, eps, decay, momentum: RMSProp, or Adam (with `eps` alone)
     trace_lambda: of V-trace's remark 2; 1: as published;  rho_bar, c_bar: where importance weights are clipped
@@ -36,6 +38,7 @@ class Impala(OnPolicy):
     lr: PositiveFloat = 4.8e-4
     max_grad_norm: PositiveFloat | None = 40.0
     entropy_coef: NonNegativeFloat = 2.5e-4
+    epochs: PositiveInt = 1
     reduction: Literal["sum", "mean"] = "sum"
     optimiser: Literal["rmsprop", "adam"] = "rmsprop"
     eps: PositiveFloat = 0.1
@@ -56,12 +59,17 @@ class Impala(OnPolicy):
         lr = self.anneal(progress)
         rows = cut(rollout, batching)
         batch = rows.batch(rollout)
-        loss, metrics = self.loss(rollout.streams, rows, batch)
-        grad_norm = self.step(loss)
-        metrics = {} if grad_norm is None else metrics | {"grad_norm": grad_norm}
-        values = {name: float(value.detach()) for name, value in metrics.items()} | {"lr": lr, "lag": rollout.lag}
-        if rollout.lag:
-            values.pop("ratio_max_dev", None)
+        sums: defaultdict[str, list[Tensor]] = defaultdict(list)
+        deviation: dict[str, Tensor] = {}
+        for epoch in range(self.epochs):
+            loss, metrics = self.loss(rollout.streams, rows, batch)
+            found = {"ratio_max_dev": metrics.pop("ratio_max_dev")}
+            deviation = found if epoch == rollout.lag == 0 else deviation
+            if (grad_norm := self.step(loss)) is not None:
+                for name, value in (metrics | {"grad_norm": grad_norm}).items():
+                    sums[name].append(value.detach())
+        means = {name: torch.stack(values).mean() for name, values in sums.items()}
+        values = {name: float(value) for name, value in (means | deviation).items()} | {"lr": lr, "lag": rollout.lag}
         return self.named(values) | batch_metrics(rollout, rows, batch)
 
     def loss(self, streams: Batch, rows: Rows, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

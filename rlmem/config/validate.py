@@ -179,4 +179,7 @@ def _whole(value: Any) -> Any:
 
 
 def _name(target: Callable[..., Any]) -> str:
-    return "config.yaml" if target is Run else f"{target.__module__}.{target.__qualname__}"
+    if target is Run:
+        return "config.yaml"
+    named = target if hasattr(target, "__qualname__") else type(target)  # what is callable need not have a name
+    return f"{named.__module__}.{named.__qualname__}"

@@ -14,7 +14,7 @@ from itertools import chain, product
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from rlmem.config.catalog import default_choices
-from rlmem.config.compose import config_loader
+from rlmem.config.compose import FAILURES, config_loader, root_cause
 from rlmem.config.groups import Groups
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse, require_few, swept
@@ -66,7 +66,10 @@ def axes(spec: Specification) -> list[Axis]:
         if problems:
             raise UserError(*problems)
         hydra = [str(o.input_line) for o in lines if o.is_hydra_override()]
-        options = Groups.read(loader, [line for line in hydra if line.startswith("hydra.searchpath")]).options
+        try:
+            options = Groups.read(loader, [line for line in hydra if line.startswith("hydra.searchpath")]).options
+        except FAILURES as error:
+            raise UserError(root_cause(error)) from error
         found, everything = [], [*lines, *chain.from_iterable(parsed for parsed, _ in pairs)]
         problems += _refused(everything)
         for together in [*([line] for line in lines), *(parsed for parsed, _ in pairs)]:
