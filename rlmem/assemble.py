@@ -44,8 +44,8 @@ from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
 EVAL_ENVS = 64
 """Environments that play evaluation episodes side by side, at most."""
 
-PLANNED_ENVS = 1024
-"""Environments that are made for a plan, at most."""
+MANY_ENVS = 1024
+"""Of more environments, one is made first, to see whether so many of them fit in memory."""
 
 USUAL = 1024
 """Networks without a greater number in their configuration are made without asking first how large they are."""
@@ -81,7 +81,7 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
     """Build and check everything that a run needs, writing nothing. Raises UserError.
 
     num_envs: of an agent that plays, and learns no more;  to_plan: `env` and `agent` may be no more than what `summary`
-    needs: an agent without numbers, fewer environments than `num_envs` says
+    needs: one environment, whatever `num_envs` of the parts says, and a large agent without numbers
     """
     values = config.values
     if values["on_exists"] == "resume" and values["run_dir"] is None:
@@ -90,7 +90,7 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
     device = choose_device(values["device"])
     algo, batching = _build(config, "algo"), _build(config, "batching")
     asked = num_envs or share_of_envs(config, algo, device) or values["env"].get("num_envs")
-    env = make_env(config, asked, to_plan)
+    env = make_env(config, asked, to_plan and asked is not None)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
             require_same_spaces(config, env, other, f"env.evaluation={show(replaced)}")
@@ -229,17 +229,17 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
 def make_env(config: Config, num_envs: int | None = None, to_plan: bool = False) -> VectorEnv:
     """The vector environment of `config`, of another size if given; what it refuses becomes a UserError.
 
-    to_plan: PLANNED_ENVS of them are enough
+    to_plan: one environment is enough
     """
     node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
     node |= {} if num_envs is None else {"num_envs": num_envs}
     where, number = f"env={config.choices['env']}", node.get("num_envs") or 1
-    if number > PLANNED_ENVS:
-        few = _make_env(where, config, node | {"num_envs": PLANNED_ENVS})
-        _require_memory(few, number)
+    if to_plan or number > MANY_ENVS:
+        one = _make_env(where, config, node | {"num_envs": 1})
+        _require_memory(one, number)
         if to_plan:
-            return few
-        few.close()
+            return one
+        one.close()
     return _make_env(where, config, node)
 
 

@@ -110,7 +110,7 @@ def test_every_option_composes_and_fits_its_constructor(option):
         ("total_steps=1.5", ["expected an integer > 0, got 1.5", "e.g. total_steps="]),
         ("seed=-1", ["expected an integer >= 0", "got -1", "e.g. seed=0"]),
         ("seed=true", ["expected an integer >= 0", "got true"]),
-        ("threads=0", ["expected an integer > 0 or null, got 0", "e.g. threads=1"]),
+        ("threads=0", ["expected an integer > 0 and <= 4096 or null, got 0", "e.g. threads=1"]),
         ("env.num_envs=0", ["expected an integer > 0, got 0", "e.g. env.num_envs="]),
         ("env.level=esy", ["expected one of easy, medium, hard", "did you mean `easy`?", "env.level=easy"]),
         ("checkpoint={every: 1, kep: 2}", ["checkpoint.kep=2", "did you mean `checkpoint.keep`?"]),

@@ -24,6 +24,7 @@ from rlmem.seeding import Streams
 from rlmem.train import resume, train
 
 SCHEMES = {"tape": Tape(), "detached": Tape(detach_every=4), "segment": Segment(None), "segment-5": Segment(5)}
+BOUNDS = [{}, {"rho_bar": 0.8, "c_bar": 1.4, "trace_lambda": 0.6, "reduction": "mean"}, {"clip": 0.3}]
 ENVS = {"discrete": "RepeatPrevious", "multidiscrete": "Battleship", "continuous": "PositionOnlyPendulum"}
 
 
@@ -71,8 +72,13 @@ def loss_by_loops(algo, rollout):
             goes_on = 0.0 if batch.terminated[b, t] else algo.gamma
             delta = rho * (batch.reward[b, t] + goes_on * v[b, t + 1] - v[b, t])
             vs = v[b, t] + delta + goes_on * algo.trace_lambda * c * (vs_next - v[b, t + 1])
-            advantage = rho * (batch.reward[b, t] + goes_on * vs_next - v[b, t])
-            loss = loss - advantage * log_prob[b, t] - algo.entropy_coef * entropy[b, t]
+            advantage = batch.reward[b, t] + goes_on * vs_next - v[b, t]
+            if algo.clip is None:
+                loss = loss - rho * advantage * log_prob[b, t]
+            else:
+                w = torch.exp(log_prob[b, t] - batch.behaviour["log_prob"][b, t])
+                loss = loss - min(w * advantage, w.clamp(1 - algo.clip, 1 + algo.clip) * advantage)
+            loss = loss - algo.entropy_coef * entropy[b, t]
             loss = loss + algo.value_coef * (vs - value[b, t]) ** 2 / 2
             vs_next, count = vs, count + 1
     return loss if algo.reduction == "sum" else loss / count
@@ -93,7 +99,7 @@ def float64():
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("bounds", [{}, {"rho_bar": 0.8, "c_bar": 1.4, "trace_lambda": 0.6, "reduction": "mean"}])
+@pytest.mark.parametrize("bounds", BOUNDS)
 def test_the_loss_off_policy_is_the_papers_slot_by_slot(float64, scheme, bounds):
     algo, collector = setup(gamma=0.8, entropy_coef=0.03, rollout_slots=120, **bounds)
     rollout = off_policy(collect(algo, collector, SCHEMES[scheme], budget=503))
@@ -103,9 +109,9 @@ def test_the_loss_off_policy_is_the_papers_slot_by_slot(float64, scheme, bounds)
     assert 0.2 < metrics["rho_mean"] < 0.95
 
 
-@pytest.mark.parametrize("scheme", ["tape", "segment", "segment-5"])
-def test_the_gradient_is_that_of_the_loops(float64, scheme):
-    algo, collector = setup(entropy_coef=0.03)
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_the_gradient_is_that_of_the_loops(float64, bounds):
+    algo, collector = setup(entropy_coef=0.03, **bounds)
     rollout = off_policy(collect(algo, collector, Tape()))
     gradients = []
     for loss in (loss_of(algo, rollout, Tape())[0], loss_by_loops(algo, rollout)):
@@ -166,6 +172,21 @@ def test_one_step_per_rollout_at_an_annealed_rate(optimiser):
     )
     first = 1 if optimiser == "adam" else 1 / math.sqrt(1 - 0.99)  # both divide the first gradient by its own size
     assert moved == pytest.approx(0.0025 * first, rel=1e-2)
+
+
+def test_epochs_are_steps_on_one_rollout_that_v_trace_corrects():
+    weights, metrics = [], []
+    for epochs in (3, 1):
+        algo, collector = setup(epochs=epochs, lr=0.01, eps=1e-3)
+        rollout = collect(algo, collector, Tape())
+        metrics.append([algo.update(rollout, Tape(), 0.0) for _ in range(3 // epochs)])
+        weights.append([p.detach().clone() for p in algo.agent.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+    (together,), single = metrics
+    assert single[0]["impala/rho_mean"] == pytest.approx(1) and single[2]["impala/rho_mean"] < 1
+    for name in ("policy_loss", "value_loss", "rho_mean", "grad_norm"):
+        assert together[f"impala/{name}"] == pytest.approx(sum(m[f"impala/{name}"] for m in single) / 3, rel=1e-5)
+    assert together["impala/ratio_max_dev"] == single[0]["impala/ratio_max_dev"] <= 1e-5
 
 
 def test_a_loss_that_is_not_finite_takes_no_step():

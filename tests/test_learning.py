@@ -15,6 +15,7 @@ FIRST_RUN = experiments_dir() / "first_run"
 EXPERIMENT = yaml.safe_load((FIRST_RUN / "memory_matters.yaml").read_text())
 REPLAY = yaml.safe_load((FIRST_RUN / "replay_remembers.yaml").read_text())
 SUITES = yaml.safe_load((FIRST_RUN / "five_suites.yaml").read_text())
+IMPALA = yaml.safe_load((FIRST_RUN / "impala_catches.yaml").read_text())
 
 
 @pytest.mark.slow
@@ -36,6 +37,18 @@ def test_replay_solves_with_memory_what_it_cannot_without(in_tmp, row):
 @pytest.mark.parametrize("row", SUITES["rows"], ids=lambda row: row["name"])
 def test_a_task_of_the_suite_is_learnt(in_tmp, row):
     assert_bound(row, [*SUITES["overrides"], *row["overrides"]], row["metric"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_impala_learns_to_catch_with_memory(in_tmp):
+    assert_bound(IMPALA["rows"][0], [*IMPALA["overrides"], *IMPALA["rows"][0]["overrides"]])
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)
+def test_impala_learns_to_catch_with_actors_in_other_processes(in_tmp):
+    assert_bound(IMPALA["rows"][1], [*IMPALA["overrides"], *IMPALA["rows"][1]["overrides"]])
 
 
 def assert_bound(row: dict, overrides: list[str], metric: str = "return_mean") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 Positive = Annotated[int, Gt(0)]
 
@@ -25,7 +25,7 @@ class Run:
     total_steps: Positive
     seed: Annotated[int, Ge(0), Lt(2**32)]
     device: Literal["cpu", "cuda", "auto"]
-    threads: Positive | None
+    threads: Annotated[int, Gt(0), Le(4096)] | None
     run_dir: str | None
     on_exists: Literal["error", "resume", "new"]
     init_from: str | None
