@@ -1,6 +1,7 @@
 """Shared fixtures: small agents and environments, one thread."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -20,6 +21,11 @@ from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.loops.base import Loop
 
 torch.set_num_threads(1)
+
+# Started in the background of a shell or by nohup, tests would be deaf to the signals that they send.
+for _name, _usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+    if hasattr(signal, _name) and signal.getsignal(getattr(signal, _name)) == signal.SIG_IGN:
+        signal.signal(getattr(signal, _name), _usual)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
