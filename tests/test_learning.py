@@ -45,12 +45,6 @@ def test_impala_learns_to_catch_with_memory(in_tmp):
     assert_bound(IMPALA["rows"][0], [*IMPALA["overrides"], *IMPALA["rows"][0]["overrides"]])
 
 
-@pytest.mark.cluster
-@pytest.mark.timeout(1800)
-def test_impala_learns_to_catch_with_actors_in_other_processes(in_tmp):
-    assert_bound(IMPALA["rows"][1], [*IMPALA["overrides"], *IMPALA["rows"][1]["overrides"]])
-
-
 def assert_bound(row: dict, overrides: list[str], metric: str = "return_mean") -> None:
     """Train, and hold the greedy mean of 200 new episodes to the row's bound."""
     train(load([*overrides, "run_dir=run"]))
