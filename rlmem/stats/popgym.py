@@ -1,6 +1,6 @@
-"""Scores of many runs as one number: POPGym's MMER and the interquartile mean. numpy only.
+"""POPGym's score: the maximum mean episodic return (MMER), and its means over environments and trials.
 
-Both are unweighted over environments or tasks. No confidence intervals here.
+Unweighted over environments.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
+from rlmem.stats.scores import Array
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,3 @@ def summary(run: ArrayLike) -> MMER:
     trial = runs.mean(0)
     spread = float(trial.std(ddof=1)) if len(trial) > 1 else np.nan
     return MMER(runs, runs.mean(1), float(runs.mean(1).mean()), trial, spread)
-
-
-def iqm(scores: ArrayLike) -> float:
-    """Interquartile mean (Agarwal et al. 2021, arXiv:2108.13264): the mean of the middle half of all scores, pooled.
-
-    floor(N / 4) scores are dropped on each side. NaN if any score is: a diverged run is not the best one.
-    """
-    pooled = np.sort(np.asarray(scores, dtype=np.float64), axis=None)
-    if np.isnan(pooled).any():
-        return float("nan")
-    cut = pooled.size // 4
-    return float(pooled[cut : pooled.size - cut].mean())
-
-
-def iqm_per_task(scores: ArrayLike) -> Array:
-    """The interquartile mean over runs of each task, from scores [run, task]."""
-    return np.array([iqm(task) for task in np.asarray(scores, dtype=np.float64).T])

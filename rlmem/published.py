@@ -1,0 +1,154 @@
+"""The numbers that the papers print, as data: experiments/published/PAPER.csv, one row for each number.
+
+Values stay as printed, also where they cannot be right: `misprints` says where, and what would be. docs/statistics.md
+says where every table came from, and what its spread is.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.config.paths import experiments_dir
+from rlmem.errors import Fault, UserError
+from rlmem.stats import expert_normalised, reference_of
+
+PAPERS = {
+    "ffm": "Morad et al. 2023, Reinforcement Learning with Fast and Forgetful Memory, arXiv:2310.04128",
+    "memoroids": "Morad et al. 2024, Recurrent Reinforcement Learning with Memoroids, arXiv:2402.09900",
+    "shm": "Le et al. 2025, Stable Hadamard Memory, arXiv:2410.10132",
+    "rethinking_transformers": "Lu et al. 2024, Rethinking Transformers in Solving POMDPs, arXiv:2405.17358",
+    "lprnn": "Stepleton et al. 2018, Low-pass Recurrent Neural Networks, arXiv:1805.04955",
+    "pomdp_baselines": "Ni et al. 2022, Recurrent Model-Free RL Can Be a Strong Baseline, arXiv:2110.05038",
+    "memory_rl": "Ni et al. 2023, When Do Transformers Shine in RL?, arXiv:2307.03864",
+    "s5rl": "Lu et al. 2023, Structured State Space Models for In-Context Reinforcement Learning, arXiv:2303.03982",
+}
+"""Name -> whom to cite."""
+
+AVERAGE = "average"
+"""The task of a printed average of the other tasks of its table."""
+ROUNDING = 0.1
+"""How far a printed average may be from that of its cells: both are printed to 0.1, so each is within 0.05."""
+RETURNS_OF = {"table2": "table6", "table7": "table7"}
+"""Where Rethinking Transformers prints the returns behind its normalised scores."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number as it is printed."""
+
+    paper: str
+    item: str
+    """`table1`, `figure5`, `section4.3`, ..."""
+    task: str
+    """As the paper calls it; `average` of its table, `all` of a benchmark."""
+    model: str
+    metric: str
+    mean: float
+    std: float | None
+    """What the paper prints behind +-, or as sigma; None where it prints nothing."""
+    n: int | None
+    """Runs; None where the paper does not say."""
+    source: str
+
+
+@dataclass(frozen=True)
+class Average:
+    """A printed average, and the average of the printed cells that it is of."""
+
+    printed: Published
+    cells: tuple[Published, ...]
+    recomputed: float
+    """Of the cells; of normalised scores, of equation 3 of the printed returns, which have more digits."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether rounding explains the difference."""
+        return abs(self.printed.mean - self.recomputed) <= ROUNDING
+
+
+@dataclass(frozen=True)
+class Misprint:
+    """A printed number that contradicts others of its table."""
+
+    published: Published
+    restored: float
+    """What would agree, as far as rounding lets one tell."""
+    reason: str
+
+
+def load(paper: str | None = None, item: str | None = None) -> list[Published]:
+    """The numbers of one paper, or of one of its tables or figures; of all papers by default.
+
+    UserError for a paper or an item that there is not, Fault if the data are not installed.
+    """
+    if paper is not None and paper not in PAPERS:
+        raise UserError(_unknown("paper", paper, PAPERS))
+    rows = [row for name in ([paper] if paper else PAPERS) for row in _read(_folder() / f"{name}.csv")]
+    items = list(dict.fromkeys(row.item for row in rows))
+    if item is not None and item not in items:
+        raise UserError(_unknown("item", item, items))
+    return [row for row in rows if item in (None, row.item)]
+
+
+def averages() -> list[Average]:
+    """Every printed average that is of printed cells, recomputed."""
+    rows = load()
+    return [_average(row, rows) for row in rows if row.task == AVERAGE]
+
+
+def misprints() -> list[Misprint]:
+    """What the averages that do not agree point at: a cell that repeats the one of another task, else the average."""
+    return [_misprint(average) for average in averages() if not average.agrees]
+
+
+def _average(printed: Published, rows: Iterable[Published]) -> Average:
+    same = [row for row in rows if (row.paper, row.model) == (printed.paper, printed.model) and row.task != AVERAGE]
+    cells = tuple(row for row in same if (row.item, row.metric) == (printed.item, printed.metric))
+    values = [cell.mean for cell in cells]
+    if printed.metric == "normalised_score":
+        source = RETURNS_OF[printed.item]
+        returns = {row.task: row.mean for row in same if (row.item, row.metric) == (source, "return")}
+        values = [float(expert_normalised(returns[cell.task], reference_of(cell.task))) for cell in cells]
+    return Average(printed, cells, float(np.mean(values)))
+
+
+def _misprint(average: Average) -> Misprint:
+    printed, cells = average.printed, average.cells
+    gap = f"the {len(cells)} cells average {average.recomputed:.2f}, the paper prints {printed.mean:g}"
+    first: dict[tuple[float, float | None], Published] = {}
+    for cell in cells:
+        original = first.setdefault((cell.mean, cell.std), cell)
+        if original is not cell:
+            restored = cell.mean + (printed.mean - average.recomputed) * len(cells)
+            repeats = f"{cell.task} of {cell.model} repeats {original.task}"
+            return Misprint(cell, restored, f"{repeats}, and {gap}; about {restored:.1f} would agree.")
+    reason = f"The average of {printed.model} is not that of its column: {gap}."
+    return Misprint(printed, average.recomputed, reason)
+
+
+def _folder() -> Path:
+    experiments = experiments_dir()
+    if experiments is None or not (experiments / "published").is_dir():
+        raise Fault("the published numbers are missing from this installation: no experiments/published beside conf")
+    return experiments / "published"
+
+
+def _read(path: Path) -> list[Published]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [_row(record) for record in csv.DictReader(file)]
+
+
+def _row(record: dict[str, str]) -> Published:
+    texts = {field.name: record[field.name] for field in fields(Published)}
+    mean, std, n = (texts.pop(name) for name in ("mean", "std", "n"))
+    return Published(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
+
+
+def _unknown(what: str, word: str, known: Iterable[str]) -> str:
+    return sentence(f"published {what} {word}", "no such one", near=nearest(word, known), accepted=known)

@@ -1,0 +1,45 @@
+"""What many runs say: aggregates, intervals, comparisons and normalised scores. numpy only.
+
+Scores are a matrix [run, task]: the runs of one algorithm, which have a column for each task. The aggregates and the
+bootstrap are those of Agarwal et al. 2021 (arXiv:2108.13264); docs/statistics.md says what is resampled. Tasks always
+count the same. Nothing here draws from a global generator, and a NaN, a diverged run, makes what contains it a NaN.
+"""
+
+from rlmem.stats.aggregate import AGGREGATES, Statistic, iqm, iqm_per_task, mean, median, optimality_gap
+from rlmem.stats.expert import REFERENCES, Reference, expert_normalised, reference_of
+from rlmem.stats.improvement import Improvement, mann_whitney_u, probability_of_improvement
+from rlmem.stats.popgym import MMER, mmer, normalised, summary
+from rlmem.stats.profiles import Profile, performance_profile
+from rlmem.stats.resampling import Interval, bootstrap, interval, percentile_bounds, resample
+from rlmem.stats.scores import Array, Scores, matrix
+
+__all__ = [
+    "AGGREGATES",
+    "MMER",
+    "REFERENCES",
+    "Array",
+    "Improvement",
+    "Interval",
+    "Profile",
+    "Reference",
+    "Scores",
+    "Statistic",
+    "bootstrap",
+    "expert_normalised",
+    "interval",
+    "iqm",
+    "iqm_per_task",
+    "mann_whitney_u",
+    "matrix",
+    "mean",
+    "median",
+    "mmer",
+    "normalised",
+    "optimality_gap",
+    "percentile_bounds",
+    "performance_profile",
+    "probability_of_improvement",
+    "reference_of",
+    "resample",
+    "summary",
+]

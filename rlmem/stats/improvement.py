@@ -1,0 +1,66 @@
+"""How often one algorithm beats another: the probability of improvement and the Mann-Whitney U statistic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlmem.stats.resampling import LEVEL, REPETITIONS, Interval, percentile_bounds, picks, resample
+from rlmem.stats.scores import Array, Scores, matrix
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """P(X > Y): the chance that a run of X beats a run of Y on a task drawn at random, ties counting one half."""
+
+    probability: Interval
+    """Mean over tasks. `runs` is the smaller number of both. One half says that neither is better."""
+    per_task: Array
+    """[task]"""
+    u: Array
+    """[task] Mann-Whitney U of X: the pairs that X wins, of the runs_x * runs_y."""
+
+
+def probability_of_improvement(
+    x: Scores, y: Scores, *, rng: np.random.Generator, repetitions: int = REPETITIONS, level: float = LEVEL
+) -> Improvement:
+    """P(X > Y) of scores [run_x, task] and [run_y, task] (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.3).
+
+    The bootstrap resamples the runs of X and those of Y independently, within each task. Tasks are matched by position,
+    or by name where both are mappings. The bounds are NaN unless both have two runs.
+    """
+    first, second = _matched(x, y)
+    n, m, tasks = len(first), len(second), first.shape[1]
+    u = mann_whitney_u(first, second)
+    drawn = [
+        mann_whitney_u(resample(first, picked[:, :n]), resample(second, picked[:, n:])).mean(-1) / (n * m)
+        for picked in picks((n + m, tasks), repetitions, rng, max(n, m), np.repeat([n, m], [n, m])[:, None])
+    ]
+    low, high = percentile_bounds(np.concatenate(drawn), level)
+    bounds = (float(low), float(high)) if min(n, m) > 1 else (np.nan, np.nan)
+    probability = Interval(float(u.mean() / (n * m)), *bounds, level, min(n, m), tasks)
+    return Improvement(probability, u / (n * m), u)
+
+
+def mann_whitney_u(x: Array, y: Array) -> Array:
+    """U of X for each task: x [..., run_x, task], y [..., run_y, task] -> [..., task]. NaN where a score is.
+
+    The pairs (i, j) with x_i > y_j, and half of those with x_i = y_j (Mann and Whitney 1947).
+    """
+    a, b = x[..., :, None, :], y[..., None, :, :]
+    wins = np.where(np.isnan(a) | np.isnan(b), np.nan, (a > b) + 0.5 * (a == b))
+    return np.asarray(wins.sum((-3, -2)))
+
+
+def _matched(x: Scores, y: Scores) -> tuple[Array, Array]:
+    """Both as matrices, of the same tasks in the same order."""
+    if isinstance(x, Mapping) and isinstance(y, Mapping):
+        if x.keys() != y.keys():
+            raise ValueError(f"both need the same tasks; only one has {', '.join(sorted(x.keys() ^ y.keys()))}")
+        y = {task: y[task] for task in x}
+    first, second = matrix(x), matrix(y)
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"both need the same tasks; got {first.shape[1]} and {second.shape[1]}")
+    return first, second

@@ -1,0 +1,168 @@
+"""A table, written as Markdown, LaTeX, CSV or plain text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+
+from rlmem.stats import Interval
+
+MISSING = "–"
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": "--",
+    "±": r"$\pm$",
+} | {letter: f"\\{letter}" for letter in "&%$#_{}"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number with what is known of its spread; NaN is the same as missing."""
+
+    mean: float | None
+    std: float | None = None
+    low: float | None = None
+    """Bounds of an interval; both or neither."""
+    high: float | None = None
+    n: int | None = None
+    """Runs; only CSV shows it."""
+
+    @classmethod
+    def of(cls, interval: Interval) -> Value:
+        """An estimate with its bootstrap interval."""
+        return cls(interval.value, low=interval.low, high=interval.high, n=interval.runs)
+
+
+Cell = Value | float | str | None
+"""A number, an integer without decimals, a text, or None where there is nothing."""
+PARTS = tuple(field.name for field in fields(Value))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns. ValueError for a row that has more or fewer cells than there are columns."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    digits: int = 3
+    """Decimals of what is not an integer; CSV has all of them."""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"{len(self.columns)} columns, but a row of {len(row)}: {row}")
+
+    def markdown(self) -> str:
+        """GitHub's Markdown; the title is a paragraph before it."""
+        ruler = ["---:" if right else "---" for right in self._right()]
+        lines = [list(map(_markdown, self.columns)), ruler, *self._shown(_markdown)]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return f"{self.title}\n\n{table}\n" if self.title else f"{table}\n"
+
+    def latex(self) -> str:
+        """A `table` whose rules are those of the package booktabs."""
+        aligned = "".join("r" if right else "l" for right in self._right())
+        line = lambda cells: f"{' & '.join(cells)} \\\\"  # noqa: E731
+        head, *rows = map(line, [map(_latex, self.columns), *self._shown(_latex)])
+        caption = [rf"\caption{{{_latex(self.title)}}}"] if self.title else []
+        begin = [r"\begin{table}", r"\centering", *caption, rf"\begin{{tabular}}{{{aligned}}}"]
+        body = [r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
+        return "\n".join([*begin, *body, r"\end{tabular}", r"\end{table}", ""])
+
+    def csv(self) -> str:
+        """Raw numbers. What a column's values have beside a mean are columns of their own: `name_low`, `name_n`, ..."""
+        parts = [(k, part) for k, cells in enumerate(self._by_column()) for part in _parts(cells)]
+        head = [self.columns[k] if part == "mean" else f"{self.columns[k]}_{part}" for k, part in parts]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([head, *([_raw(row[k], part) for k, part in parts] for row in self.rows)])
+        return text.getvalue()
+
+    def text(self) -> str:
+        """For a terminal or a log: plain letters, as wide as it must be, without colours."""
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for name, right in zip(self.columns, self._right(), strict=True):
+            grid.add_column(Text(name), justify="right" if right else "left", no_wrap=True)
+        for row in self._shown(_plain):
+            grid.add_row(*map(Text, row))
+        written = io.StringIO()
+        Console(file=written, width=10_000, color_system=None, legacy_windows=False).print(grid)
+        lines = [line.rstrip() for line in written.getvalue().splitlines()]
+        return "\n".join([self.title, "", *lines, ""] if self.title else [*lines, ""])
+
+    def _by_column(self) -> list[list[Cell]]:
+        return [[row[k] for row in self.rows] for k in range(len(self.columns))]
+
+    def _right(self) -> list[bool]:
+        """Which columns hold numbers: no text, and not nothing alone."""
+        return [
+            not any(isinstance(cell, str) for cell in cells) and any(cell is not None for cell in cells)
+            for cells in self._by_column()
+        ]
+
+    def _shown(self, escaped: Callable[[str], str]) -> list[list[str]]:
+        return [[escaped(show(cell, self.digits)) for cell in row] for row in self.rows]
+
+
+def show(cell: Cell, digits: int = 3) -> str:
+    """`0.531`, `0.531 ± 0.020`, `0.531 [0.490, 0.570]`, a text as it is, or a dash."""
+    if isinstance(cell, str):
+        return cell
+    value = cell if isinstance(cell, Value) else Value(cell)
+    if _missing(value.mean):
+        return MISSING
+    spread = "" if _missing(value.std) else f" ± {_number(value.std, digits)}"
+    if not _missing(value.low) and not _missing(value.high):
+        spread += f" [{_number(value.low, digits)}, {_number(value.high, digits)}]"
+    return f"{_number(value.mean, digits)}{spread}"
+
+
+def _missing(x: object) -> bool:
+    return x is None or (isinstance(x, Real) and math.isnan(x))
+
+
+def _number(x: float | None, digits: int) -> str:
+    return str(int(x)) if isinstance(x, Integral) else f"{x:.{digits}f}"
+
+
+def _parts(cells: Sequence[Cell]) -> list[str]:
+    """The parts that some value of a column has; a mean always."""
+    values = [cell for cell in cells if isinstance(cell, Value)]
+    return [part for part in PARTS if part == "mean" or any(not _missing(getattr(v, part)) for v in values)]
+
+
+def _raw(cell: Cell, part: str) -> str:
+    if isinstance(cell, str):
+        return cell if part == "mean" else ""
+    x = getattr(cell if isinstance(cell, Value) else Value(cell), part)
+    return "" if _missing(x) else repr(int(x) if isinstance(x, Integral) else float(x))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _markdown(text: str) -> str:
+    return _plain(text).replace("|", r"\|")
+
+
+def _latex(text: str) -> str:
+    """Escaped; a minus sign of a number is one, not a hyphen."""
+    escaped = "".join(LATEX.get(letter, letter) for letter in _plain(text))
+    return re.sub(r"(?<![\w-])-(?=[\d.])", "$-$", escaped)
