@@ -103,6 +103,17 @@ class RegularLanguage(BatchedEnv):
     def _success(self) -> NDArray[np.bool_]:
         return self._won
 
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The true states: (automaton's state, letter that it reads), and T, when E is shown and all are read."""
+        pairs = [f"({state}, {letter})" for state in self._dfa.states for letter in self._dfa.letters]
+        return (*pairs, "T")
+
+    def labels(self) -> NDArray[np.int64]:
+        """The true state of each environment [N], a place in `label_names`."""
+        symbol, letters = self._observe(), self._end
+        return np.where(symbol == letters, len(self._dfa.states) * letters, self.reached * letters + symbol)
+
     def oracle(self) -> NDArray[Any]:
         return self._dfa.label[self._after()]
 

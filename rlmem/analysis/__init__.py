@@ -1,0 +1,124 @@
+"""Analyses of trained agents: each reads a run directory and writes numbers, a table and a picture into it.
+
+An analysis is a module with `measure(run, *, ...options) -> Result`. Nothing here is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+
+ANALYSES = {
+    "sensitivity": "which past observations the last value depends on",
+    "ffm": "how long FFM's traces last, and the periods of its contexts",
+    "shm": "SHM's calibration matrices, and what their product leaves",
+    "hidden": "whether the memory's outputs cluster by the true state",
+    "extrapolate": "the return at other lengths than in training",
+    "impulse": "impulse responses of LP-RNN's pools",
+    "gradients": "how far back the gradient reaches, and where truncation cuts it",
+}
+"""The analyses, each a module of this package, with the question that it answers."""
+
+WITHOUT_RUN = ("impulse",)
+"""Those that can do without a run, given where to write."""
+PACKAGES = ("matplotlib", "scipy", "sklearn")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What summary.json holds. step and seed are None where no run was read."""
+
+    analysis: str
+    run: str | None
+    step: int | None
+    seed: int | None
+    metrics: Mapping[str, float]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What else the analysis says: its settings, names."""
+    files: tuple[str, ...] = ()
+    """What was written beside summary.json."""
+    folder: Path = Path()
+    """Where all of it is."""
+
+    def row(self) -> dict[str, Any]:
+        """As in summary.json."""
+        names = ("analysis", "run", "step", "seed", "metrics", "about", "files")
+        return {name: getattr(self, name) for name in names}
+
+
+def analyze(
+    what: str,
+    run_dir: Path | None,
+    step: int | str | None = None,
+    seed: int | None = None,
+    out: Path | None = None,
+    **options: Any,
+) -> Summary:
+    """Make one analysis and write data.csv, summary.json, picture.png and picture.svg.
+
+    what: one of ANALYSES
+    run_dir: a run directory; None only for those of WITHOUT_RUN, and with `out`
+    step: which checkpoint, or "best"; None: the newest intact one
+    seed: root of the streams of the episodes that are played; None: that of `rlmem eval`
+    out: the folder to write into; None: <run_dir>/analysis/<what>
+    options: keywords of the analysis' `measure`, such as `episodes`
+    """
+    measure = _measure(what)
+    _require(what, measure, options)
+    if run_dir is None and (out is None or what not in WITHOUT_RUN):
+        otherwise = " or --out" if what in WITHOUT_RUN else ""
+        example = f"rlmem analyze {what} runs/my_run"
+        raise UserError(sentence(f"analyze {what}", f"expected a run{otherwise}", example=example))
+    require_packages()
+    from rlmem.analysis.loaded import load_run
+    from rlmem.analysis.output import write
+    from rlmem.loops.base import one_thread
+
+    run = None if run_dir is None else load_run(run_dir, step, seed)
+    with one_thread():
+        result = measure(run, **options)
+    folder = out or Path(run_dir or "") / "analysis" / what
+    about: dict[str, Any] = {"analysis": what, "run": None if run_dir is None else str(run_dir)}
+    about |= {"step": None, "seed": None} if run is None else {"step": run.step, "seed": run.seed}
+    return write(result, folder, about)
+
+
+def options_of(what: str) -> list[str]:
+    """The names of the options that an analysis takes."""
+    parameters = inspect.signature(_measure(what)).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+def require_packages() -> None:
+    """UserError if what pictures and scores are made with is not installed."""
+    if missing := [package for package in PACKAGES if find_spec(package) is None]:
+        what = f"needs {' and '.join(missing)}, which is not installed"
+        raise UserError(sentence("analyze", what, example="pip install 'rlmem[report]'"))
+
+
+def _measure(what: str) -> Callable[..., Any]:
+    if what not in ANALYSES:
+        raise UserError(
+            sentence(f"analyze {what}", "no such analysis", near=nearest(what, ANALYSES), accepted=ANALYSES)
+        )
+    return import_module(f"rlmem.analysis.{what}").measure
+
+
+def _require(what: str, measure: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """UserError for options that the analysis does not have."""
+    accepted = options_of(what)
+    problems = [
+        sentence(f"analyze {what}", f"has no option `{name}`", near=nearest(name, accepted), accepted=accepted)
+        for name in options
+        if name not in accepted
+    ]
+    if problems:
+        raise UserError(*problems)

@@ -1,0 +1,107 @@
+"""How an agent does in episodes of other lengths, or other levels, than it was trained in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlmem.analysis.loaded import LoadedRun
+from rlmem.analysis.output import COLOURS, Result, figure
+from rlmem.assemble import EVAL_ENVS, evaluation_node
+from rlmem.config.messages import sentence
+from rlmem.config.overrides import parse
+from rlmem.errors import UserError
+from rlmem.evaluate import Scores, evaluate
+from rlmem.seeding import Streams
+
+OFFSETS = (0, 1, 2, 3, 4, 8, 16, 32)
+"""Letters more than in training (Lu et al. 2024, arXiv:2405.17358, figure 14); n - floor(n / 2) comes before them."""
+CORRIDORS = (0.5, 1, 1.5, 2, 3, 4)
+"""Corridors of the T-maze, as multiples of the trained one."""
+Z = 1.959964
+"""Half-width of a 95 % interval in standard errors."""
+
+
+def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> Result:
+    """Greedy returns, and shares of episodes won where the environment says so, for each value of one key of `env`.
+
+    Intervals are 95 %: of the mean return by its standard error, of a share Wilson's. Every value is evaluated as
+    `rlmem eval RUN env.KEY=VALUE` does, on the same streams.
+
+    over: env.key=v1,v2,...; None: lengths n - floor(n/2), n, n + 1, 2, 3, 4, 8, 16, 32 of regular languages, half to
+        four times the corridor of the T-maze
+    """
+    key, values = usual(run) if over is None else parsed(over)
+    fixed = ["env.length=fixed"] if over is None and key == "env.n" else []
+    scores = []
+    for value in values:
+        env = run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])
+        scores.append(evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device))
+        env.close()
+    rows: list[dict[str, Any]] = [{key: value, **row(score)} for value, score in zip(values, scores, strict=True)]
+    kinds = {"success": "success_rate", "return": "return_mean"}
+    metrics = {f"{kind}/{r[key]}": float(r[name]) for kind, name in kinds.items() for r in rows if name in r}
+    trained = evaluation_node(run.config).get(key.partition(".")[2])
+    about = {"key": key, "values": list(values), "trained": trained, "episodes": episodes}
+    return Result(metrics, rows, {"picture": picture(rows, key, str(trained), episodes)}, about)
+
+
+def usual(run: LoadedRun) -> tuple[str, list[str]]:
+    """The key and values that say most about a run's environment; UserError where none are known."""
+    node = evaluation_node(run.config)
+    if node["_target_"].endswith(".RegularLanguage"):
+        n = node["n"]
+        return "env.n", [str(length) for length in [n - n // 2, *(n + more for more in OFFSETS)] if length > 1]
+    if node["_target_"].endswith(".TMaze"):
+        lengths = [round(node["corridor_length"] * times) for times in CORRIDORS]
+        return "env.corridor_length", [str(length) for length in dict.fromkeys(lengths) if length > 0]
+    where = f"analyze extrapolate: env={run.config.choices['env']}"
+    raise UserError(sentence(where, "its lengths are not known", example="--over env.level=easy,medium,hard"))
+
+
+def parsed(over: str) -> tuple[str, list[str]]:
+    """env.key=v1,v2,... as the key and its values."""
+    key, equals, values = over.partition("=")
+    if not key.startswith("env.") or not equals or not all(values.split(",")):
+        raise UserError(sentence(f"--over {over}", "expected env.KEY=V1,V2,...", example="--over env.n=13,25,50"))
+    _, problems = parse([f"{key}={value}" for value in values.split(",")])
+    if problems:
+        raise UserError(*problems)
+    return key, list(dict.fromkeys(values.split(",")))
+
+
+def row(scores: Scores) -> dict[str, Any]:
+    """Mean return and share of episodes won, each with its 95 % interval."""
+    from scipy.stats import binomtest
+
+    found = scores.summary()
+    mean, half = found["return_mean"], Z * found["return_sem"]
+    row = {"length_mean": found["length_mean"], "return_mean": mean, "return_low": mean - half}
+    row |= {"return_high": mean + half}
+    if scores.success is not None:
+        interval = binomtest(int(scores.success.sum()), len(scores.success)).proportion_ci(method="wilson")
+        row |= {"success_rate": found["success_rate"], "success_low": interval.low, "success_high": interval.high}
+    return row
+
+
+def picture(rows: Sequence[dict[str, Any]], key: str, trained: str, episodes: int) -> Any:
+    """A bar for each value; the trained one is dark."""
+    kind, label = ("success", "success rate") if "success_rate" in rows[0] else ("return", "mean return")
+    centre = [row["success_rate" if kind == "success" else "return_mean"] for row in rows]
+    error = [
+        [c - row[f"{kind}_low"] for c, row in zip(centre, rows, strict=True)],
+        [row[f"{kind}_high"] - c for c, row in zip(centre, rows, strict=True)],
+    ]
+    made, axes = figure(4.4)
+    panel, at = axes[0, 0], range(len(rows))
+    colours = [COLOURS[0] if row[key] == trained else COLOURS[5] for row in rows]
+    panel.bar(at, centre, yerr=error, color=colours, capsize=3)
+    panel.bar(0, 0, color=COLOURS[0], label="as trained")
+    panel.bar(0, 0, color=COLOURS[5], label="other")
+    panel.set(xticks=at, xlabel=key, ylabel=label, title=f"greedy {label} of {episodes} episodes, 95 % interval")
+    panel.set_xticklabels([row[key] for row in rows])
+    if kind == "success":
+        panel.set_ylim(0, 1.05)
+    panel.grid(axis="x", visible=False)
+    panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    return made

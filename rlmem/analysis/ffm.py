@@ -1,0 +1,97 @@
+"""How long the traces of Fast and Forgetful Memory last, and how slowly its contexts turn."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlmem.analysis.loaded import LoadedRun
+from rlmem.analysis.output import COLOURS, Result, figure
+from rlmem.assemble import assemble
+from rlmem.errors import UserError
+from rlmem.memory.ffm import FFM
+
+Array = NDArray[np.float64]
+Times = dict[str, Array]
+"""t_alpha [m] of the traces and t_omega [c] of the contexts, slots."""
+
+
+def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
+    """Decay times and periods (Morad et al. 2023, arXiv:2310.04128, eq. 25 and figure 6).
+
+        t_alpha = log(beta) / a: slots until a trace keeps beta of what it held;   t_omega = 2 pi / |b|
+
+    At initialisation, shown at step 0 (of a memory as the configuration makes it, whatever `init_from` replaced), and
+    at every checkpoint that is kept. The metrics are of the chosen checkpoint.
+    """
+    if not 0 < beta < 1:
+        raise UserError(
+            f"analyze ffm: beta={beta} is no fraction that is left; expected one above 0 and below 1; e.g. 0.1"
+        )
+    trained = find(run)
+    last, steps = run.step, run.steps()
+    at = {0: times_of(_as_made(run), beta)}
+    for step in steps:
+        run.load(step)
+        at[step] = times_of(trained, beta)
+    run.load(last)
+    metrics = {}
+    for when, found in (("", at[last]), ("_initially", at[0])):
+        for memory, times in found.items():
+            prefix = "" if len(trained) == 1 else f"{memory}/"
+            for name, values in times.items():
+                for kind, reduce in (("min", np.min), ("median", np.median), ("max", np.max)):
+                    metrics[f"{prefix}{name}_{kind}{when}"] = float(reduce(values))
+    rows = [
+        {"step": step, "memory": memory, "time": name, "index": i, "slots": float(value)}
+        for step, found in at.items()
+        for memory, times in found.items()
+        for name, values in times.items()
+        for i, value in enumerate(values)
+    ]
+    about = {"beta": beta, "steps": list(at), "memories": list(trained)}
+    return Result(metrics, rows, {"picture": picture(at, beta)}, about)
+
+
+def find(run: LoadedRun) -> dict[str, FFM]:
+    return run.memories(FFM, "ffm", "ffm")
+
+
+def times(memory: FFM, beta: float) -> Times:
+    """t_alpha and t_omega of one memory, as its recurrence has them: clipped, and positive."""
+    decay, turn = (part.detach().double().flatten().numpy() for part in memory.log_gamma())
+    with np.errstate(divide="ignore"):
+        return {"t_alpha": log(beta) / decay, "t_omega": 2 * np.pi / np.abs(turn)}
+
+
+def times_of(memories: dict[str, FFM], beta: float) -> dict[str, Times]:
+    return {name: times(memory, beta) for name, memory in memories.items()}
+
+
+def _as_made(run: LoadedRun) -> dict[str, FFM]:
+    """The same memories before training."""
+    parts = assemble(run.config, num_envs=1)
+    parts.env.close()
+    return find(LoadedRun(run.path, run.config, parts, 0, run.seed))
+
+
+def picture(at: dict[int, dict[str, Times]], beta: float) -> Any:
+    """Every trace and every context as a line over the steps."""
+    made, axes = figure(7.0, 2, sharex=True)
+    titles = {
+        "t_alpha": f"traces: slots until {beta:g} is left, t_α = log β / a",
+        "t_omega": "contexts: period t_ω = 2π / |b|",
+    }
+    for panel, (name, title) in zip(axes[:, 0], titles.items(), strict=True):
+        for colour, memory in zip(COLOURS, next(iter(at.values())), strict=False):
+            lines = np.array([found[memory][name] for found in at.values()])
+            drawn = panel.plot(list(at), lines, "o-", color=colour, ms=4, lw=1, alpha=0.7)
+            drawn[0].set_label(memory)
+        panel.set(yscale="log", ylabel="slots", title=title)
+    if len(next(iter(at.values()))) > 1:
+        axes[0, 0].legend()
+    axes[1, 0].set(xlabel="environment steps (0: as initialised)")
+    return made

@@ -1,0 +1,127 @@
+"""Whether what a memory puts out clusters by the environment's true state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from rlmem.analysis.loaded import LoadedRun
+from rlmem.analysis.output import COLOURS, Result, figure
+from rlmem.config.messages import sentence
+from rlmem.errors import UserError
+
+TERMINAL = "T"
+"""The label of slots in which nothing is left to be known."""
+MARKERS = "o^sDv"
+
+
+class Labelled(VectorWrapper):
+    """Keeps the labels [N] of the true states, `labels()` of the environment, after every reset and step."""
+
+    def __init__(self, env: VectorEnv):
+        super().__init__(env)
+        self.labels: list[NDArray[np.int64]] = []
+
+    def reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        result = self.env.reset(seed=seed, options=dict(options or {}))
+        self.labels = [self.env.unwrapped.labels()]  # type: ignore[attr-defined]
+        return result
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        result = self.env.step(actions)
+        self.labels.append(self.env.unwrapped.labels())  # type: ignore[attr-defined]
+        return result
+
+
+def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexity: float = 30.0) -> Result:
+    """t-SNE and silhouette of the memory's outputs by true state (Lu et al. 2024, arXiv:2405.17358, fig. 3, table 8).
+
+    The outputs of the critic's memory at every acted slot of greedy episodes. The silhouette is Euclidean, of the raw
+    outputs, over at most `points` of them, drawn at random; without the terminal slots, and with them as a class T. A
+    state that was seen once only is left out.
+    """
+    name, states = run.config.choices["env"], state_names(run)
+    if not states:
+        where = f"analyze hidden: env={name}"
+        what = "does not tell its true state (an environment does by `labels()` and `label_names`)"
+        raise UserError(sentence(where, what, example="a run with env=parity"))
+    if not 0 < perplexity < np.inf:
+        raise UserError(f"analyze hidden: perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
+    outputs, labels = collect(run, episodes)
+    if not np.isfinite(outputs).all():
+        raise UserError(f"analyze hidden: the memory's outputs are not finite at step {run.step}; e.g. --step best")
+    features, names = sample(outputs, np.array(states)[labels], points, run.seed)
+    inner = names != TERMINAL
+    metrics = {
+        "silhouette": silhouette(features[inner], names[inner]),
+        "silhouette_with_terminal": silhouette(features, names),
+        "points": float(inner.sum()),
+        "points_with_terminal": float(len(names)),
+        "states": float(len(set(names[inner]))),
+    }
+    places = embed(features, perplexity, run.seed)
+    rows = [{"x": float(x), "y": float(y), "state": n} for (x, y), n in zip(places, names, strict=True)]
+    about = {"episodes": episodes, "perplexity": perplexity, "states": sorted(set(names))}
+    title = f"{run.config.choices['memory']} on {name}: silhouette {metrics['silhouette']:.2f}"
+    return Result(metrics, rows, {"picture": picture(places, names, title)}, about, {"features": features})
+
+
+def state_names(run: LoadedRun) -> tuple[str, ...]:
+    """What the environment calls its true states; none if it does not tell them."""
+    return tuple(getattr(run.parts.env.unwrapped, "label_names", ()))
+
+
+@torch.no_grad()
+def collect(run: LoadedRun, episodes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The memory's outputs [n, H] at all acted slots, and the labels [n] of the true states there."""
+    seen: list[Labelled] = []
+    played = run.play(episodes, lambda env: seen.append(Labelled(env)) or seen[0])  # type: ignore[func-returns-value]
+    batch, trunk = played.batch, run.agent.trunks.critic
+    y, _ = trunk.memory(trunk.encoder(*batch.inputs), trunk.initial_state(episodes), batch.start)
+    labels = torch.from_numpy(np.stack(seen[0].labels, 1))
+    return y[batch.mask].numpy(), labels[batch.mask].numpy()
+
+
+def sample(features: Any, names: Any, points: int, seed: int) -> tuple[Any, Any]:
+    """At most so many of the points, without those whose name only one of them has. UserError if one name is left."""
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(names))[:points])
+    features, names = features[chosen], names[chosen]
+    found, count = np.unique(names, return_counts=True)
+    often = np.isin(names, found[count > 1])
+    if len(set(names[often]) - {TERMINAL}) < 2:
+        raise UserError("analyze hidden: fewer than two true states were seen; e.g. --episodes 100")
+    return features[often], names[often]
+
+
+def silhouette(features: Any, names: Any) -> float:
+    from sklearn.metrics import silhouette_score
+
+    return float(silhouette_score(features, names))
+
+
+def embed(features: Any, perplexity: float, seed: int) -> Any:
+    """Places [n, 2] by t-SNE (van der Maaten and Hinton 2008), from a start by principal components."""
+    from sklearn.manifold import TSNE
+
+    fitting = min(perplexity, (len(features) - 1) / 3)
+    init = "pca" if features.shape[1] > 1 else "random"
+    return TSNE(perplexity=fitting, init=init, random_state=seed % 2**32).fit_transform(features)
+
+
+def picture(places: Any, names: Any, title: str) -> Any:
+    """The places, each state with a colour and a marker of its own."""
+    made, axes = figure(6.4)
+    panel = axes[0, 0]
+    inner = sorted(set(names) - {TERMINAL})
+    looks = {name: (COLOURS[i % 6], MARKERS[i // 6 % len(MARKERS)]) for i, name in enumerate(inner)}
+    for name, (colour, marker) in {**looks, TERMINAL: ("#000000", "x")}.items():
+        if (of := names == name).any():
+            panel.scatter(*places[of].T, s=14, color=colour, marker=marker, label=name, alpha=0.75, linewidths=0.8)
+    panel.set(title=title, xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])
+    panel.legend(title="true state", loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=4, markerscale=1.6)
+    return made

@@ -1,0 +1,121 @@
+"""How the pools of a low-pass RNN answer an impulse, and how they keep a string."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rlmem.analysis.loaded import LoadedRun
+from rlmem.analysis.output import Result, figure
+from rlmem.analysis.stored_string import StringMemory
+from rlmem.analysis.stored_string import picture as string_picture
+from rlmem.errors import UserError
+from rlmem.memory.lprnn import LPRNN
+from rlmem.seeding import Streams
+
+Array = NDArray[np.float64]
+LONGEST, MOST = 1 << 20, 64
+"""Slots that are followed, and pools, at most."""
+
+
+def measure(
+    run: LoadedRun | None,
+    *,
+    pools: int | None = None,
+    base: float | None = None,
+    string: str | None = None,
+    other: str | None = None,
+) -> Result:
+    """Impulse responses of a chain of pools and of parallel ones (Stepleton et al. 2018, arXiv:1805.04955, figure 2).
+
+    An input of 1 in the first slot, zeros after it; every curve is divided by its maximum. Of a run's LP-RNN, or of
+    `pools` pools with base `base` (12 and 2). The weights have no part in it: pools have none, but for I', which scales
+    all that enters the first pool.
+
+    string, other: also draw how six such pools, with projections between them, keep them (appendix A)
+    """
+    if run is not None:
+        if pools is not None or base is not None:
+            raise UserError("analyze impulse: pools and base are those of the run; leave out the run or these")
+        memory = next(iter(run.memories(LPRNN, "lprnn or lprnn_parallel", "impulse").values()))
+        pools, base, filters = len(memory.alpha), memory.base, memory.filters
+    pools, base = 12 if pools is None else pools, 2.0 if base is None else base
+    if not base > 1 or not 1 <= pools <= MOST:
+        raise UserError(f"analyze impulse: expected 1 to {MOST} pools and a base above 1, got {pools} and {base}")
+    if other is not None and string is None:
+        raise UserError("analyze impulse: other is shown against a string; e.g. --string machinelearning")
+    slots = followed(pools, base)
+    curves = {name: response(pools, base, name, slots) for name in ("chain", "parallel")}
+    metrics = {}
+    for name, curve in curves.items():
+        for n, values in enumerate(curve.T, 1):
+            metrics[f"{name}/peak_{n}"] = float(values.argmax())
+            metrics[f"{name}/mean_lag_{n}"] = float((values * np.arange(slots)).sum() / values.sum())
+    rows = [
+        {"filters": name, "pool": n, "lag": int(lag), "response": float(values[lag]), "normalised": float(scaled[lag])}
+        for name, curve in curves.items()
+        for n, (values, scaled) in enumerate(zip(curve.T, (curve / curve.max(0)).T, strict=True), 1)
+        for lag in shown_lags(slots)
+    ]
+    about: dict[str, Any] = {"pools": pools, "base": base, "slots": slots}
+    if run is not None:
+        about["filters"] = filters
+    pictures, arrays = {"picture": picture(curves, base)}, {}
+    if string is not None:
+        texts = [string] if other is None else [string, other]
+        stored = StringMemory(base, run.seed if run else 0)
+        arrays = {f"string_{i}": stored.keep(text, len(max(texts, key=len))) for i, text in enumerate(texts)}
+        pictures["string"] = string_picture(list(arrays.values()), texts)
+        about["strings"] = texts
+    return Result(metrics, rows, pictures, about, arrays)
+
+
+def followed(pools: int, base: float) -> int:
+    """Slots until the last pool of a chain has forgotten: its mean lag, sum of base^n - 1, and twelve deviations.
+
+    UserError if these are too many.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        rate = base ** np.arange(1.0, pools + 1)
+        needed = (rate - 1).sum() + 12 * np.sqrt((rate * (rate - 1)).sum())
+    if not needed < LONGEST:
+        what = f"{pools} pools with base={base:g} remember for more than {LONGEST:,} slots"
+        raise UserError(f"analyze impulse: {what}; e.g. --pools 12 --base 2")
+    return ceil(needed) + 10
+
+
+def response(pools: int, base: float, filters: Literal["chain", "parallel"], slots: int) -> Array:
+    """[slots, pools]: the contents of each pool t slots after an impulse, in float64."""
+    with Streams(0).module_init("impulse"):
+        memory = LPRNN(1, 1, pools, 1, viewport_size=1, summariser_size=1, base=base, filters=filters).double()
+    x = torch.zeros(1, slots, 1, dtype=torch.float64)
+    x[:, 0] = 1
+    with torch.no_grad():
+        return memory.pools(x, memory.initial_state(1), torch.zeros(1, slots, dtype=torch.bool))[0, :, :, 0].numpy()
+
+
+def shown_lags(slots: int) -> NDArray[np.int64]:
+    """About 400 lags, evenly spread on a logarithmic axis."""
+    return np.unique(np.geomspace(1, slots, 400).astype(np.int64)) - 1
+
+
+def picture(curves: dict[str, Array], base: float) -> Any:
+    """Responses divided by their maxima, lag on a logarithmic axis; the chain above, parallel pools below."""
+    import matplotlib
+
+    made, axes = figure(7.2, 2, sharex=True)
+    pools = curves["chain"].shape[1]
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, pools))
+    for panel, (name, curve) in zip(axes[:, 0], curves.items(), strict=True):
+        lags = shown_lags(len(curve))
+        for n, (colour, values) in enumerate(zip(colours, curve.T, strict=True), 1):
+            label = f"pool {n}" if n in (1, (pools + 1) // 2, pools) else None
+            panel.plot(lags + 1, values[lags] / values.max(), "-" if n % 2 else "--", color=colour, lw=1.8, label=label)
+        panel.set(xscale="log", ylabel="response / its maximum", title=f"{name}, {pools} pools, rates {base:g}⁻ⁿ")
+    axes[1, 0].legend(loc="upper right")
+    axes[1, 0].set(xlabel="slots, counted from that of the impulse as 1")
+    return made

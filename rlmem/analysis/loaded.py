@@ -1,0 +1,137 @@
+"""The agent of a run as analyses see it: its parts, its checkpoints, and episodes that it plays greedily."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor, nn
+
+from rlmem import rundir
+from rlmem.assemble import Parts, assemble, make_evaluation_env, require_same_spaces
+from rlmem.checkpoint import step_of
+from rlmem.config.compose import Config, apply
+from rlmem.config.messages import sentence
+from rlmem.errors import UserError
+from rlmem.rollout import Collector
+from rlmem.saved import agent_state, checkpoints, fitting, refuse_others
+from rlmem.seeding import Streams
+from rlmem.types import Batch
+
+MOST = 1024
+"""Episodes that are played at most."""
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass
+class Episodes:
+    """Whole episodes: rows of slots [N, S] from their starts, of which the first `length` [N] acted.
+
+    What a row holds after its episode's final observation belongs to another episode.
+    """
+
+    batch: Batch
+    length: Tensor
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Each episode as one row of its acted slots, [1, length]."""
+        for i, n in enumerate(self.length.tolist()):
+            yield self.batch.map(lambda field, i=i, n=n: field[i : i + 1, :n])  # type: ignore[misc]
+
+
+@dataclass
+class LoadedRun:
+    """A run with the agent of one of its checkpoints, on the CPU.
+
+    step: of the checkpoint;  seed: root of the streams of the episodes that are played
+    """
+
+    path: Path
+    config: Config
+    parts: Parts
+    step: int
+    seed: int
+
+    @property
+    def agent(self) -> Any:
+        return self.parts.agent
+
+    def load(self, step: int | str | None) -> None:
+        """Put the weights of another checkpoint into the agent."""
+        state = agent_state(self.path, step)
+        with fitting(self.path):
+            self.agent.load_state_dict(state["agent"])
+        self.step = state["step"]
+
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints that are kept, ascending; that of the loaded one is among them."""
+        return sorted({self.step, *(step_of(path) for path in checkpoints(self.path).paths())})
+
+    def environment(self, num_envs: int, overrides: Sequence[str] = ()) -> VectorEnv:
+        """The environment of evaluations with `env.*` keys in place; UserError if the agent cannot play it."""
+        if not isinstance(self.parts.env, VectorEnv):
+            where, algo = f"analyze: {self.path}", self.config.choices["algo"]
+            raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
+        refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")
+        config = apply(self.config, overrides)
+        given = {override.partition("=")[0].split(".")[1] for override in overrides}
+        env = make_evaluation_env(config, num_envs, given)
+        require_same_spaces(config, self.parts.env, env, " ".join(overrides))
+        return env
+
+    def play(self, episodes: int, wrap: Callable[[VectorEnv], VectorEnv] = lambda env: env) -> Episodes:
+        """Greedy episodes, one in each of so many environments.
+
+        wrap: puts something around the vector of environments, to see it at every slot
+        """
+        if episodes > MOST:
+            raise UserError(f"analyze: {episodes:,} episodes; expected at most {MOST:,}, which are played side by side")
+        streams = Streams(self.seed)
+        with closing(wrap(self.environment(episodes))) as env:
+            collector = Collector(env, self.agent, streams.int("evaluation/env"), None, self.parts.device)
+            rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True)
+        batch = rollout.streams
+        batch.state0 = None
+        return Episodes(batch, batch.mask.sum(1))
+
+    def memories(self, kind: type[M], option: str, what: str) -> dict[str, M]:
+        """The parts of the agent that are of a class, by name: "memory", or "critic" and "actor"; with the place in a
+        stack.
+
+        UserError, naming the option of conf/memory that has such parts, if there are none.
+        """
+        trunks = self.agent.trunks
+        named = {"critic": trunks.critic, "actor": trunks.actor} if trunks.separate else {"memory": trunks.critic}
+        found = {
+            ".".join([name, *path.split(".")[1:]]) if path else name: module
+            for name, trunk in named.items()
+            for path, module in trunk.memory.named_modules()
+            if isinstance(module, kind)
+        }
+        if not found:
+            chosen = self.config.choices["memory"]
+            raise UserError(
+                sentence(f"analyze {what}", f"{self.path} has memory={chosen}; it is for runs with memory={option}")
+            )
+        return found
+
+
+def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = None) -> LoadedRun:
+    """The agent of a run's checkpoint, as `rlmem eval` takes it, on the CPU. UserError if there is none."""
+    values, about = rundir.read(run_dir)
+    config = Config(values | {"device": "cpu"}, about["choices"], tuple(about["overrides"]))
+    parts = assemble(config, num_envs=1)
+    seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
+    run = LoadedRun(run_dir, config, parts, 0, seed)
+    run.load(step)
+    return run
+
+
+def at_last(values: Tensor, length: Tensor) -> Tensor:
+    """What values [N, S] are in each episode's last acted slot, [N]."""
+    return values[torch.arange(len(length), device=values.device), length - 1]

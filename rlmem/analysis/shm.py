@@ -1,0 +1,131 @@
+"""What Stable Hadamard Memory's calibration does along episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlmem.analysis.loaded import Episodes, LoadedRun
+from rlmem.analysis.output import COLOURS, Result, figure, whole_numbers
+from rlmem.memory.shm import SHM
+from rlmem.seeding import Streams
+
+SHOWN = 4
+"""Slots whose matrices are drawn."""
+
+
+def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
+    """The calibrations C_t along greedy episodes (Le et al. 2024, arXiv:2410.10132, figures 3a and 3c).
+
+        P_t = C_1 * ... * C_t,   of which the elements below 1 are averaged: where they vanish, so does the memory
+
+    For every `calibration`. C_t is what one step makes of a memory of ones, less what it makes of a memory of zeros,
+    computed in float64. The first memory found is measured: the critic's, if the actor has another.
+    """
+    name, memory = next(iter(run.memories(SHM, "shm", "shm").items()))
+    played = run.play(episodes)
+    x = inputs_of(memory, run, played)
+    lengths, slots = played.length.numpy(), int(played.length.max())
+    shown = np.unique(np.linspace(0, int(lengths[0]) - 1, SHOWN).astype(int))
+    stats, kept = np.full((3, len(lengths), slots), np.nan), []
+    product = torch.ones(len(lengths), memory.k, memory.k, dtype=torch.float64)
+    for t, (C, M) in enumerate(calibrations(memory, x[:, :slots], run.seed)):
+        product = product * C
+        stats[:, :, t] = product_stats(product)
+        if t in shown:
+            kept.append((C[0].numpy(), M[0].numpy()))
+    stats[:, np.arange(slots) >= lengths[:, None]] = np.nan
+    below = np.nanmean(stats[1], 0)
+    metrics = {
+        "below_one_at_end": float(below[-1]),
+        **{f"below_one_at_{t}": float(below[t - 1]) for t in (10, 100, 1000) if t <= slots},
+        "share_below_one_at_end": float(np.nanmean(stats[2], 0)[-1]),
+        "steps_to_one_percent": float((below > 0.01).sum()),
+        "product_mean_at_end": float(np.nanmean(stats[0], 0)[-1]),
+    }
+    rows = [
+        {"episode": i, "t": t + 1, "product_mean": p, "below_one_mean": b, "below_one_share": s}
+        for i, n in enumerate(lengths)
+        for t, (p, b, s) in enumerate(stats[:, i, :n].T.tolist())
+    ]
+    C_shown, M_shown = (np.stack(matrices) for matrices in zip(*kept, strict=True))
+    pictures = {"picture": picture(stats[1], memory.calibration), "matrices": matrices(C_shown, M_shown, shown + 1)}
+    about = {"memory": name, "calibration": memory.calibration, "draw": memory.draw, "episodes": episodes}
+    return Result(metrics, rows, pictures, about, {"C": C_shown, "M": M_shown, "t": shown + 1})
+
+
+@torch.no_grad()
+def inputs_of(memory: SHM, run: LoadedRun, played: Episodes) -> Tensor:
+    """What the memory reads of the episodes, x [N, S, D]."""
+    seen: list[tuple[Any, ...]] = []
+    handle = memory.register_forward_pre_hook(lambda module, args: seen.append(args))
+    try:
+        run.agent.trunks.read(played.batch)
+    finally:
+        handle.remove()
+    return seen[0][0]
+
+
+@torch.no_grad()
+def calibrations(memory: SHM, x: Tensor, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """C_t and M_t [N, k, k] of every slot of episodes x [N, T, D] in turn, in float64.
+
+    Episode 0 has the random draws that acting had, the others those of as many redraws later: what is drawn depends on
+    seed and age alone, so that all episodes of one rollout have the same.
+    seed: of the rows that draw=fresh draws, at every slot the same ones for each of the three steps that are compared
+    """
+    exact = deepcopy(memory).double()
+    state = exact.initial_state(len(x))
+    state["seed"] = state["seed"] + torch.arange(len(x), dtype=state["seed"].dtype)  # as `redraw` counts
+    inside = torch.zeros(len(x), dtype=torch.bool)  # the state is that of a start already
+    for t, slot in enumerate(x.double().unbind(1)):
+        zeros = torch.zeros_like(state["M"])
+        after = []
+        for M in (zeros + 1, zeros, state["M"]):
+            with Streams(seed).module_init(f"shm {t}"):
+                after.append(exact.step(slot, state | {"M": M}, inside)[1])
+        state = after[-1]
+        yield after[0]["M"] - after[1]["M"], state["M"]
+
+
+def product_stats(product: Tensor) -> np.ndarray:
+    """Mean, mean of the elements below 1 (1 if there are none) and share of these, of matrices [N, k, k]: [3, N]."""
+    flat = product.flatten(1)
+    below = flat < 1
+    count = below.sum(1)
+    mean_below = torch.where(count > 0, (flat * below).sum(1) / count.clamp(min=1), 1.0)
+    return torch.stack([flat.mean(1), mean_below, count / flat.shape[1]]).numpy()
+
+
+def picture(below: np.ndarray, calibration: str) -> Any:
+    """The mean of the elements of P_t below 1, of every episode [N, T] and over them."""
+    made, axes = figure(4.2)
+    panel, t = axes[0, 0], np.arange(1, below.shape[1] + 1)
+    panel.plot(t, below.T, color=COLOURS[5], lw=0.8, alpha=0.5)
+    panel.plot(t, np.nanmean(below, 0), color=COLOURS[0], lw=2.5, label="mean of episodes")
+    panel.plot([], [], color=COLOURS[5], label="an episode")
+    panel.set(xlabel="t (slots)", ylabel="mean of elements below 1", ylim=(-0.03, 1.05))
+    panel.set(title=f"what the product of C₁ … C_t leaves\n(calibration={calibration})")
+    whole_numbers(panel.xaxis)
+    panel.legend()
+    return made
+
+
+def matrices(C: np.ndarray, M: np.ndarray, t: np.ndarray) -> Any:
+    """C_t and M_t [slots, k, k] of an episode at slots t."""
+    made, axes = figure(2.7 * len(t), len(t), 2)
+    for column, (name, stack, centre) in enumerate((("C", C, 1.0), ("M", M, 0.0))):
+        reach = max(float(np.abs(stack - centre).max()), 1e-12)
+        for panel, matrix, when in zip(axes[:, column], stack, t, strict=True):
+            shown = panel.imshow(matrix, cmap="RdBu_r", vmin=centre - reach, vmax=centre + reach)
+            panel.set(title=f"{name} at t = {when}", xticks=[], yticks=[])
+            panel.grid(False)
+        made.colorbar(shown, ax=axes[:, column], location="bottom", shrink=0.9, aspect=30)
+    made.supxlabel("column (key)")
+    made.supylabel("row (value)")
+    return made
