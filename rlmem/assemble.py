@@ -24,7 +24,7 @@ from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.on_policy import OnPolicy
-from rlmem.batching import Batching
+from rlmem.batching import Batching, Tape
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
@@ -40,6 +40,9 @@ from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
 from rlmem.sizes import memory_of, parameters, shapes_only, size, tensor_bytes
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
+from rlmem.supervised.base import Supervised
+from rlmem.supervised.classify import Labelled
+from rlmem.supervised.predictor import Predictor
 
 EVAL_ENVS = 64
 """Environments that play evaluation episodes side by side, at most."""
@@ -53,13 +56,14 @@ USUAL = 1024
 PLANNED_BYTES = 10**8
 """A plan shows the shapes of a network for which more than this would be computed."""
 
-Agent = ActorCritic | OffPolicyAgent
+Agent = ActorCritic | OffPolicyAgent | Predictor
+Algorithm = OnPolicy | OffPolicy | Supervised
 
 BASES: dict[str, tuple[type, ...]] = {
-    "algo": (OnPolicy, OffPolicy),
+    "algo": (OnPolicy, OffPolicy, Supervised),
     "batching": (Batching,),
     "encoder": (InputEncoder,),
-    "env": (VectorEnv,),
+    "env": (VectorEnv, Labelled),
 }
 """What the targets of groups must give, beside a memory, which has more to show."""
 
@@ -71,10 +75,11 @@ class Parts:
     streams: Streams
     device: torch.device
     env: VectorEnv
-    agent: Agent
-    algo: OnPolicy | OffPolicy
+    agent: Any
+    algo: Algorithm
     batching: Batching
     num_envs: int
+    """Environments, or the rows that a supervised algorithm reads side by side."""
 
 
 def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False) -> Parts:
@@ -90,7 +95,7 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
     device = choose_device(values["device"])
     algo, batching = _build(config, "algo"), _build(config, "batching")
     asked = num_envs or share_of_envs(config, algo, device) or values["env"].get("num_envs")
-    env = make_env(config, asked, to_plan and asked is not None)
+    env = make_source(config, asked, to_plan and asked is not None)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
             require_same_spaces(config, env, other, f"env.evaluation={show(replaced)}")
@@ -111,7 +116,8 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
                 agent = make_agent(lambda size: build_memory(config, size, device)).to(device)
             except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
                 raise UserError(f"memory={config.choices['memory']}: cannot be built ({in_one_line(error)})") from error
-    return Parts(streams, device, env, agent, algo, batching, asked or env.num_envs)
+    rows = algo.batch_size if isinstance(algo, Supervised) else asked or env.num_envs
+    return Parts(streams, device, env, agent, algo, batching, rows)
 
 
 def _large(config: Config, make_agent: Callable[..., Agent], device: torch.device, to_learn: bool) -> Agent | None:
@@ -150,7 +156,7 @@ def _largest(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def share_of_envs(config: Config, algo: OnPolicy | OffPolicy, device: torch.device) -> int | None:
+def share_of_envs(config: Config, algo: Algorithm, device: torch.device) -> int | None:
     """The environments of one of several processes; None: the only one. UserError if so many cannot train together."""
     devices, there = config.values["trainer"]["devices"], launched()
     where = f"trainer.devices={devices}"
@@ -161,9 +167,9 @@ def share_of_envs(config: Config, algo: OnPolicy | OffPolicy, device: torch.devi
         )
     if devices == 1:
         return None
-    if isinstance(algo, OffPolicy):
-        name = config.choices["algo"]
-        raise UserError(f"{where}: algo={name} learns from one replay, in one process; expected 1; e.g. algo=ppo")
+    if not isinstance(algo, OnPolicy):
+        what = f"algo={config.choices['algo']} learns from one {'replay' if isinstance(algo, OffPolicy) else 'stream'}"
+        raise UserError(f"{where}: {what}, in one process; expected 1; e.g. algo=ppo")
     num_envs = config.values["env"].get("num_envs")
     if num_envs is None or num_envs % devices:
         raise UserError(
@@ -226,21 +232,35 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
     return memory
 
 
-def make_env(config: Config, num_envs: int | None = None, to_plan: bool = False) -> VectorEnv:
-    """The vector environment of `config`, of another size if given; what it refuses becomes a UserError.
+def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
+    """The vector environment of `config`, of another size if given; what it refuses becomes a UserError."""
+    env = make_source(config, num_envs)
+    if not isinstance(env, VectorEnv):
+        what = "holds labelled sequences, in which nothing acts"
+        raise UserError(f"env={config.choices['env']}: {what}; e.g. env={default_choices()['env']}")
+    return env
+
+
+def make_source(config: Config, num_envs: int | None = None, to_plan: bool = False) -> Any:
+    """What `env` names: a vector environment, or what makes streams of labelled sequences (`Labelled`).
 
     to_plan: one environment is enough
     """
     node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
-    node |= {} if num_envs is None else {"num_envs": num_envs}
+    node |= _sized(node, num_envs)
     where, number = f"env={config.choices['env']}", node.get("num_envs") or 1
     if to_plan or number > MANY_ENVS:
-        one = _make_env(where, config, node | {"num_envs": 1})
+        one = _make_env(where, config, node | _sized(node, 1))
         _require_memory(one, number)
         if to_plan:
             return one
         one.close()
     return _make_env(where, config, node)
+
+
+def _sized(node: dict[str, Any], num_envs: int | None) -> dict[str, int]:
+    """The number of environments as a key, where an environment has one: streams of labelled rows do not."""
+    return {"num_envs": num_envs} if num_envs is not None and "num_envs" in node else {}
 
 
 def _require_memory(env: VectorEnv, number: int) -> None:
@@ -266,7 +286,8 @@ def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = 
     """The vector environment that `config` is evaluated in; UserError as for `make_env`."""
     replaced = config.values["env"].get("evaluation")
     where = f"env={config.choices['env']}" + (f" with env.evaluation={show(replaced)}" if replaced else "")
-    return _make_env(where, config, evaluation_node(config, given) | {"num_envs": num_envs})
+    node = evaluation_node(config, given)
+    return _make_env(where, config, node | _sized(node, num_envs))
 
 
 def _make_env(where: str, config: Config, node: dict[str, Any]) -> VectorEnv:
@@ -305,9 +326,15 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _check(config: Config, env: VectorEnv, algo: OnPolicy | OffPolicy, batching: Batching) -> None:
+def _check(config: Config, env: VectorEnv, algo: Algorithm, batching: Batching) -> None:
     """Choices that do not go together, all of them at once."""
     env_name, algo_name = config.choices["env"], config.choices["algo"]
+    if isinstance(algo, Supervised):
+        return _check_supervised(config, env, algo, batching)
+    if not isinstance(env, VectorEnv):
+        raise UserError(
+            f"env={env_name}: holds labelled sequences, in which algo={algo_name} cannot act; e.g. algo=classify"
+        )
     observation, action = env.single_observation_space, env.single_action_space
     problems = []
     if not is_readable(observation):
@@ -342,6 +369,19 @@ def _check(config: Config, env: VectorEnv, algo: OnPolicy | OffPolicy, batching:
         problems.append(f"batching={config.choices['batching']}: {problem}")
     if problems:
         raise UserError(*problems)
+
+
+def _check_supervised(config: Config, env: Any, algo: Supervised, batching: Batching) -> None:
+    algo_name, cut = config.choices["algo"], f"batching={config.choices['batching']}"
+    problem = algo.meet(env)
+    if problem is not None:
+        raise UserError(f"algo={algo_name} with env={config.choices['env']}: {problem}")
+    if isinstance(batching, Tape):
+        if batching.detach_every is None:
+            return
+        cut = f"batching.detach_every={batching.detach_every}"
+    what = f"is for agents; algo={algo_name} cuts its own rows, of {algo.window_size()} slots"
+    raise UserError(f"{cut}: {what}; e.g. batching=tape batching.detach_every=null")
 
 
 def _actors_problems(config: Config, algo: OnPolicy) -> list[str]:

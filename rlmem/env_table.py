@@ -61,7 +61,7 @@ def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
     if "???" in node.values():  # the user names the environment
         return row, None
     try:
-        env = build(node | {"num_envs": 1})
+        env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
     except (ImportError, UserError):  # of a package that is not installed
         return row, None
     row.observation, row.action = short(env.single_observation_space), short(env.single_action_space)

@@ -11,11 +11,13 @@ from typing import Any
 from rlmem import rundir
 from rlmem.assemble import EVAL_ENVS, assemble, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.config.compose import Config, apply
+from rlmem.errors import UserError
 from rlmem.evaluate import evaluate, evaluate_both
 from rlmem.loops.base import one_thread
 from rlmem.pictures import Watched, write_gif
 from rlmem.saved import agent_state, fitting, refuse_others
 from rlmem.seeding import Streams
+from rlmem.supervised.base import Supervised
 
 
 def evaluate_run(
@@ -49,6 +51,10 @@ def evaluate_run(
     given = {key[1] for key in keys if key[0] == "env"}
     env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
     require_same_spaces(config, parts.env, env, " ".join(overrides))
+    if video and isinstance(parts.algo, Supervised):
+        raise UserError(
+            f"video=true: nothing acts in a run of algo={config.choices['algo']}; e.g. rlmem eval {run_dir}"
+        )
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
     taken = checkpoint["step"]
@@ -60,7 +66,11 @@ def evaluate_run(
                 evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device)
                 write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
             film = {"video": str(path)}
-        results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
+        if isinstance(parts.algo, Supervised):
+            parts.algo.load(parts.streams, parts.device)
+            results = parts.algo.held_out(parts.agent, env, episodes, Streams(seed), parts.device)
+        else:
+            results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
     env.close()
     parts.env.close()
     row = {

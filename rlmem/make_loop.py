@@ -28,6 +28,8 @@ from rlmem.recorder import Recorder
 from rlmem.replay import Replay
 from rlmem.rollout import Collector
 from rlmem.saved import experiment_of
+from rlmem.supervised.base import Supervised
+from rlmem.supervised.loop import SupervisedLoop
 
 
 class Silent:
@@ -44,8 +46,13 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
     own = lambda name: f"{name}/{rank}" if rank else name  # noqa: E731
-    acting = streams.torch(own("act"), parts.device)
-    collector = Collector(parts.env, parts.agent, streams.int(own("env")), acting, parts.device)
+    algo: Any = parts.algo
+    collector: Any
+    if isinstance(algo, Supervised):
+        collector = algo.feed(parts.env, streams, parts.device)
+    else:
+        acting = streams.torch(own("act"), parts.device)
+        collector = Collector(parts.env, parts.agent, streams.int(own("env")), acting, parts.device)
     keep = values["checkpoint"]["keep"]
     shared: dict[str, Any] = {
         "total_steps": values["total_steps"],
@@ -62,7 +69,9 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
         "progress": progress,
         "experiment": experiment_of(values),
     }
-    algo: Any = parts.algo
+    if isinstance(algo, Supervised):
+        algo.setup(parts.agent, values["on_nan"])
+        return SupervisedLoop(algo=algo, **shared)
     if isinstance(algo, OffPolicy):
         algo.setup(cast(OffPolicyAgent, parts.agent), streams.torch("losses", parts.device), values["on_nan"])
         return OffPolicyLoop(algo=algo, replay=make_replay(parts), generator=streams.torch("replay"), **shared)

@@ -59,20 +59,23 @@ class Progress:
             self.console.print(line, markup=False)
             sys.stdout.flush()
 
-    def update(self, steps: int, episode_return: float | None, shares: dict[str, float]) -> None:
-        """`steps` counted so far, the recent return if an episode has ended, and the split of the time."""
-        if episode_return is not None:
-            self.best = episode_return if self.best is None else max(self.best, episode_return)
+    def update(self, steps: int, score: float | None, shares: dict[str, float], name: str = "return") -> None:
+        """`steps` counted so far, the recent score if there is one, and the split of the time.
+
+        name: what the score is; the best return so far is shown beside the present one
+        """
+        if score is not None:
+            self.best = score if self.best is None else max(self.best, score)
         rate = (steps - self.start) / max(monotonic() - self.began, 1e-9)
-        returns = "return -" if episode_return is None else f"return {episode_return:.3f} best {self.best:.3f}"
+        best = f" best {self.best:.3f}" if name == "return" and self.best is not None else ""
+        scores = f"{name} -" if score is None else f"{name} {score:.3f}{best}"
         split = " ".join(f"{name} {share:.0%}" for name, share in shares.items())
         if self.bar is not None:
-            self.bar.update(self.task, completed=steps, rate=rate, text=f"{returns}  {split}")
+            self.bar.update(self.task, completed=steps, rate=rate, text=f"{scores}  {split}")
         elif monotonic() - self.last_line > LINE_EVERY or steps >= self.total:
             self.last_line = monotonic()
             left = (self.total - steps) / max(rate, 1e-9)
-            self.say(f"{steps:>{len(str(self.total))}}/{self.total} {rate:,.0f}/s left {left:.0f}s  {returns}  {split}")
+            self.say(f"{steps:>{len(str(self.total))}}/{self.total} {rate:,.0f}/s left {left:.0f}s  {scores}  {split}")
 
-    def evaluated(self, steps: int, results: dict[str, dict[str, float]]) -> None:
-        scores = ", ".join(f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in results.items())
-        self.say(f"evaluation at {steps}: return {scores}")
+    def evaluated(self, steps: int, told: str) -> None:
+        self.say(f"evaluation at {steps}: {told}")

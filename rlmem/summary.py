@@ -18,6 +18,7 @@ from rlmem.batching import Segment
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
 from rlmem.sizes import parameters, size
+from rlmem.supervised.base import Supervised
 
 
 def summary(config: Config, parts: Parts, where: str) -> str:
@@ -33,14 +34,15 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     threads = f", {threads_of(config)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     devices = values["trainer"]["devices"]
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
-    learning = _off_policy(config, parts) if isinstance(algo, OffPolicy) else _on_policy(config, parts)
+    learning = _learning(config, parts)
+    data = f"{parts.num_envs * devices} x {choices['env']}{level}: observation {env.single_observation_space}"
+    acts = "" if isinstance(algo, Supervised) else f", action {env.single_action_space}{_evaluated(values['env'])}"
     rows = {
         "memory": f"{choices['memory']}: {parameters(memory):,} parameters, state of {numbers:,} numbers{engine}{each}",
         "agent": f"{parameters(parts.agent):,} parameters on {parts.device}{threads}",
         **({"devices": together} if devices > 1 else {}),
         **({"actors": _actors(algo)} if isinstance(algo, Impala) and algo.actors else {}),
-        "env": f"{parts.num_envs * devices} x {choices['env']}{level}: observation {env.single_observation_space}, "
-        f"action {env.single_action_space}{_evaluated(values['env'])}",
+        "env": data + acts,
         "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps {learning}",
         **({"replay": _replay(parts, values["total_steps"])} if isinstance(algo, OffPolicy) else {}),
         "saving": _checkpoints(config, parts),
@@ -55,6 +57,15 @@ def _evaluated(node: dict[str, Any]) -> str:
     """How evaluation's environment differs."""
     pairs = ", ".join(f"{key}={show(value)}" for key, value in (node.get("evaluation") or {}).items())
     return f"; evaluated with {pairs}" if pairs else ""
+
+
+def _learning(config: Config, parts: Parts) -> str:
+    """In how many updates, and from what."""
+    if isinstance(parts.algo, Supervised):
+        rows, window = parts.algo.batch_size, parts.algo.window_size()
+        updates = -(-config.values["total_steps"] // (rows * window))
+        return f"in about {updates:,} updates, each on {rows} rows of {window} slots; {parts.algo.outputs} outputs"
+    return _off_policy(config, parts) if isinstance(parts.algo, OffPolicy) else _on_policy(config, parts)
 
 
 def _on_policy(config: Config, parts: Parts) -> str:

@@ -44,7 +44,7 @@ from rlmem.summary import checkpoint_bytes, summary
 
 
 def train(config: Config) -> float:
-    """Run `config` in its run directory; returns the greedy evaluation return at the end (a sweeper's objective).
+    """Run `config` in its run directory; returns `objective` of its loop at the end, for a sweeper.
 
     `on_exists` says what becomes of a run that is there already: error; resume: go on with it; new: leave it alone, and
     add a number to the name. Raises UserError for choices that do not go together, before anything is written.
@@ -126,12 +126,12 @@ def follow(config: Config, port: int | None = None) -> float:
         restored = _begin(loop, None)
         with closing(parts.env), stopping_politely(loop), named(lambda: loop.collector.steps):
             try:
-                results = _learn(loop, warm=config.values["init_from"] is not None and not restored)
+                _learn(loop, warm=config.values["init_from"] is not None and not restored)
             except KeyboardInterrupt:
                 outlast()
                 raise
             outlast()
-    return results["greedy"]["return_mean"]
+    return loop.objective()
 
 
 def _taken(restored: State) -> int:
@@ -183,7 +183,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
                     progress.say("no checkpoint yet: starting from the beginning")
                 with stopping_politely(loop), named(lambda: loop.collector.steps):
                     recorder.mirror(make_loggers(values, run_dir, progress.say))
-                    results = _learn(loop, warm=warmed is not None)
+                    _learn(loop, warm=warmed is not None)
             failed = False
         except Fault as fault:
             where = last_checkpoint(run_dir)
@@ -194,8 +194,8 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
             raise
         finally:
             recorder.close(failed)
-        progress.say(last_words(run_dir, loop, results))
-    return results["greedy"]["return_mean"]
+        progress.say(last_words(run_dir, loop))
+    return loop.objective()
 
 
 def _begin(loop: Loop, restored: State | None) -> State | None:
@@ -208,11 +208,11 @@ def _begin(loop: Loop, restored: State | None) -> State | None:
     return restored
 
 
-def _learn(loop: Loop, warm: bool) -> dict[str, dict[str, float]]:
+def _learn(loop: Loop, warm: bool) -> None:
     """Train to the end; warm: with the weights of another run, which may have gone on when this one is resumed."""
     if warm:
         loop.save()
-    return loop.run()
+    loop.run()
 
 
 def _little_room(config: Config, parts: Parts, run_dir: Path) -> str | None:
@@ -265,13 +265,12 @@ def last_checkpoint(run_dir: Path) -> str:
     return f"saved up to step {step_of(paths[-1])}; continue with    rlmem resume {run_dir}"
 
 
-def last_words(run_dir: Path, loop: Loop, results: dict[str, dict[str, float]]) -> str:
+def last_words(run_dir: Path, loop: Loop) -> str:
     """The result and what one may do next."""
-    scores = ", ".join(f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in results.items())
     return "\n".join(
         [
             f"done: {loop.collector.steps:,} steps, {loop.updates:,} updates in {loop.elapsed:.0f} s",
-            f"  mean evaluation return: {scores} ({loop.evaluation_episodes} episodes each)",
+            f"  mean evaluation {loop.told()} ({loop.sample()})",
             f"  results lie in   {run_dir}",
             f"  evaluate         rlmem eval {run_dir}",
             f"  train longer     rlmem resume {run_dir} total_steps={2 * loop.total_steps}",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from annotated_types import Ge, Gt
+from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.draws import Draws
@@ -30,6 +32,14 @@ class Variant:
     length: tuple[int, int]
     positions: tuple[tuple[int, int], ...]
     slow: bool = False
+
+    def shortened(self, by: int) -> Variant:
+        """Lengths and places so many times smaller. Raises ValueError where the markers would not fit."""
+        places = tuple((first // by, last // by) for first, last in self.positions)
+        apart = all(last < first for (_, last), (first, _) in pairwise(places))
+        if by > 1 and (self.slow or by > 10 or not apart):
+            raise ValueError(f"shorten={by}: leaves no room for the markers; expected at most 10, and 1 for slow ones")
+        return Variant((self.length[0] // by, self.length[1] // by), places, self.slow)
 
 
 VARIANTS = {
@@ -79,6 +89,7 @@ class TemporalOrderStream:
     Row i with seed s is the same for every batch_size, and its stream the same for every window.
 
     batch_size, window: B and T
+    shorten: lengths and places of markers are so many times smaller
     """
 
     def __init__(
@@ -87,11 +98,12 @@ class TemporalOrderStream:
         window: Annotated[int, Gt(0)],
         variant: Name = "two_symbols",
         seed: Annotated[int, Ge(0)] = 0,
+        shorten: Annotated[int, Gt(0)] = 1,
     ):
         if variant not in VARIANTS:
             raise ValueError(f"variant={variant}: expected one of {', '.join(VARIANTS)}")
         self.batch_size, self.window = batch_size, window
-        self._variant = VARIANTS[variant]
+        self._variant = VARIANTS[variant].shortened(shorten)
         self._first_marker = DISTRACTORS
         self._begin = DISTRACTORS + (0 if self._variant.slow else 2)
         self._end = self._begin + 1
@@ -105,13 +117,13 @@ class TemporalOrderStream:
         self._position = np.zeros(batch_size, np.int64)
         self._renew(self._rows)
 
-    def next(self) -> Minibatch:
-        """The next window of every row."""
-        shape = self.batch_size, self.window
+    def next(self, window: int | None = None) -> Minibatch:
+        """The next window of every row; window: its T, if it is not the usual one."""
+        shape = self.batch_size, window or self.window
         symbols, label = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         start, mask = np.zeros(shape, bool), np.zeros(shape, bool)
-        columns, filled = np.arange(self.window), np.zeros(self.batch_size, np.int64)
-        while (filled < self.window).any():  # write on in every row, to the end of the window or of the sequence
+        columns, filled = np.arange(shape[1]), np.zeros(self.batch_size, np.int64)
+        while (filled < shape[1]).any():  # write on in every row, to the end of the window or of the sequence
             index = (self._position - filled)[:, None] + columns
             here = (columns >= filled[:, None]) & (index < self._length[:, None])
             shown = np.take_along_axis(self._sequences, index.clip(0, self._variant.length[1] - 1), 1)
@@ -173,6 +185,31 @@ class TemporalOrderStream:
         self._draws.restore(state["draws"])
         for name in _ARRAYS:
             setattr(self, name, np.array(state[name]))
+
+
+class TemporalOrder:
+    """The task as `env=temporal_order` names it: streams of one variant, for an algorithm that classifies.
+
+    Spaces are those of a slot: what is shown, and which classes there are.
+
+    variant, shorten: see `TemporalOrderStream`
+    """
+
+    tests = "remembering which symbols came, and in which order"
+    source = "Stepleton et al. 2018 (arXiv:1805.04955), after Hochreiter and Schmidhuber (1997)"
+
+    def __init__(self, variant: Name = "two_symbols", shorten: Annotated[int, Gt(0)] = 1):
+        self._rules: dict[str, Any] = {"variant": variant, "shorten": shorten}
+        one = self.stream(1, 1, 0)
+        self.single_observation_space = Discrete(one.num_symbols)
+        self.single_action_space = Discrete(one.num_classes)
+
+    def stream(self, batch_size: int, window: int, seed: int) -> TemporalOrderStream:
+        """`batch_size` rows that nobody has read yet."""
+        return TemporalOrderStream(batch_size, window, seed=seed, **self._rules)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 _ARRAYS = ("_sequences", "_length", "_label", "_position")

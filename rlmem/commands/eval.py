@@ -47,6 +47,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(result: dict[str, Any]) -> str:
+    if "held_out" in result:
+        found = ", ".join(f"{name} {value:.4f}" for name, value in result["held_out"].items())
+        return f"{result['run']} at step {result['step']:,}: held-out {found} ({result['episodes']:,})"
     known = "success_rate" in result["greedy"]
     lines = [
         f"{result['run']} at step {result['step']:,}: {result['episodes']} episodes each",

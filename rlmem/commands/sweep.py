@@ -35,6 +35,9 @@ def parser() -> Parser:
     made.add_argument("--retry-failed", action="store_true", help="give failed jobs all their attempts again")
     made.add_argument("--dry-run", action="store_true", help="check and list the jobs only")
     made.add_argument("--trials", type=integer_from(1), metavar="N", help="search with Optuna, so many jobs in all")
+    made.add_argument(
+        "--sampler", choices=["tpe", "random"], help="of a search: learn from the jobs so far, or not (tpe)"
+    )
     direction = made.add_mutually_exclusive_group()
     direction.add_argument("--maximize", action="store_true", help="search for a high return (the default)")
     direction.add_argument("--minimize", action="store_true", help="search for a low one")
@@ -55,16 +58,17 @@ def run(args: argparse.Namespace) -> int:
     options = Options(args.jobs, args.gpus, args.per_gpu or 1, args.retries, args.retry_failed, args.trials)
     if place is not None and place.is_dir():
         flags = {"--dir": args.dir, "--dry-run": args.dry_run, "--maximize": args.maximize, "--minimize": args.minimize}
+        flags["--sampler"] = args.sampler
         if extra := [*overrides, *args.pair, *(flag for flag, given in flags.items() if given)]:
             example = f"rlmem sweep {place}"
             raise UserError(sentence(extra[0], f"{place} already says what its jobs are", example=example))
         return sweep(None, place, options)
     if place is None and not overrides and not args.pair:
         raise UserError(sentence("rlmem sweep", "nothing to sweep", example=EXAMPLE))
-    if args.trials is None and (args.maximize or args.minimize):
-        raise UserError("rlmem sweep: --maximize and --minimize are for a search; e.g. --trials 20")
+    if args.trials is None and (args.maximize or args.minimize or args.sampler):
+        raise UserError("rlmem sweep: --maximize, --minimize and --sampler are for a search; e.g. --trials 20")
     direction: Direction | None = "minimize" if args.minimize else "maximize" if args.trials else None
-    spec = specify(place, overrides, args.pair, direction)
+    spec = specify(place, overrides, args.pair, direction, args.sampler or "tpe")
     folder = args.dir or default_folder(spec, place, whole=not overrides and not args.pair)
     if args.dry_run:
         print(dry_run(spec, folder))

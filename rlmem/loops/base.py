@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -74,6 +74,9 @@ class Loop(ABC):
 
     experiment: what the run's numbers follow from, kept in every checkpoint
     """
+
+    best_metric: ClassVar[str] = "eval/greedy/best"
+    """The best `objective` so far, in metrics.jsonl."""
 
     total_steps: int
     agent: Any
@@ -194,14 +197,31 @@ class Loop(ABC):
     def evaluate(self) -> None:
         """Play evaluation episodes, on the first process alone, and keep the best agent."""
         self.last_evaluation = results = of_first(self._play() if place().rank == 0 else {})
-        greedy = results["greedy"]["return_mean"]
-        if math.isfinite(greedy) and (self.best_return is None or greedy > self.best_return):
-            self.best_return = greedy
+        score = self.objective()
+        if math.isfinite(score) and (self.best_return is None or score > self.best_return):
+            self.best_return = score
             with self._writing("the best agent"):
                 self.checkpoints.save_best(self.agent_state())
-        best = {} if self.best_return is None else {"eval/greedy/best": self.best_return}
-        self.recorder.metrics(self.collector.steps, flat(results) | best)
-        self.progress.evaluated(self.collector.steps, results)
+        best = {} if self.best_return is None else {self.best_metric: self.best_return}
+        self.recorder.metrics(self.collector.steps, self.flat(results) | best)
+        self.progress.evaluated(self.collector.steps, self.told())
+
+    def objective(self) -> float:
+        """One number of the last evaluation, larger for better: the greedy return."""
+        return self.last_evaluation["greedy"]["return_mean"]
+
+    def told(self) -> str:
+        """The last evaluation in words."""
+        of = [f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in self.last_evaluation.items()]
+        return f"return {', '.join(of)}"
+
+    def sample(self) -> str:
+        """What an evaluation is the mean of."""
+        return f"{self.evaluation_episodes} episodes each"
+
+    def flat(self, results: dict[str, dict[str, float]]) -> dict[str, Any]:
+        """An evaluation as metrics."""
+        return flat(results)
 
     def _play(self) -> dict[str, dict[str, float]]:
         with closing(self.make_eval_env()) as env, one_thread():

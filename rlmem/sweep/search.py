@@ -79,10 +79,16 @@ def _drawn(trial: Trial) -> str:
     return json.dumps({"params": trial.params, "distributions": shapes})
 
 
+def _sampler(spec: Specification, seed: int) -> optuna.samplers.BaseSampler:
+    if spec.sampler == "random":
+        return optuna.samplers.RandomSampler(seed)
+    return optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # jobs that run now count as poor ones
+
+
 def _study(jobs: Sequence[Job], spec: Specification, seed: int) -> Study:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # jobs that run now count as poor ones
+        sampler = _sampler(spec, seed)
     found = optuna.create_study(direction=spec.direction, sampler=sampler)
     for job in jobs:
         drawn = json.loads(job.params or '{"params": {}, "distributions": {}}')

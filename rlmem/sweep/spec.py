@@ -26,6 +26,7 @@ from rlmem.errors import UserError
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
 PAIR = '--pair "env=repeat_first,autoencode algo.gamma=0.9,0.99"'
 Direction = Literal["maximize", "minimize"]
+Sampler = Literal["tpe", "random"]
 SECTIONS = ("overrides", "grid", "pairs")
 
 
@@ -36,16 +37,20 @@ class Specification:
     overrides: `key=value` lines; one with several values is an axis of the grid
     pairs: lines whose values go together, the first with the first
     direction: `maximize` or `minimize` for a search, None for a grid
+    sampler: of a search, `tpe` learns from the jobs so far what to try, `random` draws every job alike
     """
 
     overrides: tuple[str, ...]
     pairs: tuple[tuple[str, ...], ...] = ()
     direction: Direction | None = None
+    sampler: Sampler = "tpe"
 
     @property
     def canonical(self) -> str:
         """The same text for the same jobs, in whatever order they were asked for."""
         ordered = asdict(self) | {"overrides": sorted(self.overrides), "pairs": sorted(map(sorted, self.pairs))}
+        if self.sampler == "tpe":  # as in directories of sweeps from before there was another one
+            del ordered["sampler"]
         return json.dumps(ordered, sort_keys=True)
 
     @property
@@ -58,11 +63,16 @@ class Specification:
     @classmethod
     def from_json(cls, text: str) -> Specification:
         stored = json.loads(text)
-        return cls(tuple(stored["overrides"]), tuple(map(tuple, stored["pairs"])), stored["direction"])
+        sampler = stored.get("sampler", "tpe")
+        return cls(tuple(stored["overrides"]), tuple(map(tuple, stored["pairs"])), stored["direction"], sampler)
 
 
 def specify(
-    file: Path | None, overrides: Sequence[str], pairs: Sequence[str], direction: Direction | None
+    file: Path | None,
+    overrides: Sequence[str],
+    pairs: Sequence[str],
+    direction: Direction | None,
+    sampler: Sampler = "tpe",
 ) -> Specification:
     """The specification of a command; its overrides replace what the file says of the same keys.
 
@@ -77,7 +87,7 @@ def specify(
             sentence(key, f"is in the pairs of {file}, whose values go together", example="a sweep file of its own")
         )
     kept = [line for line in lines if _key(line) not in given]
-    return Specification((*kept, *overrides), (*together, *added), direction)
+    return Specification((*kept, *overrides), (*together, *added), direction, sampler)
 
 
 def assignment(key: str, value: Any) -> str:

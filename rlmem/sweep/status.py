@@ -18,8 +18,10 @@ from rich.text import Text
 
 from rlmem.sweep.manifest import Job, Manifest
 
-OBJECTIVE = "eval/greedy/return_mean"
-RETURNS = (OBJECTIVE, "train/return_last_100")
+OBJECTIVES = ("eval/greedy/return_mean", "eval/score")
+"""What evaluation says of a run in one number, larger for better: a return, or the score of a supervised algorithm."""
+
+RETURNS = (*OBJECTIVES, "train/return_last_100", "train/accuracy_smoothed")
 """What is shown as a job's return: the first that its metrics have."""
 
 TAIL = 1 << 16
@@ -53,8 +55,8 @@ def log_file(folder: Path, name: str) -> Path:
 
 
 def objective(run_dir: Path) -> float | None:
-    """The greedy evaluation return at the end of a run."""
-    return next((row[OBJECTIVE] for row in newest_rows(run_dir) if OBJECTIVE in row), None)
+    """The greedy evaluation return at the end of a run, or the score of a supervised one."""
+    return next((row[key] for row in newest_rows(run_dir) for key in OBJECTIVES if key in row), None)
 
 
 def newest_rows(run_dir: Path) -> Iterator[dict[str, Any]]:

@@ -50,3 +50,11 @@ class Pendulum(PendulumBase):
         **kwargs: Any,
     ):
         super().__init__(num_envs, observe, horizon, {"observe": observe, "horizon": horizon}, **kwargs)
+
+    def seen_slots(self) -> list[int]:
+        """Which numbers of the full state are seen."""
+        return [*range(self.full_size())[self._shown]]
+
+    def full_size(self) -> int:
+        """How many numbers the full state has."""
+        return 3

@@ -113,6 +113,14 @@ class Robot(BatchedEnv):
             raise ValueError(f"observe={observe!r}: expected one of {', '.join(kinds)}")
         return kinds[observe]
 
+    def seen_slots(self) -> list[int]:
+        """Which numbers of the full state are seen."""
+        return self._seen
+
+    def full_size(self) -> int:
+        """How many numbers the full state has."""
+        return self.size()
+
     def _draw(self, who: Who) -> Facts:
         return {"seed": self.draws.integers(who, 2**31)}
 

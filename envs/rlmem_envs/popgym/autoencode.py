@@ -23,7 +23,7 @@ class Autoencode(OpenLoopEnv):
     |---|---|
     | observation | MultiDiscrete([2, 4]): 1 while watching, else 0; suit of the present card |
     | action | Discrete(4): a suit |
-    | reward | when playing +1/n if right, else -1/n, where n = 52 num_decks |
+    | reward | when playing +1/n if right, else -1/n, where n is the number of cards |
     | end | terminates after 2n - 1 steps: n - 1 to watch, n to play |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | 1, naming the suits that it has seen |
@@ -33,6 +33,7 @@ class Autoencode(OpenLoopEnv):
     Rules of popgym 1.0.7, also of 1.0.2.
 
     num_decks: decks shuffled into one
+    num_cards: how many of its cards are dealt, n; None: all
     """
 
     tests = "recall of the whole episode in reverse order"
@@ -41,16 +42,23 @@ class Autoencode(OpenLoopEnv):
     keys = cards.SUIT_KEYS
 
     def __init__(
-        self, num_envs: Annotated[int, Gt(0)] = 1, num_decks: Annotated[int, Gt(0), Le(1000)] = 1, **kwargs: Any
+        self,
+        num_envs: Annotated[int, Gt(0)] = 1,
+        num_decks: Annotated[int, Gt(0), Le(1000)] = 1,
+        num_cards: Annotated[int, Gt(1)] | None = None,
+        **kwargs: Any,
     ):
-        self._n = n = cards.DECK * num_decks
+        self._deck = cards.DECK * num_decks
+        self._n = n = self._deck if num_cards is None else num_cards
+        if n > self._deck:
+            raise ValueError(f"num_cards is {n}, but {num_decks} deck(s) have {self._deck} cards; e.g. num_cards=12")
         pay = np.where(np.arange(2 * n - 1) < n - 1, 0.0, 1 / n)
         observation = MultiDiscrete([2, cards.SUITS])
-        params = {"num_decks": num_decks}
+        params = {"num_decks": num_decks} | ({} if num_cards is None else {"num_cards": num_cards})
         super().__init__(num_envs, observation, Discrete(cards.SUITS), params, right=pay, wrong=-pay, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
-        return {"deck": self.draws.permutation(who, self._n)}
+        return {"deck": self.draws.permutation(who, self._deck)[:, : self._n]}
 
     def _script(self, facts: Facts) -> Script:
         suits, n = cards.suit(facts["deck"]), self._n

@@ -1,0 +1,97 @@
+"""`rlmem dataset`: files of recorded transitions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+
+ACTIONS = ("generate", "import", "info")
+EXAMPLE = "rlmem dataset generate env=hopper --random --episodes 5 --out data/random.hdf5"
+
+
+def parser() -> Parser:
+    made = Parser(
+        "dataset",
+        "Write, import or describe a data set: an HDF5 file in the layout of D4RL, with all of the state. What a\n"
+        "partial view leaves out is hidden when the file is read.",
+        "generate RUN --episodes 200 --out data/hopper.hdf5",
+        "generate MEDIUM@400000 EXPERT --episodes 200 --out data/medium_expert.hdf5",
+        EXAMPLE.removeprefix("rlmem dataset "),
+        "import bullet-hopper-medium-expert.hdf5 env=hopper --out data/hopper.hdf5",
+        "info data/hopper.hdf5",
+    )
+    made.add_argument("what", nargs="+", metavar="WHAT", help="generate RUN ..., import FILE env=NAME, or info FILE")
+    made.add_argument("--episodes", type=integer_from(1), default=200, metavar="N", help="episodes of each run (200)")
+    made.add_argument("--out", type=Path, metavar="FILE", help="where to write")
+    made.add_argument("--random", action="store_true", help="generate: uniform random actions, without a run")
+    made.add_argument("--greedy", action="store_true", help="generate: without the policies' own noise")
+    made.add_argument("--seed", type=integer_from(0), default=0, metavar="S", help="root of the random streams (0)")
+    made.add_argument("--json", action="store_true", help="info: print JSON only")
+    return made
+
+
+def run(args: argparse.Namespace) -> int:
+    action, *given = args.what
+    if action not in ACTIONS:
+        near = nearest(action, ACTIONS)
+        raise UserError(sentence(action, "not what a data set can do", near=near, accepted=ACTIONS, example=EXAMPLE))
+    if action != "info" and args.out is None:
+        raise UserError(sentence(f"rlmem dataset {action}", "needs --out FILE", example=EXAMPLE))
+    overrides, places = [text for text in given if "=" in text], [text for text in given if "=" not in text]
+    print({"generate": _generate, "import": _import, "info": _info}[action](args, overrides, places))
+    return 0
+
+
+def _generate(args: argparse.Namespace, overrides: list[str], places: list[str]) -> str:
+    if args.random == bool(places) or bool(overrides) != args.random:
+        what = "needs runs, or --random with env=NAME"
+        raise UserError(sentence("rlmem dataset generate", what, example=EXAMPLE))
+    from rlmem.dataset.generate import from_random, from_runs
+
+    with stdout_to_stderr():
+        if args.random:
+            found = from_random(overrides, args.episodes, args.out, args.seed)
+        else:
+            found = from_runs(places, args.episodes, args.out, args.seed, args.greedy)
+    return f"wrote {args.out}: {_line(found)}"
+
+
+def _import(args: argparse.Namespace, overrides: list[str], places: list[str]) -> str:
+    example = "rlmem dataset import FILE.hdf5 env=hopper --out data/hopper.hdf5"
+    if len(places) != 1 or not any(text.startswith("env=") for text in overrides):
+        raise UserError(sentence("rlmem dataset import", "needs one file and env=NAME", example=example))
+    from rlmem.dataset.generate import imported
+
+    with stdout_to_stderr():
+        found = imported(Path(places[0]), overrides, args.out)
+    return f"wrote {args.out}: {_line(found)}"
+
+
+def _info(args: argparse.Namespace, overrides: list[str], places: list[str]) -> str:
+    if len(places) != 1 or overrides:
+        raise UserError(sentence("rlmem dataset info", "expected one file", example="rlmem dataset info data/h.hdf5"))
+    from rlmem.dataset.file import read
+
+    found = read(Path(places[0]))
+    attrs = {name: value.item() if hasattr(value, "item") else value for name, value in found.attrs.items()}
+    attrs |= {name: json.loads(attrs[name]) for name in ("levels", "versions", "env_config") if name in attrs}
+    intact = attrs.get("sha256_observations", found.sha256) == found.sha256
+    if args.json:
+        lengths, returns = found.lengths, found.returns
+        numbers = {"episodes": len(lengths), "transitions": len(found.rewards), "returns": returns.tolist()}
+        return json.dumps({"file": places[0], **numbers, "intact": intact, "attrs": attrs}, indent=2, default=str)
+    lines = [f"{places[0]}: {_line(found)}", *(f"  {name}: {value}" for name, value in attrs.items())]
+    return "\n".join([*lines, *([] if intact else ["  the observations are not those that were written"])])
+
+
+def _line(found: Any) -> str:
+    returns, lengths = found.returns, found.lengths
+    sizes = f"observations of {found.observations.shape[1]} numbers, actions of {found.actions.shape[1]}"
+    number = f"{len(lengths):,} episodes of {lengths.min():,} to {lengths.max():,} steps, {lengths.sum():,} transitions"
+    return f"{number}, {sizes}, return {returns.mean():.2f} ± {returns.std():.2f}"

@@ -1,0 +1,153 @@
+"""HDF5 files of recorded transitions, in the layout of D4RL (Fu et al. 2020, arXiv:2004.07219)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlmem.errors import UserError
+
+USUAL_LIMIT = 1000
+"""Steps of an episode where a file does not say which transitions were the last before a time limit."""
+
+REQUIRED = ("observations", "actions", "rewards", "terminals")
+FIELDS = (*REQUIRED, "timeouts")
+
+
+@dataclass
+class Recording:
+    """N transitions of whole episodes, one after another. Row t: what was seen, what was done, and what came of it.
+
+    observations: [N, D] float32;  actions: [N, A] float32, as the environment took them, a discrete one as its number
+    rewards: [N] float32;  terminals, timeouts: [N] bool, how an episode ended;  attrs: where it all comes from
+    """
+
+    observations: NDArray[np.float32]
+    actions: NDArray[np.float32]
+    rewards: NDArray[np.float32]
+    terminals: NDArray[np.bool_]
+    timeouts: NDArray[np.bool_]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """[E] transitions of every episode."""
+        return np.diff(np.flatnonzero(self.terminals | self.timeouts), prepend=-1)
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """[E]"""
+        return np.add.reduceat(self.rewards.astype(np.float64), self.lengths.cumsum() - self.lengths)
+
+    @property
+    def sha256(self) -> str:
+        """Of the observations' bytes."""
+        return hashlib.sha256(np.ascontiguousarray(self.observations, "<f4").tobytes()).hexdigest()
+
+
+def joined(parts: list[Recording]) -> Recording:
+    """The transitions of several recordings, without their attributes."""
+    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS}
+    return Recording(**whole)  # type: ignore[arg-type]
+
+
+def require_room(path: Path) -> None:
+    """UserError if nothing can be written to `path`, since there is something or h5py is missing."""
+    _h5py()
+    if path.exists():
+        other = path.with_stem(f"{path.stem}_2")
+        raise UserError(f"--out {path}: is there already; expected a new file; e.g. --out {other}")
+
+
+def write(path: Path, recording: Recording) -> None:
+    """Write a recording, all of it or nothing. UserError if there is a file already, or none can be made."""
+    require_room(path)
+    h5py, partial = _h5py(), path.with_name(f"{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with h5py.File(partial, "w") as file:
+            for name in FIELDS:
+                file.create_dataset(name, data=getattr(recording, name), compression="gzip", compression_opts=1)
+            file.attrs.update(recording.attrs | {"sha256_observations": recording.sha256})
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"--out {path}: cannot be written ({error.strerror or error}); e.g. --out data/mine") from error
+
+
+def shapes(path: Path) -> tuple[int, int]:
+    """D and A of a file, without reading it. UserError if it is no recording."""
+    with _opened(path) as file:
+        _require_keys(path, file)
+        if any(file[name].ndim != 2 for name in ("observations", "actions")):
+            raise UserError(f"{path}: observations and actions must be tables [N, D] and [N, A] of numbers")
+        return int(file["observations"].shape[1]), int(file["actions"].shape[1])
+
+
+def read(path: Path) -> Recording:
+    """A file of this layout, whoever wrote it: whole episodes only.
+
+    Rewards and flags may be columns [N, 1]. An episode ends at a terminal or a timeout; in a file without timeouts, at
+    a terminal or after USUAL_LIMIT steps. What follows the last end is dropped. `next_observations`, `infos` and
+    `metadata` are left alone. UserError if it is no recording.
+    """
+    shapes(path)
+    with _opened(path) as file:
+        tables = [file[name][()].astype(np.float32) for name in ("observations", "actions")]
+        columns = {name: file[name][()] for name in ("rewards", "terminals", "timeouts") if name in file}
+        attrs = dict(file.attrs)
+    number = len(tables[0])
+    for name, column in columns.items():
+        if column.shape not in ((number,), (number, 1)):
+            raise UserError(f"{path}: {name} has shape {list(column.shape)}; expected [{number}] or [{number}, 1]")
+    if len(tables[1]) != number:
+        raise UserError(f"{path}: {number} observations and {len(tables[1])} actions; expected equally many")
+    terminals = columns["terminals"].reshape(number).astype(bool)
+    timeouts = columns["timeouts"].reshape(number).astype(bool) if "timeouts" in columns else _limits(terminals)
+    ends = np.flatnonzero(terminals | timeouts)
+    if not ends.size:
+        raise UserError(f"{path}: no episode ends in its {number} transitions; expected terminals or timeouts")
+    whole = slice(0, int(ends[-1]) + 1)
+    rewards = columns["rewards"].reshape(number).astype(np.float32)
+    parts = [part[whole] for part in (*tables, rewards, terminals, timeouts)]
+    if not all(np.isfinite(part).all() for part in parts[:3]):
+        raise UserError(f"{path}: holds numbers that are not finite; expected a recording without them")
+    return Recording(parts[0], parts[1], parts[2], parts[3], parts[4], attrs)
+
+
+def _limits(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Where a limit of USUAL_LIMIT steps ends episodes, which begin behind each terminal and each limit."""
+    timeouts = np.zeros_like(terminals)
+    bounds = np.concatenate([[-1], np.flatnonzero(terminals), [len(terminals)]])
+    for before, end in pairwise(bounds):
+        timeouts[before + USUAL_LIMIT : end : USUAL_LIMIT] = True
+    return timeouts
+
+
+def _require_keys(path: Path, file: Any) -> None:
+    if missing := [name for name in REQUIRED if name not in file]:
+        raise UserError(f"{path}: has no {', '.join(missing)}; expected the layout of D4RL: {', '.join(REQUIRED)}")
+
+
+def _opened(path: Path) -> Any:
+    h5py = _h5py()
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        why = "no such file" if not path.exists() else f"cannot be read ({str(error).splitlines()[0]})"
+        raise UserError(f"{path}: {why}; expected an HDF5 file, as `rlmem dataset generate` writes it") from error
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ModuleNotFoundError as error:
+        raise UserError("data sets need h5py, which is not installed; e.g. pip install 'rlmem[data]'") from error
+    return h5py

@@ -1,0 +1,66 @@
+"""Writing down whole episodes that somebody plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from rlmem.dataset.file import Recording
+from rlmem.rollout import Actor
+from rlmem.spaces import to_env
+from rlmem.types import Inputs
+
+Player = Callable[[NDArray[Any], NDArray[np.float32], NDArray[np.bool_]], NDArray[Any]]
+"""The actions [N] for observations [N, D], the rewards [N] of the slots before, and which episodes begin here [N]."""
+
+
+class AgentPlayer:
+    """An agent, and its memory. seen: the numbers of an observation that it is shown"""
+
+    def __init__(self, agent: Actor, space: Space, num_envs: int, seen: list[int], generator: torch.Generator | None):
+        self.agent, self.seen, self.generator = agent, seen, generator
+        self.to_env, self.state = to_env(space), agent.initial_state(num_envs)
+        self.before = torch.from_numpy(np.zeros_like(space.sample()))
+
+    def __call__(self, obs: NDArray[Any], reward: NDArray[np.float32], start: NDArray[np.bool_]) -> NDArray[Any]:
+        shown = torch.from_numpy(np.ascontiguousarray(obs[:, self.seen]))
+        before = torch.from_numpy(np.where(start, np.float32(0), reward))
+        inputs = Inputs(shown, self.before, before, torch.from_numpy(start))
+        self.before, _, self.state = self.agent.act(inputs, self.state, self.generator)
+        return self.to_env(self.before.numpy())
+
+
+def uniform(space: Space, num_envs: int, rng: np.random.Generator) -> Player:
+    """Every action as likely as any other."""
+    if isinstance(space, spaces.Discrete):
+        return lambda *slot: space.start + rng.integers(space.n, size=num_envs)
+    assert isinstance(space, spaces.Box)
+    return lambda *slot: rng.uniform(space.low, space.high, (num_envs, *space.shape)).astype(space.dtype)
+
+
+def play(env: VectorEnv, player: Player, episodes: int, seed: int) -> Recording:
+    """`episodes` whole episodes, environment by environment: each plays its share, so short ones do not count more."""
+    N = env.num_envs
+    left = episodes // N + (np.arange(N) < episodes % N)
+    obs = np.array(env.reset(seed=seed)[0])
+    start, final, reward = np.ones(N, bool), np.zeros(N, bool), np.zeros(N, np.float32)
+    slots: list[tuple[NDArray[Any], ...]] = []
+    while left.any():
+        counted = ~final & (left > 0)
+        action = player(obs, reward, start)
+        following, paid, terminated, truncated, _ = env.step(action)
+        reward = paid.astype(np.float32)
+        terminated = np.array(terminated)
+        ended = (terminated | truncated) & ~final
+        slots.append((obs, action.reshape(N, -1), reward, terminated, truncated & ~terminated, counted))
+        left -= counted & ended
+        obs, start, final = np.array(following), final, ended
+    *fields, counted = (np.stack(part, 1) for part in zip(*slots, strict=True))  # [N, T, ...]
+    observations, actions, rewards, terminals, timeouts = (field[counted] for field in fields)
+    return Recording(observations.astype(np.float32), actions.astype(np.float32), rewards, terminals, timeouts)

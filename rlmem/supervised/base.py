@@ -1,0 +1,127 @@
+"""What supervised algorithms share: their settings, the network, and one update."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from rlmem.agents.trunk import Trunk
+from rlmem.algos.finite import Finite, OnNan
+from rlmem.seeding import Streams
+from rlmem.supervised.feed import Feed, Window
+from rlmem.supervised.predictor import Predictor
+from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat
+
+Results = dict[str, dict[str, float]]
+"""Of an evaluation: {"held_out": {metric: mean}}."""
+
+
+@dataclass(kw_only=True)
+class Supervised(ABC):
+    """An algorithm that learns to answer from what it reads. Nothing acts; a step is a slot that was read.
+
+    An update reads one window and takes one step of Adam on the mean loss of the slots where an answer is due. Where
+    none is, the loss is zero: the step has a zero gradient, and moves on what Adam remembers.
+
+    batch_size: rows of a window;  record_every: slots per row of metrics.jsonl
+    lr, adam_eps, max_grad_norm: Adam, clipped by global norm;  head_sizes: see `Predictor`
+    """
+
+    batch_size: PositiveInt = 64
+    record_every: PositiveInt = 20_000
+    lr: PositiveFloat = 3e-4
+    adam_eps: PositiveFloat = 1e-8
+    max_grad_norm: PositiveFloat | None = None
+    smoothing: UnitFloat = 0.98
+    head_sizes: Sequence[PositiveInt] | None = ()
+
+    needs: ClassVar[str]
+    """What it learns from, as a user is told."""
+    example: ClassVar[str]
+    """An environment that it learns from."""
+    answers: ClassVar[str]
+    """What evaluation counts."""
+    outputs: int = field(default=0, init=False)
+    """Numbers of an answer; known after `meet`."""
+
+    @abstractmethod
+    def meet(self, env: Any) -> str | None:
+        """Take from `env` what the network and the windows follow from; or say what hinders, with an example."""
+
+    @abstractmethod
+    def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
+        """The windows of a run."""
+
+    def load(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most have nothing to read
+        """Read what evaluation needs, where it is in a file; `feed` does so, too."""
+
+    @abstractmethod
+    def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """[n] each by name, of n answers [n, O]; the first is the loss."""
+
+    @abstractmethod
+    def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
+        """Means over `number` of `answers` that training does not read; the same `streams` give the same ones."""
+
+    @abstractmethod
+    def score(self, results: Results) -> float:
+        """One number of an evaluation, larger for better."""
+
+    @abstractmethod
+    def window_size(self) -> int:
+        """Slots of a row."""
+
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> Predictor:
+        return Predictor(make_trunk, self.outputs, self.head_sizes)
+
+    def setup(self, agent: Predictor, on_nan: OnNan = "stop") -> None:
+        """Take `agent` into training."""
+        self.agent = agent
+        self.parameters = list(agent.parameters())
+        self.optimiser = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
+        self.finite = Finite(on_nan)
+        self.smoothed: Tensor | None = None
+
+    def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]:
+        """Read a window and learn from it: what `judge` says, summed, and the state after it."""
+        if not window.due:
+            with torch.no_grad():
+                state = self.agent.read(window.inputs, state)[1]
+            self.optimiser.zero_grad(set_to_none=False)
+            self.optimiser.step()
+            return {}, state
+        features, state = self.agent.read(window.inputs, state)
+        judged = self.judge(self.agent.head(features[window.mask]), window.target[window.mask])
+        loss = next(iter(judged.values())).mean()
+        self.optimiser.zero_grad()
+        loss.backward()
+        self._step(loss)
+        sums = {name: values.detach().sum() for name, values in judged.items()}
+        self._smooth(next(reversed(sums.values())) / window.due)
+        return sums, state
+
+    def _step(self, loss: Tensor) -> None:
+        limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
+        grad_norm = nn.utils.clip_grad_norm_(self.parameters, limit)
+        if self.finite.allows(loss=loss, grad_norm=grad_norm):
+            self.optimiser.step()
+
+    def _smooth(self, mean: Tensor) -> None:
+        self.smoothed = mean if self.smoothed is None else torch.lerp(mean, self.smoothed, self.smoothing)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "optimiser": self.optimiser.state_dict(),
+            "finite": self.finite.state_dict(),
+            "smoothed": self.smoothed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.finite.load_state_dict(state["finite"])
+        smoothed = state["smoothed"]
+        self.smoothed = None if smoothed is None else smoothed.to(self.parameters[0].device)

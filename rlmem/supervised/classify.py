@@ -1,0 +1,144 @@
+"""Classifying sequences of an endless stream, with truncated backpropagation."""
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._pytree import tree_map
+
+from rlmem.seeding import Streams
+from rlmem.supervised.base import Results, Supervised
+from rlmem.supervised.feed import Feed, Window
+from rlmem.supervised.predictor import Predictor
+from rlmem.types import Inputs, PositiveInt, State
+
+EVAL_ROWS, EVAL_WINDOW = 64, 128
+"""Rows that evaluation reads side by side, at most, and slots that it reads at once."""
+
+CHUNK = 256
+"""Slots of every row, at least, that are drawn at once."""
+
+
+@runtime_checkable
+class Labelled(Protocol):
+    """An environment in which nothing acts: it makes streams of labelled sequences.
+
+    `stream(...).next(window)` has symbols, start, label and mask [B, T]; `state()` and `restore(state)` are exact. Its
+    spaces are those of what is shown and of the classes.
+    """
+
+    def stream(self, batch_size: int, window: int, seed: int) -> Any:
+        """`batch_size` independent rows."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+@dataclass(kw_only=True)
+class Classify(Supervised):
+    """Cross entropy at the last slot of every sequence (Stepleton et al. 2018, arXiv:1805.04955, section 4.1).
+
+    Rows are independent samplers, read in windows of `truncation` slots that follow each other in time. The state goes
+    on from window to window, and the gradient stops there: that is truncated backpropagation through time.
+
+    truncation: slots of a window
+    reset: empty the memory where a sequence begins; else only the symbols tell it
+    smoothing: of accuracy_smoothed, an exponential mean over the windows in which an answer was due
+    """
+
+    truncation: PositiveInt = 32
+    batch_size: PositiveInt = 16
+    reset: bool = False
+
+    needs = "classifies labelled sequences"
+    example = "env=temporal_order"
+    answers = "sequences"
+
+    def meet(self, env: Any) -> str | None:
+        if not isinstance(env, Labelled) or not isinstance(getattr(env, "single_action_space", None), Discrete):
+            return f"{self.needs}, of which it has no stream; e.g. {self.example}"
+        self.outputs = int(cast(Any, env).single_action_space.n)
+        return None
+
+    def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
+        stream = env.stream(self.batch_size, self.truncation, streams.int("env"))
+        return StreamFeed(stream, self.batch_size, self.truncation, self.reset, device)
+
+    def window_size(self) -> int:
+        return self.truncation
+
+    def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
+        right = (answer.argmax(-1) == target).float()
+        return {"loss": F.cross_entropy(answer, target, reduction="none"), "accuracy": right}
+
+    def score(self, results: Results) -> float:
+        return results["held_out"]["accuracy"]
+
+    @torch.no_grad()
+    def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
+        """Fresh streams, read from their beginning; every row answers for its share of the sequences."""
+        rows = min(number, EVAL_ROWS)
+        left = number // rows + (np.arange(rows) < number % rows)
+        stream = env.stream(rows, EVAL_WINDOW, streams.int("evaluation/env"))
+        feed = StreamFeed(stream, rows, EVAL_WINDOW, self.reset, device)
+        state, sums = agent.initial_state(rows), {"loss": 0.0, "accuracy": 0.0}
+        while left.any():
+            window = feed.next(2**62)
+            features, state = agent.read(window.inputs, state)
+            mask = window.mask.cpu().numpy()
+            mask &= mask.cumsum(1) <= left[:, None]
+            left -= mask.sum(1)
+            counted = torch.from_numpy(mask).to(device)
+            for name, values in self.judge(agent.head(features[counted]), window.target[counted]).items():
+                sums[name] += float(values.sum())
+        return {"held_out": {name: total / number for name, total in sums.items()}}
+
+
+class StreamFeed(Feed):
+    """Windows of a stream whose rows go on from one to the next. They are cut from chunks, which cost less to make."""
+
+    def __init__(self, stream: Any, rows: int, window: int, reset: bool, device: torch.device):
+        super().__init__(device)
+        self.stream, self.rows, self.window, self.reset = stream, rows, window, reset
+        self.columns = window * -(-CHUNK // window)
+        nothing = torch.zeros(rows, self.columns, device=device)
+        self.nothing = nothing.long(), nothing, nothing.bool()
+        self._refill()
+
+    def _refill(self) -> None:
+        self.before, self.at = self.stream.state(), 0
+        chunk = self.stream.next(self.columns)
+        to = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
+        action, reward, never = self.nothing
+        self.inputs = Inputs(to(chunk.symbols), action, reward, to(chunk.start) if self.reset else never)
+        self.label, self.mask, self.due = to(chunk.label), to(chunk.mask), chunk.mask.sum(0)
+
+    def next(self, budget: int) -> Window:
+        began = perf_counter()
+        if self.at == self.columns:
+            self._refill()
+        here = slice(self.at, min(self.at + self.window, self.at + -(-budget // self.rows), self.columns))
+        self.at = here.stop
+        self.steps += min(budget, self.rows * (here.stop - here.start))
+        inputs = Inputs(*(field[:, here] for field in self.inputs))
+        window = Window(inputs, self.label[:, here], self.mask[:, here], int(self.due[here].sum()))
+        self.clock.data += perf_counter() - began
+        return window
+
+    def carry(self, state: State) -> None:
+        self.state = tree_map(lambda leaf: leaf.detach(), state)
+
+    def state_dict(self) -> dict[str, Any]:
+        numbers = tree_map(lambda leaf: torch.from_numpy(leaf), self.before)
+        return super().state_dict() | {"stream": numbers, "at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.stream.restore(tree_map(lambda leaf: leaf.numpy(), state["stream"]))
+        self._refill()
+        self.at = state["at"]

@@ -1,0 +1,83 @@
+"""The supervised loop: a window, and an update from it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from rlmem.loops.base import Iteration, Loop
+from rlmem.rollout import Episode
+from rlmem.supervised.base import Results, Supervised
+from rlmem.supervised.feed import Feed
+
+
+@dataclass
+class SupervisedLoop(Loop):
+    """One iteration is at least `algo.record_every` slots, one update per window. `collector` is the feed.
+
+    A checkpoint may be taken after any window. sums, answered: of the present iteration so far
+    """
+
+    best_metric = "eval/best"
+
+    algo: Supervised
+    collector: Feed  # type: ignore[assignment]
+    sums: dict[str, Tensor] = field(default_factory=dict, kw_only=True)
+    answered: int = field(default=0, kw_only=True)
+
+    def advance(self) -> Iteration | None:
+        feed, end = self.collector, min(self.since + self.algo.record_every, self.total_steps)
+        while feed.steps < end:
+            if self.stop is not None:
+                return None
+            window = feed.next(self.total_steps - feed.steps)
+            with self.learning():
+                rows = len(window.mask)
+                state = self.agent.initial_state(rows) if feed.state is None else feed.state
+                sums, state = self.algo.update(window, state)
+                feed.carry(state)
+            self.updates += 1
+            self.answered += window.due
+            for name, total in sums.items():
+                self.sums[name] = self.sums[name] + total if name in self.sums else total
+        means = {f"train/{name}": float(total) / self.answered for name, total in self.sums.items()}
+        if means and self.algo.smoothed is not None:
+            means[f"{next(reversed(means))}_smoothed"] = float(self.algo.smoothed)
+        metrics = means | {"train/answers": self.answered} | self.algo.finite.metrics()
+        self.sums, self.answered = {}, 0
+        return metrics, []
+
+    def _record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
+        steps = self.collector.steps
+        self.recorder.metrics(steps, {"update": self.updates} | metrics | self._timing())
+        name = next((name for name in reversed(metrics) if name.endswith("_smoothed")), "")
+        self.progress.update(steps, metrics.get(name), self.shares(), name.removeprefix("train/"))
+
+    def objective(self) -> float:
+        return self.algo.score(self.last_evaluation)
+
+    def told(self) -> str:
+        results = ", ".join(f"{name} {value:.4f}" for name, value in self.last_evaluation["held_out"].items())
+        return f"held-out {results}"
+
+    def sample(self) -> str:
+        return f"{self.evaluation_episodes:,} {self.algo.answers}"
+
+    def flat(self, results: Results) -> dict[str, float]:
+        named = {f"eval/{name}": value for name, value in results["held_out"].items()}
+        return named | {"eval/score": self.objective()}
+
+    def _play(self) -> Results:
+        with closing(self.make_eval_env()) as env:
+            return self.algo.held_out(self.agent, env, self.evaluation_episodes, self.streams, self.collector.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"sums": self.sums, "answered": self.answered}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.sums = {name: total.to(self.collector.device) for name, total in state["sums"].items()}
+        self.answered = state["answered"]

@@ -1,0 +1,151 @@
+"""State-space modelling: what a memory knows of the state of a partially observable process."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
+
+import torch
+from annotated_types import Gt, Lt
+from gymnasium.spaces import Discrete
+from torch import Tensor
+
+from rlmem.dataset.file import read, shapes
+from rlmem.errors import UserError
+from rlmem.seeding import Streams
+from rlmem.supervised.base import Results, Supervised
+from rlmem.supervised.feed import Feed, Window
+from rlmem.supervised.predictor import Predictor
+from rlmem.supervised.windows import Episodes, Predict, Tables, split
+from rlmem.types import PositiveInt
+
+EVAL_ROWS = 256
+"""Windows that evaluation reads at once."""
+
+
+@runtime_checkable
+class Partial(Protocol):
+    """An environment that shows some numbers of a state."""
+
+    def seen_slots(self) -> list[int]:
+        """Which."""
+
+    def full_size(self) -> int:
+        """Of how many."""
+
+
+@dataclass(kw_only=True)
+class StateModel(Supervised):
+    """Predict the state from a history of partial observations (Lu et al. 2024, arXiv:2405.17358, figure 5).
+
+        observability:    E |f(h_T) - s_1|^2 / D   (predict=initial)
+        constructability: E_t |f(h_t) - s_t|^2 / D   (predict=current)
+
+    s is standardised with the training episodes' mean and standard deviation; h_t has read o_1 .. o_t and what the
+    encoder shows beside them, such as the action before. The paper fixes no more than that; windows, target and split
+    are ours.
+
+    dataset: an HDF5 file with all of the state (`rlmem.dataset.file`); env says which part of it is seen
+    predict: the state in the first slot of a window, from the last one; or the one of every slot
+    window: slots of a row, drawn inside an episode; an episode that is shorter is read as a whole
+    target: full: all of the state;  hidden: what is not seen
+    held_out_share: part of the episodes that are not learnt from;  smoothing: of mse_smoothed, over windows
+    """
+
+    dataset: str | None = None
+    predict: Predict = "current"
+    window: PositiveInt = 64
+    target: Literal["full", "hidden"] = "full"
+    held_out_share: Annotated[float, Gt(0), Lt(1)] = 0.1
+
+    needs = "predicts the state of which an environment shows a part"
+    example = "env=hopper_p"
+    answers = "windows"
+
+    def meet(self, env: Any) -> str | None:
+        if not isinstance(env, Partial):
+            return f"{self.needs}, which it does not tell; e.g. {self.example}"
+        hidden = [slot for slot in range(env.full_size()) if slot not in env.seen_slots()]
+        if self.target == "hidden" and not hidden:
+            return f"algo.target=hidden: everything is seen; e.g. {self.example}"
+        self.seen = env.seen_slots()
+        self.predicted = hidden if self.target == "hidden" else [*range(env.full_size())]
+        self.outputs = len(self.predicted)
+        self.space = cast(Any, env).single_action_space
+        return self._unfit(env.full_size())
+
+    def _unfit(self, size: int) -> str | None:
+        """Why the data set is not of this environment."""
+        if self.dataset is None:
+            return "algo.dataset=null: expected an HDF5 file of episodes; e.g. algo.dataset=data/hopper.hdf5"
+        actions = 1 if isinstance(self.space, Discrete) else self.space.shape[0]
+        found = shapes(Path(self.dataset))
+        if found == (size, actions):
+            return None
+        told = "observations of {} numbers and actions of {}".format
+        return f"algo.dataset={self.dataset}: {told(*found)}; expected {told(size, actions)}; see `rlmem dataset info`"
+
+    def load(self, streams: Streams, device: torch.device) -> None:
+        """Read the data set, and hold some episodes out: the same ones in every evaluation of a run."""
+        recording = read(Path(str(self.dataset)))
+        if len(recording.lengths) < 2:
+            raise UserError(f"algo.dataset={self.dataset}: one episode, and none is left to hold out; expected several")
+        self.train, self.unread = split(recording, self.held_out_share, streams.torch("split"))
+        self.tables = Tables.of(recording, self.space, self.seen, self.predicted, self.train).to(device)
+
+    def draw(self, rows: int, episodes: Episodes, generator: torch.Generator) -> Window:
+        return self.tables.draw(rows, self.window, episodes, self.predict, generator)
+
+    def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
+        self.load(streams, device)
+        return WindowFeed(self, streams.torch("windows"), device)
+
+    def window_size(self) -> int:
+        return self.window
+
+    def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
+        return {"mse": (answer - target).square().mean(-1)}
+
+    def score(self, results: Results) -> float:
+        return -results["held_out"]["mse"]
+
+    @torch.no_grad()
+    def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
+        """Windows of episodes that are held out."""
+        generator = streams.torch("evaluation/windows")
+        total, answers = 0.0, 0
+        for rows in _shares(number, EVAL_ROWS):
+            window = self.draw(rows, self.unread, generator)
+            features, _ = agent.read(window.inputs, agent.initial_state(rows))
+            judged = self.judge(agent.head(features[window.mask]), window.target[window.mask])
+            total, answers = total + float(judged["mse"].sum()), answers + window.due
+        return {"held_out": {"mse": total / answers}}
+
+
+class WindowFeed(Feed):
+    """Windows drawn from the training episodes, each with an empty memory."""
+
+    def __init__(self, algo: StateModel, generator: torch.Generator, device: torch.device):
+        super().__init__(device)
+        self.algo, self.generator = algo, generator
+
+    def next(self, budget: int) -> Window:
+        began = perf_counter()
+        rows = min(self.algo.batch_size, -(-budget // self.algo.window))
+        self.steps += min(budget, rows * self.algo.window)
+        window = self.algo.draw(rows, self.algo.train, self.generator)
+        self.clock.data += perf_counter() - began
+        return window
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.generator.set_state(state["generator"].cpu())
+
+
+def _shares(number: int, most: int) -> Sequence[int]:
+    """`number` in parts of `most`, the last one smaller."""
+    return [min(most, number - done) for done in range(0, number, most)]

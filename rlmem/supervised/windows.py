@@ -1,0 +1,96 @@
+"""Windows of recorded episodes, drawn at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from rlmem.batching.base import draw_weighted
+from rlmem.dataset.file import Recording
+from rlmem.supervised.feed import Window
+from rlmem.types import Inputs
+
+Predict = Literal["initial", "current"]
+
+
+class Episodes(NamedTuple):
+    """Where episodes lie in the tables: the first row [E] and the number of rows [E] of each."""
+
+    first: Tensor
+    length: Tensor
+
+    def those(self, index: Tensor) -> Episodes:
+        return Episodes(self.first[index], self.length[index])
+
+
+def split(recording: Recording, share: float, generator: torch.Generator) -> tuple[Episodes, Episodes]:
+    """Episodes to train on, and the `share` that is held out: at least one of each."""
+    length = torch.from_numpy(recording.lengths)
+    every = Episodes(length.cumsum(0) - length, length)
+    order = torch.randperm(len(length), generator=generator)
+    held = min(max(1, round(share * len(length))), len(length) - 1)
+    return every.those(order[held:]), every.those(order[:held])
+
+
+@dataclass
+class Tables:
+    """What windows are cut from, on their device. Every field has a row for each of N transitions.
+
+    seen: observations [N, O];  target: what is predicted [N, P];  action: [N, ...] as a policy gives it;  reward: [N]
+    """
+
+    seen: Tensor
+    target: Tensor
+    action: Tensor
+    reward: Tensor
+
+    @classmethod
+    def of(cls, recording: Recording, space: Space, seen: list[int], predicted: list[int], train: Episodes) -> Tables:
+        """Targets are standardised with mean and standard deviation over the transitions of `train`."""
+        state = torch.from_numpy(recording.observations)
+        wanted = state[:, predicted]
+        rows = torch.cat([torch.arange(a, a + n) for a, n in zip(*map(Tensor.tolist, train), strict=True)])
+        std, mean = torch.std_mean(wanted[rows].double(), 0)
+        target = (wanted - mean) / torch.where(std > 1e-6, std, 1)  # what never changes is predicted as zero
+        reward = torch.from_numpy(recording.rewards)
+        return cls(state[:, seen].contiguous(), target.float(), _policy_actions(recording, space), reward)
+
+    def to(self, device: torch.device) -> Tables:
+        return Tables(*(table.to(device) for table in vars(self).values()))
+
+    def draw(self, rows: int, length: int, episodes: Episodes, predict: Predict, generator: torch.Generator) -> Window:
+        """`rows` windows of `length` slots, every place inside an episode as likely as any other.
+
+        An episode that is shorter is shown as a whole, padded on the right. A window begins with an empty memory.
+
+        predict: initial: the state in a window's first slot, from its last one;  current: that of every slot
+        """
+        places = (episodes.length - length).clamp(min=0) + 1
+        episode = draw_weighted(places.double(), rows, generator)
+        offset = (torch.rand(rows, dtype=torch.float64, generator=generator) * places[episode]).long()
+        shown = (episodes.length[episode] - offset).clamp(max=length)
+        slot = torch.arange(length)
+        valid = slot < shown[:, None]
+        index = (episodes.first[episode] + offset)[:, None] + torch.minimum(slot, shown[:, None] - 1)
+        start = (slot == 0).expand(rows, -1)
+        before = torch.where(start, index, index - 1)
+        mask = valid if predict == "current" else slot == shown[:, None] - 1
+        wanted = index if predict == "current" else index[:, :1].expand(-1, length)
+        device = self.seen.device
+        index, before, start, wanted, mask = (x.to(device) for x in (index, before, start, wanted, mask))
+        reward = self.reward[before].masked_fill(start, 0)
+        inputs = Inputs(self.seen[index], self.action[before], reward, start)
+        return Window(inputs, self.target[wanted], mask, int(mask.sum()))
+
+
+def _policy_actions(recording: Recording, space: Space) -> Tensor:
+    """Actions as policies give them: in [-1, 1] between the bounds, or counted from zero."""
+    if isinstance(space, spaces.Discrete):
+        return torch.from_numpy(recording.actions[:, 0].astype(np.int64) - int(space.start))
+    assert isinstance(space, spaces.Box)
+    return torch.from_numpy((2 * (recording.actions - space.low) / (space.high - space.low) - 1).astype(np.float32))
