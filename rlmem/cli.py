@@ -21,7 +21,12 @@ from rlmem.errors import Fault, UserError, printable
 VERBS = {
     "train": "train one agent, or with -m one per combination of values",
     "eval": "play episodes with the agent of a run",
+    "dataset": "record episodes to a file, import such files, and describe them",
+    "analyze": "look into the agent of a run",
     "sweep": "train many agents; none is lost, and the same command goes on",
+    "reproduce": "run a table or figure of a paper, and judge it",
+    "report": "write one page about reproductions, sweeps and runs",
+    "plot": "draw learning curves",
     "resume": "continue a run from its latest checkpoint",
     "population": "train agents side by side that copy the weights of better ones",
     "sync": "upload runs to Weights & Biases from their directories",

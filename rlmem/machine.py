@@ -1,8 +1,28 @@
-"""What this process may use of its machine."""
+"""What this process may use of its machine, and what kind of machine that is."""
 
 import os
+import platform
+from functools import cache
+from pathlib import Path
 
 
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """The processor's name where the system tells it (Linux), else its architecture."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def machine_class() -> str:
+    """What its times depend on, and nothing that names it: `2 cores, AMD EPYC`, and a GPU if there is one."""
+    import torch
+
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{cores()} cores, {processor()}{gpu}"

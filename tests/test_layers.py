@@ -17,7 +17,7 @@ SPACES = "gymnasium.Space gymnasium.spaces"
 DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors"
 LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos rlmem.parallel"
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
-WHOLE = "rlmem.config rlmem.assemble rlmem.saved rlmem.summary rlmem.make_loop rlmem.sizes"
+WHOLE = "rlmem.config rlmem.assemble rlmem.saved rlmem.summary rlmem.make_loop rlmem.sizes rlmem.supervised"
 ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
 RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.actors rlmem.loops"
 
@@ -41,7 +41,8 @@ LAYERS = {
     "rlmem.batching": "torch numpy rlmem.types rlmem.errors rlmem.batching",
     "rlmem.replay": "torch numpy rlmem.types rlmem.errors rlmem.batching rlmem.replay",
     "rlmem.conformance": f"torch numpy {DATA} rlmem.memory rlmem.conformance",
-    "rlmem.stats": "numpy",
+    "rlmem.stats": "numpy rlmem.stats",
+    "rlmem.tables": "rlmem.stats lazy:rich",
     # agents and algorithms
     "rlmem.agents": f"torch {SPACES} {DATA} rlmem.agents rlmem.batching rlmem.memory rlmem.nets",
     "rlmem.algos": f"torch numpy {SPACES} {LEARNING}",
@@ -63,10 +64,10 @@ LAYERS = {
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
     "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config "
     "lazy:rlmem.train lazy:rlmem.signals",
-    "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.machine rlmem.sizes",
-    "rlmem.summary": f"torch numpy {RUNNING} rlmem.config rlmem.assemble rlmem.sizes",
+    "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.machine rlmem.sizes rlmem.supervised",
+    "rlmem.summary": f"torch numpy {RUNNING} rlmem.config rlmem.assemble rlmem.sizes rlmem.supervised",
     "rlmem.make_loop": f"gymnasium {RUNNING} {WHOLE}",
-    "rlmem.machine": "",
+    "rlmem.machine": "lazy:torch",
     "rlmem.mirrors": "rlmem.config rlmem.errors rlmem.loggers rlmem.recorder rlmem.rundir",
     "rlmem.saved": "rlmem.checkpoint rlmem.rundir rlmem.errors rlmem.faults rlmem.config",
     "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
@@ -76,9 +77,21 @@ LAYERS = {
     "rlmem.population": f"torch numpy yaml rich scipy {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals "
     "rlmem.population rlmem.sweep rlmem.train",
     "rlmem.sweep.search": "optuna rlmem.errors rlmem.sweep",
+    # supervised tasks as runs of their own kind, and files of episodes
+    "rlmem.supervised": f"torch numpy gymnasium annotated_types {RUNNING} rlmem.dataset.file rlmem.supervised",
+    "rlmem.dataset": "numpy rlmem.errors lazy:h5py",
+    "rlmem.dataset.play": f"torch numpy gymnasium {ACTING} rlmem.dataset",
+    "rlmem.dataset.generate": f"numpy gymnasium {RUNNING} {WHOLE} rlmem.dataset",
+    # tables and figures of papers: data, runs, verdicts, and looking into what was trained
+    "rlmem.published": "numpy rlmem.config.messages rlmem.config.paths rlmem.errors rlmem.stats",
+    "rlmem.analysis": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.analysis lazy:matplotlib lazy:scipy lazy:sklearn",
+    "rlmem.reproduce": "numpy yaml pydantic rlmem.__version__ rlmem.config rlmem.errors rlmem.machine rlmem.published "
+    "rlmem.recorder rlmem.reproduce rlmem.rundir rlmem.stats rlmem.sweep rlmem.tables "
+    "lazy:rlmem.analysis lazy:rlmem.bench",
     "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
-    f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.make_loop rlmem.train lazy:matplotlib",
+    f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.machine rlmem.make_loop rlmem.train "
+    "lazy:matplotlib",
     # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs
     "rlmem.cli": "rlmem.errors rlmem.config.messages lazy:rlmem",
     "rlmem.commands": "rlmem.errors rlmem.config.messages rlmem.commands lazy:rlmem",

@@ -25,8 +25,8 @@ def test_configs_and_experiments_travel_inside_the_package(wheel):
     shipped = {name for name in names if not name.startswith("rlmem-")}
     assert {name.split("/")[0] for name in shipped} == {"rlmem", "rlmem_envs"}
     assert "rlmem/scan/kernels.cpp" in shipped
-    for folder in ("conf", "experiments"):
-        ours = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*.yaml")}
+    for folder, kind in (("conf", "yaml"), ("experiments", "yaml"), ("experiments", "csv"), ("results", "csv")):
+        ours = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob(f"*.{kind}")}
         assert ours
         assert {f"rlmem/{name}" for name in ours} <= shipped
 
@@ -43,7 +43,8 @@ def test_the_installed_wheel_trains_from_the_root_directory(wheel, tmp_path):
         return job.stdout
 
     assert run("-c", "import rlmem; print(rlmem.__file__)").startswith(str(site))
-    assert "memory_matters" in run("-m", "rlmem", "list", "experiment")
+    assert "memoroids/figure4" in run("-m", "rlmem", "list", "experiment")
+    assert "lru tape/repeat_first" in run("-m", "rlmem", "reproduce", "memoroids/figure4", "--dry-run")
     run_dir = tmp_path / "run"
     small = ["total_steps=300", "env.num_envs=4", "algo.rollout_slots=32", "evaluation.episodes=2"]
     out = run("-m", "rlmem", "train", "memory=gru", *small, f"run_dir={run_dir}")

@@ -170,6 +170,21 @@ def report(models: dict[str, dict[str, Any]], rows: Rows) -> None:
         console.print(f"FFM, a step: {1e3 * step:.2f} ms (paper, on a CPU: below 1 ms)")
 
 
+def cells(result: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Memory -> panel -> number, of those that could be measured."""
+    models = result["models"]
+    return {
+        label: {
+            "train_s": row["train_seconds"],
+            "step_ms": 1e3 * row["step_seconds"],
+            "memory_mib": row["peak_bytes"] / MIB,
+            "parameters": row["parameters"],
+        }
+        for label, row in models.items()
+        if row.get("train_seconds") and row.get("step_seconds")
+    }
+
+
 def step_ms(row: dict[str, Any]) -> float | None:
     return row["step_seconds"] and 1e3 * row["step_seconds"]
 

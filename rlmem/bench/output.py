@@ -16,6 +16,7 @@ from rich.table import Table
 
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
+from rlmem.machine import processor
 
 Item = TypeVar("Item")
 MARKERS = "os^Dv<>"
@@ -98,14 +99,6 @@ def machine(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
-
-
-def processor() -> str:
-    """The processor's name where the system tells it (Linux), else its architecture."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def progress(items: Iterable[Item], what: str) -> Iterable[Item]:

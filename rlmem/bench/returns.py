@@ -88,6 +88,16 @@ def measure(methods: Methods, rounds: int, budget: float, device: torch.device =
     }
 
 
+def cells(result: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Method -> `episodes x longest` -> milliseconds, for the returns."""
+    found: dict[str, dict[str, float]] = {}
+    for case in result["returns"]:
+        for method, seconds in case["seconds"].items():
+            if seconds is not None:
+                found.setdefault(method, {})[f"{case['episodes']} x {case['longest']}"] = 1e3 * seconds
+    return found
+
+
 def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> tuple[int, Methods]:
     """The number of transitions, and the methods. Each gives one number per transition, in order."""
     generator = torch.Generator().manual_seed(0)

@@ -19,10 +19,11 @@ from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlmem.assemble import assemble
-from rlmem.bench.output import processor, unwritable, write
+from rlmem.bench.output import unwritable, write
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.loops.base import Loop
+from rlmem.machine import processor
 from rlmem.make_loop import make_loop
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder

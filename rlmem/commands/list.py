@@ -1,4 +1,4 @@
-"""`rlmem list`: the options of the config groups."""
+"""`rlmem list`: the options of the config groups, and the experiments."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from rlmem.commands.toolkit import Parser, stdout_to_stderr
 
 
 def parser() -> Parser:
-    made = Parser("list", "Show every config group and its options; `*` marks the default.", "", "env", "memory --json")
-    made.add_argument("group", nargs="?", help="one group only")
+    made = Parser(
+        "list",
+        "Show every config group and its options; `*` marks the default.",
+        "",
+        "env",
+        "memory --json",
+        "experiment",
+    )
+    made.add_argument("group", nargs="?", help="one group only, or experiment: what `rlmem reproduce` can run")
     made.add_argument("--json", action="store_true", help="print JSON")
     return made
 
@@ -21,6 +28,11 @@ def run(args: argparse.Namespace) -> int:
         with stdout_to_stderr():
             text = env_table.as_json() if args.json else env_table.as_text()
         print(text)
+        return 0
+    if args.group == "experiment":
+        from rlmem.reproduce import listing
+
+        print(listing.as_json() if args.json else listing.as_text())
         return 0
     from rlmem.config.catalog import as_json, as_text, select
 

@@ -17,6 +17,11 @@ def experiments_dir() -> Path | None:
     return next((folder for folder in _candidates("experiments") if any(folder.rglob("*.yaml"))), None)
 
 
+def results_dir() -> Path | None:
+    """The folder of the results that are shipped, or None."""
+    return next((folder for folder in _candidates("results") if any(folder.glob("*/*.csv"))), None)
+
+
 def display(file: Path) -> str:
     """`conf/algo/ppo.yaml` for a shipped file, the whole path for any other."""
     root = conf_dir().parent

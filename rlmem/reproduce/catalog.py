@@ -1,0 +1,37 @@
+"""The experiments that are shipped: `experiments/<paper>/<item>.yaml`, named `<paper>/<item>`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.config.paths import experiments_dir
+from rlmem.errors import UserError
+from rlmem.reproduce.spec import Experiment, read
+
+NOT_PAPERS = ("first_run", "published")
+"""Folders of other files."""
+
+
+def names() -> list[str]:
+    """The shipped experiments in the order of papers and items."""
+    root = experiments_dir()
+    if root is None:
+        return []
+    files = (file.relative_to(root) for file in root.glob("*/*.yaml"))
+    return sorted(file.with_suffix("").as_posix() for file in files if file.parts[0] not in NOT_PAPERS)
+
+
+def find(item: str) -> tuple[str, Experiment]:
+    """The name and the experiment of `<paper>/<item>`, or of a file of one's own. Raises UserError."""
+    if item.endswith((".yaml", ".yml")):
+        path = Path(item)
+        return f"{path.resolve().parent.name}/{path.stem}", read(path)
+    root, known = experiments_dir(), names()
+    if root is None or item not in known:
+        near = nearest(item, known) or nearest(item, [name.partition("/")[2] for name in known])
+        shown = sorted({name.partition("/")[0] + "/..." for name in known})
+        raise UserError(
+            sentence(item, "no such experiment", near=near, accepted=shown, example="rlmem list experiment")
+        )
+    return item, read(root / f"{item}.yaml")

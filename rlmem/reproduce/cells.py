@@ -1,0 +1,104 @@
+"""The cells of an experiment at a budget, and the training run of each seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+from rlmem.reproduce.spec import Experiment, Lines, words
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of the table. overrides: of its runs, but for the seed;  reasons: of its exceptions"""
+
+    row: str
+    column: str
+    overrides: Lines
+    seeds: tuple[int, ...]
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.row}/{self.column}" if self.column else self.row
+
+    def label(self, seed: int) -> str:
+        """A part of a directory's name."""
+        return re.sub(r"[^\w.+-]+", "_", f"{self.row}-{self.column}-seed{seed}").replace("--", "-").strip("_-")[:80]
+
+    def lines(self, seed: int) -> Lines:
+        return (*self.overrides, f"seed={seed}")
+
+
+def cells(experiment: Experiment, budget: str, wanted: Sequence[str] = ()) -> list[Cell]:
+    """The cells in the order of the file.
+
+    wanted: names or patterns of rows, columns or `row/column` that alone are meant; () for all. Raises UserError for
+    one that fits nothing.
+    """
+    chosen = experiment.budget(budget)
+    rows = [name for name in experiment.rows if chosen.rows is None or _among(name, chosen.rows)]
+    columns = [name for name in experiment.columns if chosen.columns is None or _among(name, chosen.columns)]
+    every = [made for row in rows for column in columns if (made := _cell(experiment, budget, row, column))]
+    for pattern in wanted:
+        if not any(_fits(pattern, cell) for cell in every):
+            known = [*rows, *columns]
+            example = f"--cells {every[0].name.replace(' ', '_')}" if every else None
+            near = nearest(pattern, [*known, *words(known), *(cell.name for cell in every)])
+            raise UserError(sentence(f"--cells {pattern}", "no such cell", near=near, accepted=known, example=example))
+    return [cell for cell in every if not wanted or any(_fits(pattern, cell) for pattern in wanted)]
+
+
+def skipped(experiment: Experiment, budget: str) -> dict[tuple[str, str], str]:
+    """(row, column) -> reason, of the cells that are left out at this budget."""
+    left = {}
+    every = (*experiment.exceptions, *experiment.budget(budget).exceptions)
+    there = {(cell.row, cell.column) for cell in cells(experiment, budget)}
+    for row in experiment.rows:
+        for column in experiment.columns:
+            if (row, column) not in there:
+                reasons = [e.reason for e in every if e.skip and e.concerns(row, column)]
+                left[row, column] = reasons[0] if reasons else f"not part of the budget {budget}"
+    return left
+
+
+def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | None:
+    chosen = experiment.budget(budget)
+    special = [exception for exception in experiment.exceptions if exception.concerns(row, column)]
+    own = [exception for exception in chosen.exceptions if exception.concerns(row, column)]
+    if any(exception.skip for exception in (*special, *own)):
+        return None
+    lines = [*experiment.overrides, *experiment.rows[row], *experiment.columns[column]]
+    lines += [line for exception in special for line in exception.overrides]
+    lines += [*chosen.overrides, *(line for exception in own for line in exception.overrides)]
+    reasons = tuple(exception.reason for exception in (*special, *own))
+    return Cell(row, column, merged(lines), chosen.seeds or experiment.seeds, reasons)
+
+
+def merged(lines: Sequence[str]) -> Lines:
+    """The last override of every key, where the first one stood."""
+    last: dict[str, str] = {}
+    for line in lines:
+        last[line.lstrip("+~").partition("=")[0]] = line
+    return tuple(last.values())
+
+
+def _among(name: str, patterns: Sequence[str]) -> bool:
+    return any(_matches(pattern, name) for pattern in patterns)
+
+
+def _fits(pattern: str, cell: Cell) -> bool:
+    row, slash, column = pattern.partition("/")
+    if slash:
+        return _matches(row, cell.row) and _matches(column, cell.column)
+    return _matches(pattern, cell.row) or _matches(pattern, cell.column)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """A word of a crossed name is enough; `_` stands for a space."""
+    spelled = name.replace(" ", "_")
+    return fnmatch(name, pattern) or fnmatch(spelled, pattern) or any(fnmatch(word, pattern) for word in name.split())

@@ -1,0 +1,90 @@
+"""What the runs in a reproduction's directory came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rlmem import rundir
+from rlmem.errors import Fault, UserError
+from rlmem.machine import machine_class
+from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read, record
+from rlmem.reproduce.outcome import Curve, Outcome, Record
+from rlmem.reproduce.spec import Analysis, Experiment
+from rlmem.sweep.manifest import Job, Manifest
+
+LINES = 16
+"""Curves of one figure that are kept for every seed; of larger tables too: 200 points each."""
+
+
+def collect(name: str, experiment: Experiment, budget: str, folder: Path) -> Outcome:
+    """One record per run that was asked for, with what its record holds so far. Raises UserError."""
+    from rlmem.reproduce.run import read_cells
+
+    manifest = Manifest(folder)
+    jobs = {job.config_hash: job for job in manifest.jobs()}
+    listed = [(cell, jobs[cell["config_hash"]]) for cell in read_cells(folder)["cells"] if cell["config_hash"] in jobs]
+    metrics = tuple(dict.fromkeys([experiment.metric, *experiment.also, *BESIDE]))
+    records = [_record(cell["row"], cell["column"], cell["seed"], job, folder, metrics) for cell, job in listed]
+    key = curve_key(experiment.metric)
+    curves = []
+    for made in records:
+        if made.run_dir is not None and made.state == "done":
+            steps, values = curve(made.run_dir, key)
+            if len(steps) > 1:
+                curves.append(Curve(made.row, made.column, made.seed, steps, values))
+    return Outcome(name, experiment, budget, records, curves, _pictures(experiment, records))
+
+
+def analyse(experiment: Experiment, folder: Path, say: Callable[[str], object]) -> None:
+    """Make the experiment's analyses of every finished run that lacks them."""
+    if not experiment.analyses:
+        return
+    from rlmem.analysis import analyze
+
+    for job in Manifest(folder).jobs():
+        for analysis in experiment.analyses:
+            run_dir = folder / job.name
+            if job.state == "done" and not (run_dir / "analysis" / analysis.what / "summary.json").exists():
+                try:
+                    analyze(analysis.what, run_dir, **analysis.options)
+                except (UserError, Fault) as error:
+                    say(f"{job.name}: {analysis.what}: {error}")
+
+
+def _record(row: str, column: str, seed: int, job: Job, folder: Path, metrics: tuple[str, ...]) -> Record:
+    run_dir, state = folder / job.name, "interrupted" if job.abandoned else job.state
+    rows = record(run_dir)
+    about: dict[str, Any] = {}
+    with suppress(UserError):
+        about = rundir.read(run_dir)[1]
+    return Record(
+        row, column, seed, state,
+        metrics=read(run_dir, metrics),
+        steps=max((line["step"] for line in rows if "step" in line), default=0),
+        seconds=next((line["time/elapsed"] for line in reversed(rows) if "time/elapsed" in line), float("nan")),
+        config_hash=job.config_hash,
+        version=about.get("rlmem", ""),
+        commit=(about.get("git") or "")[:12],
+        machine=machine_class(),
+        overrides=" ".join(job.overrides),
+        run_dir=run_dir,
+    )  # fmt: skip
+
+
+def _pictures(experiment: Experiment, records: list[Record]) -> dict[str, Path]:
+    """The pictures of analyses, of the first seed of every cell."""
+    found: dict[str, Path] = {}
+    for made in sorted(records, key=lambda made: made.seed):
+        for analysis in experiment.analyses:
+            path = _picture(made, analysis)
+            caption = " · ".join(part for part in (analysis.what, made.row, made.column) if part)
+            if path is not None and path.exists():
+                found.setdefault(caption, path)
+    return found
+
+
+def _picture(made: Record, analysis: Analysis) -> Path | None:
+    return None if made.run_dir is None else made.run_dir / "analysis" / analysis.what / "picture.svg"

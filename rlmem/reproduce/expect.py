@@ -1,0 +1,162 @@
+"""What a claim says about the numbers of a table, in words that can be checked.
+
+    ffm > gru                               in the mean over the columns
+    lstm > gpt on parity, sym5              in each of these columns
+    all > 0.95 on even_pairs                every row
+    tape = segment_10 within 0.1            no further apart than that
+    tape = segment_10 within 10%            than that part of the right side
+
+`>` means better: where lower is better, the smaller number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlmem.stats import bootstrap, mean, percentile_bounds
+from rlmem.stats.resampling import REPETITIONS
+
+Scores = Mapping[tuple[str, str], NDArray[np.float64]]
+"""(row, column) -> [seed] the metric of the runs that have ended."""
+
+ALL = "all"
+FORM = re.compile(
+    r"\s*(?P<left>.+?)\s*(?P<sign>[<>=])\s*(?P<right>.+?)(?:\s+within\s+(?P<within>\S+))?(?:\s+on\s+(?P<on>.+?))?\s*"
+)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """text: as it was written;  right: a row, or a number;  on: columns, () for the mean over all of them
+
+    within: a difference, or a part of the right side if `relative`
+    """
+
+    text: str
+    left: str
+    sign: Literal["<", ">", "="]
+    right: str | float
+    within: float = 0.0
+    on: tuple[str, ...] = ()
+    relative: bool = False
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows that it names."""
+        named = [self.left] + ([self.right] if isinstance(self.right, str) else [])
+        return tuple(name for name in named if name != ALL)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of an expectation.
+
+    where: the column, or `mean`;  difference: left minus right;  low, high: its 95 % interval, NaN with one seed
+    state: holds | fails | not run
+    """
+
+    text: str
+    where: str
+    left: float
+    right: float
+    difference: float
+    low: float
+    high: float
+    state: Literal["holds", "fails", "not run"]
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval of the difference leaves zero out."""
+        return bool(self.low > 0 or self.high < 0)
+
+
+def parse(text: str) -> Expectation:
+    """Raises ValueError."""
+    found = FORM.fullmatch(text)
+    if found is None:
+        raise ValueError("expected `ROW > ROW`, `ROW > NUMBER` or `ROW = ROW within NUMBER`, with `on COLUMN, ...`")
+    on = tuple(name.strip() for name in (found["on"] or "").split(",") if name.strip())
+    relative = (found["within"] or "").endswith("%")
+    within = float((found["within"] or "0").removesuffix("%")) / (100 if relative else 1)
+    sign = found["sign"]
+    if sign == "=" and not within:
+        raise ValueError("`=` needs `within NUMBER`; e.g. tape = segment within 0.1")
+    assert sign in ("<", ">", "=")
+    return Expectation(text, found["left"], sign, _number(found["right"]), within, on, relative)  # type: ignore[arg-type]
+
+
+def check(
+    expectation: Expectation,
+    scores: Scores,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    higher: bool,
+    rng: np.random.Generator,
+) -> list[Finding]:
+    """What came of it: one finding per column that it names, or one for the mean; of every row, if it says `all`.
+
+    rows, columns: those of the budget; nothing is found of what it leaves out
+    """
+    if not set(expectation.rows) <= set(rows):
+        return []
+    lefts = rows if expectation.left == ALL else [expectation.left]
+    named: list[Sequence[str]] = [[column] for column in expectation.on if column in columns]
+    places = named if expectation.on else [columns]
+    return [
+        _found(expectation, left, expectation.right, scores, place, higher, rng) for left in lefts for place in places
+    ]
+
+
+def _found(
+    expectation: Expectation,
+    left: str,
+    right: str | float,
+    scores: Scores,
+    place: Sequence[str],
+    higher: bool,
+    rng: np.random.Generator,
+) -> Finding:
+    text = expectation.text.partition(" on ")[0].replace(ALL, left) if expectation.left == ALL else expectation.text
+    where = place[0] if len(place) == 1 else "mean"
+    ours = across(scores, left, place, rng)
+    theirs = across(scores, right, place, rng) if isinstance(right, str) else _exactly(right)
+    if ours is None or theirs is None:
+        nan = float("nan")
+        return Finding(text, where, nan, nan, nan, nan, nan, "not run")
+    difference, draws = ours[0] - theirs[0], ours[1] - theirs[1]
+    low, high = map(float, percentile_bounds(draws))
+    better = difference if higher else -difference
+    bound = expectation.within * (abs(theirs[0]) if expectation.relative else 1)
+    holds = {">": better > 0, "<": better < 0, "=": abs(difference) <= bound}[expectation.sign]
+    return Finding(text, where, ours[0], theirs[0], difference, low, high, "holds" if holds else "fails")
+
+
+def across(
+    scores: Scores, row: str, columns: Sequence[str], rng: np.random.Generator
+) -> tuple[float, NDArray[np.float64]] | None:
+    """The mean over columns of the mean over seeds, and its bootstrap replicates (NaN where a cell has one run).
+
+    Seeds are drawn anew within each column. None if a column has no run.
+    """
+    runs = [scores.get((row, column), np.empty(0)) for column in columns]
+    if not runs or not all(len(run) for run in runs):
+        return None
+    draws = [bootstrap(run, mean, rng=rng) if len(run) > 1 else np.full(REPETITIONS, np.nan) for run in runs]
+    return float(np.mean([run.mean() for run in runs])), np.mean(draws, axis=0)
+
+
+def _exactly(number: float) -> tuple[float, NDArray[np.float64]]:
+    return number, np.full(REPETITIONS, number)
+
+
+def _number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,44 @@
+"""`rlmem list experiment`: what can be reproduced, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rlmem.reproduce.catalog import find, names
+from rlmem.reproduce.cells import cells
+from rlmem.reproduce.cost import cost_line, estimate, steps_of
+from rlmem.reproduce.spec import BUDGETS
+
+
+def as_text() -> str:
+    """Of every item its title, and what it costs at each budget."""
+    lines = []
+    for name in names():
+        experiment = find(name)[1]
+        shared = f" (the runs of {experiment.runs})" if experiment.runs else ""
+        lines.append(f"{name}: {experiment.title}{shared}")
+        for budget in BUDGETS:
+            cost = cost_line(name, experiment, budget, cells(experiment, budget))
+            lines.append(f"    {budget:<7} {cost.partition(': ')[2]}")
+    return "\n".join([*lines, "", "rlmem reproduce ITEM --budget BUDGET runs one; --dry-run shows its cells"])
+
+
+def as_json() -> str:
+    return json.dumps([_described(name) for name in names()], indent=2)
+
+
+def _described(name: str) -> dict[str, Any]:
+    experiment = find(name)[1]
+    budgets = {}
+    for budget in BUDGETS:
+        planned = cells(experiment, budget)
+        trained = experiment.run in ("train", "population")
+        budgets[budget] = {
+            "cells": len(planned),
+            "runs": sum(len(cell.seeds) for cell in planned),
+            "steps": sum(len(cell.seeds) * steps_of(cell.overrides) for cell in planned) if trained else None,
+            "core_seconds": estimate(planned) if trained else None,
+        }
+    about = {"name": name, "title": experiment.title, "claim": " ".join(experiment.claim.split())}
+    return about | {"source": experiment.source, "runs_of": experiment.runs, "budgets": budgets}

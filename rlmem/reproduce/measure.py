@@ -1,0 +1,101 @@
+"""Items that are measured and not trained: speeds, and what follows from equations alone.
+
+A measurement is one of MEASUREMENTS. It takes the options of the experiment and its budget, and gives one dictionary of
+numbers per row and repetition, whose keys are the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlmem import __version__, rundir
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+from rlmem.machine import machine_class
+from rlmem.reproduce.cells import Cell
+from rlmem.reproduce.outcome import Outcome, Record, read_results
+from rlmem.reproduce.spec import Experiment
+
+Values = Mapping[str, Mapping[str, float]]
+"""row -> column -> number"""
+Measurement = Callable[..., Values]
+
+
+def figure3(folder: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
+    """FFM's figure 3: `rlmem bench memory --figure3`. Rows are options of conf/memory, and torch's GRUs beside them."""
+    from rlmem.bench import figure3
+    from rlmem.bench.memory import PEERS
+
+    json_path, plot_path = _files(folder, "figure3", repetition)
+    models = [row for row in rows if row not in PEERS]
+    found = figure3.cells(figure3.main(models, json_path=json_path, plot_path=plot_path, **options))
+    return {figure3.PAPER.get(label, label): numbers for label, numbers in found.items()}
+
+
+def returns(folder: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
+    """Memoroids' figure 5, left: `rlmem bench returns`."""
+    from rlmem.bench import returns
+
+    json_path, plot_path = _files(folder, "returns", repetition)
+    return returns.cells(returns.main(json_path=json_path, plot_path=plot_path, **options))
+
+
+def impulse(folder: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
+    """LP-RNN's figure 2 and appendix A: what an impulse leaves in chained and in parallel pools."""
+    from rlmem.analysis import analyze
+
+    found: dict[str, dict[str, float]] = {}
+    for name, value in analyze("impulse", None, seed=repetition, out=folder, **options).metrics.items():
+        row, _, column = name.partition("/")
+        found.setdefault(row, {})[column] = value
+    return found
+
+
+def _files(folder: Path, what: str, repetition: int) -> tuple[Path, Path]:
+    return folder / f"{what}-{repetition}.json", folder / f"{what}-{repetition}.png"
+
+
+MEASUREMENTS: dict[str, Measurement] = {"figure3": figure3, "returns": returns, "impulse": impulse}
+
+
+def require(experiment: Experiment) -> Measurement:
+    """The measurement that an experiment names. Raises UserError if there is none."""
+    if experiment.run not in MEASUREMENTS:
+        accepted = ["train", "population", *MEASUREMENTS]
+        near = nearest(experiment.run, accepted)
+        raise UserError(sentence(f"run: {experiment.run}", "no such measurement", near=near, accepted=accepted))
+    return MEASUREMENTS[experiment.run]
+
+
+def run(name: str, experiment: Experiment, budget: str, planned: Sequence[Cell], folder: Path) -> Outcome:
+    """Measure once per seed, the repetitions, what `folder` does not hold yet."""
+    measured = require(experiment)
+    options = {**experiment.options, **experiment.budget(budget).options}
+    folder.mkdir(parents=True, exist_ok=True)
+    records = {(r.row, r.column, r.seed): r for r in so_far(name, experiment, budget, folder).records}
+    for seed in planned[0].seeds if planned else ():
+        rows = list(dict.fromkeys(cell.row for cell in planned if (cell.row, cell.column, seed) not in records))
+        for row, numbers in (measured(folder, seed, rows, **options) if rows else {}).items():
+            for column, value in numbers.items():
+                records[row, column, seed] = _record(experiment, row, column, seed, value)
+    return Outcome(name, experiment, budget, list(records.values()), (), _pictures(folder))
+
+
+def so_far(name: str, experiment: Experiment, budget: str, folder: Path) -> Outcome:
+    """What has been measured in `folder`."""
+    file = folder / "results.csv"
+    return Outcome(name, experiment, budget, read_results(file) if file.exists() else [], (), _pictures(folder))
+
+
+def _pictures(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in sorted([*folder.glob("*.png"), *folder.glob("*.svg")])}
+
+
+def _record(experiment: Experiment, row: str, column: str, seed: int, value: float) -> Record:
+    commit = (rundir.git_commit() or "")[:12]
+    return Record(
+        row, column, seed, "done", {experiment.metric: value},
+        version=__version__, commit=commit, machine=machine_class(),
+    )  # fmt: skip

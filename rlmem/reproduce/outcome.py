@@ -1,0 +1,134 @@
+"""What an experiment came to: one record per run, learning curves, and files that hold both."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlmem.errors import UserError
+from rlmem.reproduce.spec import Experiment
+
+FIXED = (
+    "row", "column", "seed", "state", "steps", "seconds", "config_hash", "version", "commit", "machine", "overrides"
+)  # fmt: skip
+"""The columns of results.csv before those of the metrics."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run of a cell, or a repetition of a measurement.
+
+    state: done | failed | running | interrupted | waiting;  seconds: of wall time, NaN if unknown
+    metrics: name -> value, what there is of them;  run_dir: None where only its numbers are kept
+    """
+
+    row: str
+    column: str
+    seed: int
+    state: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    steps: int = 0
+    seconds: float = float("nan")
+    config_hash: str = ""
+    version: str = ""
+    commit: str = ""
+    machine: str = ""
+    overrides: str = ""
+    run_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A learning curve of a run."""
+
+    row: str
+    column: str
+    seed: int
+    steps: Sequence[int]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An experiment with what was run of it.
+
+    name: `<paper>/<item>`;  curve: the key of metrics.jsonl that the curves show
+    pictures: files of analyses, by a caption
+    """
+
+    name: str
+    experiment: Experiment
+    budget: str
+    records: Sequence[Record]
+    curves: Sequence[Curve] = ()
+    pictures: Mapping[str, Path] = field(default_factory=dict)
+
+    def scores(self, metric: str | None = None) -> dict[tuple[str, str], NDArray[np.float64]]:
+        """(row, column) -> [seed] of the runs that have the metric, in the order of their seeds."""
+        wanted = metric or self.experiment.metric
+        found: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
+        for record in self.records:
+            if record.state == "done" and wanted in record.metrics:
+                found[record.row, record.column].append((record.seed, record.metrics[wanted]))
+        return {cell: np.array([value for _, value in sorted(runs)]) for cell, runs in found.items()}
+
+
+def write_results(records: Iterable[Record], file: Path) -> None:
+    """One line per run; numbers as they are."""
+    records = list(records)
+    metrics = sorted({name for record in records for name in record.metrics})
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([*FIXED, *metrics])
+        for record in records:
+            own = [getattr(record, name) for name in FIXED]
+            writer.writerow([*map(_shown, own), *(_shown(record.metrics.get(name, "")) for name in metrics)])
+
+
+def read_results(file: Path) -> list[Record]:
+    """What `write_results` wrote. Raises UserError."""
+    try:
+        with open(file, encoding="utf-8", newline="") as lines:
+            return [_record(line) for line in csv.DictReader(lines)]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"{file}: cannot be read as results ({error}); expected what `rlmem reproduce` wrote"
+        ) from error
+
+
+def write_curves(curves: Iterable[Curve], file: Path) -> None:
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["row", "column", "seed", "step", "value"])
+        for curve in curves:
+            for step, value in zip(curve.steps, curve.values, strict=True):
+                writer.writerow([curve.row, curve.column, curve.seed, step, f"{value:.5g}"])
+
+
+def read_curves(file: Path) -> list[Curve]:
+    """What `write_curves` wrote, none if there is no such file."""
+    points: dict[tuple[str, str, int], list[tuple[int, float]]] = defaultdict(list)
+    if file.exists():
+        with open(file, encoding="utf-8", newline="") as lines:
+            for line in csv.DictReader(lines):
+                key = (line["row"], line["column"], int(line["seed"]))
+                points[key].append((int(line["step"]), float(line["value"])))
+    return [Curve(*key, [s for s, _ in pairs], [v for _, v in pairs]) for key, pairs in points.items()]
+
+
+def _record(line: Mapping[str, str]) -> Record:
+    metrics = {name: float(value) for name, value in line.items() if name not in FIXED and value != ""}
+    kept: dict[str, Any] = {name: line[name] for name in FIXED if name not in ("seed", "steps", "seconds")}
+    numbers: dict[str, Any] = {"seed": int(line["seed"]), "steps": int(line["steps"])}
+    return Record(**kept, **numbers, seconds=float(line["seconds"]), metrics=metrics)
+
+
+def _shown(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value

@@ -1,0 +1,168 @@
+"""From an item to its table: what it costs, its runs as a sweep that survives anything, and what came of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rlmem import rundir
+from rlmem.config.messages import sentence
+from rlmem.config.multirun import check_jobs
+from rlmem.errors import UserError
+from rlmem.reproduce import measure, populations
+from rlmem.reproduce.cells import Cell, cells
+from rlmem.reproduce.collect import analyse, collect
+from rlmem.reproduce.cost import cost_line
+from rlmem.reproduce.outcome import Outcome
+from rlmem.reproduce.spec import Experiment
+from rlmem.reproduce.write import write
+from rlmem.sweep.manifest import Manifest, NewJob, holds_sweep
+from rlmem.sweep.run import Options, config_hash, sweep
+from rlmem.sweep.spec import Specification
+
+CELLS = "cells.json"
+"""Of a reproduction's directory: which item and budget it is of, and the job of every run."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an item lies at a budget. folder: its table;  runs: its runs, which may be those of another item"""
+
+    name: str
+    budget: str
+    folder: Path
+    owner: str
+    runs: Path
+
+
+def place(name: str, experiment: Experiment, budget: str, root: Path) -> Place:
+    """`root`/<paper>/<item>-<budget>"""
+    folder = lambda item: root / f"{item}-{budget}"  # noqa: E731
+    owner = experiment.runs or name
+    return Place(name, budget, folder(name), owner, folder(owner))
+
+
+def dry_run(name: str, experiment: Experiment, budget: str, wanted: Sequence[str]) -> str:
+    """Every cell with the overrides of its runs, and the cost. What the cells consist of is composed and checked."""
+    planned = cells(experiment, budget, wanted)
+    if experiment.run == "train":
+        check_jobs([cell.lines(cell.seeds[0]) for cell in corners(planned)])
+    elif experiment.run == "population":
+        populations.check(experiment, budget, corners(planned))
+    else:
+        measure.require(experiment)
+    lines = [f"{cell.name}: {' '.join(cell.overrides)}" for cell in planned]
+    notes = [f"  because: {reason}" for reason in dict.fromkeys(r for cell in planned for r in cell.reasons)]
+    note = experiment.budget(budget).note
+    said = [f"  this budget: {note}"] if note else []
+    return "\n".join([*lines, *notes, *said, cost_line(name, experiment, budget, planned)])
+
+
+def corners(planned: Sequence[Cell]) -> list[Cell]:
+    """A cell of every row, of every column, and every one with an exception: they have every override there is."""
+    found: dict[tuple[str, str], Cell] = {}
+    for side in ("row", "column"):
+        for cell in planned:
+            found.setdefault((side, getattr(cell, side)), cell)
+    found |= {("exception", cell.name): cell for cell in planned if cell.reasons}
+    return list(dict.fromkeys(found.values()))
+
+
+def reproduce(experiment: Experiment, where: Place, wanted: Sequence[str], options: Options) -> tuple[Outcome, int]:
+    """Run what has not been run yet, and return what there is then with the exit code of the runs.
+
+    Raises UserError for what is refused before anything is started, and Stopped after a signal.
+    """
+    planned = cells(experiment, where.budget, wanted)
+    _require_own(where)
+    print(cost_line(where.name, experiment, where.budget, planned), flush=True)
+    if experiment.run == "population":
+        return _populations(experiment, where, planned)
+    if experiment.run != "train":
+        outcome = measure.run(where.name, experiment, where.budget, planned, where.folder)
+        write(outcome, where.folder)
+        return outcome, 0
+    submit(where, planned)
+    try:
+        code = sweep(None, where.runs, options)
+        analyse(experiment, where.runs, print)
+    finally:
+        outcome = so_far(experiment, where)
+        write(outcome, where.folder)
+    return outcome, code
+
+
+def so_far(experiment: Experiment, where: Place) -> Outcome:
+    """What has been run, without running more. Raises UserError if nothing has."""
+    _require_own(where)
+    if experiment.run == "population":
+        return populations.collect(where.name, experiment, where.budget, where.runs, read_cells(where.runs)["cells"])
+    if experiment.run != "train":
+        return measure.so_far(where.name, experiment, where.budget, where.folder)
+    return collect(where.name, experiment, where.budget, where.runs)
+
+
+def submit(where: Place, planned: Sequence[Cell]) -> None:
+    """Put the runs of the cells into their sweep, where they are not there yet."""
+    configs = check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
+    jobs, listed = [], []
+    for cell, config in zip(planned, configs, strict=True):
+        for seed in cell.seeds:
+            own = replace(config, values=config.values | {"seed": seed})
+            job = NewJob(
+                cell.label(seed), cell.lines(seed), config_hash(own), own.values["threads"], own.values["total_steps"]
+            )
+            jobs.append(job)
+            listed.append({"row": cell.row, "column": cell.column, "seed": seed, "config_hash": job.config_hash})
+    _note(where, listed)
+    Manifest(where.runs).submit(Specification((f"experiment={where.owner}", f"budget={where.budget}")), jobs)
+
+
+def _populations(experiment: Experiment, where: Place, planned: Sequence[Cell]) -> tuple[Outcome, int]:
+    """Train what is not trained yet."""
+    populations.check(experiment, where.budget, planned)
+    _note(
+        where, [{"row": c.row, "column": c.column, "seed": s, "folder": c.label(s)} for c in planned for s in c.seeds]
+    )
+    try:
+        code = populations.run(experiment, where.budget, planned, where.runs)
+    finally:
+        outcome = so_far(experiment, where)
+        write(outcome, where.folder)
+    return outcome, code
+
+
+def _note(where: Place, listed: Sequence[dict]) -> None:
+    """Write down which runs are asked for, beside those that were. Raises UserError."""
+    try:
+        where.runs.mkdir(parents=True, exist_ok=True)
+        before = read_cells(where.runs)["cells"] if (where.runs / CELLS).exists() else []
+        merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *listed]}
+        about = {"item": where.owner, "budget": where.budget, "cells": list(merged.values())}
+        rundir.replace(where.runs / CELLS, json.dumps(about, indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"{where.runs}: cannot be written ({error.strerror}); e.g. --dir /tmp/reproduce") from error
+
+
+def read_cells(folder: Path) -> dict:
+    """CELLS of a reproduction's directory. Raises UserError."""
+    try:
+        return json.loads((folder / CELLS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / CELLS}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
+
+
+def _require_own(where: Place) -> None:
+    """UserError if something else lies where the runs shall lie."""
+    folder = where.runs
+    if (folder / CELLS).exists():
+        there = read_cells(folder)
+        if (there["item"], there["budget"]) != (where.owner, where.budget):
+            what = f"holds {there['item']} at the budget {there['budget']}"
+            raise UserError(sentence(str(folder), what, example="--dir /tmp/reproduce"))
+    elif holds_sweep(folder) or (folder / "config.yaml").exists():
+        raise UserError(
+            sentence(str(folder), "holds a run or a sweep of something else", example="--dir /tmp/reproduce")
+        )

@@ -1,0 +1,74 @@
+"""The tables of a reproduction: ours beside the paper's, what was expected, and where it all lies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from rlmem.reproduce.metrics import BESIDE, METRICS
+from rlmem.reproduce.outcome import Outcome
+from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge
+from rlmem.tables import Cell, Table, Value
+
+
+def show(outcome: Outcome, folder: Path) -> None:
+    """Print the tables and the verdict."""
+    verdict = judge(outcome)
+    for table in tables(outcome, verdict):
+        print(table.text())
+    states = Counter(record.state for record in outcome.records)
+    counted = ", ".join(f"{number} {state}" for state, number in states.items())
+    print(f"claim    {' '.join(outcome.experiment.claim.split())}")
+    print(f"verdict  {verdict.word}: {verdict.why}")
+    print(f"runs     {counted or 'none'}; in {folder}")
+
+
+def tables(outcome: Outcome, verdict: Verdict) -> list[Table]:
+    """The numbers of every cell, and what came of each expectation, if there are any."""
+    return [_numbers(outcome, verdict), *([_findings(outcome, verdict)] if verdict.findings else [])]
+
+
+def metric_name(outcome: Outcome) -> str:
+    """What the numbers are, in words."""
+    metric = outcome.experiment.metric
+    return METRICS[metric].about if metric in METRICS else metric
+
+
+def _numbers(outcome: Outcome, verdict: Verdict) -> Table:
+    experiment = outcome.experiment
+    beside = [name for name in dict.fromkeys([*experiment.also, *BESIDE]) if name != experiment.metric]
+    others = {name: scores for name in beside if (scores := outcome.scores(name))}
+    several, published = len(experiment.columns) > 1, any(cell.published is not None for cell in verdict.cells)
+    head = ["row", *(["column"] if several else []), "ours [95 % CI]", "runs"]
+    head += ["paper", "difference", "verdict"] if published else []
+    rows: list[list[Cell]] = []
+    for cell in verdict.cells:
+        line: list[Cell] = [cell.row, *([cell.column] if several else []), _ours(cell), cell.seeds]
+        if published:
+            paper = None if cell.published is None else Value(cell.published, cell.published_std)
+            line += [paper, cell.difference, cell.verdict]
+        rows.append([*line, *(_mean(scores, cell, list(experiment.columns)) for scores in others.values())])
+    title = f"{outcome.name}, budget {outcome.budget}: {metric_name(outcome)}"
+    return Table(title, [*head, *others], rows)
+
+
+def _findings(outcome: Outcome, verdict: Verdict) -> Table:
+    rows: list[list[Cell]] = [
+        [f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state]
+        for f in verdict.findings
+    ]
+    title = f"What the claim expects of {outcome.name}: {verdict.word}"
+    return Table(title, ["expected", "where", "left", "right", "difference [95 % CI]", "came out"], rows)
+
+
+def _ours(cell: Compared) -> Value:
+    return Value(cell.mean, low=cell.low, high=cell.high, n=cell.seeds)
+
+
+def _mean(scores: dict[tuple[str, str], np.ndarray], cell: Compared, columns: list[str]) -> float | None:
+    """The mean of another metric over the runs of a cell."""
+    places = columns if cell.column == MEAN else [cell.column]
+    runs = [scores.get((cell.row, place), np.empty(0)) for place in places]
+    return float(np.mean([run.mean() for run in runs])) if all(len(run) for run in runs) else None

@@ -1,0 +1,152 @@
+"""Ours beside the paper's, and whether the claim holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rlmem.published import Published, load
+from rlmem.reproduce.cells import cells
+from rlmem.reproduce.expect import Finding, across, check
+from rlmem.reproduce.outcome import Outcome
+from rlmem.stats import percentile_bounds
+
+Word = Literal["matches", "direction holds", "differs", "not run"]
+MEAN = "mean"
+"""The column of a row's mean over the others."""
+OF_ALL = ("average", "all")
+"""Published tasks that are such a mean."""
+SEED = 20240527
+"""Of the bootstrap, so that the same results have the same intervals."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A cell: our mean over seeds with its 95 % bootstrap interval, the published number, and our difference from it.
+
+    verdict: matches: the published number lies within our interval, widened by its own spread; None: nothing published
+    """
+
+    row: str
+    column: str
+    seeds: int
+    mean: float
+    low: float
+    high: float
+    published: float | None
+    published_std: float | None
+    difference: float | None
+    verdict: Literal["matches", "differs", "not run"] | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """word: of the whole item; why: in a sentence."""
+
+    word: Word
+    why: str
+    cells: Sequence[Compared]
+    findings: Sequence[Finding]
+
+
+def judge(outcome: Outcome) -> Verdict:
+    """The verdict on what has been run so far.
+
+    At the budget `paper`, `matches` if every published number that was run is matched. There and at `laptop`,
+    `direction holds` if everything that the experiment expects holds, and `differs` if something does not. `not run`
+    while runs that an expectation needs are missing, and at the budget `smoke`.
+    """
+    rng = np.random.default_rng(SEED)
+    experiment, scores = outcome.experiment, outcome.scores()
+    planned = cells(experiment, outcome.budget)
+    rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in planned)) for side in ("row", "column"))
+    known = _published(outcome, columns)
+    compared = [_compare(outcome, cell.row, cell.column, [cell.column], known, rng) for cell in planned]
+    if len(columns) > 1 and experiment.mean:
+        whole = [row for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
+        compared += [_compare(outcome, row, MEAN, columns, known, rng) for row in whole]
+    findings = [
+        finding
+        for expectation in experiment.expectations
+        for finding in check(expectation, scores, rows, columns, experiment.higher, rng)
+    ]
+    return Verdict(*_word(outcome.budget, compared, findings), compared, findings)
+
+
+def _word(budget: str, compared: Sequence[Compared], findings: Sequence[Finding]) -> tuple[Word, str]:
+    missing = [cell for cell in compared if not cell.seeds]
+    if len(missing) == len(compared):
+        return "not run", "no run has ended"
+    if budget == "smoke":
+        return "not run", "the budget smoke only shows that everything runs"
+    judged = [cell for cell in compared if cell.verdict in ("matches", "differs")]
+    if budget == "paper" and judged and not missing:
+        off = [cell for cell in judged if cell.verdict == "differs"]
+        if not off:
+            return "matches", f"all {len(judged)} published numbers lie within our intervals"
+    if failed := [finding for finding in findings if finding.state == "fails"]:
+        return "differs", f"{len(failed)} of {len(findings)} expectations fail: " + "; ".join(map(_told, failed))
+    if left := [finding for finding in findings if finding.state == "not run"]:
+        return "not run", f"{len(left)} of {len(findings)} expectations lack runs"
+    if findings:
+        unsure = [finding for finding in findings if not finding.certain and np.isfinite(finding.low)]
+        noisy = f", {len(unsure)} of them within noise" if unsure else ""
+        return "direction holds", f"all {len(findings)} expectations hold{noisy}"
+    return "not run", "nothing is expected of these numbers at this budget"
+
+
+def _told(finding: Finding) -> str:
+    return f"{finding.text} ({finding.where}: {finding.left:.3g} and {finding.right:.3g})"
+
+
+def _published(outcome: Outcome, columns: Sequence[str]) -> dict[tuple[str, str], Published]:
+    """(row, column) of ours -> the published number; column MEAN for that of all tasks, if `columns` are all of them.
+    """
+    where = outcome.experiment.published
+    if where is None:
+        return {}
+    numbers = [n for n in load(where.paper, where.item) if where.metric in (None, n.metric)]
+    theirs = {(number.model, number.task): number for number in numbers}
+    ours = {where.columns.get(column, column) for column in columns}
+    tasks = {number.task for number in numbers} - set(OF_ALL)
+    whole = len(columns) == len(outcome.experiment.columns) and tasks <= ours
+    found = {}
+    for row in outcome.experiment.rows:
+        for column in outcome.experiment.columns:
+            key = (where.rows.get(row, row), where.columns.get(column, column))
+            if key in theirs:
+                found[row, column] = theirs[key]
+        for task in OF_ALL if whole else ():
+            if (key := (where.rows.get(row, row), task)) in theirs:
+                found[row, MEAN] = theirs[key]
+    return found
+
+
+def _compare(
+    outcome: Outcome,
+    row: str,
+    column: str,
+    columns: Sequence[str],
+    known: dict[tuple[str, str], Published],
+    rng: np.random.Generator,
+) -> Compared:
+    """columns: those that it is the mean of; `column` alone, but for MEAN"""
+    scores, number = outcome.scores(), known.get((row, column))
+    scale = outcome.experiment.published.scale if outcome.experiment.published and number else 1.0
+    runs = min((len(scores.get((row, one), ())) for one in columns), default=0)
+    found = across(scores, row, columns, rng)
+    nan = float("nan")
+    mean, draws = found or (nan, np.array([nan]))
+    low, high = map(float, percentile_bounds(draws * scale))
+    mean *= scale
+    if number is None:
+        return Compared(row, column, runs, mean, low, high, None, None, None, None)
+    if found is None:
+        return Compared(row, column, 0, nan, nan, nan, number.mean, number.std, None, "not run")
+    spread = number.std or 0.0
+    inside = low - spread <= number.mean <= high + spread if np.isfinite(low) else abs(mean - number.mean) <= spread
+    word: Literal["matches", "differs"] = "matches" if inside else "differs"
+    return Compared(row, column, runs, mean, low, high, number.mean, number.std, mean - number.mean, word)

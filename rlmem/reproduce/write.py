@@ -1,0 +1,44 @@
+"""The files of a reproduction: its numbers, its table in three forms, and the shipped results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rlmem import rundir
+from rlmem.errors import UserError
+from rlmem.reproduce.outcome import Outcome, write_curves, write_results
+from rlmem.reproduce.show import tables
+from rlmem.reproduce.verdict import judge
+
+
+def write(outcome: Outcome, folder: Path) -> None:
+    """results.csv, curves.csv, verdict.json and table.md, table.tex, table.csv in `folder`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_results(outcome.records, folder / "results.csv")
+        if outcome.curves:
+            write_curves(outcome.curves, folder / "curves.csv")
+        verdict = judge(outcome)
+        about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
+        rundir.replace(folder / "verdict.json", json.dumps(about, indent=2) + "\n")
+        shown = tables(outcome, verdict)
+        for suffix, how in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
+            text = "\n".join(getattr(table, how)() for table in shown)
+            rundir.replace(folder / f"table.{suffix}", text.rstrip() + "\n")
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); e.g. --dir /tmp/reproduce") from error
+
+
+def publish(outcome: Outcome, folder: Path) -> None:
+    """Keep the numbers of every finished run, and its curves, in `folder`/<paper>/<item>.<budget>.csv."""
+    done = [record for record in outcome.records if record.state == "done"]
+    path = folder / f"{outcome.name}.{outcome.budget}.csv"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_results(done, path)
+        if outcome.curves:
+            write_curves(outcome.curves, path.with_suffix(".curves.csv"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. --publish results") from error
+    print(f"wrote {path}")

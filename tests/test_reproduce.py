@@ -1,0 +1,347 @@
+"""`rlmem reproduce`: experiment files, cells, expectations, verdicts, and a reproduction that is interrupted."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlmem.cli import main
+from rlmem.errors import UserError
+from rlmem.published import load as published
+from rlmem.reproduce import catalog, metrics
+from rlmem.reproduce.cells import cells, merged, skipped
+from rlmem.reproduce.cost import duration, steps_of
+from rlmem.reproduce.expect import across, check, parse
+from rlmem.reproduce.outcome import (
+    Curve,
+    Outcome,
+    Record,
+    read_curves,
+    read_results,
+    write_curves,
+    write_results,
+)
+from rlmem.reproduce.spec import BUDGETS, Experiment, read
+from rlmem.reproduce.verdict import MEAN, judge
+
+RNG = np.random.default_rng
+
+SMALL = """# A small experiment
+claim: With memory it is better.
+source: nobody
+metric: final_eval
+overrides: [env=repeat_first, env.num_envs=2, algo.rollout_slots=64, "algo.head_sizes=[8]", encoder.hidden_size=8]
+rows:
+  - gru: [memory=gru, memory.hidden_size=8]
+    mlp: [memory=mlp, memory.hidden_size=8]
+  - tape: [batching=tape]
+columns:
+  easy: [env.level=easy]
+  hard: [env.level=hard]
+seeds: 2
+exceptions:
+  - {row: mlp, column: hard, skip: true, reason: it has no chance}
+  - {row: gru, column: hard, overrides: [algo.lr=0.01], reason: the released code has it}
+expect: [gru tape > mlp tape on easy]
+budgets:
+  smoke: {seeds: 1, columns: [easy], overrides: [total_steps=256, evaluation.episodes=2]}
+  laptop: {overrides: [total_steps=512, algo.lr=0.02, evaluation.episodes=2]}
+  paper: {overrides: [total_steps=1000000]}
+"""
+
+
+@pytest.fixture
+def small(in_tmp: Path) -> Path:
+    (in_tmp / "mine").mkdir()
+    path = in_tmp / "mine" / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def changed(path: Path, old: str, new: str) -> Path:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def test_rows_are_crossed_and_every_part_of_a_cell_has_its_place(small):
+    experiment = read(small)
+    assert (experiment.title, list(experiment.rows)) == ("A small experiment", ["gru tape", "mlp tape"])
+    planned = cells(experiment, "laptop")
+    assert [cell.name for cell in planned] == ["gru tape/easy", "gru tape/hard", "mlp tape/easy"]
+    assert skipped(experiment, "laptop") == {("mlp tape", "hard"): "it has no chance"}
+    hard = planned[1]
+    assert hard.reasons == ("the released code has it",)
+    # The budget wins over an exception, and every key is there once.
+    assert [line for line in hard.overrides if line.startswith("algo.lr")] == ["algo.lr=0.02"]
+    assert "algo.lr=0.01" in cells(experiment, "paper")[1].overrides
+    assert hard.lines(1)[-1] == "seed=1" and hard.seeds == (0, 1)
+    assert cells(experiment, "smoke")[0].seeds == (0,)
+    assert merged(["a=1", "b=2", "a=3"]) == ("a=3", "b=2")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (["gru"], ["gru tape/easy", "gru tape/hard"]),
+        (["gru_tape/hard"], ["gru tape/hard"]),
+        (["*/easy"], ["gru tape/easy", "mlp tape/easy"]),
+        (["hard", "mlp"], ["gru tape/hard", "mlp tape/easy"]),
+    ],
+)
+def test_cells_are_chosen_by_words_and_patterns(small, wanted, found):
+    assert [cell.name for cell in cells(read(small), "laptop", wanted)] == found
+
+
+def test_a_cell_that_there_is_not_is_refused(small):
+    with pytest.raises(UserError, match="--cells grv: no such cell; did you mean `gru"):
+        cells(read(small), "laptop", ["grv"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("claim: With", "clam: With", "clam: unknown key; did you mean `claim`?"),
+        ("seeds: 2", "seeds: many", "seeds: "),
+        ("  smoke: {", "  smok: {", "budgets.smok"),
+        ("row: mlp, column: hard", "row: mpl, column: hard", "`mpl` is no name here; did you mean `mlp`?"),
+        ("gru tape > mlp tape on easy", "gru tape > mlp tape on eesy", "`eesy` is no name here; did you mean `easy`?"),
+        ("gru tape > mlp tape on easy", "gru tape beats mlp tape", "expected `ROW > ROW`"),
+        ("gru tape > mlp tape on easy", "gru tape = mlp tape", "needs `within NUMBER`"),
+        ("columns: [easy]", "columns: [soft]", "budgets.smoke.columns: `soft` is no name here"),
+        ("reason: it has no chance", "because: it has no chance", "because"),
+        ("claim: With", "runs: mine/other\nclaim: With", "no such item"),
+        ("claim: With memory it is better.", "", "claim: field required"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named(small, old, new, said):
+    with pytest.raises(UserError) as caught:
+        read(changed(small, old, new))
+    assert said in str(caught.value)
+
+
+def test_a_file_may_share_the_runs_of_another(small):
+    other = small.with_name("table.yaml")
+    other.write_text("# Their best\nruns: mine/small\nmetric: best_eval\n")
+    experiment, base = read(other), read(small)
+    assert (experiment.title, experiment.metric, experiment.runs) == ("Their best", "best_eval", "mine/small")
+    assert cells(experiment, "laptop") == cells(base, "laptop")
+
+
+# --- expectations
+
+
+def scores(**runs: list[float]) -> dict[tuple[str, str], np.ndarray]:
+    return {tuple(name.split("_")): np.array(values) for name, values in runs.items()}  # type: ignore[misc]
+
+
+def states(text: str, found: dict, higher: bool = True) -> list[str]:
+    return [finding.state for finding in check(parse(text), found, ["a", "b"], ["x", "y"], higher, RNG(0))]
+
+
+def test_expectations_say_what_they_mean():
+    found = scores(a_x=[1.0, 3.0], a_y=[0.0, 0.0], b_x=[1.0, 1.0], b_y=[1.5, 1.5])
+    assert states("a > b", found) == ["fails"]  # in the mean 1.0 against 1.25
+    assert states("a < b", found) == ["holds"]
+    assert states("a > b", found, higher=False) == ["holds"]
+    assert states("a > b on x, y", found) == ["holds", "fails"]
+    assert states("all > 0.5 on x", found) == ["holds", "holds"]
+    assert states("a = b within 0.3", found) == ["holds"]
+    assert states("a = b within 0.2", found) == ["fails"]
+    assert states("a > b", scores(a_x=[1.0], b_x=[0.0])) == ["not run"]
+
+
+def test_the_interval_of_a_difference_is_that_of_the_bootstrap():
+    found = scores(a_x=[0.0, 1.0], b_x=[0.5, 0.5])
+    (finding,) = check(parse("a > b on x"), found, ["a", "b"], ["x"], True, RNG(0))
+    assert finding.difference == 0.0
+    # The mean of two draws from {0, 1} is 0, 1/2 or 1: the outer ones each have a quarter of the mass.
+    assert (finding.low, finding.high) == (-0.5, 0.5) and not finding.certain
+    (single,) = check(parse("a > 0.5 on x"), scores(a_x=[0.7]), ["a"], ["x"], True, RNG(0))
+    assert single.state == "holds" and np.isnan(single.low)
+    assert across(found, "c", ["x"], RNG(0)) is None
+
+
+# --- verdicts, against a published table
+
+TABLE = """# Normalised scores
+claim: LRU is best.
+source: table 2
+metric: final_eval
+rows: {LRU: [memory=lru], GPT: [memory=gpt]}
+columns: {Ant-P: [env=ant_p], Hopper-P: [env=hopper_p]}
+expect: ["LRU > GPT on Ant-P, Hopper-P"]
+published: {paper: rethinking_transformers, item: table2}
+budgets: {smoke: {}, laptop: {}, paper: {}}
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Experiment:
+    path = tmp_path / "table.yaml"
+    path.write_text(TABLE)
+    return read(path)
+
+
+def outcome(experiment: Experiment, budget: str, values: dict[tuple[str, str], list[float]]) -> Outcome:
+    records = [
+        Record(row, column, seed, "done", {"final_eval": value})
+        for (row, column), runs in values.items()
+        for seed, value in enumerate(runs)
+    ]
+    return Outcome("mine/table", experiment, budget, records)
+
+
+def as_printed(experiment: Experiment) -> dict[tuple[str, str], list[float]]:
+    printed = {(n.model, n.task): n.mean for n in published("rethinking_transformers", "table2")}
+    return {(r, c): [printed[r, c] - 0.1, printed[r, c] + 0.1] for r in experiment.rows for c in experiment.columns}
+
+
+def test_numbers_as_printed_match_and_only_at_the_paper_s_budget(table):
+    values = as_printed(table)
+    verdict = judge(outcome(table, "paper", values))
+    assert verdict.word == "matches"
+    assert {cell.verdict for cell in verdict.cells if cell.column != MEAN} == {"matches"}
+    cell = verdict.cells[0]
+    assert cell.published == pytest.approx(81.2) and cell.difference == pytest.approx(0.0, abs=1e-9)
+    assert judge(outcome(table, "laptop", values)).word == "direction holds"
+
+
+def test_what_is_far_off_differs_and_what_lacks_runs_is_not_run(table):
+    values = as_printed(table)
+    values["GPT", "Hopper-P"] = [200.0, 201.0]
+    verdict = judge(outcome(table, "paper", values))
+    assert verdict.word == "differs" and "LRU > GPT" in verdict.why
+    (off,) = [cell for cell in verdict.cells if cell.verdict == "differs"]
+    assert (off.row, off.column) == ("GPT", "Hopper-P") and off.difference == pytest.approx(200.5 - 23.8)
+    del values["GPT", "Hopper-P"]
+    assert judge(outcome(table, "paper", values)).word == "not run"
+    assert judge(outcome(table, "paper", {})).why == "no run has ended"
+
+
+def test_a_failed_run_is_no_number(table):
+    made = outcome(table, "laptop", as_printed(table))
+    broken = [replace(r, state="failed") if r.row == "GPT" else r for r in made.records]
+    assert judge(replace(made, records=broken)).word == "not run"
+
+
+def test_results_and_curves_survive_their_files(tmp_path):
+    records = [
+        Record("a b", "", 0, "done", {"final_eval": 0.5, "mmer": -1.25}, 100, 2.5, "abc", "1.0", "def", "2 cores, X"),
+        Record("a b", "c,d", 1, "done", {"mmer": 3.0}, 7, 1.0, overrides="env=x 'env.params={a: 1, b: 2}'"),
+    ]
+    write_results(records, tmp_path / "results.csv")
+    assert read_results(tmp_path / "results.csv") == records
+    curves = [Curve("a b", "c,d", 1, [1, 2], [0.5, 0.25])]
+    write_curves(curves, tmp_path / "curves.csv")
+    assert read_curves(tmp_path / "curves.csv") == curves
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="cannot be read as results"):
+        read_results(tmp_path / "bad.csv")
+
+
+def test_metrics_of_a_run_are_those_of_its_record(tmp_path):
+    rows = [{"step": s, "train/return_mean": v} for s, v in ((1, 0.1), (2, 0.9), (3, 0.4))]
+    rows += [{"step": 3, "eval/greedy/return_mean": 0.7}, {"step": 4, "eval/greedy/return_mean": 0.6}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = metrics.read(tmp_path, ["mmer", "final_train", "final_eval", "best_eval", "last nothing", "least step"])
+    expected = {"mmer": 0.9, "final_train": 0.4, "final_eval": 0.6, "best_eval": 0.7, "least step": 1.0}
+    assert found == expected
+    assert metrics.curve(tmp_path, "train/return_mean") == ([1, 2, 3], [0.1, 0.9, 0.4])
+    assert metrics.curve(tmp_path, "train/return_mean", most=2) == ([2, 3], [0.5, 0.4])
+    with pytest.raises(UserError, match="no such metric; did you mean `final_eval`?"):
+        metrics.require_known("finaleval", "metric")
+
+
+# --- the shipped files
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_every_shipped_file_is_whole(name):
+    found, experiment = catalog.find(name)
+    assert found == name and experiment.title and "arXiv" in experiment.source
+    metrics.require_known(experiment.metric, name)
+    for budget in BUDGETS:
+        planned = cells(experiment, budget)
+        assert planned and len({cell.name for cell in planned}) == len(planned)
+    if experiment.run == "train":
+        assert sum(steps_of(cell.overrides) * len(cell.seeds) for cell in cells(experiment, "smoke")) <= 20_000
+    verdict = judge(Outcome(name, experiment, "paper", []))
+    if experiment.published:
+        assert any(cell.published is not None for cell in verdict.cells), "no published number has a place in it"
+
+
+def test_a_search_for_an_item_that_there_is_not_names_the_nearest():
+    with pytest.raises(UserError, match="memoroids/figur4: no such experiment; did you mean `memoroids/figure4`?"):
+        catalog.find("memoroids/figur4")
+
+
+def test_durations_are_short():
+    shown = [duration(seconds) for seconds in (0.2, 99, 101, 7000, 3600 * 50, 86400 * 9)]
+    assert shown == ["1 s", "99 s", "2 min", "2 h", "50 h", "9 days"]
+
+
+# --- a reproduction
+
+
+def run(*arguments: object) -> int:
+    return main(["reproduce", *map(str, arguments)])
+
+
+def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, capsys):
+    run_it = (small, "--budget", "smoke", "--jobs", "2")
+    assert run(*run_it, "--dry-run") == 0
+    assert "mine/small at the budget smoke: 2 cells, 2 runs, 512 steps" in capsys.readouterr().out
+    assert not Path("reproduce").exists()
+
+    assert run(*run_it, "--cells", "gru") == 0
+    said = capsys.readouterr().out
+    assert "1 done" in said and "mlp tape" not in said.partition("claim ")[0].partition("easy")[0]
+    folder = Path("reproduce/mine/small-smoke")
+    first = (folder / "001-gru_tape-easy-seed0" / "metrics.jsonl").read_bytes()
+
+    assert run(*run_it, "--publish", "results") == 0
+    said = capsys.readouterr().out
+    assert "2 done" in said and "not run: the budget smoke only shows that everything runs" in said
+    assert (folder / "001-gru_tape-easy-seed0" / "metrics.jsonl").read_bytes() == first, "a finished run was repeated"
+    kept = read_results(Path("results/mine/small.smoke.csv"))
+    assert [(r.row, r.column, r.steps, r.state) for r in kept] == [
+        ("gru tape", "easy", 256, "done"),
+        ("mlp tape", "easy", 256, "done"),
+    ]
+    rows = [json.loads(line) for line in first.splitlines()]
+    last = [row["eval/greedy/return_mean"] for row in rows if "eval/greedy/return_mean" in row][-1]
+    assert kept[0].metrics["final_eval"] == pytest.approx(last, rel=1e-5)
+    assert {"results.csv", "table.md", "table.tex", "table.csv", "verdict.json"} <= {p.name for p in folder.iterdir()}
+
+    assert run(*run_it, "--show") == 0
+    assert "gru tape" in capsys.readouterr().out
+    assert main(["sweep", "status", str(folder)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "nothing: no such experiment"),
+        (["mine/small.yaml", "--budget", "labtop"], "--budget labtop: no such budget; did you mean `laptop`?"),
+        (["mine/small.yaml", "--show"], "nothing has been run there"),
+        (["mine/small.yaml", "--per-gpu", "2"], "--per-gpu 2: on which?"),
+        (["mine/none.yaml"], "cannot be read"),
+    ],
+)
+def test_mistakes_are_one_line(small, arguments, said, capsys):
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not Path("reproduce").exists()
+
+
+def test_a_directory_of_something_else_is_left_alone(small, capsys):
+    folder = Path("reproduce/mine/small-smoke")
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("{}")
+    assert run(small, "--budget", "smoke") == 2
+    assert "holds a run or a sweep of something else" in capsys.readouterr().err
