@@ -252,7 +252,7 @@ def test_metrics_of_a_run_are_those_of_its_record(tmp_path):
     assert found == expected
     assert metrics.curve(tmp_path, "train/return_mean") == ([1, 2, 3], [0.1, 0.9, 0.4])
     assert metrics.curve(tmp_path, "train/return_mean", most=2) == ([2, 3], [0.5, 0.4])
-    with pytest.raises(UserError, match="no such metric; did you mean `final_eval`?"):
+    with pytest.raises(UserError, match=r"no such metric; did you mean `final_eval`\?"):
         metrics.require_known("finaleval", "metric")
 
 
@@ -275,7 +275,7 @@ def test_every_shipped_file_is_whole(name):
 
 
 def test_a_search_for_an_item_that_there_is_not_names_the_nearest():
-    with pytest.raises(UserError, match="memoroids/figur4: no such experiment; did you mean `memoroids/figure4`?"):
+    with pytest.raises(UserError, match=r"no such experiment; did you mean `memoroids/figure4`\?"):
         catalog.find("memoroids/figur4")
 
 
