@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from rlmem import __version__
 from rlmem.errors import UserError
+from rlmem.machine import machine_class
 
 PACKAGES = (
     "torch",
@@ -169,6 +170,7 @@ def _here_and_now() -> dict[str, Any]:
         "versions": {package: _version(package) for package in PACKAGES},
         "host": platform.node(),
         "platform": platform.platform(),
+        "machine": machine_class(),
         "command": sys.argv,
     }
 

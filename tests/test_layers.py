@@ -53,7 +53,7 @@ LAYERS = {
     "rlmem.loops": f"torch numpy gymnasium {RUNNING} rlmem.signals",
     "rlmem.checkpoint": "torch",
     "rlmem.recorder": "rlmem.errors",
-    "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__",
+    "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__ rlmem.machine",
     "rlmem.progress": "rich",
     "rlmem.faults": "torch rlmem.errors",
     "rlmem.sizes": "torch",
@@ -86,8 +86,10 @@ LAYERS = {
     "rlmem.published": "numpy rlmem.config.messages rlmem.config.paths rlmem.errors rlmem.stats",
     "rlmem.analysis": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.analysis lazy:matplotlib lazy:scipy lazy:sklearn",
     "rlmem.reproduce": "numpy yaml pydantic rlmem.__version__ rlmem.config rlmem.errors rlmem.machine rlmem.published "
-    "rlmem.recorder rlmem.reproduce rlmem.rundir rlmem.stats rlmem.sweep rlmem.tables "
-    "lazy:rlmem.analysis lazy:rlmem.bench",
+    "rlmem.checkpoint rlmem.recorder rlmem.reproduce rlmem.saved rlmem.rundir rlmem.stats rlmem.sweep rlmem.tables "
+    "lazy:rlmem.analysis lazy:rlmem.bench lazy:rlmem.cli lazy:rlmem.population",
+    "rlmem.report": "numpy matplotlib rlmem.config rlmem.errors rlmem.report rlmem.reproduce rlmem.rundir rlmem.stats "
+    "rlmem.sweep rlmem.tables",
     "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
     f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.machine rlmem.make_loop rlmem.train "

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.reproduce.spec import Experiment, Lines, words
+
+CELLS = "cells.json"
+"""Of a reproduction's directory: which item and budget it is of, and the job of every run."""
 
 
 @dataclass(frozen=True)
@@ -102,3 +108,11 @@ def _matches(pattern: str, name: str) -> bool:
     """A word of a crossed name is enough; `_` stands for a space."""
     spelled = name.replace(" ", "_")
     return fnmatch(name, pattern) or fnmatch(spelled, pattern) or any(fnmatch(word, pattern) for word in name.split())
+
+
+def read_cells(folder: Path) -> dict[str, Any]:
+    """CELLS of a reproduction's directory. Raises UserError."""
+    try:
+        return json.loads((folder / CELLS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / CELLS}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error

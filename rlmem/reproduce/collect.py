@@ -10,24 +10,18 @@ from typing import Any
 from rlmem import rundir
 from rlmem.errors import Fault, UserError
 from rlmem.machine import machine_class
+from rlmem.reproduce.cells import cells, read_cells
 from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read, record
-from rlmem.reproduce.outcome import Curve, Outcome, Record
+from rlmem.reproduce.outcome import Curve, Outcome, Record, short
 from rlmem.reproduce.spec import Analysis, Experiment
 from rlmem.sweep.manifest import Job, Manifest
-
-LINES = 16
-"""Curves of one figure that are kept for every seed; of larger tables too: 200 points each."""
 
 
 def collect(name: str, experiment: Experiment, budget: str, folder: Path) -> Outcome:
     """One record per run that was asked for, with what its record holds so far. Raises UserError."""
-    from rlmem.reproduce.run import read_cells
-
-    manifest = Manifest(folder)
-    jobs = {job.config_hash: job for job in manifest.jobs()}
-    listed = [(cell, jobs[cell["config_hash"]]) for cell in read_cells(folder)["cells"] if cell["config_hash"] in jobs]
+    listed = _listed(experiment, budget, folder)
     metrics = tuple(dict.fromkeys([experiment.metric, *experiment.also, *BESIDE]))
-    records = [_record(cell["row"], cell["column"], cell["seed"], job, folder, metrics) for cell, job in listed]
+    records = [_record(row, column, seed, job, folder, metrics) for row, column, seed, job in listed]
     key = curve_key(experiment.metric)
     curves = []
     for made in records:
@@ -38,13 +32,13 @@ def collect(name: str, experiment: Experiment, budget: str, folder: Path) -> Out
     return Outcome(name, experiment, budget, records, curves, _pictures(experiment, records))
 
 
-def analyse(experiment: Experiment, folder: Path, say: Callable[[str], object]) -> None:
-    """Make the experiment's analyses of every finished run that lacks them."""
+def analyse(experiment: Experiment, budget: str, folder: Path, say: Callable[[str], object]) -> None:
+    """Make the experiment's analyses of every finished run of its cells that lacks them."""
     if not experiment.analyses:
         return
     from rlmem.analysis import analyze
 
-    for job in Manifest(folder).jobs():
+    for _, _, _, job in _listed(experiment, budget, folder):
         for analysis in experiment.analyses:
             run_dir = folder / job.name
             if job.state == "done" and not (run_dir / "analysis" / analysis.what / "summary.json").exists():
@@ -52,6 +46,14 @@ def analyse(experiment: Experiment, folder: Path, say: Callable[[str], object]) 
                     analyze(analysis.what, run_dir, **analysis.options)
                 except (UserError, Fault) as error:
                     say(f"{job.name}: {analysis.what}: {error}")
+
+
+def _listed(experiment: Experiment, budget: str, folder: Path) -> list[tuple[str, str, int, Job]]:
+    """(row, column, seed, job) of the experiment's runs; the folder may hold those of further items."""
+    jobs = {job.config_hash: job for job in Manifest(folder).jobs()}
+    own = {(cell.row, cell.column) for cell in cells(experiment, budget)}
+    there = [cell for cell in read_cells(folder)["cells"] if (cell["row"], cell["column"]) in own]
+    return [(c["row"], c["column"], c["seed"], jobs[c["config_hash"]]) for c in there if c["config_hash"] in jobs]
 
 
 def _record(row: str, column: str, seed: int, job: Job, folder: Path, metrics: tuple[str, ...]) -> Record:
@@ -67,8 +69,8 @@ def _record(row: str, column: str, seed: int, job: Job, folder: Path, metrics: t
         seconds=next((line["time/elapsed"] for line in reversed(rows) if "time/elapsed" in line), float("nan")),
         config_hash=job.config_hash,
         version=about.get("rlmem", ""),
-        commit=(about.get("git") or "")[:12],
-        machine=machine_class(),
+        commit=short(about.get("git")),
+        machine=about.get("machine") or machine_class(),
         overrides=" ".join(job.overrides),
         run_dir=run_dir,
     )  # fmt: skip

@@ -13,6 +13,7 @@ import yaml
 from rlmem.config.catalog import default_choices
 from rlmem.config.paths import conf_dir, results_dir
 from rlmem.machine import cores
+from rlmem.reproduce import populations
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.outcome import Record, read_results
 from rlmem.reproduce.spec import Experiment
@@ -26,8 +27,9 @@ def cost_line(name: str, experiment: Experiment, budget: str, planned: Sequence[
     runs = sum(len(cell.seeds) for cell in planned)
     parts = [f"{name} at the budget {budget}: {len(planned)} cells, {runs} runs"]
     if experiment.run in ("train", "population"):
-        steps = sum(len(cell.seeds) * steps_of(cell.overrides) for cell in planned)
-        seconds = estimate(planned)
+        agents = populations.agents_of(experiment, budget) if experiment.run == "population" else 1
+        steps = agents * sum(len(cell.seeds) * steps_of(cell.overrides) for cell in planned)
+        seconds = agents * (estimate(planned) or 0.0)
         told = (
             f"about {duration(seconds / cores())} on {cores()} cores" if seconds else "nobody has timed such runs yet"
         )

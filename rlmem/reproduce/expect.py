@@ -122,7 +122,8 @@ def _found(
     higher: bool,
     rng: np.random.Generator,
 ) -> Finding:
-    text = expectation.text.partition(" on ")[0].replace(ALL, left) if expectation.left == ALL else expectation.text
+    said = expectation.text.partition(" on ")[0]
+    text = said.replace(ALL, left) if expectation.left == ALL else said
     where = place[0] if len(place) == 1 else "mean"
     ours = across(scores, left, place, rng)
     theirs = across(scores, right, place, rng) if isinstance(right, str) else _exactly(right)

@@ -19,7 +19,7 @@ def as_text() -> str:
         shared = f" (the runs of {experiment.runs})" if experiment.runs else ""
         lines.append(f"{name}: {experiment.title}{shared}")
         for budget in BUDGETS:
-            cost = cost_line(name, experiment, budget, cells(experiment, budget))
+            cost = cost_line(name, experiment.at(budget), budget, cells(experiment, budget))
             lines.append(f"    {budget:<7} {cost.partition(': ')[2]}")
     return "\n".join([*lines, "", "rlmem reproduce ITEM --budget BUDGET runs one; --dry-run shows its cells"])
 

@@ -15,7 +15,7 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.machine import machine_class
 from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.outcome import Outcome, Record, read_results
+from rlmem.reproduce.outcome import Outcome, Record, read_results, short
 from rlmem.reproduce.spec import Experiment
 
 Values = Mapping[str, Mapping[str, float]]
@@ -94,7 +94,7 @@ def _pictures(folder: Path) -> dict[str, Path]:
 
 
 def _record(experiment: Experiment, row: str, column: str, seed: int, value: float) -> Record:
-    commit = (rundir.git_commit() or "")[:12]
+    commit = short(rundir.git_commit())
     return Record(
         row, column, seed, "done", {experiment.metric: value},
         version=__version__, commit=commit, machine=machine_class(),

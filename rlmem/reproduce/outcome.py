@@ -70,6 +70,9 @@ class Outcome:
     curves: Sequence[Curve] = ()
     pictures: Mapping[str, Path] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "experiment", self.experiment.at(self.budget))
+
     def scores(self, metric: str | None = None) -> dict[tuple[str, str], NDArray[np.float64]]:
         """(row, column) -> [seed] of the runs that have the metric, in the order of their seeds."""
         wanted = metric or self.experiment.metric
@@ -78,6 +81,11 @@ class Outcome:
             if record.state == "done" and wanted in record.metrics:
                 found[record.row, record.column].append((record.seed, record.metrics[wanted]))
         return {cell: np.array([value for _, value in sorted(runs)]) for cell, runs in found.items()}
+
+
+def short(commit: str | None) -> str:
+    """Twelve digits of a commit, and whether files differed from it."""
+    return "" if commit is None else commit[:12] + ("+changes" if commit.endswith("+changes") else "")
 
 
 def write_results(records: Iterable[Record], file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,12 @@ def agents_of(experiment: Experiment, budget: str) -> int:
 
 
 def check(experiment: Experiment, budget: str, planned: Sequence[Cell]) -> None:
-    """Compose the cells, and draw the agents of one. Raises UserError."""
+    """Compose the cells, and draw what the agents of one differ in. Raises UserError."""
     from rlmem.population.spec import populate
 
     check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
     for cell in planned[:1]:
-        populate(specification(experiment, budget, cell, cell.seeds[0])).configs()
+        populate(specification(experiment, budget, cell, cell.seeds[0]))
 
 
 def run(experiment: Experiment, budget: str, planned: Sequence[Cell], folder: Path) -> int:
@@ -65,6 +66,8 @@ def run(experiment: Experiment, budget: str, planned: Sequence[Cell], folder: Pa
 
     1 if one of them failed, else 0. Raises UserError, and Stopped after a signal, with everything saved.
     """
+    if find_spec("scipy") is None:
+        raise UserError("run: population: needs SciPy, which is not installed; e.g. pip install 'rlmem[population]'")
     from rlmem.population import rounds
 
     code = 0

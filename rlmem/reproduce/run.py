@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 from rlmem import rundir
 from rlmem.config.messages import sentence
 from rlmem.config.multirun import check_jobs
-from rlmem.errors import UserError
+from rlmem.errors import Fault, UserError
 from rlmem.reproduce import measure, populations
-from rlmem.reproduce.cells import Cell, cells
+from rlmem.reproduce.cells import CELLS, Cell, cells, read_cells
 from rlmem.reproduce.collect import analyse, collect
 from rlmem.reproduce.cost import cost_line
 from rlmem.reproduce.outcome import Outcome
@@ -21,9 +22,6 @@ from rlmem.reproduce.write import write
 from rlmem.sweep.manifest import Manifest, NewJob, holds_sweep
 from rlmem.sweep.run import Options, config_hash, sweep
 from rlmem.sweep.spec import Specification
-
-CELLS = "cells.json"
-"""Of a reproduction's directory: which item and budget it is of, and the job of every run."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +45,24 @@ def place(name: str, experiment: Experiment, budget: str, root: Path) -> Place:
 def dry_run(name: str, experiment: Experiment, budget: str, wanted: Sequence[str]) -> str:
     """Every cell with the overrides of its runs, and the cost. What the cells consist of is composed and checked."""
     planned = cells(experiment, budget, wanted)
-    if experiment.run == "train":
-        check_jobs([cell.lines(cell.seeds[0]) for cell in corners(planned)])
-    elif experiment.run == "population":
-        populations.check(experiment, budget, corners(planned))
-    else:
-        measure.require(experiment)
+    missing = {path: how for path, how in experiment.budget(budget).files.items() if not Path(path).exists()}
+    if not missing:
+        _check(experiment, budget, corners(planned))
     lines = [f"{cell.name}: {' '.join(cell.overrides)}" for cell in planned]
     notes = [f"  because: {reason}" for reason in dict.fromkeys(r for cell in planned for r in cell.reasons)]
     note = experiment.budget(budget).note
     said = [f"  this budget: {note}"] if note else []
+    said += [f"  first, {path}: rlmem {how}" for path, how in missing.items()]
     return "\n".join([*lines, *notes, *said, cost_line(name, experiment, budget, planned)])
+
+
+def _check(experiment: Experiment, budget: str, planned: Sequence[Cell]) -> None:
+    if experiment.run == "train":
+        check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
+    elif experiment.run == "population":
+        populations.check(experiment, budget, planned)
+    else:
+        measure.require(experiment)
 
 
 def corners(planned: Sequence[Cell]) -> list[Cell]:
@@ -78,7 +83,11 @@ def reproduce(experiment: Experiment, where: Place, wanted: Sequence[str], optio
     planned = cells(experiment, where.budget, wanted)
     _require_own(where)
     print(cost_line(where.name, experiment, where.budget, planned), flush=True)
+    _make_files(experiment, where.budget)
     if experiment.run == "population":
+        if options != Options():
+            what = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
+            raise UserError(sentence(where.name, what, example=f"rlmem reproduce {where.name} --budget {where.budget}"))
         return _populations(experiment, where, planned)
     if experiment.run != "train":
         outcome = measure.run(where.name, experiment, where.budget, planned, where.folder)
@@ -87,11 +96,23 @@ def reproduce(experiment: Experiment, where: Place, wanted: Sequence[str], optio
     submit(where, planned)
     try:
         code = sweep(None, where.runs, options)
-        analyse(experiment, where.runs, print)
+        analyse(experiment, where.budget, where.runs, print)
     finally:
         outcome = so_far(experiment, where)
         write(outcome, where.folder)
     return outcome, code
+
+
+def _make_files(experiment: Experiment, budget: str) -> None:
+    """Make what the runs read, where it is not there. Raises Fault if that fails."""
+    from rlmem.cli import main
+
+    for path, how in experiment.budget(budget).files.items():
+        if not Path(path).exists():
+            print(f"{path}: made by    rlmem {how}", flush=True)
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            if main(shlex.split(how)):
+                raise Fault(f"{path} could not be made, see above; again by    rlmem {how}")
 
 
 def so_far(experiment: Experiment, where: Place) -> Outcome:
@@ -144,14 +165,6 @@ def _note(where: Place, listed: Sequence[dict]) -> None:
         rundir.replace(where.runs / CELLS, json.dumps(about, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"{where.runs}: cannot be written ({error.strerror}); e.g. --dir /tmp/reproduce") from error
-
-
-def read_cells(folder: Path) -> dict:
-    """CELLS of a reproduction's directory. Raises UserError."""
-    try:
-        return json.loads((folder / CELLS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / CELLS}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
 
 
 def _require_own(where: Place) -> None:

@@ -44,12 +44,13 @@ def _numbers(outcome: Outcome, verdict: Verdict) -> Table:
     head = ["row", *(["column"] if several else []), "ours [95 % CI]", "runs"]
     head += ["paper", "difference", "verdict"] if published else []
     rows: list[list[Cell]] = []
+    columns = list(dict.fromkeys(cell.column for cell in verdict.cells if cell.column != MEAN))
     for cell in verdict.cells:
         line: list[Cell] = [cell.row, *([cell.column] if several else []), _ours(cell), cell.seeds]
         if published:
             paper = None if cell.published is None else Value(cell.published, cell.published_std)
             line += [paper, cell.difference, cell.verdict]
-        rows.append([*line, *(_mean(scores, cell, list(experiment.columns)) for scores in others.values())])
+        rows.append([*line, *(_mean(scores, cell, columns) for scores in others.values())])
     title = f"{outcome.name}, budget {outcome.budget}: {metric_name(outcome)}"
     return Table(title, [*head, *others], rows)
 

@@ -62,11 +62,23 @@ class Exceptional(Part):
         return fits(self.row, row) and fits(self.column, column)
 
 
+def _expectation(given: Any) -> Any:
+    return parse(given) if isinstance(given, str) else given
+
+
+Expectations = tuple[Annotated[Any, BeforeValidator(_expectation)], ...]
+
+
 class Budget(Part):
-    """How much of an experiment is run. rows, columns: those alone; what is not given is the experiment's own."""
+    """How much of an experiment is run. rows, columns: those alone; what is not given is the experiment's own.
+
+    files: path -> the arguments of `rlmem` that make what the runs read, where it is not there
+    """
 
     run: str | None = None
     metric: str | None = None
+    expect: Expectations | None = None
+    files: dict[str, str] = Field(default_factory=dict)
     overrides: Lines = ()
     rows: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
@@ -100,10 +112,6 @@ class Analysis(Part):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-def _expectation(given: Any) -> Any:
-    return parse(given) if isinstance(given, str) else given
-
-
 class Experiment(Part):
     """One table or figure.
 
@@ -132,7 +140,7 @@ class Experiment(Part):
     seeds: Seeds = (0, 1, 2)
     exceptions: tuple[Exceptional, ...] = ()
     budgets: dict[BudgetName, Budget]
-    expect: tuple[Annotated[Any, BeforeValidator(_expectation)], ...] = ()
+    expect: Expectations = ()
     published: Published | None = None
     analyses: tuple[Analysis, ...] = ()
     also: tuple[str, ...] = ()
@@ -146,7 +154,8 @@ class Experiment(Part):
     def at(self, budget: str) -> Experiment:
         """The experiment as this budget runs and measures it. Raises UserError if it has no such budget."""
         own = self.budget(budget)
-        return self.model_copy(update={k: v for k in ("run", "metric") if (v := getattr(own, k)) is not None})
+        keys = ("run", "metric", "expect")
+        return self.model_copy(update={k: v for k in keys if (v := getattr(own, k)) is not None})
 
     def budget(self, name: str) -> Budget:
         """Raises UserError if the experiment has no such budget."""
@@ -226,7 +235,8 @@ def _inconsistent(experiment: Experiment) -> Sequence[str]:
     for name, budget in experiment.budgets.items():
         named += [(f"budgets.{name}.rows", row, rows) for row in budget.rows or ()]
         named += [(f"budgets.{name}.columns", column, columns) for column in budget.columns or ()]
-    for expectation in experiment.expectations:
+    every = [*experiment.expect, *(e for budget in experiment.budgets.values() for e in budget.expect or ())]
+    for expectation in every:
         named += [("expect", row, rows) for row in expectation.rows]
         named += [("expect", column, columns) for column in expectation.on]
     if experiment.published:

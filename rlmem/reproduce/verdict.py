@@ -103,8 +103,7 @@ def _told(finding: Finding) -> str:
 
 
 def _published(outcome: Outcome, columns: Sequence[str]) -> dict[tuple[str, str], Published]:
-    """(row, column) of ours -> the published number; column MEAN for that of all tasks, if `columns` are all of them.
-    """
+    """(row, column) of ours -> the published number; column MEAN: that of all tasks, if `columns` are all of them."""
     where = outcome.experiment.published
     if where is None:
         return {}

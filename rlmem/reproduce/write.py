@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 from rlmem import rundir
@@ -31,7 +33,7 @@ def write(outcome: Outcome, folder: Path) -> None:
 
 
 def publish(outcome: Outcome, folder: Path) -> None:
-    """Keep the numbers of every finished run, and its curves, in `folder`/<paper>/<item>.<budget>.csv."""
+    """Keep the numbers of every finished run, its curves and pictures in `folder`/<paper>/<item>.<budget>.csv, ..."""
     done = [record for record in outcome.records if record.state == "done"]
     path = folder / f"{outcome.name}.{outcome.budget}.csv"
     try:
@@ -39,6 +41,9 @@ def publish(outcome: Outcome, folder: Path) -> None:
         write_results(done, path)
         if outcome.curves:
             write_curves(outcome.curves, path.with_suffix(".curves.csv"))
+        for caption, picture in outcome.pictures.items():
+            name = re.sub(r"[^\w-]+", "_", caption).strip("_")
+            shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. --publish results") from error
     print(f"wrote {path}")

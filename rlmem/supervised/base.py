@@ -84,7 +84,7 @@ class Supervised(ABC):
         self.parameters = list(agent.parameters())
         self.optimiser = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
         self.finite = Finite(on_nan)
-        self.smoothed: Tensor | None = None
+        self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
 
     def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]:
         """Read a window and learn from it: what `judge` says, summed, and the state after it."""
@@ -110,18 +110,24 @@ class Supervised(ABC):
         if self.finite.allows(loss=loss, grad_norm=grad_norm):
             self.optimiser.step()
 
+    @property
+    def smoothed(self) -> float | None:
+        """The exponential mean so far; none of its weight is that of a start value."""
+        return float(self.total) / self.weight if self.weight else None
+
     def _smooth(self, mean: Tensor) -> None:
-        self.smoothed = mean if self.smoothed is None else torch.lerp(mean, self.smoothed, self.smoothing)
+        self.total = torch.lerp(mean, self.total, self.smoothing)
+        self.weight = 1 - self.smoothing + self.smoothing * self.weight
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "optimiser": self.optimiser.state_dict(),
             "finite": self.finite.state_dict(),
-            "smoothed": self.smoothed,
+            "smoothed": (self.total, self.weight),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimiser.load_state_dict(state["optimiser"])
         self.finite.load_state_dict(state["finite"])
-        smoothed = state["smoothed"]
-        self.smoothed = None if smoothed is None else smoothed.to(self.parameters[0].device)
+        total, self.weight = state["smoothed"]
+        self.total = total.to(self.parameters[0].device)

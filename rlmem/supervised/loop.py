@@ -45,7 +45,7 @@ class SupervisedLoop(Loop):
                 self.sums[name] = self.sums[name] + total if name in self.sums else total
         means = {f"train/{name}": float(total) / self.answered for name, total in self.sums.items()}
         if means and self.algo.smoothed is not None:
-            means[f"{next(reversed(means))}_smoothed"] = float(self.algo.smoothed)
+            means[f"{next(reversed(means))}_smoothed"] = self.algo.smoothed
         metrics = means | {"train/answers": self.answered} | self.algo.finite.metrics()
         self.sums, self.answered = {}, 0
         return metrics, []

@@ -1,0 +1,38 @@
+"""`rlmem plot`: learning curves as a figure."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rlmem.commands.toolkit import Parser, integer_from
+
+
+def parser() -> Parser:
+    made = Parser(
+        "plot",
+        "Draw learning curves: the mean over seeds with its 95 % bootstrap interval, one panel per column.",
+        "reproduce/memoroids/figure4-laptop --out figure4.pdf",
+        "sweeps/my_sweep --out curves.png --metric train/return_mean --smooth 10",
+        "results/memoroids --out figure.svg --columns repeat_first",
+    )
+    kinds = "reproductions, published results, sweeps, runs, or folders of such"
+    made.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=kinds)
+    made.add_argument("--out", type=Path, required=True, metavar="FILE", help="FILE.png, .pdf or .svg")
+    made.add_argument("--metric", metavar="KEY", help="a name of metrics.jsonl (what the table shows)")
+    smooth = "every point is the mean of the last N points of its run (1)"
+    made.add_argument("--smooth", type=integer_from(1), default=1, metavar="N", help=smooth)
+    made.add_argument("--columns", type=lambda text: text.split(","), default=[], metavar="A,B", help="these alone")
+    return made
+
+
+def run(args: argparse.Namespace) -> int:
+    from rlmem.report.draw import require_matplotlib, save, together
+    from rlmem.report.find import find
+    from rlmem.report.series import shown
+
+    require_matplotlib()
+    panels = shown(find(args.folders), args.metric, args.smooth, args.columns)
+    save(together(panels), args.out)
+    print(f"wrote {args.out}")
+    return 0

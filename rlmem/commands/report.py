@@ -1,0 +1,51 @@
+"""`rlmem report`: one page about everything that was run, and RESULTS.md."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rlmem.commands.toolkit import Parser
+from rlmem.errors import UserError
+
+
+def parser() -> Parser:
+    made = Parser(
+        "report",
+        "Write one HTML page about reproductions, published results, sweeps and runs: learning curves, tables beside\n"
+        "the papers' numbers, verdicts, and the runs with their configurations. The page needs nothing but itself.",
+        "reproduce",
+        "results sweeps/my_sweep --out report.html",
+        'runs/2026-01-31 --title "All of January"',
+        "results --markdown RESULTS.md      what is published, as Markdown",
+    )
+    made.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="any of these, or a folder that has them")
+    made.add_argument("--out", type=Path, metavar="FILE", help="the page (report.html)")
+    made.add_argument("--title", default="What was run", help="of the page (What was run)")
+    markdown = "write published results as Markdown instead, with the curves as pictures beside them"
+    made.add_argument("--markdown", type=Path, metavar="FILE", help=markdown)
+    return made
+
+
+def run(args: argparse.Namespace) -> int:
+    from rlmem import rundir
+    from rlmem.report.draw import require_matplotlib
+    from rlmem.report.find import find
+    from rlmem.report.markdown import write
+    from rlmem.report.page import page
+
+    require_matplotlib()
+    sections = find(args.folders)
+    if args.markdown:
+        write(sections, args.markdown)
+        print(f"wrote {args.markdown}")
+    if args.out or not args.markdown:
+        out = args.out or Path("report.html")
+        text = page(sections, args.title)
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            rundir.replace(out, text)
+        except OSError as error:
+            raise UserError(f"{out}: cannot be written ({error.strerror}); e.g. --out /tmp/report.html") from error
+        print(f"wrote {out}")
+    return 0

@@ -1,0 +1,97 @@
+"""Learning curves of several seeds as a mean with its interval, ready to be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlmem.reproduce.outcome import Curve
+from rlmem.stats import percentile_bounds
+from rlmem.stats.resampling import REPETITIONS
+
+Points = NDArray[np.float64]
+POINTS = 200
+"""Of a mean over curves whose steps differ."""
+SEED = 20240527
+"""Of the bootstrap, so that the same curves have the same band."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row in one panel: the mean over seeds at `steps` with its pointwise 95 % bootstrap interval, all [points].
+
+    index: its place among all rows, by which it has the same colour in every panel
+    low, high: NaN with one seed;  seeds: the single curves, smoothed as the mean is
+    """
+
+    name: str
+    index: int
+    steps: Points
+    mean: Points
+    low: Points
+    high: Points
+    seeds: Sequence[Curve]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The curves of one column. what: the quantity, in words"""
+
+    title: str
+    what: str
+    lines: Sequence[Line]
+
+
+def panels(
+    curves: Sequence[Curve], rows: Sequence[str], columns: Sequence[str], what: str, smooth: int = 1
+) -> list[Panel]:
+    """One panel per column that has curves, with one line per row that has some there.
+
+    smooth: every value is the mean of the last so many points of its curve
+    """
+    said = f"{what}, mean of {smooth} points" if smooth > 1 else what
+    made = [Panel(column, said, _lines(curves, rows, column, smooth)) for column in columns]
+    return [panel for panel in made if panel.lines]
+
+
+def _lines(curves: Sequence[Curve], rows: Sequence[str], column: str, smooth: int) -> list[Line]:
+    found = []
+    for index, row in enumerate(rows):
+        own = [smoothed(c, smooth) for c in curves if (c.row, c.column) == (row, column)]
+        if own:
+            found.append(Line(row, index, *band(own), own))
+    return found
+
+
+def smoothed(curve: Curve, over: int) -> Curve:
+    """The running mean of the last `over` points, of fewer at the beginning."""
+    if over == 1:
+        return curve
+    values = np.asarray(curve.values, dtype=np.float64)
+    means = [float(values[max(0, end - over) : end].mean()) for end in range(1, len(values) + 1)]
+    return Curve(curve.row, curve.column, curve.seed, curve.steps, means)
+
+
+def band(curves: Sequence[Curve]) -> tuple[Points, Points, Points, Points]:
+    """Steps, mean, low and high, each [points], over the stretch that every curve covers."""
+    steps, values = _aligned(curves)
+    mean, runs = values.mean(0), len(values)
+    if runs == 1:
+        nothing = np.full_like(mean, np.nan)
+        return steps, mean, nothing, nothing
+    drawn = np.random.default_rng(SEED).multinomial(runs, np.full(runs, 1 / runs), size=REPETITIONS)
+    low, high = percentile_bounds(drawn @ values / runs)
+    return steps, mean, low, high
+
+
+def _aligned(curves: Sequence[Curve]) -> tuple[Points, Points]:
+    """Common steps [points], and values [run, points]: as they are where the steps are the same, else between them."""
+    first = np.asarray(curves[0].steps, dtype=np.float64)
+    if all(list(curve.steps) == list(curves[0].steps) for curve in curves):
+        return first, np.array([curve.values for curve in curves], dtype=np.float64)
+    begin, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
+    steps = np.linspace(begin, max(begin, end), POINTS)
+    return steps, np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])

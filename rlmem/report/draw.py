@@ -1,0 +1,143 @@
+"""Learning curves with matplotlib: the one way that reports and `rlmem plot` draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from math import ceil
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlmem.config.messages import sentence
+from rlmem.errors import UserError, printable
+from rlmem.report.bands import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, GRID = "#1f2328", "#d0d7de"
+COLOURS = ("#0072b2", "#d55e00", "#008563", "#b0508a", "#a87400", "#3a9ad9", "#5c6370")
+"""Okabe and Ito's palette for colour-blind readers, its light colours darker: each has 3:1 contrast to white."""
+DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+"""What tells rows of the same colour apart."""
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rlmem",
+    "font.size": 10.0,
+    "axes.titlesize": 10.5,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+PANEL = (4.6, 3.0)
+"""Inches of a panel; at the width of a phone its letters are as large as those of the text."""
+ACROSS = 3
+WRAP = 32
+"""Letters of a label along the side of a panel."""
+FORMATS = ("png", "pdf", "svg")
+
+
+def require_matplotlib() -> None:
+    """UserError if it is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        raise UserError(sentence("curves", "matplotlib is not installed", example="pip install 'rlmem[report]'"))
+
+
+def single(panel: Panel) -> Figure:
+    """One panel by itself with the curves of all seeds, for a page that has a legend of its own."""
+    with _style():
+        figure, grid = _figure(1, 1)
+        draw(grid[0, 0], panel, seeds=True)
+    return figure
+
+
+def together(shown: Sequence[Panel]) -> Figure:
+    """All panels side by side, with a legend."""
+    across, names = min(ACROSS, len(shown)), {line.name for panel in shown for line in panel.lines}
+    handles: dict[str, Any] = {}
+    with _style():
+        figure, grid = _figure(ceil(len(shown) / across), across, legend=len(names))
+        for panel, axes in zip(shown, grid.flat, strict=False):
+            draw(axes, panel)
+            handles |= {str(artist.get_label()): artist for artist in axes.lines}
+        for axes in grid.flat[len(shown) :]:
+            axes.remove()
+        figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=min(4, len(handles)))
+    return figure
+
+
+def draw(axes: Axes, panel: Panel, seeds: bool = False) -> None:
+    """The means with their bands; groups of an SVG are named `seed-N`, `band-N` and `mean-N` after the row's index."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    for line in panel.lines:
+        look: Any = {"color": COLOURS[line.index % len(COLOURS)]}
+        dash = DASHES[line.index // len(COLOURS) % len(DASHES)]
+        for curve in line.seeds if seeds else ():
+            axes.plot(curve.steps, curve.values, **look, linewidth=0.8, alpha=0.55, gid=f"seed-{line.index}")
+        if np.isfinite(line.low).any():
+            axes.fill_between(line.steps, line.low, line.high, **look, alpha=0.18, lw=0, gid=f"band-{line.index}")
+        axes.plot(
+            line.steps,
+            line.mean,
+            **look,
+            linestyle=dash,
+            linewidth=1.8,
+            label=_literal(line.name),
+            gid=f"mean-{line.index}",
+        )
+    axes.set_title(_literal(panel.title))
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel(fill(_literal(panel.what), WRAP))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of its name, the same bytes every time. UserError if that cannot be."""
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise UserError(sentence(f"--out {path}", "no such format", accepted=FORMATS, example="--out figure.pdf"))
+    nobody: dict[str, Any] = {"Creator": None, "Date": None} if kind == "svg" else {}
+    undated = nobody | ({"CreationDate": None} if kind == "pdf" else {})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _style():
+            figure.savefig(path, dpi=160, metadata=undated)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); e.g. --out /tmp/figure.png") from error
+
+
+def _figure(rows: int, columns: int, legend: int = 0) -> tuple[Figure, Any]:
+    """A figure with axes [rows, columns], and room for the names of `legend` rows."""
+    from matplotlib.figure import Figure
+
+    height = PANEL[1] * rows + 0.25 * ceil(legend / 4)
+    figure = Figure(figsize=(PANEL[0] * columns, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _style() -> AbstractContextManager[None]:
+    import matplotlib
+
+    return matplotlib.rc_context(STYLE)
+
+
+def _literal(text: str) -> str:
+    """A text in which matplotlib finds no mathematics, and XML nothing that it forbids."""
+    return printable(text).replace("$", r"\$")

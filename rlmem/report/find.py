@@ -1,0 +1,127 @@
+"""What lies in the folders of a command: reproductions, published results, sweeps, runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+from rlmem.report.groups import Group, of_runs, of_sweep
+from rlmem.reproduce import catalog
+from rlmem.reproduce.cells import CELLS
+from rlmem.reproduce.outcome import Outcome, read_curves, read_results
+from rlmem.reproduce.run import Place, so_far
+from rlmem.reproduce.spec import BUDGETS
+from rlmem.reproduce.verdict import Verdict, judge
+from rlmem.sweep.manifest import holds_sweep
+
+VERDICT = "verdict.json"
+CURVES = ".curves.csv"
+DEPTH = 5
+"""Folders below the one that was named."""
+PICTURES = (".svg", ".png")
+
+
+@dataclass(frozen=True)
+class Item:
+    """An experiment at a budget with what was run of it. file: of published results"""
+
+    outcome: Outcome
+    file: Path | None = None
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        return judge(self.outcome)
+
+    @property
+    def command(self) -> str:
+        return f"rlmem reproduce {self.outcome.name} --budget {self.outcome.budget}"
+
+
+Section = Item | Group
+
+
+def find(folders: Sequence[Path]) -> list[Section]:
+    """Items by name and budget, then sweeps, then all single runs together.
+
+    Raises UserError for a folder that is not there or holds nothing of the kind.
+    """
+    items: list[Item] = []
+    sweeps: list[Group] = []
+    runs: list[Path] = []
+    for folder in folders:
+        places = list(_places(_existing(folder)))
+        if not places:
+            expected = "expected a reproduction, published results, a sweep or a run, or a folder of such"
+            raise UserError(sentence(str(folder), f"nothing to show; {expected}", example="rlmem report results"))
+        items += [_reproduction(path) for kind, path in places if kind == "reproduction"]
+        items += [_published(path) for kind, path in places if kind == "results"]
+        sweeps += [of_sweep(path) for kind, path in places if kind == "sweep"]
+        runs += [path for kind, path in places if kind == "run"]
+    items.sort(key=lambda item: (item.outcome.name, BUDGETS.index(item.outcome.budget)))
+    return [*items, *sweeps, *([of_runs(list(dict.fromkeys(runs)))] if runs else [])]
+
+
+def _existing(folder: Path) -> Path:
+    if not folder.is_dir():
+        near = nearest(folder.name, (path.name for path in folder.parent.glob("*") if path.is_dir()))
+        what = "is a file; expected a folder" if folder.exists() else "no such folder"
+        raise UserError(sentence(str(folder), what, near=near, example="rlmem report results"))
+    return folder
+
+
+def _places(folder: Path, depth: int = DEPTH) -> Iterator[tuple[str, Path]]:
+    """(kind, path) of everything at or below a folder, in the order of names."""
+    if (item := _item(folder)) and item in catalog.names():
+        yield "reproduction", folder
+    elif holds_sweep(folder):
+        yield "sweep", folder
+    elif (folder / "config.yaml").is_file() and (folder / "run.json").is_file():
+        yield "run", folder
+    else:
+        for path in sorted(folder.iterdir()):
+            if path.is_dir() and depth and not path.name.startswith("."):
+                yield from _places(path, depth - 1)
+            elif path.suffix == ".csv" and path.stem.rpartition(".")[2] in BUDGETS:
+                yield "results", path
+
+
+def _item(folder: Path) -> str | None:
+    """Which item lies in a reproduction's folder, which has a verdict, runs or both."""
+    about = next((folder / name for name in (CELLS, VERDICT) if (folder / name).is_file()), None)
+    try:
+        return None if about is None else json.loads(about.read_text(encoding="utf-8")).get("item")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{about}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
+
+
+def _reproduction(folder: Path) -> Item:
+    """Its runs as they are now; where they lie elsewhere, what results.csv says of them."""
+    about = next(folder / name for name in (CELLS, VERDICT) if (folder / name).is_file())
+    said = json.loads(about.read_text(encoding="utf-8"))
+    name, budget = said["item"], said["budget"]
+    experiment = catalog.find(name)[1]
+    owner = experiment.runs or name
+    runs = folder if owner == name else folder.parent.parent / f"{owner}-{budget}"
+    if experiment.run in ("train", "population") and not (runs / CELLS).is_file():
+        return Item(_stored(name, budget, folder / "results.csv", folder / "curves.csv"))
+    return Item(so_far(experiment, Place(name, budget, folder, owner, runs)))
+
+
+def _published(file: Path) -> Item:
+    """<paper>/<item>.<budget>.csv. Pictures beside it, <item>.<budget>.<caption>.svg, belong to it."""
+    item, _, budget = file.stem.rpartition(".")
+    made = _stored(f"{file.parent.resolve().name}/{item}", budget, file, file.with_suffix(CURVES))
+    return Item(made, file)
+
+
+def _stored(name: str, budget: str, results: Path, curves: Path) -> Outcome:
+    experiment = catalog.find(name)[1]
+    experiment.budget(budget)
+    beside = sorted(path for path in results.parent.glob(f"{results.stem}.*") if path.suffix in PICTURES)
+    pictures = {path.stem.removeprefix(f"{results.stem}."): path for path in beside if path.stem != results.stem}
+    return Outcome(name, experiment, budget, read_results(results), read_curves(curves), pictures)

@@ -1,0 +1,104 @@
+"""RESULTS.md: what the published results come to, with the curves as pictures beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from rlmem import rundir
+from rlmem.config.messages import sentence
+from rlmem.errors import UserError
+from rlmem.report.bands import panels
+from rlmem.report.draw import save, together
+from rlmem.report.facts import INTERVALS, axes_of, curve_name, departures, facts, runs
+from rlmem.report.find import Item, Section
+from rlmem.reproduce.outcome import Outcome
+from rlmem.reproduce.show import tables
+from rlmem.tables import Cell, Table
+
+
+def write(sections: Sequence[Section], path: Path) -> None:
+    """The document, and <item>.<budget>.svg beside the numbers of every item that has curves.
+
+    Raises UserError for what is no published result.
+    """
+    items = [section for section in sections if isinstance(section, Item) and section.file is not None]
+    if len(items) < len(sections):
+        what = "is made of published results alone"
+        raise UserError(sentence(f"--markdown {path}", what, example="rlmem report results --markdown RESULTS.md"))
+    for item in items:
+        if item.outcome.curves:
+            rows, columns = axes_of(item.outcome)
+            save(together(panels(item.outcome.curves, rows, columns, curve_name(item.outcome))), picture(item))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rundir.replace(path, document(items, path.parent))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. --markdown /tmp/RESULTS.md") from error
+
+
+def picture(item: Item) -> Path:
+    """Where its curves are drawn."""
+    assert item.file is not None
+    return item.file.with_suffix(".svg")
+
+
+def document(items: Sequence[Item], folder: Path) -> str:
+    """The text, a function of the results alone. folder: where it lies, for its links"""
+    lines = [
+        "# Results",
+        "Numbers of this repository beside those of the papers. This file is written by "
+        "`rlmem report results --markdown RESULTS.md` from the files in `results`, and is not edited.",
+        INTERVALS,
+        _summary(items).markdown(),
+        *(part for item in items for part in _item(item, folder)),
+    ]
+    return "\n\n".join(line.strip() for line in lines) + "\n"
+
+
+def _summary(items: Sequence[Item]) -> Table:
+    rows: list[list[Cell]] = []
+    for item in items:
+        outcome = item.outcome
+        link = f"[{outcome.name}](#{_anchor(outcome)})"
+        rows.append([link, outcome.experiment.title, f"**{item.verdict.word}**", runs(outcome), outcome.budget])
+    return Table("", ["item", "what the paper says", "verdict", "runs", "budget"], rows)
+
+
+def _item(item: Item, folder: Path) -> Iterator[str]:
+    outcome = item.outcome
+    experiment, verdict = outcome.experiment, item.verdict
+    yield f"## {_heading(outcome)}"
+    yield f"**{verdict.word}**: {verdict.why}."
+    yield f"Claim: {experiment.claim}"
+    yield f"Source: {experiment.source}."
+    if note := experiment.budget(outcome.budget).note:
+        yield f"This budget: {note}"
+    if found := departures(outcome):
+        yield "\n".join(f"- {reason} ({which})" for reason, which in found)
+    if outcome.curves:
+        yield _shown(f"{curve_name(outcome)} of {outcome.name}", picture(item), folder)
+    for table in tables(outcome, verdict):
+        yield table.markdown()
+    for caption, path in outcome.pictures.items():
+        yield _shown(f"{outcome.name}: {caption}", path, folder)
+    known = facts(outcome.records) | {"runs": f"{runs(outcome)} done"}
+    yield "\n".join(f"- {name}: {text}" for name, text in known.items())
+    yield f"```sh\n{item.command}\n```"
+
+
+def _shown(caption: str, path: Path, folder: Path) -> str:
+    link = quote(Path(os.path.relpath(path, folder)).as_posix())
+    return f"![{caption}]({link})"
+
+
+def _heading(outcome: Outcome) -> str:
+    return f"{outcome.name}, budget {outcome.budget}"
+
+
+def _anchor(outcome: Outcome) -> str:
+    """As GitHub makes it of the heading."""
+    kept = "".join(letter for letter in _heading(outcome).lower() if letter.isalnum() or letter in " -_")
+    return kept.replace(" ", "-")

@@ -1,0 +1,80 @@
+"""What `rlmem plot` draws: the curves of several sections, of any metric, with the same colour for the same row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+from rlmem.report.bands import Panel, panels
+from rlmem.report.facts import axes_of, words
+from rlmem.report.find import Item, Section
+from rlmem.reproduce.metrics import curve, curve_key, record
+from rlmem.reproduce.outcome import Curve, Record
+
+
+def shown(sections: Sequence[Section], metric: str | None, smooth: int = 1, columns: Sequence[str] = ()) -> list[Panel]:
+    """The panels.
+
+    metric: a key of metrics.jsonl, None for that of the curves;  columns: those alone, () for all. Raises UserError.
+    """
+    _require_columns(sections, columns)
+    rows = list(dict.fromkeys(row for section in sections for row in _axes(section)[0]))
+    made = []
+    for section in sections:
+        wanted = [column for column in _axes(section)[1] if not columns or column in columns]
+        for panel in panels(_curves(section, metric), rows, wanted, words(metric or _key(section)), smooth):
+            parts = [name_of(section) if len(sections) > 1 or not panel.title else "", panel.title]
+            made.append(replace(panel, title=": ".join(part for part in parts if part)))
+    if not made:
+        raise UserError(_nothing(sections, metric))
+    return made
+
+
+def name_of(section: Section) -> str:
+    return f"{section.outcome.name} {section.outcome.budget}" if isinstance(section, Item) else section.name
+
+
+def _axes(section: Section) -> tuple[list[str], list[str]]:
+    return axes_of(section.outcome) if isinstance(section, Item) else section.axes
+
+
+def _key(section: Section) -> str:
+    return curve_key(section.outcome.experiment.metric) if isinstance(section, Item) else section.key or ""
+
+
+def _records(section: Section) -> Sequence[Record]:
+    return section.outcome.records if isinstance(section, Item) else section.records
+
+
+def _curves(section: Section, metric: str | None) -> list[Curve]:
+    """Those that were collected, or those of another metric from the records of the runs."""
+    if metric is None or metric == _key(section):
+        return list(section.outcome.curves if isinstance(section, Item) else section.curves)
+    made = []
+    for run in _records(section):
+        steps, values = ([], []) if run.run_dir is None else curve(run.run_dir, metric)
+        if len(steps) > 1:
+            made.append(Curve(run.row, run.column, run.seed, steps, values))
+    return made
+
+
+def _require_columns(sections: Sequence[Section], columns: Sequence[str]) -> None:
+    known = list(dict.fromkeys(name for section in sections for name in _axes(section)[1] if name))
+    for name in columns:
+        if name not in known:
+            what = "no such column" if known else "no such column; these runs have none"
+            raise UserError(sentence(f"--columns {name}", what, near=nearest(name, known), accepted=known))
+
+
+def _nothing(sections: Sequence[Section], metric: str | None) -> str:
+    names = ", ".join(name_of(section) for section in sections)
+    if metric is None:
+        return f"{names}: no learning curves there; a run needs two points at least"
+    run_dirs = [run.run_dir for section in sections for run in _records(section) if run.run_dir is not None]
+    known = sorted({key for run_dir in run_dirs for line in record(run_dir) for key in line} - {"step"})
+    if not known:
+        known = sorted({_key(section) for section in sections})
+        return sentence(f"--metric {metric}", f"{names}: of published results, one metric is kept", accepted=known)
+    return sentence(f"--metric {metric}", "no run has it", near=nearest(metric, known), accepted=known)

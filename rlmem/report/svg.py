@@ -1,0 +1,79 @@
+"""A figure as SVG inside a page: as wide as there is room, in the page's colours, with no name twice.
+
+Colours become variables of the page's style sheet, so that one drawing is readable on light and on dark ground.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from rlmem.report.draw import COLOURS, GRID, INK, STYLE
+from rlmem.report.html import Html
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VARIABLES = {INK: "currentColor", GRID: "var(--grid)"} | {c: f"var(--row-{k})" for k, c in enumerate(COLOURS)}
+GROUP = re.compile(r"(seed|band|mean)-(\d+)")
+FAMILY = re.compile(r"'DejaVu Sans'[^;]*")
+REFERENCE = re.compile(r"#([\w-]+)")
+NUMBER = re.compile(r"-?\d+\.\d+")
+DROPPED = ("metadata", "style")
+"""Of what matplotlib writes: its style would hold for the whole page."""
+
+
+def inline(figure: Figure, prefix: str, title: str) -> Html:
+    """The markup. prefix: of the names inside, alone in the page;  title: what a reader who cannot see it is told
+
+    The groups `seed-N`, `band-N` and `mean-N` get the classes `seed row-N` and so on.
+    """
+    import matplotlib
+
+    text = io.StringIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    root = _plain(ElementTree.fromstring(text.getvalue()))
+    used = {name for element in root.iter() for value in element.attrib.values() for name in REFERENCE.findall(value)}
+    for element in root.iter():
+        _rewrite(element, prefix, used)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    label = ElementTree.Element("title", id=f"{prefix}-title")
+    label.text = title
+    root.insert(0, label)
+    root.attrib |= {"role": "img", "aria-labelledby": f"{prefix}-title"}
+    return Html(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _plain(element: ElementTree.Element) -> ElementTree.Element:
+    """The tree without namespaces, which HTML does without, and without DROPPED."""
+    made = ElementTree.Element(_local(element.tag), {_local(name): value for name, value in element.attrib.items()})
+    made.text, made.tail = element.text, element.tail
+    made.extend(_plain(child) for child in element if _local(child.tag) not in DROPPED)
+    return made
+
+
+def _local(name: str) -> str:
+    return name.rpartition("}")[2]
+
+
+def _rewrite(element: ElementTree.Element, prefix: str, used: set[str]) -> None:
+    own = element.attrib
+    name = own.pop("id", None)
+    if name and (group := GROUP.fullmatch(name)):
+        own["class"] = f"{group[1]} row-{group[2]}"
+    elif name in used:
+        own["id"] = f"{prefix}-{name}"
+    for key in ("href", "clip-path"):
+        if key in own:
+            own[key] = REFERENCE.sub(rf"#{prefix}-\1", own[key])
+    if "style" in own:
+        style = FAMILY.sub("system-ui, sans-serif", own["style"])
+        for colour, variable in VARIABLES.items():
+            style = style.replace(colour, variable)
+        own["style"] = style
+    if "d" in own:
+        own["d"] = NUMBER.sub(lambda number: f"{float(number[0]):.2f}", own["d"])

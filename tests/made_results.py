@@ -1,0 +1,44 @@
+"""Results of experiments that nobody ran, for the tests of reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from rlmem.reproduce import catalog
+from rlmem.reproduce.cells import cells
+from rlmem.reproduce.outcome import Curve, Outcome, Record
+from rlmem.reproduce.write import publish
+
+ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")
+STEPS = range(1000, 11_000, 1000)
+
+
+def outcome(name: str = "memoroids/figure4", budget: str = "laptop") -> Outcome:
+    """Every run of an experiment, each with returns that rise; those of earlier rows rise higher."""
+    experiment, rng = catalog.find(name)[1], np.random.default_rng(0)
+    records, curves = [], []
+    for k, cell in enumerate(cells(experiment, budget)):
+        for seed in cell.seeds:
+            noise = 0.03 * rng.normal(size=len(STEPS))
+            values = [(1 - np.exp(-step / 4000)) / (1 + k) + e for step, e in zip(STEPS, noise, strict=True)]
+            found = {experiment.metric: values[-1], "final_eval": values[-1]}
+            records.append(
+                Record(
+                    cell.row, cell.column, seed, "done", found, STEPS[-1], 12.5, f"{k:06x}{seed:06x}", "1.2.3",
+                    "0123456789ab", "2 cores, a processor", " ".join(cell.lines(seed)),
+                )
+            )  # fmt: skip
+            curves.append(Curve(cell.row, cell.column, seed, list(STEPS), values))
+    return Outcome(name, experiment, budget, records, curves)
+
+
+def results(folder: Path) -> Path:
+    """A folder of two published items, one with numbers of its paper, and a picture of an analysis."""
+    for name in ITEMS:
+        publish(outcome(name), folder)
+    (folder / "memoroids" / "figure4.laptop.decays.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 20"><rect id="s1" width="40" height="20"/></svg>'
+    )
+    return folder

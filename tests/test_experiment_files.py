@@ -1,0 +1,75 @@
+"""What experiment files may leave to another, and what a budget asks of their expectations."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlmem.reproduce.cells import cells
+from rlmem.reproduce.expect import check, parse
+from rlmem.reproduce.outcome import Outcome, Record
+from rlmem.reproduce.spec import read
+from rlmem.reproduce.verdict import judge
+
+BASE = """# A figure
+claim: FFM is better.
+source: nobody
+metric: final_eval
+rows: {ffm: [memory=ffm], gru: [memory=gru], mlp: [memory=mlp]}
+columns: {easy: [env.level=easy], hard: [env.level=hard]}
+budgets:
+  smoke: {rows: [ffm], seeds: 1}
+  laptop: {rows: [ffm, gru], columns: [easy], seeds: 2, overrides: [total_steps=100]}
+  paper: {}
+expect: [ffm > gru, ffm > mlp, "ffm > gru on easy, hard", all > 0 on hard]
+"""
+SHARED = """# A table of the same runs
+runs: mine/figure
+budgets:
+  laptop: {rows: [gru], note: one row}
+"""
+
+
+@pytest.fixture
+def figure(tmp_path: Path) -> Path:
+    (tmp_path / "mine").mkdir()
+    path = tmp_path / "mine" / "figure.yaml"
+    path.write_text(BASE)
+    return path
+
+
+def test_a_budget_takes_what_it_does_not_say_from_the_item_whose_runs_it_shares(figure):
+    other = figure.with_name("table.yaml")
+    other.write_text(SHARED)
+    table, own = read(other), read(figure)
+    assert [cell.name for cell in cells(table, "laptop")] == ["gru/easy"]
+    assert cells(table, "laptop")[0] == cells(own, "laptop")[1]
+    assert (table.budget("laptop").note, own.budget("laptop").note) == ("one row", None)
+    assert cells(table, "smoke") == cells(own, "smoke")
+
+
+def test_nothing_is_expected_of_cells_that_the_budget_leaves_out(figure):
+    experiment = read(figure)
+    values = {("ffm", "easy"): [1.0, 2.0], ("gru", "easy"): [0.0, 0.5]}
+    records = [
+        Record(row, column, seed, "done", {"final_eval": value})
+        for (row, column), runs in values.items()
+        for seed, value in enumerate(runs)
+    ]
+    verdict = judge(Outcome("mine/figure", experiment, "laptop", records))
+    assert [(finding.text, finding.where) for finding in verdict.findings] == [
+        ("ffm > gru", "easy"),
+        ("ffm > gru on easy, hard", "easy"),
+    ]
+    assert verdict.word == "direction holds"
+    missing = judge(Outcome("mine/figure", experiment, "laptop", records[:2]))
+    assert missing.word == "not run", "a cell of the budget that has not been run is no such cell"
+    # At the budget with all cells, everything is expected: 1 + 1 + 2 + three rows.
+    assert len(judge(Outcome("mine/figure", experiment, "paper", records)).findings) == 7
+
+
+@pytest.mark.parametrize(("text", "state"), [("a = b within 10%", "holds"), ("a = b within 4%", "fails")])
+def test_how_far_apart_may_be_a_part_of_the_right_side(text, state):
+    found = {("a", "x"): np.array([-105.0]), ("b", "x"): np.array([-100.0])}
+    (finding,) = check(parse(text), found, ["a", "b"], ["x"], True, np.random.default_rng(0))
+    assert finding.state == state

@@ -1,0 +1,159 @@
+"""The page of `rlmem report` in a real browser: it asks nothing of the network, and all of it can be seen and used."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from made_results import results
+
+from rlmem.cli import main
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER) and "CI" not in os.environ,
+    reason="needs a browser: apt-get install chromium chromium-driver",
+)
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+)  # fmt: skip
+OUTSIDE = """
+return [...document.querySelectorAll('body *')]
+    .filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+    .map(e => e.outerHTML.slice(0, 80))
+"""
+CHARTS = """
+return [...document.querySelectorAll('.chart svg')].map(svg => {
+    const box = svg.getBoundingClientRect()
+    const seen = [...svg.querySelectorAll('.mean path')].map(path => path.getBoundingClientRect())
+    return {width: box.width, height: box.height, room: svg.parentElement.clientWidth,
+            paths: seen.filter(b => b.width > 20 && b.left >= box.left && b.right <= box.right).length,
+            letters: [...svg.querySelectorAll('text')].filter(t => t.getBoundingClientRect().height > 5).length}
+})
+"""
+SHOWN = "return [...document.querySelectorAll(arguments[0])].filter(e => e.getClientRects().length).length"
+LUMINANCE = """
+const light = colour => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(Number)
+        .map(x => x / 255).map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+}
+const ground = light(getComputedStyle(document.body).backgroundColor)
+const contrast = (e, name) => {
+    const own = light(getComputedStyle(e)[name])
+    return (Math.max(own, ground) + 0.05) / (Math.min(own, ground) + 0.05)
+}
+const least = (selector, name) => Math.min(...[...document.querySelectorAll(selector)].map(e => contrast(e, name)))
+return {ground: ground, text: least('body, dt, th, a, .caption', 'color'), letters: least('.chart svg text', 'fill'),
+        lines: least('.mean path', 'stroke')}
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    assert main(["report", str(results(folder / "results")), "--out", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+@pytest.fixture(scope="module")
+def chrome(tmp_path_factory) -> Iterator:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def browser(chrome, file):
+    """The page as it is when it was just opened, on a wide and light screen."""
+    look(chrome, 1280)
+    chrome.get(file.as_uri())
+    return chrome
+
+
+def look(browser, width: int, dark: bool = False) -> None:
+    """Make the screen so wide, in CSS pixels, and dark or light."""
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+
+def test_nothing_is_asked_of_the_network_and_nothing_goes_wrong(browser, file):
+    browser.get_log("performance"), browser.get_log("browser")
+    browser.get(file.as_uri())
+    entries = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+    assert browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)") == []
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_chart_is_seen_as_wide_as_there_is_room(browser, width):
+    look(browser, width)
+    charts = browser.execute_script(CHARTS)
+    assert len(charts) > 2
+    for chart in charts:
+        assert chart["width"] == pytest.approx(chart["room"], abs=1)
+        assert chart["height"] > 0.5 * chart["width"] > 100
+        assert chart["paths"] >= 3
+        assert chart["letters"] > 6
+
+
+def test_on_a_phone_nothing_sticks_out_but_what_scrolls_by_itself(browser):
+    look(browser, 390)
+    width, seen = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+    assert width <= seen == 390
+    assert browser.execute_script(OUTSIDE) == []
+    scrolled = "return [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert browser.execute_script(scrolled) > 0
+
+
+def test_single_seeds_are_shown_when_they_are_asked_for_and_of_that_item_only(browser):
+    first = "section:nth-of-type(1) "
+    assert browser.execute_script(SHOWN, ".seed path") == 0
+    browser.find_element("css selector", first + ".switch label").click()
+    everything = "return document.querySelectorAll(arguments[0]).length"
+    assert browser.execute_script(SHOWN, first + ".seed path") == browser.execute_script(everything, first + ".seed")
+    assert browser.execute_script(SHOWN, "section:nth-of-type(2) .seed path") == 0
+    browser.find_element("css selector", first + ".switch label").click()
+    assert browser.execute_script(SHOWN, ".seed path") == 0
+
+
+def test_a_row_can_be_hidden_in_all_panels_of_its_item(browser):
+    before = browser.execute_script(SHOWN, ".mean path")
+    here = browser.execute_script(SHOWN, "section:nth-of-type(1) .mean.row-1 path")
+    assert here == 2
+    browser.find_element("css selector", "section:nth-of-type(1) .legend label:nth-of-type(2)").click()
+    assert browser.execute_script(SHOWN, "section:nth-of-type(1) .row-1 path") == 0
+    assert browser.execute_script(SHOWN, ".mean path") == before - here
+
+
+def test_runs_are_listed_when_they_are_unfolded(browser):
+    height = "return document.querySelector('details').getBoundingClientRect().height"
+    assert browser.execute_script(height) < 50
+    browser.find_element("css selector", "summary").click()
+    assert browser.execute_script(height) > 500
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_and_curves_stand_out_in_light_and_dark(browser, dark):
+    look(browser, 1280, dark)
+    seen = browser.execute_script(LUMINANCE)
+    assert (seen["ground"] < 0.05) is dark
+    assert seen["text"] >= 4.5
+    assert seen["letters"] >= 4.5
+    assert seen["lines"] >= 3
