@@ -191,7 +191,7 @@ def faults(arguments: list[str], given: Answer, changed: bool) -> list[str]:
         found.append("exit code 2 with other lines than `rlmem: error: ...`")
     if given.code == 2 and not all(line.isprintable() for line in errors):
         found.append("unprintable characters")
-    if given.seconds > SECONDS * max(1, given.out.count(", seed ")):
+    if given.seconds > SECONDS * max(1, given.out.count(", seed "), given.out.count("agent_")):
         found.append(f"{given.seconds:.1f} s")
     if changed and (given.code != 0 or "--dry-run" in arguments):
         found.append("something was written")
@@ -313,6 +313,21 @@ COMMANDS: dict[str, list[SearchStrategy[list[str]]]] = {
     ],
     "population": [lines(["population", "--dry-run", "--agents", "2"], words), lines(["population", "status"], words)],
     "sync": [lines(["sync", "nope"], words)],
+    "analyze": [
+        lines(["analyze"], words),
+        lines(["analyze", "ffm"], places.map(lambda place: [place]), last=["--step", "1"]),
+    ],
+    "dataset": [
+        lines(["dataset"], words),
+        lines(["dataset", "info"], places.map(lambda place: [place])),
+        lines(["dataset", "generate"], words, last=["--episodes", "0"]),
+    ],
+    "reproduce": [
+        lines(["reproduce", "--show"], words),
+        lines(["reproduce", "memoroids/figure4", "--dry-run", "--cells", "nope"], words),
+    ],
+    "report": [lines(["report"], places.map(lambda place: [place]), last=["--out", "no/such/folder/a.html"])],
+    "plot": [lines(["plot"], places.map(lambda place: [place]), last=["--out", "no/such/folder/a.png"])],
 }
 """Of every command, lines that end soon: they fail, or run nothing, or little."""
 

@@ -263,12 +263,13 @@ def test_metrics_of_a_run_are_those_of_its_record(tmp_path):
 def test_every_shipped_file_is_whole(name):
     found, experiment = catalog.find(name)
     assert found == name and experiment.title and "arXiv" in experiment.source
-    metrics.require_known(experiment.metric, name)
     for budget in BUDGETS:
+        if (found := experiment.at(budget)).run in ("train", "population"):
+            metrics.require_known(found.metric, name)
         planned = cells(experiment, budget)
         assert planned and len({cell.name for cell in planned}) == len(planned)
     if experiment.run == "train":
-        assert sum(steps_of(cell.overrides) * len(cell.seeds) for cell in cells(experiment, "smoke")) <= 20_000
+        assert sum(steps_of(cell.overrides) * len(cell.seeds) for cell in cells(experiment, "smoke")) <= 40_000
     verdict = judge(Outcome(name, experiment, "paper", []))
     if experiment.published:
         assert any(cell.published is not None for cell in verdict.cells), "no published number has a place in it"

@@ -79,7 +79,8 @@ def run(name: str, experiment: Experiment, budget: str, planned: Sequence[Cell],
         rows = list(dict.fromkeys(cell.row for cell in planned if (cell.row, cell.column, seed) not in records))
         for row, numbers in (measured(folder, seed, rows, **options) if rows else {}).items():
             for column, value in numbers.items():
-                records[row, column, seed] = _record(experiment, row, column, seed, value)
+                if column in experiment.columns:
+                    records[row, column, seed] = _record(experiment, row, column, seed, value)
     return Outcome(name, experiment, budget, list(records.values()), (), _pictures(folder))
 
 

@@ -32,8 +32,9 @@ def tables(outcome: Outcome, verdict: Verdict) -> list[Table]:
 
 def metric_name(outcome: Outcome) -> str:
     """What the numbers are, in words."""
-    metric = outcome.experiment.metric
-    return METRICS[metric].about if metric in METRICS else metric
+    metric, scale = outcome.experiment.metric, outcome.experiment.scale
+    name = METRICS[metric].about if metric in METRICS else metric
+    return name if scale == 1 else f"{name}, times {scale:g}"
 
 
 def _numbers(outcome: Outcome, verdict: Verdict) -> Table:

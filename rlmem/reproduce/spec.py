@@ -151,6 +151,11 @@ class Experiment(Part):
     def expectations(self) -> tuple[Expectation, ...]:
         return self.expect
 
+    @property
+    def scale(self) -> float:
+        """What our numbers are multiplied by to be those of the paper's table."""
+        return self.published.scale if self.published else 1.0
+
     def at(self, budget: str) -> Experiment:
         """The experiment as this budget runs and measures it. Raises UserError if it has no such budget."""
         own = self.budget(budget)

@@ -134,7 +134,7 @@ def _compare(
 ) -> Compared:
     """columns: those that it is the mean of; `column` alone, but for MEAN"""
     scores, number = outcome.scores(), known.get((row, column))
-    scale = outcome.experiment.published.scale if outcome.experiment.published and number else 1.0
+    scale = outcome.experiment.scale
     runs = min((len(scores.get((row, one), ())) for one in columns), default=0)
     found = across(scores, row, columns, rng)
     nan = float("nan")
