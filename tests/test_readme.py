@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from rlmem.cli import main
+from rlmem.reproduce import catalog
+from rlmem.reproduce.outcome import Outcome, read_results
+from rlmem.reproduce.verdict import judge
 
 ROOT = Path(__file__).parent.parent
 BUDGET = "total_steps=600 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"
@@ -119,11 +122,12 @@ def test_the_commands_of_the_guides_run(tmp_path, command, monkeypatch):
     run(command, tmp_path, monkeypatch)
 
 
-STORIES = ("docs/reliability.md", "docs/logging.md")
+STORIES = ("docs/reliability.md", "docs/logging.md", "docs/analysis.md", "docs/experiments.md")
 
 
 @pytest.mark.parametrize("document", STORIES)
 def test_the_commands_of_a_story_run_one_after_another(tmp_path, document, monkeypatch):
+    with_examples(document, tmp_path)
     for command in commands(document):
         run(command, tmp_path, monkeypatch)
 
@@ -170,3 +174,19 @@ def test_commands_are_found_and_shrunk():
     assert small("rlmem train algo=sac") == f"rlmem train algo=sac {SMALL_REPLAY}"
     assert small("rlmem list   # why") == "rlmem list"
     assert all("\\" not in line for line in commands("docs/batching.md"))
+
+
+def test_the_reproduced_table_is_that_of_the_shipped_results():
+    """README's table of Memoroids' figure 4, cell by cell."""
+    name, experiment = catalog.find("memoroids/figure4")
+    made = Outcome(name, experiment, "laptop", read_results(ROOT / "results" / f"{name}.laptop.csv"))
+    ours = {(c.row, c.column): f"{c.mean:.3f} [{c.low:.3f}, {c.high:.3f}]" for c in judge(made).cells}
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    at = lines.index("| | tape | segments of 50 | segments of 10 |")
+    shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[at + 2 : at + 6]]
+    games = {"`repeat_first`": "repeat_first", "`repeat_previous`, 10 back": "repeat_previous_10"}
+    for label, *numbers in shown:
+        memory, _, game = label.partition(", ")
+        expected = [ours[f"{memory.lower()} {scheme}", games[game]] for scheme in ("tape", "L50", "L10")]
+        assert numbers == expected, label
+    assert (ROOT / "results/memoroids/figure4.laptop.svg").exists()

@@ -44,7 +44,6 @@ def test_the_installed_wheel_trains_from_the_root_directory(wheel, tmp_path):
 
     assert run("-c", "import rlmem; print(rlmem.__file__)").startswith(str(site))
     assert "memoroids/figure4" in run("-m", "rlmem", "list", "experiment")
-    assert "lru tape/repeat_first" in run("-m", "rlmem", "reproduce", "memoroids/figure4", "--dry-run")
     run_dir = tmp_path / "run"
     small = ["total_steps=300", "env.num_envs=4", "algo.rollout_slots=32", "evaluation.episodes=2"]
     out = run("-m", "rlmem", "train", "memory=gru", *small, f"run_dir={run_dir}")
