@@ -260,7 +260,9 @@ def make_source(config: Config, num_envs: int | None = None, to_plan: bool = Fal
 
 def _sized(node: dict[str, Any], num_envs: int | None) -> dict[str, int]:
     """The number of environments as a key, where an environment has one: streams of labelled rows do not."""
-    return {"num_envs": num_envs} if num_envs is not None and "num_envs" in node else {}
+    target = locate(node["_target_"])
+    streams = isinstance(target, type) and issubclass(target, Labelled)
+    return {} if num_envs is None or streams else {"num_envs": num_envs}
 
 
 def _require_memory(env: VectorEnv, number: int) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import platform
-from functools import cache
 from pathlib import Path
 
 
@@ -19,10 +18,9 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-@cache
 def machine_class() -> str:
-    """What its times depend on, and nothing that names it: `2 cores, AMD EPYC`, and a GPU if there is one."""
+    """What its times depend on, and nothing that names it: `2 cores, AMD EPYC`, and the GPU, if one is used."""
     import torch
 
-    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_initialized() else ""
     return f"{cores()} cores, {processor()}{gpu}"

@@ -59,7 +59,8 @@ def loss_by_loops(algo, rollout):
     parameters, value = algo.agent.unroll(batch)
     policy = algo.agent.policy.distribution(parameters)
     log_prob, entropy = policy.log_prob(batch.action), policy.entropy()
-    ratio = torch.exp(log_prob - batch.behaviour["log_prob"]).detach()
+    before = log_prob.detach() if algo.clip is None else batch.behaviour["before"]
+    ratio = torch.exp(before - batch.behaviour["log_prob"])
     v = value.detach()
     loss, count = 0.0, 0
     for b in range(v.shape[0]):
@@ -72,22 +73,23 @@ def loss_by_loops(algo, rollout):
             goes_on = 0.0 if batch.terminated[b, t] else algo.gamma
             delta = rho * (batch.reward[b, t] + goes_on * v[b, t + 1] - v[b, t])
             vs = v[b, t] + delta + goes_on * algo.trace_lambda * c * (vs_next - v[b, t + 1])
-            advantage = batch.reward[b, t] + goes_on * vs_next - v[b, t]
+            advantage = rho * (batch.reward[b, t] + goes_on * vs_next - v[b, t])
             if algo.clip is None:
-                loss = loss - rho * advantage * log_prob[b, t]
+                loss = loss - advantage * log_prob[b, t]
             else:
-                w = torch.exp(log_prob[b, t] - batch.behaviour["log_prob"][b, t])
-                loss = loss - min(w * advantage, w.clamp(1 - algo.clip, 1 + algo.clip) * advantage)
+                u = torch.exp(log_prob[b, t] - before[b, t])
+                loss = loss - min(u * advantage, u.clamp(1 - algo.clip, 1 + algo.clip) * advantage)
             loss = loss - algo.entropy_coef * entropy[b, t]
             loss = loss + algo.value_coef * (vs - value[b, t]) ** 2 / 2
             vs_next, count = vs, count + 1
     return loss if algo.reduction == "sum" else loss / count
 
 
-def off_policy(rollout, spread=0.7):
-    """As if a policy had acted whose log-probabilities differ from those recorded."""
-    noise = torch.randn(rollout.streams.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    rollout.streams.behaviour["log_prob"] = rollout.streams.behaviour["log_prob"].double() + spread * noise
+def off_policy(rollout):
+    """As if a policy had acted whose log-probabilities differ from those recorded, and a step had been taken since."""
+    recorded = rollout.streams.behaviour["log_prob"].double()
+    noise = torch.randn(2, *recorded.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rollout.streams.behaviour |= {"log_prob": recorded + 0.7 * noise[0], "before": recorded + 0.3 * noise[1]}
     return rollout
 
 

@@ -85,9 +85,9 @@ LAYERS = {
     # tables and figures of papers: data, runs, verdicts, and looking into what was trained
     "rlmem.published": "numpy rlmem.config.messages rlmem.config.paths rlmem.errors rlmem.stats",
     "rlmem.analysis": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.analysis lazy:matplotlib lazy:scipy lazy:sklearn",
-    "rlmem.reproduce": "numpy yaml pydantic rlmem.__version__ rlmem.config rlmem.errors rlmem.machine rlmem.published "
-    "rlmem.checkpoint rlmem.recorder rlmem.reproduce rlmem.saved rlmem.rundir rlmem.stats rlmem.sweep rlmem.tables "
-    "lazy:rlmem.analysis lazy:rlmem.bench lazy:rlmem.cli lazy:rlmem.population",
+    "rlmem.reproduce": "numpy yaml pydantic filelock rlmem.__version__ rlmem.config rlmem.errors rlmem.machine "
+    "rlmem.published rlmem.checkpoint rlmem.recorder rlmem.reproduce rlmem.saved rlmem.rundir rlmem.stats rlmem.sweep "
+    "rlmem.tables lazy:rlmem.analysis lazy:rlmem.bench lazy:rlmem.cli lazy:rlmem.population",
     "rlmem.report": "numpy matplotlib rlmem.config rlmem.errors rlmem.report rlmem.reproduce rlmem.rundir rlmem.stats "
     "rlmem.sweep rlmem.tables",
     "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config",

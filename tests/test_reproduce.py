@@ -1,6 +1,7 @@
 """`rlmem reproduce`: experiment files, cells, expectations, verdicts, and a reproduction that is interrupted."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from rlmem.cli import main
+from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
 from rlmem.published import load as published
 from rlmem.reproduce import catalog, metrics
@@ -159,7 +161,7 @@ def test_the_interval_of_a_difference_is_that_of_the_bootstrap():
     (finding,) = check(parse("a > b on x"), found, ["a", "b"], ["x"], True, RNG(0))
     assert finding.difference == 0.0
     # The mean of two draws from {0, 1} is 0, 1/2 or 1: the outer ones each have a quarter of the mass.
-    assert (finding.low, finding.high) == (-0.5, 0.5) and not finding.certain
+    assert (finding.low, finding.high) == (-0.5, 0.5)
     (single,) = check(parse("a > 0.5 on x"), scores(a_x=[0.7]), ["a"], ["x"], True, RNG(0))
     assert single.state == "holds" and np.isnan(single.low)
     assert across(found, "c", ["x"], RNG(0)) is None
@@ -173,6 +175,7 @@ source: table 2
 metric: final_eval
 rows: {LRU: [memory=lru], GPT: [memory=gpt]}
 columns: {Ant-P: [env=ant_p], Hopper-P: [env=hopper_p]}
+seeds: 2
 expect: ["LRU > GPT on Ant-P, Hopper-P"]
 published: {paper: rethinking_transformers, item: table2}
 budgets: {smoke: {}, laptop: {}, paper: {}}
@@ -219,7 +222,7 @@ def test_what_is_far_off_differs_and_what_lacks_runs_is_not_run(table):
     assert (off.row, off.column) == ("GPT", "Hopper-P") and off.difference == pytest.approx(200.5 - 23.8)
     del values["GPT", "Hopper-P"]
     assert judge(outcome(table, "paper", values)).word == "not run"
-    assert judge(outcome(table, "paper", {})).why == "no run has ended"
+    assert judge(outcome(table, "paper", {})).why == "8 of 8 runs have not ended"
 
 
 def test_a_failed_run_is_no_number(table):
@@ -306,7 +309,7 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
 
     assert run(*run_it, "--publish", "results") == 0
     said = capsys.readouterr().out
-    assert "2 done" in said and "not run: the budget smoke only shows that everything runs" in said
+    assert "2 done" in said and "not run: this budget only shows that it runs" in said
     assert (folder / "001-gru_tape-easy-seed0" / "metrics.jsonl").read_bytes() == first, "a finished run was repeated"
     kept = read_results(Path("results/mine/small.smoke.csv"))
     assert [(r.row, r.column, r.steps, r.state) for r in kept] == [
@@ -321,6 +324,25 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     assert run(*run_it, "--show") == 0
     assert "gru tape" in capsys.readouterr().out
     assert main(["sweep", "status", str(folder)]) == 0
+
+    changed(small, "encoder.hidden_size=8", "encoder.hidden_size=16")
+    assert run(*run_it, "--show") == 0
+    assert "2 of 2 runs have not ended" in capsys.readouterr().out, "runs of the file as it was count"
+
+
+def test_a_measurement_with_other_options_is_made_again(in_tmp, capsys):
+    path = Path("mine.yaml")
+    text = (experiments_dir() / "lprnn/figure2.yaml").read_text()  # type: ignore[operator]
+    path.write_text(text.replace("base: 2.0", "base: 1.5"))
+    other = run(path, "--budget", "laptop"), capsys.readouterr().out
+    path.write_text(text)
+    first = run(path, "--budget", "laptop"), capsys.readouterr().out
+    again = run(path, "--budget", "laptop"), capsys.readouterr().out
+    assert (other[0], first[0], again[0]) == (0, 0, 0)
+    lag = [re.search(r"chain +mean_lag_12 +([\d.]+)", text)[1] for _, text in (other, first, again)]  # type: ignore[index]
+    # The mean lag of a chain of n pools is the sum of b^k - 1 (docs/analysis.md).
+    assert float(lag[0]) == pytest.approx(sum(1.5**k - 1 for k in range(1, 13)), rel=1e-3)
+    assert float(lag[1]) == pytest.approx(sum(2.0**k - 1 for k in range(1, 13)), rel=1e-3) == float(lag[2])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import signal
 from itertools import count, pairwise
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -13,7 +14,7 @@ from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem_envs.temporal_order import TemporalOrder, TemporalOrderStream
 
 from rlmem.assemble import Parts, assemble
-from rlmem.checkpoint import Checkpoints
+from rlmem.checkpoint import Checkpoints, read
 from rlmem.cli import main
 from rlmem.config.compose import load
 from rlmem.dataset.file import Recording, write
@@ -281,6 +282,34 @@ def test_a_killed_classification_resumes_exactly(in_tmp, network):
         classify(*NETWORKS[network], run_dir="cut")
     resume(Path("cut"), [])
     assert_same_run(Path("cut"), whole)
+
+
+def test_a_run_cut_between_two_answers_resumes_exactly(in_tmp):
+    """Steps without an answer are steps of Adam, also the first ones after a checkpoint."""
+    rare = ["env.shorten=1", "algo.batch_size=2", "algo.truncation=4", "algo.record_every=80", "total_steps=1600"]
+    rare += [*NETWORKS["lstm"], "checkpoint.every=80", "evaluation.every=null"]
+    whole = classify(*rare, run_dir="whole")
+    for iteration in range(5, 8):  # 240 slots of a sequence's 100 or more: most of them begin without an answer
+        with killed_at(iteration):
+            classify(*rare, run_dir=f"cut{iteration}")
+        resume(Path(f"cut{iteration}"), [])
+        assert_same_run(Path(f"cut{iteration}"), whole)
+
+
+def test_a_memory_that_draws_is_redrawn(in_tmp):
+    run_dir = classify("memory=shm", "memory.memory_size=4", "memory.hidden_size=8", "memory.bank_size=8")
+    first, last = (Checkpoints(run_dir / "checkpoints").paths()[at] for at in (0, -1))
+    seeds = [{k: v for k, v in read(path)["agent"].items() if k.endswith("seed")} for path in (first, last)]
+    assert seeds[0] and any((seeds[0][name] != seeds[1][name]).any() for name in seeds[0])
+
+
+def test_a_state_model_is_not_resumed_on_other_episodes(in_tmp):
+    run_dir = model(*MODELS["current"])
+    path = Path("p.hdf5")
+    with h5py.File(path, "r+") as file:
+        file["observations"][0, 0] += 1
+    with pytest.raises(UserError, match="holds other episodes than when the run began"):
+        resume(run_dir, ["total_steps=1000000"])
 
 
 @pytest.mark.parametrize("kind", MODELS)

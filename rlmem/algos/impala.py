@@ -14,7 +14,7 @@ from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.losses.ppo import clipped_surrogate
 from rlmem.losses.reduce import masked_mean
-from rlmem.losses.returns import n_step_return, vtrace
+from rlmem.losses.returns import vtrace
 from rlmem.parallel import summed
 from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
@@ -28,8 +28,8 @@ class Impala(OnPolicy):
     vs and A are V-trace's targets and advantages over whole streams (`rlmem.losses.returns.vtrace`), both constants.
 
     epochs: gradient steps on each rollout; 1: as published. From the second on, V-trace corrects for those before it
-    clip: PPO's surrogate in place of -A_t log pi(a_t), with A_t / rho_t, so that many steps do not go too far (as in
-        RLlib's APPO, without its target network); None: as published
+    clip: PPO's surrogate in place of -A_t log pi(a_t), around the policy before the first step, so that many steps do
+        not go too far (as in RLlib's APPO, without its target network); None: as published
     reduction: the loss is a sum over slots, as published, or a mean; optimiser and clipping depend on its scale
     optimiser, eps, decay, momentum: RMSProp, or Adam (with `eps` alone)
     trace_lambda: of V-trace's remark 2; 1: as published;  rho_bar, c_bar: where importance weights are clipped
@@ -81,14 +81,15 @@ class Impala(OnPolicy):
         parameters, value = self.agent.unroll(batch)
         policy = self.agent.policy.distribution(parameters)
         log_prob = policy.log_prob(batch.action)
-        log_ratio = log_prob.detach() - batch.behaviour["log_prob"]
+        # Clipped, V-trace corrects up to the policy before the first step, and the surrogate for the steps since.
+        before = log_prob.detach() if self.clip is None else batch.behaviour.setdefault("before", log_prob.detach())
+        log_ratio = before - batch.behaviour["log_prob"]
         target, advantage = self._targets(streams, rows, log_ratio, value.detach())
         mask = batch.mask
         if self.clip is None:
             policy_loss = -masked_mean(advantage * log_prob, mask)
         else:
-            surrogate = clipped_surrogate(log_prob, batch.behaviour["log_prob"], advantage, self.clip)
-            policy_loss = masked_mean(surrogate, mask)
+            policy_loss = masked_mean(clipped_surrogate(log_prob, before, advantage, self.clip), mask)
         value_loss = masked_mean((target - value).square(), mask) / 2
         entropy = masked_mean(policy.entropy(), mask)
         loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
@@ -110,7 +111,4 @@ class Impala(OnPolicy):
             log_ratio, streams.reward, value, streams.terminated, streams.mask,
             self.gamma, self.trace_lambda, self.rho_bar, self.c_bar,
         )  # fmt: skip
-        if self.clip is not None:  # the surrogate weighs by itself
-            one_step = n_step_return(streams.reward, target, streams.terminated, streams.mask, self.gamma, 1)
-            advantage = one_step - value
         return rows.gather(target), rows.gather(advantage)

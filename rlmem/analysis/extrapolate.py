@@ -41,7 +41,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     rows: list[dict[str, Any]] = [{key: value, **row(score)} for value, score in zip(values, scores, strict=True)]
     kinds = {"success": "success_rate", "return": "return_mean"}
     metrics = {f"{kind}/{r[key]}": float(r[name]) for kind, name in kinds.items() for r in rows if name in r}
-    trained = evaluation_node(run.config).get(key.partition(".")[2])
+    trained = run.config.values["env"].get(key.partition(".")[2])
     about = {"key": key, "values": list(values), "trained": trained, "episodes": episodes}
     return Result(metrics, rows, {"picture": picture(rows, key, str(trained), episodes)}, about)
 

@@ -21,6 +21,7 @@ from rlmem.errors import UserError
 from rlmem.rollout import Collector
 from rlmem.saved import agent_state, checkpoints, fitting, refuse_others
 from rlmem.seeding import Streams
+from rlmem.supervised.base import Supervised
 from rlmem.types import Batch
 
 MOST = 1024
@@ -74,7 +75,7 @@ class LoadedRun:
 
     def environment(self, num_envs: int, overrides: Sequence[str] = ()) -> VectorEnv:
         """The environment of evaluations with `env.*` keys in place; UserError if the agent cannot play it."""
-        if not isinstance(self.parts.env, VectorEnv):
+        if isinstance(self.parts.algo, Supervised):
             where, algo = f"analyze: {self.path}", self.config.choices["algo"]
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
         refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")

@@ -20,21 +20,21 @@ def parser() -> Parser:
         "memoroids/figure4 --cells 'lru/*'              some cells only",
         "ffm/table4 --budget paper --gpus 0,1 --per-gpu 4",
         "ffm/table4 --show                              the table of what has been run so far",
-        "memoroids/figure4 --publish results            keep the numbers in results/memoroids/figure4.csv",
+        "memoroids/figure4 --publish results            keep the numbers in results/memoroids/figure4.laptop.csv",
     )
     made.add_argument("item", metavar="ITEM", help="PAPER/ITEM, or an experiment file of your own")
     budgets = (
         "smoke: minutes, proves that it runs; laptop: hours, tests the claim in small; paper: as published (laptop)"
     )
     made.add_argument("--budget", default="laptop", metavar="BUDGET", help=budgets)
-    cells = "rows, columns or ROW/COLUMN that alone are run; * and _ for a space are allowed"
+    cells = "rows, columns or ROW/COLUMN to add to what is run there; * and _ for a space are allowed"
     made.add_argument("--cells", nargs="+", default=[], metavar="CELL", help=cells)
     made.add_argument("--dry-run", action="store_true", help="check and list the cells and their cost only")
     made.add_argument("--show", action="store_true", help="show what has been run so far, and run nothing")
     made.add_argument(
         "--dir", type=Path, default=Path("reproduce"), metavar="DIR", help="where reproductions lie (reproduce)"
     )
-    made.add_argument("--publish", type=Path, metavar="DIR", help="also write the numbers to DIR/<item>.csv")
+    made.add_argument("--publish", type=Path, metavar="DIR", help="also write the numbers to DIR/<item>.<budget>.csv")
     made.add_argument("--jobs", type=integer_from(1), metavar="N", help="runs at once (cores / threads of a run)")
     made.add_argument("--gpus", type=_devices, default=(), metavar="0,1", help="spread the runs over these GPUs")
     made.add_argument("--per-gpu", type=integer_from(1), metavar="N", help="runs at once on each of --gpus (1)")

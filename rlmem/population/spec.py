@@ -16,10 +16,12 @@ import yaml
 from rlmem import rundir
 from rlmem.config.compose import Config, load
 from rlmem.config.messages import sentence
+from rlmem.config.targets import locate
 from rlmem.errors import Fault, UserError
 from rlmem.recorder import read_jsonl
 from rlmem.saved import AGENT, POPULATION
 from rlmem.seeding import Streams
+from rlmem.supervised.base import Supervised
 from rlmem.sweep.axes import Axis, Numbers, axes
 from rlmem.sweep.spec import Specification as Searched
 
@@ -133,7 +135,11 @@ def populate(spec: Specification) -> Population:
     Each number has a stream of its own, by key and agent: another key or agent changes no other's numbers. The values
     of a list are dealt out in turn.
     """
-    seed, found = load(spec.overrides).values["seed"], _varied(spec)
+    config, found = load(spec.overrides), _varied(spec)
+    seed, target = config.values["seed"], locate(config.values["algo"]["_target_"])
+    if isinstance(target, type) and issubclass(target, Supervised):
+        what = f"algo={config.choices['algo']}: has no episodes, by which agents are compared"
+        raise UserError(f"{what}; e.g. rlmem sweep for several agents")
     own = []
     for agent in range(spec.agents):
         lines = [f"seed={Streams(seed).int(f'population/seed/{agent}')}"]

@@ -104,7 +104,7 @@ def _reproduction(folder: Path) -> Item:
     about = next(folder / name for name in (CELLS, VERDICT) if (folder / name).is_file())
     said = json.loads(about.read_text(encoding="utf-8"))
     name, budget = said["item"], said["budget"]
-    experiment = catalog.find(name)[1]
+    experiment = catalog.find(name)[1].at(budget)
     owner = experiment.runs or name
     runs = folder if owner == name else folder.parent.parent / f"{owner}-{budget}"
     if experiment.run in ("train", "population") and not (runs / CELLS).is_file():
@@ -120,8 +120,7 @@ def _published(file: Path) -> Item:
 
 
 def _stored(name: str, budget: str, results: Path, curves: Path) -> Outcome:
-    experiment = catalog.find(name)[1]
-    experiment.budget(budget)
+    experiment = catalog.find(name)[1].at(budget)
     beside = sorted(path for path in results.parent.glob(f"{results.stem}.*") if path.suffix in PICTURES)
     pictures = {path.stem.removeprefix(f"{results.stem}."): path for path in beside if path.stem != results.stem}
     return Outcome(name, experiment, budget, read_results(results), read_curves(curves), pictures)

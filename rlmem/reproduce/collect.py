@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,9 @@ from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read, record
 from rlmem.reproduce.outcome import Curve, Outcome, Record, short
 from rlmem.reproduce.spec import Analysis, Experiment
 from rlmem.sweep.manifest import Job, Manifest
+
+ASKED = "asked.json"
+"""Beside an analysis: the options that an experiment made it with. One made by hand has none, and is made again."""
 
 
 def collect(name: str, experiment: Experiment, budget: str, folder: Path) -> Outcome:
@@ -40,20 +44,26 @@ def analyse(experiment: Experiment, budget: str, folder: Path, say: Callable[[st
 
     for _, _, _, job in _listed(experiment, budget, folder):
         for analysis in experiment.analyses:
-            run_dir = folder / job.name
-            if job.state == "done" and not (run_dir / "analysis" / analysis.what / "summary.json").exists():
+            run_dir, asked = folder / job.name, json.dumps(analysis.options, sort_keys=True)
+            note = run_dir / "analysis" / analysis.what / ASKED
+            if job.state == "done" and not (note.exists() and note.read_text(encoding="utf-8") == asked):
                 try:
                     analyze(analysis.what, run_dir, **analysis.options)
+                    rundir.replace(note, asked)
                 except (UserError, Fault) as error:
                     say(f"{job.name}: {analysis.what}: {error}")
 
 
 def _listed(experiment: Experiment, budget: str, folder: Path) -> list[tuple[str, str, int, Job]]:
-    """(row, column, seed, job) of the experiment's runs; the folder may hold those of further items."""
+    """(row, column, seed, job) of the experiment's runs, in its order.
+
+    The folder may hold those of further items, and of an earlier state of the file, which are none of them.
+    """
     jobs = {job.config_hash: job for job in Manifest(folder).jobs()}
-    own = {(cell.row, cell.column) for cell in cells(experiment, budget)}
-    there = [cell for cell in read_cells(folder)["cells"] if (cell["row"], cell["column"]) in own]
-    return [(c["row"], c["column"], c["seed"], jobs[c["config_hash"]]) for c in there if c["config_hash"] in jobs]
+    there = {(c["row"], c["column"], c["seed"]): jobs.get(c["config_hash"]) for c in read_cells(folder)["cells"]}
+    planned = [(cell, seed) for cell in cells(experiment, budget) for seed in cell.seeds]
+    found = [(cell, seed, there.get((cell.row, cell.column, seed))) for cell, seed in planned]
+    return [(c.row, c.column, seed, job) for c, seed, job in found if job and job.overrides == c.lines(seed)]
 
 
 def _record(row: str, column: str, seed: int, job: Job, folder: Path, metrics: tuple[str, ...]) -> Record:

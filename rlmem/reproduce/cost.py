@@ -27,14 +27,19 @@ def cost_line(name: str, experiment: Experiment, budget: str, planned: Sequence[
     runs = sum(len(cell.seeds) for cell in planned)
     parts = [f"{name} at the budget {budget}: {len(planned)} cells, {runs} runs"]
     if experiment.run in ("train", "population"):
-        agents = populations.agents_of(experiment, budget) if experiment.run == "population" else 1
-        steps = agents * sum(len(cell.seeds) * steps_of(cell.overrides) for cell in planned)
-        seconds = agents * (estimate(planned) or 0.0)
+        steps, seconds = steps_and_seconds(experiment, budget, planned)
         told = (
             f"about {duration(seconds / cores())} on {cores()} cores" if seconds else "nobody has timed such runs yet"
         )
         parts += [f"{steps:,} steps", told]
     return ", ".join(parts)
+
+
+def steps_and_seconds(experiment: Experiment, budget: str, planned: Sequence[Cell]) -> tuple[int, float]:
+    """Environment steps of all runs, and seconds of one core for them; 0 where nobody has timed such runs."""
+    agents = populations.agents_of(experiment, budget) if experiment.run == "population" else 1
+    steps = sum(len(cell.seeds) * steps_of(cell.overrides) for cell in planned)
+    return agents * steps, agents * (estimate(planned) or 0.0)
 
 
 def estimate(planned: Iterable[Cell]) -> float | None:
@@ -63,7 +68,12 @@ def steps_of(lines: Iterable[str]) -> int:
 def kind(lines: Iterable[str]) -> Kind:
     """(algo, memory, env) of a run with these overrides."""
     given = dict(line.partition("=")[::2] for line in lines)
-    return tuple(str(given.get(group, default_choices()[group])) for group in ("algo", "memory", "env"))
+    return tuple(str(given.get(group, _defaults()[group])) for group in ("algo", "memory", "env"))
+
+
+@cache
+def _defaults() -> dict[str, str | list[str]]:
+    return default_choices()
 
 
 def duration(seconds: float) -> str:

@@ -69,11 +69,7 @@ class Finding:
     low: float
     high: float
     state: Literal["holds", "fails", "not run"]
-
-    @property
-    def certain(self) -> bool:
-        """Whether the interval of the difference leaves zero out."""
-        return bool(self.low > 0 or self.high < 0)
+    sign: Literal["<", ">", "="]
 
 
 def parse(text: str) -> Expectation:
@@ -129,13 +125,14 @@ def _found(
     theirs = across(scores, right, place, rng) if isinstance(right, str) else _exactly(right)
     if ours is None or theirs is None:
         nan = float("nan")
-        return Finding(text, where, nan, nan, nan, nan, nan, "not run")
+        return Finding(text, where, nan, nan, nan, nan, nan, "not run", expectation.sign)
     difference, draws = ours[0] - theirs[0], ours[1] - theirs[1]
     low, high = map(float, percentile_bounds(draws))
     better = difference if higher else -difference
     bound = expectation.within * (abs(theirs[0]) if expectation.relative else 1)
     holds = {">": better > 0, "<": better < 0, "=": abs(difference) <= bound}[expectation.sign]
-    return Finding(text, where, ours[0], theirs[0], difference, low, high, "holds" if holds else "fails")
+    state: Literal["holds", "fails"] = "holds" if holds else "fails"
+    return Finding(text, where, ours[0], theirs[0], difference, low, high, state, expectation.sign)
 
 
 def across(

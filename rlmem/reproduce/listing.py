@@ -7,7 +7,7 @@ from typing import Any
 
 from rlmem.reproduce.catalog import find, names
 from rlmem.reproduce.cells import cells
-from rlmem.reproduce.cost import cost_line, estimate, steps_of
+from rlmem.reproduce.cost import cost_line, steps_and_seconds
 from rlmem.reproduce.spec import BUDGETS
 
 
@@ -30,15 +30,12 @@ def as_json() -> str:
 
 def _described(name: str) -> dict[str, Any]:
     experiment = find(name)[1]
-    budgets = {}
+    budgets: dict[str, dict[str, Any]] = {}
     for budget in BUDGETS:
-        planned = cells(experiment, budget)
-        trained = experiment.run in ("train", "population")
-        budgets[budget] = {
-            "cells": len(planned),
-            "runs": sum(len(cell.seeds) for cell in planned),
-            "steps": sum(len(cell.seeds) * steps_of(cell.overrides) for cell in planned) if trained else None,
-            "core_seconds": estimate(planned) if trained else None,
-        }
+        own, planned = experiment.at(budget), cells(experiment, budget)
+        budgets[budget] = {"cells": len(planned), "runs": sum(len(cell.seeds) for cell in planned)}
+        if own.run in ("train", "population"):
+            steps, seconds = steps_and_seconds(own, budget, planned)
+            budgets[budget] |= {"steps": steps, "core_seconds": seconds or None}
     about = {"name": name, "title": experiment.title, "claim": " ".join(experiment.claim.split())}
     return about | {"source": experiment.source, "runs_of": experiment.runs, "budgets": budgets}

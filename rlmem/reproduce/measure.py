@@ -6,6 +6,7 @@ numbers per row and repetition, whose keys are the columns.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.machine import machine_class
 from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.outcome import Outcome, Record, read_results, short
+from rlmem.reproduce.outcome import RESULTS, Outcome, Record, read_results, short, write_results
 from rlmem.reproduce.spec import Experiment
 
 Values = Mapping[str, Mapping[str, float]]
@@ -74,19 +75,22 @@ def run(name: str, experiment: Experiment, budget: str, planned: Sequence[Cell],
     measured = require(experiment)
     options = {**experiment.options, **experiment.budget(budget).options}
     folder.mkdir(parents=True, exist_ok=True)
-    records = {(r.row, r.column, r.seed): r for r in so_far(name, experiment, budget, folder).records}
+    asked = json.dumps(options, sort_keys=True)
+    there = [record for record in so_far(name, experiment, budget, folder).records if record.overrides == asked]
+    records = {(record.row, record.column, record.seed): record for record in there}
     for seed in planned[0].seeds if planned else ():
         rows = list(dict.fromkeys(cell.row for cell in planned if (cell.row, cell.column, seed) not in records))
         for row, numbers in (measured(folder, seed, rows, **options) if rows else {}).items():
             for column, value in numbers.items():
                 if column in experiment.columns:
-                    records[row, column, seed] = _record(experiment, row, column, seed, value)
+                    records[row, column, seed] = _record(experiment, row, column, seed, value, asked)
+        write_results(records.values(), folder / RESULTS)
     return Outcome(name, experiment, budget, list(records.values()), (), _pictures(folder))
 
 
 def so_far(name: str, experiment: Experiment, budget: str, folder: Path) -> Outcome:
     """What has been measured in `folder`."""
-    file = folder / "results.csv"
+    file = folder / RESULTS
     return Outcome(name, experiment, budget, read_results(file) if file.exists() else [], (), _pictures(folder))
 
 
@@ -94,9 +98,9 @@ def _pictures(folder: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted([*folder.glob("*.png"), *folder.glob("*.svg")])}
 
 
-def _record(experiment: Experiment, row: str, column: str, seed: int, value: float) -> Record:
+def _record(experiment: Experiment, row: str, column: str, seed: int, value: float, asked: str) -> Record:
     commit = short(rundir.git_commit())
     return Record(
         row, column, seed, "done", {experiment.metric: value},
-        version=__version__, commit=commit, machine=machine_class(),
+        version=__version__, commit=commit, machine=machine_class(), overrides=asked,
     )  # fmt: skip

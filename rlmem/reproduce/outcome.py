@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlmem import rundir
 from rlmem.errors import UserError
 from rlmem.reproduce.spec import Experiment
 
@@ -19,6 +21,10 @@ FIXED = (
     "row", "column", "seed", "state", "steps", "seconds", "config_hash", "version", "commit", "machine", "overrides"
 )  # fmt: skip
 """The columns of results.csv before those of the metrics."""
+
+
+RESULTS = "results.csv"
+"""The records of a reproduction, in its folder."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,16 @@ class Outcome:
     def __post_init__(self) -> None:
         object.__setattr__(self, "experiment", self.experiment.at(self.budget))
 
+    def counts(self, record: Record, metric: str | None = None) -> bool:
+        """Whether a run has ended with a number."""
+        return record.state == "done" and (metric or self.experiment.metric) in record.metrics
+
     def scores(self, metric: str | None = None) -> dict[tuple[str, str], NDArray[np.float64]]:
         """(row, column) -> [seed] of the runs that have the metric, in the order of their seeds."""
         wanted = metric or self.experiment.metric
         found: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
         for record in self.records:
-            if record.state == "done" and wanted in record.metrics:
+            if self.counts(record, wanted):
                 found[record.row, record.column].append((record.seed, record.metrics[wanted]))
         return {cell: np.array([value for _, value in sorted(runs)]) for cell, runs in found.items()}
 
@@ -92,12 +102,13 @@ def write_results(records: Iterable[Record], file: Path) -> None:
     """One line per run; numbers as they are."""
     records = list(records)
     metrics = sorted({name for record in records for name in record.metrics})
-    with open(file, "w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([*FIXED, *metrics])
-        for record in records:
-            own = [getattr(record, name) for name in FIXED]
-            writer.writerow([*map(_shown, own), *(_shown(record.metrics.get(name, "")) for name in metrics)])
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*FIXED, *metrics])
+    for record in records:
+        own = [getattr(record, name) for name in FIXED]
+        writer.writerow([*map(_shown, own), *(_shown(record.metrics.get(name, "")) for name in metrics)])
+    rundir.replace(file, out.getvalue())
 
 
 def read_results(file: Path) -> list[Record]:

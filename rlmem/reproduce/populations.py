@@ -18,7 +18,7 @@ from rlmem.errors import Fault, UserError
 from rlmem.machine import machine_class
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.metrics import BESIDE, curve_key, made_of, record
-from rlmem.reproduce.outcome import Curve, Outcome, Record
+from rlmem.reproduce.outcome import Curve, Outcome, Record, short
 from rlmem.reproduce.spec import Experiment
 from rlmem.saved import AGENT, checkpoints
 
@@ -149,8 +149,8 @@ def _record(experiment: Experiment, row: str, column: str, seed: int, place: Pat
         steps=sum(max((line["step"] for line in own if "step" in line), default=0) for own in lines),
         seconds=sum(max((line["time/elapsed"] for line in own if "time/elapsed" in line), default=0) for own in lines),
         version=about.get("rlmem", ""),
-        commit=(about.get("git") or "")[:12],
-        machine=machine_class(),
+        commit=short(about.get("git")),
+        machine=about.get("machine") or machine_class(),
         overrides=" ".join(_overrides(place)),
         run_dir=None,
     )  # fmt: skip

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from filelock import FileLock
+
 from rlmem import rundir
 from rlmem.config.messages import sentence
 from rlmem.config.multirun import check_jobs
@@ -159,10 +161,11 @@ def _note(where: Place, listed: Sequence[dict]) -> None:
     """Write down which runs are asked for, beside those that were. Raises UserError."""
     try:
         where.runs.mkdir(parents=True, exist_ok=True)
-        before = read_cells(where.runs)["cells"] if (where.runs / CELLS).exists() else []
-        merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *listed]}
-        about = {"item": where.owner, "budget": where.budget, "cells": list(merged.values())}
-        rundir.replace(where.runs / CELLS, json.dumps(about, indent=1) + "\n")
+        with FileLock(where.runs / ".cells.lock"):
+            before = read_cells(where.runs)["cells"] if (where.runs / CELLS).exists() else []
+            merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *listed]}
+            about = {"item": where.owner, "budget": where.budget, "cells": list(merged.values())}
+            rundir.replace(where.runs / CELLS, json.dumps(about, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"{where.runs}: cannot be written ({error.strerror}); e.g. --dir /tmp/reproduce") from error
 

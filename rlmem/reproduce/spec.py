@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rlmem.config.messages import got, nearest, sentence
+from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
 from rlmem.reproduce.expect import Expectation, parse
 
@@ -207,8 +208,10 @@ def _upon(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
 
 def _beside(file: Path, item: str) -> Path:
     """The file of another item. Raises UserError if there is none."""
-    path = file.parent.parent / f"{item}.yaml"
-    if not path.is_file():
+    shipped = experiments_dir()
+    roots = [file.parent.parent, *([shipped] if shipped else [])]
+    path = next((root / f"{item}.yaml" for root in roots if (root / f"{item}.yaml").is_file()), None)
+    if path is None:
         known = [
             other.relative_to(file.parent.parent).with_suffix("").as_posix() for other in file.parent.glob("*.yaml")
         ]
@@ -232,6 +235,7 @@ def _inconsistent(experiment: Experiment) -> Sequence[str]:
     """Names that nothing has."""
     rows, columns = list(experiment.rows), list(experiment.columns)
     named: list[tuple[str, str, Sequence[str]]] = []
+    exact: list[tuple[str, str, Sequence[str]]] = []
     special = [("exceptions", experiment.exceptions)]
     special += [(f"budgets.{name}.exceptions", budget.exceptions) for name, budget in experiment.budgets.items()]
     for where, exceptions in special:
@@ -242,16 +246,16 @@ def _inconsistent(experiment: Experiment) -> Sequence[str]:
         named += [(f"budgets.{name}.columns", column, columns) for column in budget.columns or ()]
     every = [*experiment.expect, *(e for budget in experiment.budgets.values() for e in budget.expect or ())]
     for expectation in every:
-        named += [("expect", row, rows) for row in expectation.rows]
-        named += [("expect", column, columns) for column in expectation.on]
+        exact += [("expect", row, rows) for row in expectation.rows]
+        exact += [("expect", column, columns) for column in expectation.on]
     if experiment.published:
-        named += [("published.rows", row, rows) for row in experiment.published.rows]
-        named += [("published.columns", column, columns) for column in experiment.published.columns]
-    known = lambda name, names: name in names or name in words(names)  # noqa: E731
+        exact += [("published.rows", row, rows) for row in experiment.published.rows]
+        exact += [("published.columns", column, columns) for column in experiment.published.columns]
+    wrong = [(where, name, names) for where, name, names in named if name not in [*names, *words(names)]]
+    wrong += [(where, name, names) for where, name, names in exact if name not in names]
     problems = [
         sentence(where, f"`{name}` is no name here", near=nearest(name, [*names, *words(names)]), accepted=names)
-        for where, name, names in named
-        if not known(name, names)
+        for where, name, names in wrong
     ]
     missing = [name for name in BUDGETS if name not in experiment.budgets]
     return problems + [f"budgets: {name} is missing; expected {', '.join(BUDGETS)}" for name in missing]

@@ -27,7 +27,8 @@ SEED = 20240527
 class Compared:
     """A cell: our mean over seeds with its 95 % bootstrap interval, the published number, and our difference from it.
 
-    verdict: matches: the published number lies within our interval, widened by its own spread; None: nothing published
+    verdict: matches: the published number lies within our interval, widened by its own spread; None: nothing is
+        published, or the budget is another
     """
 
     row: str
@@ -55,9 +56,9 @@ class Verdict:
 def judge(outcome: Outcome) -> Verdict:
     """The verdict on what has been run so far.
 
-    At the budget `paper`, `matches` if every published number that was run is matched. There and at `laptop`,
-    `direction holds` if everything that the experiment expects holds, and `differs` if something does not. `not run`
-    while runs that an expectation needs are missing, and at the budget `smoke`.
+    `not run` until every planned run has ended, and at the budget `smoke`. Then `differs` if something that the
+    experiment expects does not hold, and `direction holds` otherwise; at the budget `paper`, `matches` instead if the
+    published numbers are those of all cells, or of the mean of every row, and all of them are matched.
     """
     rng = np.random.default_rng(SEED)
     experiment, scores = outcome.experiment, outcome.scores()
@@ -73,26 +74,24 @@ def judge(outcome: Outcome) -> Verdict:
         for expectation in experiment.expectations
         for finding in check(expectation, scores, rows, columns, experiment.higher, rng)
     ]
+    wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
+    lacking = len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)})
+    if lacking or outcome.budget == "smoke":
+        why = f"{lacking} of {len(wanted)} runs have not ended" if lacking else "this budget only shows that it runs"
+        return Verdict("not run", why, compared, findings)
     return Verdict(*_word(outcome.budget, compared, findings), compared, findings)
 
 
 def _word(budget: str, compared: Sequence[Compared], findings: Sequence[Finding]) -> tuple[Word, str]:
-    missing = [cell for cell in compared if not cell.seeds]
-    if len(missing) == len(compared):
-        return "not run", "no run has ended"
-    if budget == "smoke":
-        return "not run", "the budget smoke only shows that everything runs"
-    judged = [cell for cell in compared if cell.verdict in ("matches", "differs")]
-    if budget == "paper" and judged and not missing:
-        off = [cell for cell in judged if cell.verdict == "differs"]
-        if not off:
-            return "matches", f"all {len(judged)} published numbers lie within our intervals"
+    """Of an item whose runs have all ended."""
     if failed := [finding for finding in findings if finding.state == "fails"]:
         return "differs", f"{len(failed)} of {len(findings)} expectations fail: " + "; ".join(map(_told, failed))
-    if left := [finding for finding in findings if finding.state == "not run"]:
-        return "not run", f"{len(left)} of {len(findings)} expectations lack runs"
+    parts = [cell for cell in compared if cell.column != MEAN], [cell for cell in compared if cell.column == MEAN]
+    for part in parts if budget == "paper" else ():
+        if part and all(cell.verdict == "matches" for cell in part):
+            return "matches", f"all {len(part)} published numbers lie within our intervals"
     if findings:
-        unsure = [finding for finding in findings if not finding.certain and np.isfinite(finding.low)]
+        unsure = [finding for finding in findings if finding.sign != "=" and finding.low <= 0 <= finding.high]
         noisy = f", {len(unsure)} of them within noise" if unsure else ""
         return "direction holds", f"all {len(findings)} expectations hold{noisy}"
     return "not run", "nothing is expected of these numbers at this budget"
@@ -135,6 +134,7 @@ def _compare(
     """columns: those that it is the mean of; `column` alone, but for MEAN"""
     scores, number = outcome.scores(), known.get((row, column))
     scale = outcome.experiment.scale
+    word: Literal["matches", "differs", "not run"] | None
     runs = min((len(scores.get((row, one), ())) for one in columns), default=0)
     found = across(scores, row, columns, rng)
     nan = float("nan")
@@ -143,9 +143,11 @@ def _compare(
     mean *= scale
     if number is None:
         return Compared(row, column, runs, mean, low, high, None, None, None, None)
-    if found is None:
-        return Compared(row, column, 0, nan, nan, nan, number.mean, number.std, None, "not run")
+    if found is None or outcome.budget != "paper":
+        difference = None if found is None else mean - number.mean
+        word = "not run" if found is None else None
+        return Compared(row, column, runs, mean, low, high, number.mean, number.std, difference, word)
     spread = number.std or 0.0
     inside = low - spread <= number.mean <= high + spread if np.isfinite(low) else abs(mean - number.mean) <= spread
-    word: Literal["matches", "differs"] = "matches" if inside else "differs"
+    word = "matches" if inside else "differs"
     return Compared(row, column, runs, mean, low, high, number.mean, number.std, mean - number.mean, word)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlmem import rundir
 from rlmem.errors import UserError
-from rlmem.reproduce.outcome import Outcome, write_curves, write_results
+from rlmem.reproduce.outcome import RESULTS, Outcome, write_curves, write_results
 from rlmem.reproduce.show import tables
 from rlmem.reproduce.verdict import judge
 
@@ -18,7 +18,7 @@ def write(outcome: Outcome, folder: Path) -> None:
     """results.csv, curves.csv, verdict.json and table.md, table.tex, table.csv in `folder`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_results(outcome.records, folder / "results.csv")
+        write_results(outcome.records, folder / RESULTS)
         if outcome.curves:
             write_curves(outcome.curves, folder / "curves.csv")
         verdict = judge(outcome)

@@ -82,6 +82,8 @@ class Supervised(ABC):
         """Take `agent` into training."""
         self.agent = agent
         self.parameters = list(agent.parameters())
+        for parameter in self.parameters:  # Adam passes over what has none, and steps without an answer are steps
+            parameter.grad = torch.zeros_like(parameter)
         self.optimiser = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
         self.finite = Finite(on_nan)
         self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
@@ -97,7 +99,7 @@ class Supervised(ABC):
         features, state = self.agent.read(window.inputs, state)
         judged = self.judge(self.agent.head(features[window.mask]), window.target[window.mask])
         loss = next(iter(judged.values())).mean()
-        self.optimiser.zero_grad()
+        self.optimiser.zero_grad(set_to_none=False)
         loss.backward()
         self._step(loss)
         sums = {name: values.detach().sum() for name, values in judged.items()}

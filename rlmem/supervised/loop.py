@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlmem.loops.base import Iteration, Loop
+from rlmem.loops.base import Iteration, Loop, redraw
 from rlmem.rollout import Episode
 from rlmem.supervised.base import Results, Supervised
 from rlmem.supervised.feed import Feed
@@ -48,6 +48,7 @@ class SupervisedLoop(Loop):
             means[f"{next(reversed(means))}_smoothed"] = self.algo.smoothed
         metrics = means | {"train/answers": self.answered} | self.algo.finite.metrics()
         self.sums, self.answered = {}, 0
+        redraw(self.agent)
         return metrics, []
 
     def _record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:

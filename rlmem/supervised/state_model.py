@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
@@ -89,6 +90,7 @@ class StateModel(Supervised):
     def load(self, streams: Streams, device: torch.device) -> None:
         """Read the data set, and hold some episodes out: the same ones in every evaluation of a run."""
         recording = read(Path(str(self.dataset)))
+        self.digest = sha256(recording.observations.tobytes() + recording.actions.tobytes()).hexdigest()
         if len(recording.lengths) < 2:
             raise UserError(f"algo.dataset={self.dataset}: one episode, and none is left to hold out; expected several")
         self.train, self.unread = split(recording, self.held_out_share, streams.torch("split"))
@@ -139,9 +141,12 @@ class WindowFeed(Feed):
         return window
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"generator": self.generator.get_state()}
+        return super().state_dict() | {"generator": self.generator.get_state(), "data": self.algo.digest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["data"] != self.algo.digest:
+            what = "holds other episodes than when the run began"
+            raise UserError(f"algo.dataset={self.algo.dataset}: {what}; expected the same file; restore it")
         super().load_state_dict(state)
         self.generator.set_state(state["generator"].cpu())
 
