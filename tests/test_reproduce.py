@@ -26,7 +26,7 @@ from rlmem.reproduce.outcome import (
     write_results,
 )
 from rlmem.reproduce.spec import BUDGETS, Experiment, read
-from rlmem.reproduce.verdict import MEAN, judge
+from rlmem.reproduce.verdict import MEAN, judge, misprinted
 
 RNG = np.random.default_rng
 
@@ -223,6 +223,15 @@ def test_what_is_far_off_differs_and_what_lacks_runs_is_not_run(table):
     del values["GPT", "Hopper-P"]
     assert judge(outcome(table, "paper", values)).word == "not run"
     assert judge(outcome(table, "paper", {})).why == "8 of 8 runs have not ended"
+
+
+def test_the_misprints_of_a_table_are_said(table):
+    (said,) = misprinted(outcome(table, "paper", {}))
+    assert "LRU" in said and "87.58" in said
+    name, shm = catalog.find("shm/table1")
+    (said,) = misprinted(Outcome(name, shm, "paper", []))
+    assert "AutoencodeMedium of FFM repeats AutoencodeEasy" in said
+    assert misprinted(Outcome("mine/small", catalog.find("ffm/table4")[1], "paper", [])) == []
 
 
 def test_a_failed_run_is_no_number(table):

@@ -11,6 +11,7 @@ from rlmem.reproduce.cells import cells, skipped
 from rlmem.reproduce.cost import duration
 from rlmem.reproduce.metrics import GREEDY, TRAINING, curve_key
 from rlmem.reproduce.outcome import Outcome, Record
+from rlmem.reproduce.verdict import misprinted
 
 INTERVALS = (
     "Intervals are 95 % percentile bootstraps over seeds. They speak of other seeds on these tasks, and from few seeds "
@@ -47,7 +48,8 @@ def facts(records: Sequence[Record]) -> dict[str, str]:
 
 
 def departures(outcome: Outcome) -> list[tuple[str, str]]:
-    """(reason, which cells) of every exception that concerns what is run, and of every cell that is left out."""
+    """(reason, which cells) of every exception that concerns what is run, of every cell that is left out, and of
+    every misprint of the paper's table, which concerns none of ours."""
     planned = cells(outcome.experiment, outcome.budget)
     changed: dict[str, list[str]] = defaultdict(list)
     for cell in planned:
@@ -57,6 +59,7 @@ def departures(outcome: Outcome) -> list[tuple[str, str]]:
     for (row, column), reason in skipped(outcome.experiment, outcome.budget).items():
         left[reason].append(f"{row}/{column}" if column else row)
     told = [(reason, _which(names)) for reason, names in changed.items()]
+    told += [(sentence, "") for sentence in misprinted(outcome)]
     return told + [(f"left out: {reason}", _which(names)) for reason, names in left.items()]
 
 

@@ -77,7 +77,7 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
     if note := experiment.budget(outcome.budget).note:
         yield f"This budget: {note}"
     if found := departures(outcome):
-        yield "\n".join(f"- {reason} ({which})" for reason, which in found)
+        yield "\n".join(f"- {reason} ({which})" if which else f"- {reason}" for reason, which in found)
     if outcome.curves:
         yield _shown(f"{curve_name(outcome)} of {outcome.name}", picture(item), folder)
     for table in tables(outcome, verdict):

@@ -128,7 +128,7 @@ def _departures(item: Item) -> Html | None:
     found = departures(item.outcome)
     if not found:
         return None
-    listed = [tag("li", f"{reason} ", tag("small", f"({which})")) for reason, which in found]
+    listed = [tag("li", f"{reason} ", tag("small", f"({which})" if which else "")) for reason, which in found]
     return join([tag("h3", "Exceptions and what is left out"), tag("ul", *listed)])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlmem.reproduce.metrics import BESIDE, METRICS
 from rlmem.reproduce.outcome import Outcome
-from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge
+from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.tables import Cell, Table, Value
 
 
@@ -18,6 +18,8 @@ def show(outcome: Outcome, folder: Path) -> None:
     verdict = judge(outcome)
     for table in tables(outcome, verdict):
         print(table.text())
+    for sentence in misprinted(outcome):
+        print(f"note     {sentence}")
     states = Counter(record.state for record in outcome.records)
     counted = ", ".join(f"{number} {state}" for state, number in states.items())
     print(f"claim    {' '.join(outcome.experiment.claim.split())}")

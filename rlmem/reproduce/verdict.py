@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from rlmem.published import Published, load
+from rlmem.published import Published, load, misprints
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.expect import Finding, across, check
 from rlmem.reproduce.outcome import Outcome
@@ -121,6 +121,19 @@ def _published(outcome: Outcome, columns: Sequence[str]) -> dict[tuple[str, str]
             if (key := (where.rows.get(row, row), task)) in theirs:
                 found[row, MEAN] = theirs[key]
     return found
+
+
+def misprinted(outcome: Outcome) -> list[str]:
+    """A sentence for every number of the paper's table that contradicts others of it."""
+    where = outcome.experiment.published
+    if where is None:
+        return []
+    found = [misprint for misprint in misprints() if misprint.published.paper == where.paper]
+    return [
+        f"misprint in {where.item}: {m.reason}"
+        for m in found
+        if m.published.item == where.item and where.metric in (None, m.published.metric)
+    ]
 
 
 def _compare(
