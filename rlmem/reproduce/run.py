@@ -97,7 +97,7 @@ def reproduce(experiment: Experiment, where: Place, wanted: Sequence[str], optio
         return outcome, 0
     submit(where, planned)
     try:
-        code = sweep(None, where.runs, options)
+        code = sweep(None, where.runs, replace(options, places=1) if experiment.alone else options)
         analyse(experiment, where.budget, where.runs, print)
     finally:
         outcome = so_far(experiment, where)

@@ -126,6 +126,7 @@ class Experiment(Part):
     expect: what must come out for the claim to hold, `rlmem.reproduce.expect`
     also: further metrics that stand beside it
     mean: whether the mean over the columns of a row says anything
+    alone: one run at a time, as their time is what is measured
     """
 
     title: str
@@ -146,6 +147,7 @@ class Experiment(Part):
     analyses: tuple[Analysis, ...] = ()
     also: tuple[str, ...] = ()
     mean: bool = True
+    alone: bool = False
     options: dict[str, Any] = Field(default_factory=dict)
 
     @property
