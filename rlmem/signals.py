@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
+from time import monotonic
 from typing import Any, Protocol
 
 PR_SET_PDEATHSIG = 1
@@ -21,6 +23,11 @@ ASKED = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 
 NOTICE = "rlmem: saving, then stopping (once more: at once)\n"
 """What a run says when it has been asked."""
+
+
+SAME = 0.5
+"""Seconds within which further signals are the same request: a terminal and a sweep both pass one on, and the kernel
+tells of a parent's end once for each of its threads."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -40,14 +47,20 @@ class Stoppable(Protocol):
 
 @contextmanager
 def stopping_politely(loop: Stoppable) -> Iterator[None]:
-    """Let signals save a checkpoint after the present update or round; a second one stops at once.
+    """Let signals save a checkpoint after the present update or round; a second one, later than SAME, stops at once.
 
     A signal that is ignored stays ignored, as SIGHUP under nohup.
     """
 
+    asked = inf
+
     def handle(signum: int, frame: Any) -> None:
-        if loop.stop is not None:
+        nonlocal asked
+        if monotonic() > asked + SAME:
             raise Stopped(signum)
+        asked = min(asked, monotonic())
+        if loop.stop is not None:
+            return
         loop.stop = Stopped(signum)
         # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
         os.write(2, NOTICE.encode())

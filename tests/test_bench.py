@@ -233,6 +233,7 @@ def test_the_peer_of_updates_has_the_losses_of_ours():
     assert theirs["actor_loss"] == pytest.approx(second["actor_loss"].item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_bench_update_splits_the_time_of_every_layout_and_goes_on_after_an_error(in_tmp, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     load = update.load

@@ -78,6 +78,7 @@ def wait_for_steps(run_dir: str, steps: int, job: subprocess.Popen) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the second process in /proc")
 def test_a_run_is_the_same_whoever_started_its_processes_and_whatever_interrupted_it(in_tmp, start):
     """One run goes through under torchrun. In the other a process dies, the resumed one is told to stop, and so on."""

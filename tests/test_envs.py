@@ -235,7 +235,12 @@ def returns(env, act, episodes: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-@every_case
+LONG = ("memory_rl_250", "memory_rl_500", "shm_250", "shm_500")
+"""Levels of the pixel games whose episodes take seconds each; their shorter levels have the same rules."""
+PLAYED = [pytest.param(*case, id="-".join(case), marks=[pytest.mark.slow] * (case[1] in LONG)) for case in CASES]
+
+
+@pytest.mark.parametrize(("task", "level"), PLAYED)
 @pytest.mark.parametrize("player", ["random", "memoryless", "oracle"])
 def test_scores_on_the_rule_card(task, level, player):
     """The returns on the card are those of its players, within four standard errors."""

@@ -77,8 +77,8 @@ def test_how_far_apart_may_be_a_part_of_the_right_side(text, state):
     assert finding.state == state
 
 
-SAMPLED = ("lprnn/figure2", "rethinking_transformers/table8")
-"""What every test run tries: a measurement, and an analysis of another item's runs. README.md has a grid."""
+SAMPLED = ("lprnn/figure2",)
+"""What every test run tries: a measurement; README.md has a grid."""
 OTHERS = [name for name in catalog.names() if name not in SAMPLED]
 
 
