@@ -438,6 +438,5 @@ def test_signals_at_once_are_one_request_and_a_later_one_stops_at_once():
         assert isinstance(loop.stop, Stopped) and loop.stop.signum == signal.SIGTERM
         time.sleep(1.1 * SAME)
         with pytest.raises(Stopped) as caught:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(1)
+            signal.raise_signal(signal.SIGINT)
         assert caught.value.signum == signal.SIGINT
