@@ -389,8 +389,9 @@ def test_other_signals_save_as_well(in_tmp, name):
     assert 0 < Checkpoints(Path("run/checkpoints")).load()[1]["step"] < 500
 
 
-def test_a_second_signal_does_not_wait(in_tmp):
+def test_a_second_signal_does_not_wait(in_tmp, monkeypatch):
     """It comes before the update is over that the first one waits for: nothing of it is saved."""
+    monkeypatch.setattr("rlmem.signals.SAME", 0.0)  # this environment sends both within milliseconds
     choices = ["env=two_step_cue", *faulty(what="signal", period=35), "evaluation.episodes=2"]
     with pytest.raises(Stopped):
         run(*choices, "algo.rollout_slots=80")
