@@ -162,13 +162,14 @@ def answer(arguments: list[str]) -> Answer:
     """What `rlmem ARGUMENTS` says, as UTF-8 streams would have it; an exception stands for its code."""
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", "strict")
     err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True)
-    began = time.process_time()
+    began, stdin, sys.stdin = time.process_time(), sys.stdin, io.StringIO()  # nobody types: `play` sees the end
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code: object = main(arguments)
             out.flush()
         except BaseException as error:
             code = error
+    sys.stdin = stdin
     seconds = time.process_time() - began
     said = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
     return Answer(code, *said, seconds)
