@@ -7,6 +7,7 @@ every time, and with RLMEM_FUZZ=5000 in the environment as many.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import subprocess
@@ -365,7 +366,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(folder)
     for line in (["train", f"run_dir={RUN}", *TINY], ["list", "env"], ["train", "-m", "--dry-run"], ["config"]):
         assert answer(line).code == 0
+    gc.collect()
+    gc.freeze()  # a command of its own process would not search the heap of pytest and Hypothesis for garbage
     yield folder
+    gc.unfreeze()
     os.chdir(before)
     sys.path[:], sys.dont_write_bytecode = path, False
 

@@ -351,6 +351,7 @@ def test_the_shipped_results_are_those_of_the_shipped_numbers():
         ("plot results --out a.png --metric train/loss", "one metric is kept; accepted: eval/greedy/return_mean"),
         ("plot results --out a.png --smooth 0", "expected an integer >= 1"),
         ("plot results", "the following arguments are required: --out"),
+        (f"report {'x' * 300}", "cannot be read (File name too long)"),
         ("report broken", "broken/cells.json: cannot be read"),
         ("report odd", "memoroids/figure5000"),
     ],

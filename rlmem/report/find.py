@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rlmem.config.messages import nearest, sentence
-from rlmem.errors import UserError
+from rlmem.config.messages import brief, nearest, sentence
+from rlmem.errors import UserError, printable
 from rlmem.report.groups import Group, of_runs, of_sweep
 from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import CELLS
@@ -48,13 +48,16 @@ Section = Item | Group
 def find(folders: Sequence[Path]) -> list[Section]:
     """Items by name and budget, then sweeps, then all single runs together.
 
-    Raises UserError for a folder that is not there or holds nothing of the kind.
+    Raises UserError for a folder that is not there, cannot be read or holds nothing of the kind.
     """
     items: list[Item] = []
     sweeps: list[Group] = []
     runs: list[Path] = []
     for folder in folders:
-        places = list(_places(_existing(folder)))
+        try:
+            places = list(_places(_existing(folder)))
+        except OSError as error:
+            raise UserError(f"{brief(printable(str(error.filename)))}: cannot be read ({error.strerror})") from error
         if not places:
             expected = "expected a reproduction, published results, a sweep or a run, or a folder of such"
             raise UserError(sentence(str(folder), f"nothing to show; {expected}", example="rlmem report results"))
