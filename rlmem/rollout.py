@@ -81,6 +81,7 @@ class Collector:
         self.age = np.zeros(N, np.int64)  # slots since the episode began
         self.episode_draw = torch.zeros(N, device=device)  # on [0, 1), for an agent that explores by episodes
         self.state = agent.initial_state(N)
+        self.cut = False  # the budget ended the last rollout within its episodes
 
     def collect(
         self,
@@ -112,6 +113,7 @@ class Collector:
             done = finished.all() if complete_episodes else t >= slots and counted > 0
             inputs = self._inputs()
             if done or out_of_budget:
+                self.cut = complete_episodes and not done
                 record.bootstrap(self.obs, self.prev_reward, self.start, inputs)
                 return record.rollout(), episodes
             stream_age[self.start] = 0

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -111,6 +112,16 @@ def test_an_analysis_writes_table_numbers_and_pictures_that_are_the_same_again(r
     assert again.metrics == summary.metrics
     with open(folder / "data.csv", newline="") as file:
         assert list(csv.DictReader(file)) == [{name: str(cell) for name, cell in row.items()} for row in again.rows]
+
+
+@pytest.mark.parametrize(("what", "options"), [("sensitivity", {"episodes": 2}), ("ffm", {})])
+def test_the_best_agent_is_analysed_though_its_step_is_not_kept(runs, tmp_path, what, options):
+    shutil.copytree(runs["ffm"], run := tmp_path / "run")
+    for path in (run / "checkpoints").glob("step_*200.pt"):
+        path.unlink()
+    summary = analyze(what, run, step="best", **options)
+    assert summary.step == 200
+    assert summary.metrics == measured(what, runs["ffm"], step=200, **options).metrics
 
 
 # ---- sensitivity
@@ -365,6 +376,11 @@ def test_extrapolation_is_what_rlmem_eval_gives_with_the_same_override(runs):
         assert float(row["success_low"]) <= expected["success_rate"] <= float(row["success_high"])
 
 
+def test_one_return_has_no_interval(runs):
+    (only,) = measured("extrapolate", runs["gru"], episodes=1, over="env.n=9").rows
+    assert np.isfinite(only["return_mean"]) and np.isnan([only["return_low"], only["return_high"]]).all()
+
+
 @pytest.mark.parametrize(
     ("name", "key", "values"),
     [
@@ -419,6 +435,15 @@ def test_a_string_moves_through_the_pools_as_a_loop_moves_it():
         assert kept[t] == pytest.approx(pools, abs=1e-12)
     with pytest.raises(UserError, match="letters a to z"):
         memory.keep("A b", 3)
+
+
+def test_the_seed_draws_the_projections_of_a_string(tmp_path):
+    kept = []
+    for seed in (1, 2, 1):
+        summary = analyze("impulse", None, seed=seed, out=tmp_path, pools=2, string="ab")
+        kept.append(np.load(tmp_path / "data.npz")["string_0"])
+        assert summary.seed == seed
+    assert np.array_equal(kept[0], kept[2]) and not np.allclose(kept[0], kept[1])
 
 
 # ---- gradients

@@ -225,6 +225,26 @@ def test_what_is_far_off_differs_and_what_lacks_runs_is_not_run(table):
     assert judge(outcome(table, "paper", {})).why == "8 of 8 runs have not ended"
 
 
+def test_what_could_not_be_compared_does_not_hold(tmp_path):
+    path = tmp_path / "table.yaml"
+    skipped = "exceptions: [{row: GPT, column: Hopper-P, skip: true, reason: it falls}]\n"
+    path.write_text(TABLE.replace("budgets:", skipped + "budgets:"))
+    values = as_printed(read(path))
+    del values["GPT", "Hopper-P"]
+    verdict = judge(outcome(read(path), "laptop", values))
+    assert (verdict.word, verdict.why) == ("direction holds", "all 1 expectations hold; 1 could not be compared")
+    path.write_text(path.read_text().replace("on Ant-P, Hopper-P", "on Hopper-P"))
+    assert judge(outcome(read(path), "laptop", values)).word == "not run"
+
+
+def test_one_run_has_no_interval_for_a_number_to_lie_in(tmp_path):
+    path = tmp_path / "table.yaml"
+    path.write_text(TABLE.replace("seeds: 2", "seeds: 1"))
+    verdict = judge(outcome(read(path), "paper", {cell: runs[:1] for cell, runs in as_printed(read(path)).items()}))
+    assert verdict.word == "direction holds" and verdict.why.endswith("2 of them from one run each")
+    assert {cell.verdict for cell in verdict.cells} == {None}
+
+
 def test_the_misprints_of_a_table_are_said(table):
     (said,) = misprinted(outcome(table, "paper", {}))
     assert "LRU" in said and "87.58" in said
@@ -328,6 +348,9 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     rows = [json.loads(line) for line in first.splitlines()]
     last = [row["eval/greedy/return_mean"] for row in rows if "eval/greedy/return_mean" in row][-1]
     assert kept[0].metrics["final_eval"] == pytest.approx(last, rel=1e-5)
+    assert run(*run_it, "--dir", "other", "--cells", "gru", "--publish", "results") == 2
+    assert "1 of its runs would be lost, first mlp tape easy seed 0;" in capsys.readouterr().err
+    assert read_results(Path("results/mine/small.smoke.csv")) == kept
     assert {"results.csv", "table.md", "table.tex", "table.csv", "verdict.json"} <= {p.name for p in folder.iterdir()}
 
     assert run(*run_it, "--show") == 0
@@ -337,6 +360,24 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     changed(small, "encoder.hidden_size=8", "encoder.hidden_size=16")
     assert run(*run_it, "--show") == 0
     assert "2 of 2 runs have not ended" in capsys.readouterr().out, "runs of the file as it was count"
+
+
+def test_an_analysis_counts_with_the_options_that_were_asked_for(in_tmp):
+    path = Path("mine/own.yaml")
+    path.parent.mkdir()
+    more = "analyses: [{what: extrapolate, options: {episodes: 2, over: env.n=4}}]\nseeds: 1"
+    text = SMALL.replace("seeds: 2", more).replace("env=repeat_first", "env=parity, env.n=4")
+    text = text.replace("env.level=easy", "env.min_length=2").replace("env.level=hard", "env.min_length=3")
+    path.write_text(text.replace("metric: final_eval", "metric: analysis/extrapolate/return/4"))
+    assert run(path, "--budget", "smoke", "--cells", "gru") == 0
+    results = Path("reproduce/mine/own-smoke/results.csv")
+    (first,) = [r.metrics["analysis/extrapolate/return/4"] for r in read_results(results) if r.row == "gru tape"]
+    (made,) = Path("reproduce/mine/own-smoke").glob("*gru*")
+    assert main(["analyze", "extrapolate", str(made), "--episodes", "7", "--over", "env.n=4"]) == 0
+    assert run(path, "--budget", "smoke", "--show") == 0
+    assert "analysis/extrapolate/return/4" not in read_results(results)[0].metrics, "one made by hand counts"
+    assert run(path, "--budget", "smoke", "--cells", "gru") == 0
+    assert read_results(results)[0].metrics["analysis/extrapolate/return/4"] == first
 
 
 def test_a_measurement_with_other_options_is_made_again(in_tmp, capsys):

@@ -113,6 +113,13 @@ def test_complete_episodes_start_at_starts_and_end_at_ends():
         assert s.mask.sum(1).min() >= 4
 
 
+def test_a_rollout_of_complete_episodes_says_whether_the_budget_cut_it():
+    c = collector(((3, -2),), ((7,),))
+    for budget, complete, cut in ((10**9, True, False), (5, True, True), (10, True, False), (5, False, False)):
+        c.collect(1, budget, complete)
+        assert c.cut is cut, (budget, complete)
+
+
 KEPT = [StateSlots(2), StateSlots(3, 1), StateSlots(2, of="episode"), StateSlots(3, 4, "episode")]
 
 

@@ -83,11 +83,12 @@ def analyze(
     from rlmem.loops.base import one_thread
 
     run = None if run_dir is None else load_run(run_dir, step, seed)
+    given = options if run else options | {"seed": seed or 0}
     with one_thread():
-        result = measure(run, **options)
+        result = measure(run, **given)
     folder = out or Path(run_dir or "") / "analysis" / what
     about: dict[str, Any] = {"analysis": what, "run": None if run_dir is None else str(run_dir)}
-    about |= {"step": None, "seed": None} if run is None else {"step": run.step, "seed": run.seed}
+    about |= {"step": None, "seed": seed or 0} if run is None else {"step": run.step, "seed": run.seed}
     return write(result, folder, about)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,11 +72,11 @@ def parsed(over: str) -> tuple[str, list[str]]:
 
 
 def row(scores: Scores) -> dict[str, Any]:
-    """Mean return and share of episodes won, each with its 95 % interval."""
+    """Mean return and share of episodes won, each with its 95 % interval; that of one return is NaN."""
     from scipy.stats import binomtest
 
     found = scores.summary()
-    mean, half = found["return_mean"], Z * found["return_sem"]
+    mean, half = found["return_mean"], Z * (found["return_sem"] if len(scores.returns) > 1 else math.nan)
     row = {"length_mean": found["length_mean"], "return_mean": mean, "return_low": mean - half}
     row |= {"return_high": mean + half}
     if scores.success is not None:

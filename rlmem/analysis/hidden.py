@@ -20,7 +20,7 @@ TERMINAL = "T"
 MARKERS = "o^sDv"
 
 
-class Labelled(VectorWrapper):
+class LabelKeeper(VectorWrapper):
     """Keeps the labels [N] of the true states, `labels()` of the environment, after every reset and step."""
 
     def __init__(self, env: VectorEnv):
@@ -79,8 +79,8 @@ def state_names(run: LoadedRun) -> tuple[str, ...]:
 @torch.no_grad()
 def collect(run: LoadedRun, episodes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The memory's outputs [n, H] at all acted slots, and the labels [n] of the true states there."""
-    seen: list[Labelled] = []
-    played = run.play(episodes, lambda env: seen.append(Labelled(env)) or seen[0])  # type: ignore[func-returns-value]
+    seen: list[LabelKeeper] = []
+    played = run.play(episodes, lambda env: seen.append(LabelKeeper(env)) or seen[0])  # type: ignore[func-returns-value]
     batch, trunk = played.batch, run.agent.trunks.critic
     y, _ = trunk.memory(trunk.encoder(*batch.inputs), trunk.initial_state(episodes), batch.start)
     labels = torch.from_numpy(np.stack(seen[0].labels, 1))

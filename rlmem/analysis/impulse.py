@@ -29,6 +29,7 @@ def measure(
     base: float | None = None,
     string: str | None = None,
     other: str | None = None,
+    seed: int = 0,
 ) -> Result:
     """Impulse responses of a chain of pools and of parallel ones (Stepleton et al. 2018, arXiv:1805.04955, figure 2).
 
@@ -37,6 +38,7 @@ def measure(
     all that enters the first pool.
 
     string, other: also draw how six such pools, with projections between them, keep them (appendix A)
+    seed: of these projections, where there is no run
     """
     if run is not None:
         if pools is not None or base is not None:
@@ -67,7 +69,7 @@ def measure(
     pictures, arrays = {"picture": picture(curves, base)}, {}
     if string is not None:
         texts = [string] if other is None else [string, other]
-        stored = StringMemory(base, run.seed if run else 0)
+        stored = StringMemory(base, run.seed if run else seed)
         arrays = {f"string_{i}": stored.keep(text, len(max(texts, key=len))) for i, text in enumerate(texts)}
         pictures["string"] = string_picture(list(arrays.values()), texts)
         about["strings"] = texts

@@ -50,6 +50,7 @@ class LoadedRun:
     """A run with the agent of one of its checkpoints, on the CPU.
 
     step: of the checkpoint;  seed: root of the streams of the episodes that are played
+    best: the step of the best evaluation once that was loaded, whose checkpoint need not be kept by its step
     """
 
     path: Path
@@ -57,6 +58,7 @@ class LoadedRun:
     parts: Parts
     step: int
     seed: int
+    best: int | None = None
 
     @property
     def agent(self) -> Any:
@@ -64,10 +66,13 @@ class LoadedRun:
 
     def load(self, step: int | str | None) -> None:
         """Put the weights of another checkpoint into the agent."""
-        state = agent_state(self.path, step)
+        best = step == "best" or (step is not None and step == self.best)
+        state = agent_state(self.path, "best" if best else step)
         with fitting(self.path):
             self.agent.load_state_dict(state["agent"])
         self.step = state["step"]
+        if best:
+            self.best = self.step
 
     def steps(self) -> list[int]:
         """The steps of the checkpoints that are kept, ascending; that of the loaded one is among them."""

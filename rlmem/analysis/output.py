@@ -20,6 +20,8 @@ Figure = Any
 """A figure of matplotlib, which is imported when one is made."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito's palette, which colour-blind readers can tell apart."""
+ASKED = "asked.json"
+"""Beside an analysis that an experiment made: the options it asked for. One made by hand has none."""
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "rlmem",
@@ -76,6 +78,7 @@ def write(result: Result, folder: Path, about: dict[str, Any]) -> Summary:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / ASKED).unlink(missing_ok=True)  # it is about what was there before
         files = [_table(result.rows, folder / "data.csv")]
         if result.arrays:
             np.savez_compressed(folder / "data.npz", **result.arrays)  # type: ignore[arg-type]

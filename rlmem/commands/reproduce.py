@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlmem.commands.toolkit import Parser, integer_from
+from rlmem.commands.toolkit import Parser, device_list, integer_from
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 
@@ -36,7 +36,7 @@ def parser() -> Parser:
     )
     made.add_argument("--publish", type=Path, metavar="DIR", help="also write the numbers to DIR/<item>.<budget>.csv")
     made.add_argument("--jobs", type=integer_from(1), metavar="N", help="runs at once (cores / threads of a run)")
-    made.add_argument("--gpus", type=_devices, default=(), metavar="0,1", help="spread the runs over these GPUs")
+    made.add_argument("--gpus", type=device_list, default=(), metavar="0,1", help="spread the runs over these GPUs")
     made.add_argument("--per-gpu", type=integer_from(1), metavar="N", help="runs at once on each of --gpus (1)")
     made.add_argument("--retry-failed", action="store_true", help="give failed runs all their attempts again")
     return made
@@ -72,10 +72,3 @@ def run(args: argparse.Namespace) -> int:
     if args.publish:
         publish(outcome, args.publish)
     return code
-
-
-def _devices(text: str) -> tuple[str, ...]:
-    devices = tuple(text.split(","))
-    if "" in devices:
-        raise argparse.ArgumentTypeError(f"expected numbers or names as in CUDA_VISIBLE_DEVICES, got {text!r}")
-    return devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlmem.commands.toolkit import Parser, integer_from
+from rlmem.commands.toolkit import Parser, device_list, integer_from
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 
@@ -29,7 +29,7 @@ def parser() -> Parser:
     made.add_argument("--dir", type=Path, metavar="DIR", help="the directory of the sweep (sweeps/<name>)")
     made.add_argument("--pair", action="append", default=[], metavar='"k=a,b k=c,d"', help="values that go together")
     made.add_argument("--jobs", type=integer_from(1), metavar="N", help="jobs at once (cores / threads of a job)")
-    made.add_argument("--gpus", type=_devices, default=(), metavar="0,1", help="spread the jobs over these GPUs")
+    made.add_argument("--gpus", type=device_list, default=(), metavar="0,1", help="spread the jobs over these GPUs")
     made.add_argument("--per-gpu", type=integer_from(1), metavar="N", help="jobs at once on each of --gpus (1)")
     made.add_argument("--retries", type=integer_from(0), default=1, metavar="K", help="new attempts after failures (1)")
     made.add_argument("--retry-failed", action="store_true", help="give failed jobs all their attempts again")
@@ -112,10 +112,3 @@ def _status(args: argparse.Namespace) -> int:
     else:
         show(folder)
     return 0
-
-
-def _devices(text: str) -> tuple[str, ...]:
-    devices = tuple(text.split(","))
-    if "" in devices:
-        raise argparse.ArgumentTypeError(f"expected numbers or names as in CUDA_VISIBLE_DEVICES, got {text!r}")
-    return devices

@@ -60,3 +60,10 @@ def integer_from(least: int) -> Callable[[str], int]:
         return int(text)
 
     return integer
+
+
+def device_list(text: str) -> tuple[str, ...]:
+    devices = tuple(text.split(","))
+    if "" in devices:
+        raise argparse.ArgumentTypeError(f"expected numbers or names as in CUDA_VISIBLE_DEVICES, got {text!r}")
+    return devices

@@ -175,7 +175,7 @@ class Loop(ABC):
         returns = [episode.episode_return for episode in episodes]
         self.recent.extend(returns)
         row: dict[str, float] = {"update": self.updates, "train/episodes": len(episodes)}
-        if returns:
+        if returns and not self.collector.cut:  # then only the shortest of those that began together have ended
             row["train/return_mean"] = float(np.mean(returns))
             row["train/length_mean"] = float(np.mean([episode.length for episode in episodes]))
         if self.recent:

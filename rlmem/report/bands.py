@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from rlmem.reproduce.outcome import Curve
 from rlmem.stats import percentile_bounds
-from rlmem.stats.resampling import REPETITIONS
+from rlmem.stats.resampling import REPETITIONS, SEED
 
 Points = NDArray[np.float64]
 POINTS = 200
 """Of a mean over curves whose steps differ."""
-SEED = 20240527
-"""Of the bootstrap, so that the same curves have the same band."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from rlmem.report.groups import Group
 from rlmem.reproduce import metrics
 from rlmem.reproduce.expect import across
 from rlmem.stats import percentile_bounds
+from rlmem.stats.resampling import SEED
 from rlmem.tables import Cell, Table, Value
-
-SEED = 20240527
-"""Of the bootstrap, so that the same runs have the same intervals."""
 
 
 def returns(shown: Group) -> Table:

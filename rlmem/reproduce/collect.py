@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem import rundir
+from rlmem.analysis.output import ASKED
 from rlmem.errors import Fault, UserError
 from rlmem.machine import machine_class
 from rlmem.reproduce.cells import cells, read_cells
@@ -17,15 +18,11 @@ from rlmem.reproduce.outcome import Curve, Outcome, Record, short
 from rlmem.reproduce.spec import Analysis, Experiment
 from rlmem.sweep.manifest import Job, Manifest
 
-ASKED = "asked.json"
-"""Beside an analysis: the options that an experiment made it with. One made by hand has none, and is made again."""
-
 
 def collect(name: str, experiment: Experiment, budget: str, folder: Path) -> Outcome:
     """One record per run that was asked for, with what its record holds so far. Raises UserError."""
     listed = _listed(experiment, budget, folder)
-    metrics = tuple(dict.fromkeys([experiment.metric, *experiment.also, *BESIDE]))
-    records = [_record(row, column, seed, job, folder, metrics) for row, column, seed, job in listed]
+    records = [_record(experiment, row, column, seed, job, folder) for row, column, seed, job in listed]
     key = curve_key(experiment.metric)
     curves = []
     for made in records:
@@ -44,14 +41,27 @@ def analyse(experiment: Experiment, budget: str, folder: Path, say: Callable[[st
 
     for _, _, _, job in _listed(experiment, budget, folder):
         for analysis in experiment.analyses:
-            run_dir, asked = folder / job.name, json.dumps(analysis.options, sort_keys=True)
-            note = run_dir / "analysis" / analysis.what / ASKED
-            if job.state == "done" and not (note.exists() and note.read_text(encoding="utf-8") == asked):
+            run_dir = folder / job.name
+            if job.state == "done" and not _made(analysis, run_dir):
                 try:
                     analyze(analysis.what, run_dir, **analysis.options)
-                    rundir.replace(note, asked)
+                    rundir.replace(_note(analysis, run_dir), _asked(analysis))
                 except (UserError, Fault) as error:
                     say(f"{job.name}: {analysis.what}: {error}")
+
+
+def _made(analysis: Analysis, run_dir: Path) -> bool:
+    """Whether the run has it with these options, rather than one made by hand or for another item."""
+    note = _note(analysis, run_dir)
+    return note.exists() and note.read_text(encoding="utf-8") == _asked(analysis)
+
+
+def _note(analysis: Analysis, run_dir: Path) -> Path:
+    return run_dir / "analysis" / analysis.what / ASKED
+
+
+def _asked(analysis: Analysis) -> str:
+    return json.dumps(analysis.options, sort_keys=True)
 
 
 def _listed(experiment: Experiment, budget: str, folder: Path) -> list[tuple[str, str, int, Job]]:
@@ -66,8 +76,11 @@ def _listed(experiment: Experiment, budget: str, folder: Path) -> list[tuple[str
     return [(c.row, c.column, seed, job) for c, seed, job in found if job and job.overrides == c.lines(seed)]
 
 
-def _record(row: str, column: str, seed: int, job: Job, folder: Path, metrics: tuple[str, ...]) -> Record:
+def _record(experiment: Experiment, row: str, column: str, seed: int, job: Job, folder: Path) -> Record:
     run_dir, state = folder / job.name, "interrupted" if job.abandoned else job.state
+    others = tuple(f"analysis/{a.what}/" for a in experiment.analyses if not _made(a, run_dir))
+    wanted = dict.fromkeys([experiment.metric, *experiment.also, *BESIDE])
+    metrics = [name for name in wanted if not name.startswith(others)]
     rows = record(run_dir)
     about: dict[str, Any] = {}
     with suppress(UserError):

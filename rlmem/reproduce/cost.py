@@ -39,16 +39,16 @@ def steps_and_seconds(experiment: Experiment, budget: str, planned: Sequence[Cel
     """Environment steps of all runs, and seconds of one core for them; 0 where nobody has timed such runs."""
     agents = populations.agents_of(experiment, budget) if experiment.run == "population" else 1
     steps = sum(len(cell.seeds) * steps_of(cell.overrides) for cell in planned)
-    return agents * steps, agents * (estimate(planned) or 0.0)
+    return agents * steps, agents * estimate(planned)
 
 
-def estimate(planned: Iterable[Cell]) -> float | None:
-    """Seconds of one core for all runs; None if no such algorithm was ever timed."""
+def estimate(planned: Iterable[Cell]) -> float:
+    """Seconds of one core for all runs; 0 if no such algorithm was ever timed."""
     total = 0.0
     for cell in planned:
         rate = _rate(kind(cell.overrides))
         if rate is None:
-            return None
+            return 0.0
         total += rate * steps_of(cell.overrides) * len(cell.seeds)
     return total
 

@@ -42,9 +42,15 @@ def _late(values: np.ndarray) -> float:
     return float(values[-max(1, len(values) // 20) :].mean())
 
 
+def _late_15(values: np.ndarray) -> float:
+    """The mean of the last 15 of 100 evaluations, one at least."""
+    return float(values[-max(1, len(values) * 15 // 100) :].mean())
+
+
 METRICS = {
     "final_eval": Metric("greedy evaluation return at the end", GREEDY, _last),
     "late_eval": Metric("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, _late),
+    "late_15_eval": Metric("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, _late_15),
     "best_eval": Metric("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, _best),
     "mmer": Metric("MMER: running maximum of the mean training return, as published", TRAINING, _best),
     "final_train": Metric("mean training return at the end", TRAINING, _last),

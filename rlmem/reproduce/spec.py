@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError
 
 from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
@@ -67,7 +67,7 @@ def _expectation(given: Any) -> Any:
     return parse(given) if isinstance(given, str) else given
 
 
-Expectations = tuple[Annotated[Any, BeforeValidator(_expectation)], ...]
+Expectations = tuple[Annotated[InstanceOf[Expectation], BeforeValidator(_expectation)], ...]
 
 
 class Budget(Part):
@@ -149,10 +149,6 @@ class Experiment(Part):
     mean: bool = True
     alone: bool = False
     options: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def expectations(self) -> tuple[Expectation, ...]:
-        return self.expect
 
     @property
     def scale(self) -> float:

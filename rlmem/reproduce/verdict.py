@@ -13,14 +13,15 @@ from rlmem.reproduce.cells import cells
 from rlmem.reproduce.expect import Finding, across, check
 from rlmem.reproduce.outcome import Outcome
 from rlmem.stats import percentile_bounds
+from rlmem.stats.resampling import SEED
 
 Word = Literal["matches", "direction holds", "differs", "not run"]
 MEAN = "mean"
 """The column of a row's mean over the others."""
+TRAINED = ("train", "population")
+"""What differs from seed to seed; a measurement may well be the same every time."""
 OF_ALL = ("average", "all")
 """Published tasks that are such a mean."""
-SEED = 20240527
-"""Of the bootstrap, so that the same results have the same intervals."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Compared:
     """A cell: our mean over seeds with its 95 % bootstrap interval, the published number, and our difference from it.
 
     verdict: matches: the published number lies within our interval, widened by its own spread; None: nothing is
-        published, or the budget is another
+        published, the budget is another, or one run has no interval
     """
 
     row: str
@@ -71,7 +72,7 @@ def judge(outcome: Outcome) -> Verdict:
         compared += [_compare(outcome, row, MEAN, columns, known, rng) for row in whole]
     findings = [
         finding
-        for expectation in experiment.expectations
+        for expectation in experiment.expect
         for finding in check(expectation, scores, rows, columns, experiment.higher, rng)
     ]
     wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
@@ -79,21 +80,26 @@ def judge(outcome: Outcome) -> Verdict:
     if lacking or outcome.budget == "smoke":
         why = f"{lacking} of {len(wanted)} runs have not ended" if lacking else "this budget only shows that it runs"
         return Verdict("not run", why, compared, findings)
-    return Verdict(*_word(outcome.budget, compared, findings), compared, findings)
+    return Verdict(*_word(outcome, compared, findings), compared, findings)
 
 
-def _word(budget: str, compared: Sequence[Compared], findings: Sequence[Finding]) -> tuple[Word, str]:
+def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Finding]) -> tuple[Word, str]:
     """Of an item whose runs have all ended."""
     if failed := [finding for finding in findings if finding.state == "fails"]:
         return "differs", f"{len(failed)} of {len(findings)} expectations fail: " + "; ".join(map(_told, failed))
     parts = [cell for cell in compared if cell.column != MEAN], [cell for cell in compared if cell.column == MEAN]
-    for part in parts if budget == "paper" else ():
-        if part and all(cell.verdict == "matches" for cell in part):
+    rows, trained = {cell.row for cell in compared}, outcome.experiment.run in TRAINED
+    for part in parts if outcome.budget == "paper" else ():
+        if {cell.row for cell in part} == rows and all(cell.verdict == "matches" for cell in part):
             return "matches", f"all {len(part)} published numbers lie within our intervals"
-    if findings:
-        unsure = [finding for finding in findings if finding.sign != "=" and finding.low <= 0 <= finding.high]
-        noisy = f", {len(unsure)} of them within noise" if unsure else ""
-        return "direction holds", f"all {len(findings)} expectations hold{noisy}"
+    if held := [finding for finding in findings if finding.state == "holds"]:
+        counts = {
+            "within noise": sum(finding.sign != "=" and finding.low <= 0 <= finding.high for finding in held),
+            "from one run each": trained * sum(not np.isfinite(finding.low) for finding in held),
+        }
+        doubts = "".join(f", {number} of them {doubt}" for doubt, number in counts.items() if number)
+        skipped = f"; {len(findings) - len(held)} could not be compared" if len(held) < len(findings) else ""
+        return "direction holds", f"all {len(held)} expectations hold{doubts}{skipped}"
     return "not run", "nothing is expected of these numbers at this budget"
 
 
@@ -161,6 +167,6 @@ def _compare(
         word = "not run" if found is None else None
         return Compared(row, column, runs, mean, low, high, number.mean, number.std, difference, word)
     spread = number.std or 0.0
-    inside = low - spread <= number.mean <= high + spread if np.isfinite(low) else abs(mean - number.mean) <= spread
-    word = "matches" if inside else "differs"
+    inside = low - spread <= number.mean <= high + spread
+    word = ("matches" if inside else "differs") if np.isfinite(low) else None
     return Compared(row, column, runs, mean, low, high, number.mean, number.std, mean - number.mean, word)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlmem import rundir
 from rlmem.errors import UserError
-from rlmem.reproduce.outcome import RESULTS, Outcome, write_curves, write_results
+from rlmem.reproduce.outcome import RESULTS, Outcome, read_results, write_curves, write_results
 from rlmem.reproduce.show import tables
 from rlmem.reproduce.verdict import judge
 
@@ -33,9 +33,17 @@ def write(outcome: Outcome, folder: Path) -> None:
 
 
 def publish(outcome: Outcome, folder: Path) -> None:
-    """Keep the numbers of every finished run, its curves and pictures in `folder`/<paper>/<item>.<budget>.csv, ..."""
+    """Keep the numbers of every finished run, its curves and pictures in `folder`/<paper>/<item>.<budget>.csv, ...
+
+    Raises UserError if it cannot be written, or holds a run that is not finished here.
+    """
     done = [record for record in outcome.records if record.state == "done"]
     path = folder / f"{outcome.name}.{outcome.budget}.csv"
+    kept = {(record.row, record.column, record.seed) for record in (read_results(path) if path.exists() else [])}
+    if lost := kept - {(record.row, record.column, record.seed) for record in done}:
+        row, column, seed = min(lost)
+        what = f"{len(lost)} of its runs would be lost, first {f'{row} {column}'.strip()} seed {seed}"
+        raise UserError(f"{path}: {what}; finish them here, or delete that file first")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_results(done, path)

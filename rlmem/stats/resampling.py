@@ -21,6 +21,8 @@ from rlmem.stats.scores import Array, Scores, matrix
 Index = NDArray[np.integer[Any]]
 
 REPETITIONS = 2000
+SEED = 20240527
+"""For the generators of reports and verdicts, so that the same runs have the same intervals."""
 LEVEL = 0.95
 AT_ONCE = 2**20
 """Numbers that are resampled together: 8 MiB."""
