@@ -22,7 +22,7 @@ Advantages: GAE of 65,536 transitions as T steps of B environments; every loop c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -207,9 +207,10 @@ def gain(loop: float | None, scan: float | None) -> str:
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """The lines of the paper's figure, by method (colour) and longest episode (style); bars of GAE."""
-    figure = output.figure(13, 5)
-    lines, bars = figure.subplots(1, 2)
+    """The lines of the paper's figure, by method (colour) and longest episode (style); bars of GAE, if measured."""
+    panels = 2 if result["gae"] else 1
+    figure = output.figure(6.5 * panels, 5)
+    lines = figure.subplots(1, panels, squeeze=False)[0, 0]
     longest = list(dict.fromkeys(case["longest"] for case in result["returns"]))
     for k, method in enumerate((PREFIX, PREFIX_SCAN, RETURN, RETURN_SCAN)):
         for style, most in zip(("-", "--", ":"), longest, strict=False):
@@ -219,11 +220,16 @@ def plot(result: dict[str, Any], path: Path) -> None:
             lines.plot([case["episodes"] for case in cases], times, style, marker=".", color=f"C{k}", label=label)
     lines.set(xscale="log", yscale="log", xlabel="episodes", ylabel="ms", title="discounted sums (Memoroids, figure 5)")
     lines.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
+    if result["gae"]:
+        _bars(figure.axes[1], result["gae"])
+    figure.savefig(path, dpi=120)
+
+
+def _bars(bars: Any, cases: Sequence[dict[str, Any]]) -> None:
     width = 0.16
     for k, method in enumerate((*LOOPS, SCAN)):
-        heights = [1e3 * (case["seconds"][method] or 0) for case in result["gae"]]
+        heights = [1e3 * (case["seconds"][method] or 0) for case in cases]
         bars.bar([x + (k - 2) * width for x in range(len(heights))], heights, width, label=method)
-    bars.set(yscale="log", ylabel="ms", title="GAE", xticks=range(len(result["gae"])))
-    bars.set_xticklabels([f"T = {case['T']:,}, B = {case['B']:,}" for case in result["gae"]])
+    bars.set(yscale="log", ylabel="ms", title="GAE", xticks=range(len(cases)))
+    bars.set_xticklabels([f"T = {case['T']:,}, B = {case['B']:,}" for case in cases])
     bars.legend()
-    figure.savefig(path, dpi=120)

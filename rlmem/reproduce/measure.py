@@ -7,6 +7,7 @@ numbers per row and repetition, whose keys are the columns.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,9 @@ def so_far(name: str, experiment: Experiment, budget: str, folder: Path) -> Outc
 
 
 def _pictures(folder: Path) -> dict[str, Path]:
-    return {path.stem: path for path in sorted([*folder.glob("*.png"), *folder.glob("*.svg")])}
+    """Of several repetitions, those of the first, which are named like `returns-0`."""
+    found = sorted([*folder.glob("*.png"), *folder.glob("*.svg")])
+    return {path.stem.removesuffix("-0"): path for path in found if not re.search(r"-[1-9]\d*$", path.stem)}
 
 
 def _record(experiment: Experiment, row: str, column: str, seed: int, value: float, asked: str) -> Record:
