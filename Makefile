@@ -19,7 +19,7 @@ demo: $(STAMP) ## Train FFM with PPO until it solves repeat_previous (minutes)
 	$(BIN)/rlmem train memory=ffm algo=ppo env=repeat_previous
 
 test: $(STAMP) ## Run the tests, on all cores
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: $(STAMP) ## Run the learning tests (minutes each)
 	$(BIN)/python -m pytest -m slow
