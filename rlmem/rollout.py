@@ -81,7 +81,6 @@ class Collector:
         self.age = np.zeros(N, np.int64)  # slots since the episode began
         self.episode_draw = torch.zeros(N, device=device)  # on [0, 1), for an agent that explores by episodes
         self.state = agent.initial_state(N)
-        self.cut = False  # the budget ended the last rollout within its episodes
 
     def collect(
         self,
@@ -107,21 +106,24 @@ class Collector:
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
-        counted = 0
+        counted, dropped = 0, False
         for t in count():
             out_of_budget = counted >= budget
             done = finished.all() if complete_episodes else t >= slots and counted > 0
             inputs = self._inputs()
             if done or out_of_budget:
-                self.cut = complete_episodes and not done
                 record.bootstrap(self.obs, self.prev_reward, self.start, inputs)
-                return record.rollout(), episodes
+                rollout = record.rollout()
+                rollout.cut = complete_episodes and (dropped or not done)
+                return rollout, episodes
             stream_age[self.start] = 0
             if state_slots is not None:
                 age = self.age if state_slots.of == "episode" else stream_age
                 self._keep_states(record, t, (age > 0) & ((age + state_slots.shift) % state_slots.every == 0))
             stream_age += 1
-            acted = self._counting(~self.final & ~finished, budget - counted)
+            acting = ~self.final & ~finished
+            acted = self._counting(acting, budget - counted)
+            dropped = bool((acting != acted).any())
             counted += int(acted.sum())
             self._step(record, inputs, acted, episodes)
             if complete_episodes and t + 1 >= slots:

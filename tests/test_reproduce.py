@@ -362,19 +362,20 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     assert "2 of 2 runs have not ended" in capsys.readouterr().out, "runs of the file as it was count"
 
 
-def test_an_analysis_counts_with_the_options_that_were_asked_for(in_tmp):
+def test_an_analysis_counts_with_the_options_that_were_asked_for(in_tmp, capsys):
     path = Path("mine/own.yaml")
     path.parent.mkdir()
     more = "analyses: [{what: extrapolate, options: {episodes: 2, over: env.n=4}}]\nseeds: 1"
     text = SMALL.replace("seeds: 2", more).replace("env=repeat_first", "env=parity, env.n=4")
     text = text.replace("env.level=easy", "env.min_length=2").replace("env.level=hard", "env.min_length=3")
     path.write_text(text.replace("metric: final_eval", "metric: analysis/extrapolate/return/4"))
-    assert run(path, "--budget", "smoke", "--cells", "gru") == 0
+    assert run(path, "--budget", "smoke", "--cells", "gru", "--publish", "published") == 0
     results = Path("reproduce/mine/own-smoke/results.csv")
     (first,) = [r.metrics["analysis/extrapolate/return/4"] for r in read_results(results) if r.row == "gru tape"]
     (made,) = Path("reproduce/mine/own-smoke").glob("*gru*")
     assert main(["analyze", "extrapolate", str(made), "--episodes", "7", "--over", "env.n=4"]) == 0
-    assert run(path, "--budget", "smoke", "--show") == 0
+    assert run(path, "--budget", "smoke", "--show", "--publish", "published") == 2
+    assert "1 of its runs would be lost" in capsys.readouterr().err
     assert "analysis/extrapolate/return/4" not in read_results(results)[0].metrics, "one made by hand counts"
     assert run(path, "--budget", "smoke", "--cells", "gru") == 0
     assert read_results(results)[0].metrics["analysis/extrapolate/return/4"] == first
@@ -393,6 +394,9 @@ def test_a_measurement_with_other_options_is_made_again(in_tmp, capsys):
     # The mean lag of a chain of n pools is the sum of b^k - 1 (docs/analysis.md).
     assert float(lag[0]) == pytest.approx(sum(1.5**k - 1 for k in range(1, 13)), rel=1e-3)
     assert float(lag[1]) == pytest.approx(sum(2.0**k - 1 for k in range(1, 13)), rel=1e-3) == float(lag[2])
+    path.write_text(text.replace("base: 2.0", "base: 3.0"))
+    assert run(path, "--budget", "laptop", "--show") == 0
+    assert "runs have not ended" in capsys.readouterr().out, "what other options measured is shown as of these"
 
 
 @pytest.mark.parametrize(

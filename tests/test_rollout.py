@@ -116,8 +116,12 @@ def test_complete_episodes_start_at_starts_and_end_at_ends():
 def test_a_rollout_of_complete_episodes_says_whether_the_budget_cut_it():
     c = collector(((3, -2),), ((7,),))
     for budget, complete, cut in ((10**9, True, False), (5, True, True), (10, True, False), (5, False, False)):
-        c.collect(1, budget, complete)
-        assert c.cut is cut, (budget, complete)
+        assert c.collect(1, budget, complete)[0].cut is cut, (budget, complete)
+
+
+def test_an_episode_whose_last_step_the_budget_leaves_out_is_cut():
+    rollout, episodes = collector(((1,),), ((3,),), ((3,),)).collect(1, 6, complete_episodes=True)
+    assert [(e.env, e.length) for e in episodes] == [(0, 1), (1, 3)] and rollout.cut
 
 
 KEPT = [StateSlots(2), StateSlots(3, 1), StateSlots(2, of="episode"), StateSlots(3, 4, "episode")]

@@ -39,6 +39,14 @@ def weights(run_dir: Path) -> dict[str, torch.Tensor]:
     return Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
 
 
+def test_episodes_that_the_budget_cut_have_no_mean_return(in_tmp):
+    """Position-only CartPole, whose episodes differ in length: only the short ones of the last rollout have ended."""
+    overrides = ["env=position_only_cartpole", "algo.complete_episodes=true", "evaluation.every=null"]
+    updates = [row for row in read_jsonl(run(*overrides) / "metrics.jsonl") if "update" in row]
+    assert len(updates) > 1 and updates[-1]["train/episodes"] > 0
+    assert ["train/return_mean" in row for row in updates] == [True] * (len(updates) - 1) + [False]
+
+
 def test_a_run_directory_is_the_record(in_tmp):
     run_dir = run()
     assert {p.name for p in run_dir.iterdir() if p.name != ".lock"} == {

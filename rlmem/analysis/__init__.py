@@ -34,12 +34,12 @@ PACKAGES = ("matplotlib", "scipy", "sklearn")
 
 @dataclass(frozen=True)
 class Summary:
-    """What summary.json holds. step and seed are None where no run was read."""
+    """What summary.json holds. step is None where no run was read."""
 
     analysis: str
     run: str | None
     step: int | None
-    seed: int | None
+    seed: int
     metrics: Mapping[str, float]
     about: Mapping[str, Any] = field(default_factory=dict)
     """What else the analysis says: its settings, names."""
@@ -67,7 +67,7 @@ def analyze(
     what: one of ANALYSES
     run_dir: a run directory; None only for those of WITHOUT_RUN, and with `out`
     step: which checkpoint, or "best"; None: the newest intact one
-    seed: root of the streams of the episodes that are played; None: that of `rlmem eval`
+    seed: root of the streams of the episodes that are played; None: that of `rlmem eval`, and 0 without a run
     out: the folder to write into; None: <run_dir>/analysis/<what>
     options: keywords of the analysis' `measure`, such as `episodes`
     """
@@ -93,9 +93,9 @@ def analyze(
 
 
 def options_of(what: str) -> list[str]:
-    """The names of the options that an analysis takes."""
+    """The names of the options that an analysis takes, but for the seed, which all of them have."""
     parameters = inspect.signature(_measure(what)).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"]
 
 
 def require_packages() -> None:

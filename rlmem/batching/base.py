@@ -36,12 +36,14 @@ class Rollout:
     state_index: [N, T+1] long; which of [streams.state0; states] belongs to a slot: N and more where one was kept,
         0 elsewhere
     lag: updates that the agent has had since the weights that acted
+    cut: the budget ended before all of the episodes that began together, so those that ended are the shortest of them
     """
 
     streams: Batch
     states: State | None = None
     state_index: Tensor | None = None
     lag: int = 0
+    cut: bool = False
 
     def state_at(self, env: Tensor, slot: Tensor) -> State:
         """States before (env[r], slot[r]); of any value where that slot is a start."""

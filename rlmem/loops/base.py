@@ -96,6 +96,8 @@ class Loop(ABC):
     best_return: float | None = None
     last_evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    cut: bool = False
+    """Whether the last rollout was (`Rollout.cut`): the mean return of what has ended in it would say nothing."""
     elapsed: float = 0.0
     learn_time: float = 0.0
     since: int = 0
@@ -175,7 +177,7 @@ class Loop(ABC):
         returns = [episode.episode_return for episode in episodes]
         self.recent.extend(returns)
         row: dict[str, float] = {"update": self.updates, "train/episodes": len(episodes)}
-        if returns and not self.collector.cut:  # then only the shortest of those that began together have ended
+        if returns and not self.cut:
             row["train/return_mean"] = float(np.mean(returns))
             row["train/length_mean"] = float(np.mean([episode.length for episode in episodes]))
         if self.recent:

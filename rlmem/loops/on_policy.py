@@ -54,6 +54,7 @@ class OnPolicyLoop(Loop):
             complete_episodes=self.algo.complete_episodes,
             state_slots=self.batching.state_slots(replay=False),
         )
+        self.cut = totals(rollout.cut)[0] > 0
         with self.learning():
             metrics = self.algo.update(rollout, self.batching, fraction)
             if self.redraws:

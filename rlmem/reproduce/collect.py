@@ -100,7 +100,7 @@ def _record(experiment: Experiment, row: str, column: str, seed: int, job: Job, 
 
 
 def _pictures(experiment: Experiment, records: list[Record]) -> dict[str, Path]:
-    """The pictures of analyses, of the first seed of every cell."""
+    """The pictures of the analyses that count, of the first seed of every cell."""
     found: dict[str, Path] = {}
     for made in sorted(records, key=lambda made: made.seed):
         for analysis in experiment.analyses:
@@ -112,4 +112,6 @@ def _pictures(experiment: Experiment, records: list[Record]) -> dict[str, Path]:
 
 
 def _picture(made: Record, analysis: Analysis) -> Path | None:
-    return None if made.run_dir is None else made.run_dir / "analysis" / analysis.what / "picture.svg"
+    if made.run_dir is None or not _made(analysis, made.run_dir):
+        return None
+    return made.run_dir / "analysis" / analysis.what / "picture.svg"

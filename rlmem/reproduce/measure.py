@@ -74,10 +74,9 @@ def require(experiment: Experiment) -> Measurement:
 def run(name: str, experiment: Experiment, budget: str, planned: Sequence[Cell], folder: Path) -> Outcome:
     """Measure once per seed, the repetitions, what `folder` does not hold yet."""
     measured = require(experiment)
-    options = {**experiment.options, **experiment.budget(budget).options}
+    options, asked = _options(experiment, budget)
     folder.mkdir(parents=True, exist_ok=True)
-    asked = json.dumps(options, sort_keys=True)
-    there = [record for record in so_far(name, experiment, budget, folder).records if record.overrides == asked]
+    there = so_far(name, experiment, budget, folder).records
     records = {(record.row, record.column, record.seed): record for record in there}
     for seed in planned[0].seeds if planned else ():
         rows = list(dict.fromkeys(cell.row for cell in planned if (cell.row, cell.column, seed) not in records))
@@ -90,9 +89,16 @@ def run(name: str, experiment: Experiment, budget: str, planned: Sequence[Cell],
 
 
 def so_far(name: str, experiment: Experiment, budget: str, folder: Path) -> Outcome:
-    """What has been measured in `folder`."""
-    file = folder / RESULTS
-    return Outcome(name, experiment, budget, read_results(file) if file.exists() else [], (), _pictures(folder))
+    """What has been measured in `folder` with the options that the file has now."""
+    file, (_, asked) = folder / RESULTS, _options(experiment, budget)
+    records = [r for r in (read_results(file) if file.exists() else []) if r.overrides == asked]
+    return Outcome(name, experiment, budget, records, (), _pictures(folder))
+
+
+def _options(experiment: Experiment, budget: str) -> tuple[dict[str, Any], str]:
+    """Of a measurement, and as its records have them."""
+    options = {**experiment.options, **experiment.budget(budget).options}
+    return options, json.dumps(options, sort_keys=True)
 
 
 def _pictures(folder: Path) -> dict[str, Path]:

@@ -100,6 +100,8 @@ def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Fin
         doubts = "".join(f", {number} of them {doubt}" for doubt, number in counts.items() if number)
         skipped = f"; {len(findings) - len(held)} could not be compared" if len(held) < len(findings) else ""
         return "direction holds", f"all {len(held)} expectations hold{doubts}{skipped}"
+    if findings:
+        return "not run", f"none of {len(findings)} expectations could be compared"
     return "not run", "nothing is expected of these numbers at this budget"
 
 

@@ -35,12 +35,12 @@ def write(outcome: Outcome, folder: Path) -> None:
 def publish(outcome: Outcome, folder: Path) -> None:
     """Keep the numbers of every finished run, its curves and pictures in `folder`/<paper>/<item>.<budget>.csv, ...
 
-    Raises UserError if it cannot be written, or holds a run that is not finished here.
+    Raises UserError if it cannot be written, or holds a number of a run that has none here.
     """
     done = [record for record in outcome.records if record.state == "done"]
     path = folder / f"{outcome.name}.{outcome.budget}.csv"
-    kept = {(record.row, record.column, record.seed) for record in (read_results(path) if path.exists() else [])}
-    if lost := kept - {(record.row, record.column, record.seed) for record in done}:
+    counting = lambda records: {(r.row, r.column, r.seed) for r in records if outcome.counts(r)}  # noqa: E731
+    if lost := counting(read_results(path) if path.exists() else []) - counting(done):
         row, column, seed = min(lost)
         what = f"{len(lost)} of its runs would be lost, first {f'{row} {column}'.strip()} seed {seed}"
         raise UserError(f"{path}: {what}; finish them here, or delete that file first")
