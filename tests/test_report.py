@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import sys
 from collections import Counter
 from html.parser import HTMLParser
@@ -333,6 +334,15 @@ def test_markdown_is_the_same_every_time_and_wherever_it_is_asked_from(published
 def test_the_shipped_results_are_those_of_the_shipped_numbers():
     again = "run `rlmem report results --markdown RESULTS.md`"
     assert document(find([ROOT / "results"]), ROOT) == (ROOT / "RESULTS.md").read_text(encoding="utf-8"), again
+
+
+def test_what_was_measured_and_not_trained_has_no_curves(tmp_path, capsys):
+    every = shown(find([ROOT / "results"]), None)
+    assert {panel.title.partition(":")[0] for panel in every} >= {"lprnn/figure4 laptop", "memoroids/figure4 laptop"}
+    (tmp_path / "lprnn").mkdir()
+    shutil.copy(ROOT / "results/lprnn/figure2.laptop.csv", tmp_path / "lprnn")
+    assert main(["plot", str(tmp_path), "--out", str(tmp_path / "a.png")]) == 2
+    assert "lprnn/figure2 laptop: no learning curves there" in capsys.readouterr().err
 
 
 # Refusals

@@ -12,6 +12,7 @@ from rlmem.report.facts import axes_of, words
 from rlmem.report.find import Item, Section
 from rlmem.reproduce.metrics import curve, curve_key, record
 from rlmem.reproduce.outcome import Curve, Record
+from rlmem.reproduce.verdict import TRAINED
 
 
 def shown(sections: Sequence[Section], metric: str | None, smooth: int = 1, columns: Sequence[str] = ()) -> list[Panel]:
@@ -41,7 +42,10 @@ def _axes(section: Section) -> tuple[list[str], list[str]]:
 
 
 def _key(section: Section) -> str:
-    return curve_key(section.outcome.experiment.metric) if isinstance(section, Item) else section.key or ""
+    if not isinstance(section, Item):
+        return section.key or ""
+    experiment = section.outcome.experiment
+    return curve_key(experiment.metric) if experiment.run in TRAINED else ""  # a measurement has no curves
 
 
 def _records(section: Section) -> Sequence[Record]:
