@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rlmem import rundir
-from rlmem.analysis.output import ASKED
 from rlmem.errors import Fault, UserError
 from rlmem.machine import machine_class
 from rlmem.reproduce.cells import cells, read_cells
@@ -57,6 +56,8 @@ def _made(analysis: Analysis, run_dir: Path) -> bool:
 
 
 def _note(analysis: Analysis, run_dir: Path) -> Path:
+    from rlmem.analysis.output import ASKED
+
     return run_dir / "analysis" / analysis.what / ASKED
 
 
