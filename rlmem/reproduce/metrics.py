@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +38,17 @@ def _best(values: np.ndarray) -> float:
     return float(np.max(values))
 
 
-def _late(values: np.ndarray) -> float:
-    """The mean of the last twentieth of the evaluations, one at least."""
-    return float(values[-max(1, len(values) // 20) :].mean())
-
-
-def _late_15(values: np.ndarray) -> float:
-    """The mean of the last 15 of 100 evaluations, one at least."""
-    return float(values[-max(1, len(values) * 15 // 100) :].mean())
+def _late(values: np.ndarray, percent: int = 5) -> float:
+    """The mean of the last so many of a hundred values, one at least."""
+    return float(values[-max(1, len(values) * percent // 100) :].mean())
 
 
 METRICS = {
     "final_eval": Metric("greedy evaluation return at the end", GREEDY, _last),
     "late_eval": Metric("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, _late),
-    "late_15_eval": Metric("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, _late_15),
+    "late_15_eval": Metric(
+        "greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, partial(_late, percent=15)
+    ),
     "best_eval": Metric("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, _best),
     "mmer": Metric("MMER: running maximum of the mean training return, as published", TRAINING, _best),
     "final_train": Metric("mean training return at the end", TRAINING, _last),
