@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_map
 from rlmem.errors import UserError
 from rlmem.memory.frame_stack import FrameStack
 from rlmem.memory.gpt import GPT
-from rlmem.memory.positional_mlp import PositionalMLP
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.tcn import TCN
 
@@ -225,14 +224,3 @@ def test_a_frame_stack_may_be_narrower_than_its_frames_are_many():
     memory = FrameStack(D, hidden_size=3, window=5)
     y, _ = memory(torch.zeros(1, 2, D), memory.initial_state(1), torch.zeros(1, 2, dtype=torch.bool))
     assert y.shape == (1, 2, 3)
-
-
-def test_the_positional_mlp_mixes_half_a_clock_into_its_input():
-    memory = PositionalMLP(D, 8, base=1024).double()
-    x = torch.randn(1, 1, D, dtype=torch.float64).expand(1, 5, D)
-    start = torch.tensor([[False, False, False, True, False]])
-    y, age = memory(x, torch.full((1,), 7.0, dtype=torch.float64), start)
-    assert age.tolist() == [2]
-    for t, seen in enumerate([7, 8, 9, 0, 1]):
-        clock = torch.tensor([f(seen / 1024 ** (i / D)) for i in (0, 2, 4) for f in (sin, cos)], dtype=x.dtype)
-        torch.testing.assert_close(y[0, t], memory.layers(0.5 * x[0, t] + 0.5 * clock))

@@ -1,6 +1,7 @@
 """Memory models under one contract (`rlmem.memory.base.Memory`), usable as a library."""
 
 from rlmem.memory.base import LinearRecurrence, Memoroid, Memory, RecurrentCell
+from rlmem.memory.clocked import Clocked
 from rlmem.memory.dnc import DNC
 from rlmem.memory.elman import Elman
 from rlmem.memory.ffm import FFM
@@ -17,7 +18,6 @@ from rlmem.memory.lstm import LSTM
 from rlmem.memory.mingru import MinGRU
 from rlmem.memory.mlp import MLP
 from rlmem.memory.mlstm import MLSTM
-from rlmem.memory.positional_mlp import PositionalMLP
 from rlmem.memory.s4d import S4D
 from rlmem.memory.s5 import S5
 from rlmem.memory.s6 import S6, DiagonalS6
@@ -43,6 +43,7 @@ __all__ = [
     "S6",
     "SHM",
     "TCN",
+    "Clocked",
     "DiagonalS6",
     "Elman",
     "FrameStack",
@@ -52,7 +53,6 @@ __all__ = [
     "Memoroid",
     "Memory",
     "MinGRU",
-    "PositionalMLP",
     "RecurrentCell",
     "Stack",
     "Window",

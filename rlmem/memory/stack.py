@@ -46,7 +46,7 @@ class Stack(Memory):
         self.input_size, self.output_size = input_size, hidden_size
         self.residual, self.norm = residual, norm
         self.W_in = Linear(input_size, hidden_size) if encoder or input_size != hidden_size else nn.Identity()
-        built = [_build(layer, hidden_size) for _ in range(num_layers)]
+        built = [build_layer(layer, hidden_size, hidden_size) for _ in range(num_layers)]
         self.layers = nn.ModuleList(built)
         self.breaks = {name: reason for layer in built for name, reason in layer.breaks.items()}
         self.ln = nn.ModuleList(nn.Identity() if norm == "none" else nn.LayerNorm(hidden_size) for _ in built)
@@ -82,8 +82,8 @@ class Stack(Memory):
         return [(f"L{i}", cast(Memory, layer)) for i, layer in enumerate(self.layers)]
 
 
-def _build(layer: Callable[..., Memory], width: int) -> Memory:
-    """One layer on `width` features, and of that width if it has a hidden_size that is not given yet."""
+def build_layer(layer: Callable[..., Memory], input_size: int, hidden_size: int) -> Memory:
+    """One memory on `input_size` features, and of that hidden_size if it has one that is not given yet."""
     given = getattr(layer, "keywords", {})  # of a functools.partial
     sized = "hidden_size" in inspect.signature(layer).parameters and "hidden_size" not in given
-    return layer(width, hidden_size=width) if sized else layer(width)
+    return layer(input_size, hidden_size=hidden_size) if sized else layer(input_size)

@@ -1,0 +1,64 @@
+"""Memories that are told the time: what they read, and that any memory can be one."""
+
+from functools import partial
+from math import cos, sin
+
+import pytest
+import torch
+import yaml
+from conftest import make_memory, options
+from torch.utils._pytree import tree_leaves
+
+from rlmem.config.paths import conf_dir
+from rlmem.config.targets import build
+from rlmem.memory.clocked import Clocked
+from rlmem.memory.ffm import FFM
+from rlmem.memory.mlp import MLP
+from rlmem.memory.shm import SHM
+
+D, H = 6, 8
+
+
+def test_half_a_clock_is_mixed_into_the_input():
+    memory = Clocked(D, MLP, H, base=1024).double()
+    x = torch.randn(1, 1, D, dtype=torch.float64).expand(1, 5, D)
+    start = torch.tensor([[False, False, False, True, False]])
+    y, after = memory(x, memory.initial_state(1) | {"age": torch.full((1,), 7.0, dtype=torch.float64)}, start)
+    assert after["age"].tolist() == [2]
+    for t, age in enumerate([7, 8, 9, 0, 1]):
+        clock = torch.tensor([f(age / 1024 ** (i / D)) for i in (0, 2, 4) for f in (sin, cos)], dtype=x.dtype)
+        torch.testing.assert_close(y[0, t], memory.layer.layers(0.5 * x[0, t] + 0.5 * clock))
+
+
+@pytest.mark.parametrize("name", options("memory"))
+def test_any_memory_can_have_a_clock(name):
+    node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
+    torch.manual_seed(0)
+    layer = {key: value for key, value in node.items() if key != "hidden_size"}
+    whole = {"_target_": "rlmem.memory.clocked.Clocked", "layer": layer, "hidden_size": H}
+    memory = build(whole, input_size=D).double()
+    assert memory.output_size == H
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 20, D, dtype=torch.float64, generator=rng)
+    start = torch.rand(3, 20, generator=rng) < 0.15
+    state = memory.initial_state(3)
+    y, final = memory(x, state, start)
+    for t in range(20):
+        y_t, state = memory.step(x[:, t], state, start[:, t])
+        torch.testing.assert_close(y_t, y[:, t], rtol=0, atol=1e-9)
+    for ours, truth in zip(tree_leaves(final), tree_leaves(state), strict=True):
+        torch.testing.assert_close(ours, truth, rtol=0, atol=1e-9)
+    weights = memory.symbols()
+    assert weights.keys() == {"w", *(f"layer.{symbol}" for symbol in memory.layer.symbols())}
+    memory.load_symbols({symbol: w.clone() for symbol, w in weights.items()})
+
+
+def test_the_layer_is_as_wide_as_it_says():
+    assert Clocked(D, partial(FFM, hidden_size=5), H).output_size == 5
+    memory = make_memory("clocked", D, layer={"_target_": "rlmem.memory.shm.SHM", "memory_size": 3})
+    assert isinstance(memory.layer, SHM)
+    assert (memory.layer.k, memory.layer.input_size, memory.output_size) == (3, D, 16)
+
+
+def test_what_the_layer_breaks_is_broken():
+    assert Clocked(D, partial(SHM, draw="fresh")).breaks == SHM(D, draw="fresh").breaks != {}
