@@ -56,7 +56,7 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     digits: int = 3
-    """Decimals of what is not an integer; CSV has all of them."""
+    """Decimals of what is not an integer: at most so many, fewer of large numbers; CSV has all of them."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -138,7 +138,12 @@ def _missing(x: object) -> bool:
 
 
 def _number(x: float | None, digits: int) -> str:
-    return str(int(x)) if isinstance(x, Integral) else f"{x:.{digits}f}"
+    """An integer as it is; another number with at most four digits of which some are decimals: 31.42, 314.2, 3,142."""
+    if isinstance(x, Integral):
+        return str(int(x))
+    assert x is not None
+    before = len(f"{abs(x):f}".partition(".")[0])
+    return f"{x:,.{min(digits, max(4 - before, 0))}f}"
 
 
 def _parts(cells: Sequence[Cell]) -> list[str]:

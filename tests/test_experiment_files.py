@@ -1,5 +1,6 @@
 """What experiment files may leave to another, and what a budget asks of their expectations."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.expect import check, parse
 from rlmem.reproduce.outcome import Outcome, Record, read_results
+from rlmem.reproduce.show import tables
 from rlmem.reproduce.spec import read
 from rlmem.reproduce.verdict import judge
+from rlmem.tables import Table, show
 
 BASE = """# A figure
 claim: FFM is better.
@@ -101,3 +104,23 @@ def test_a_shipped_file_runs_at_the_budget_smoke(in_tmp, name, capsys):
 def test_a_shipped_file_composes_at_every_budget(in_tmp, name, budget, capsys):
     assert main(["reproduce", name, "--budget", budget, "--dry-run"]) == 0
     assert f"{name} at the budget {budget}: " in capsys.readouterr().out
+
+
+def test_numbers_that_stand_alone_are_a_grid(figure):
+    figure.write_text(BASE.replace("metric: final_eval", "metric: final_eval\nmean: false"))
+    cells = [("ffm", "easy"), ("ffm", "hard"), ("gru", "easy"), ("gru", "hard")]
+    found = [Record(*cell, 0, "done", {"final_eval": 0.5 + k}) for k, cell in enumerate(cells)]
+
+    def first(records: list[Record]) -> Table:
+        outcome = Outcome("mine/figure", read(figure), "paper", records)
+        return tables(outcome, judge(outcome))[0]
+
+    grid = first(found)
+    assert grid.title.endswith("[95 % CI], runs of each: 1")
+    assert list(grid.columns) == ["row", "easy", "hard"]
+    shown = [[show(cell) for cell in row] for row in grid.rows]
+    assert shown == [["ffm", "0.500", "1.500"], ["gru", "2.500", "3.500"], ["mlp", "–", "–"]]
+    two = first([*found, Record("gru", "easy", 1, "done", {"final_eval": 0.5})])
+    assert list(two.columns) == ["row", "column", "ours [95 % CI]", "runs"], "not as many runs everywhere"
+    beside = [replace(record, metrics=record.metrics | {"mmer": 1.0}) for record in found]
+    assert list(first(beside).columns)[-1] == "mmer"

@@ -102,6 +102,12 @@ def test_digits_are_of_the_table_and_integers_have_none():
     assert "| 12.3 | 12 |" in Table("", ["a", "b"], [[12.34, 12]], digits=1).markdown()
     assert show(Value(2, std=0.5), 1) == "2 ± 0.5"
     assert show(np.float64(0.5), 2) == "0.50"
+
+
+def test_large_numbers_have_fewer_decimals():
+    assert [show(x) for x in (0.03142, -9.76, 31.4159, 314.159)] == ["0.031", "-9.760", "31.42", "314.2"]
+    assert [show(x) for x in (98816.0, float("inf"))] == ["98,816", "inf"]
+    assert [show(x, 1) for x in (12.34, 1234.5)] == ["12.3", "1,234"]
     assert show(np.int64(1200)) == "1200"  # type: ignore[arg-type]
     assert show(None) == show(float("nan")) == "–"
     assert show(Value(1.0, low=float("nan"), high=float("nan")), 1) == "1.0"

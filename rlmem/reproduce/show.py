@@ -29,7 +29,10 @@ def show(outcome: Outcome, folder: Path) -> None:
 
 def tables(outcome: Outcome, verdict: Verdict) -> list[Table]:
     """The numbers of every cell, and what came of each expectation, if there are any."""
-    return [_numbers(outcome, verdict), *([_findings(outcome, verdict)] if verdict.findings else [])]
+    return [
+        _grid(outcome, verdict) or _numbers(outcome, verdict),
+        *([_findings(outcome, verdict)] if verdict.findings else []),
+    ]
 
 
 def metric_name(outcome: Outcome) -> str:
@@ -41,8 +44,7 @@ def metric_name(outcome: Outcome) -> str:
 
 def _numbers(outcome: Outcome, verdict: Verdict) -> Table:
     experiment = outcome.experiment
-    beside = [name for name in dict.fromkeys([*experiment.also, *BESIDE]) if name != experiment.metric]
-    others = {name: scores for name in beside if (scores := outcome.scores(name))}
+    others = {name: scores for name in _beside(outcome) if (scores := outcome.scores(name))}
     several, published = len(experiment.columns) > 1, any(cell.published is not None for cell in verdict.cells)
     head = ["row", *(["column"] if several else []), "ours [95 % CI]", "runs"]
     head += ["paper", "difference", "verdict"] if published else []
@@ -54,8 +56,30 @@ def _numbers(outcome: Outcome, verdict: Verdict) -> Table:
             paper = None if cell.published is None else Value(cell.published, cell.published_std)
             line += [paper, cell.difference, cell.verdict]
         rows.append([*line, *(_mean(scores, cell, columns) for scores in others.values())])
-    title = f"{outcome.name}, budget {outcome.budget}: {metric_name(outcome)}"
-    return Table(title, [*head, *others], rows)
+    return Table(_title(outcome), [*head, *others], rows)
+
+
+def _grid(outcome: Outcome, verdict: Verdict) -> Table | None:
+    """A line for each row, its columns side by side, if every cell that was run holds one number of as many runs."""
+    columns = list(dict.fromkeys(cell.column for cell in verdict.cells))
+    alone = not any(len(outcome.scores(name)) for name in _beside(outcome))
+    published = any(cell.published is not None for cell in verdict.cells)
+    runs = {cell.seeds for cell in verdict.cells if cell.seeds}
+    if len(columns) == 1 or published or not alone or len(runs) != 1:
+        return None
+    found = {(cell.row, cell.column): _ours(cell) for cell in verdict.cells}
+    rows = [[row, *(found.get((row, column)) for column in columns)] for row in dict.fromkeys(row for row, _ in found)]
+    return Table(f"{_title(outcome)} [95 % CI], runs of each: {runs.pop()}", ["row", *columns], rows)
+
+
+def _title(outcome: Outcome) -> str:
+    return f"{outcome.name}, budget {outcome.budget}: {metric_name(outcome)}"
+
+
+def _beside(outcome: Outcome) -> list[str]:
+    """The metrics that stand beside the one of the claim."""
+    experiment = outcome.experiment
+    return [name for name in dict.fromkeys([*experiment.also, *BESIDE]) if name != experiment.metric]
 
 
 def _findings(outcome: Outcome, verdict: Verdict) -> Table:
