@@ -74,7 +74,7 @@ def test_every_option_composes_and_fits_its_constructor(option):
         ),
         (
             "memory=fmf",
-            ["no option fmf", "did you mean `ffm`?", "accepted: dnc, elman", "rlmem train memory=ffm"],
+            ["no option fmf", "did you mean `ffm`?", "accepted: clocked, dnc", "rlmem train memory=ffm"],
         ),
         ("env=_popgym", ["no option _popgym", "repeat_first", "rlmem train env=repeat_previous"]),
         ("memory=null", ["no option null", "accepted: dnc"]),

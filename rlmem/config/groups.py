@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.default_element import ResultDefault
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 
 from rlmem.config.catalog import default_choices
@@ -27,11 +29,15 @@ class Groups:
     @classmethod
     def read(cls, loader: ConfigLoader, hydra_lines: Sequence[str]) -> Groups:
         """Looks through Hydra's search path, which `hydra.searchpath=[...]` may extend."""
+        # Not `loader.get_group_options`, which makes a repository for every group: half of the time of a composition.
+        _, repository = cast(ConfigLoaderImpl, loader)._parse_overrides_and_create_caching_repo(
+            "config", list(hydra_lines)
+        )
         options = {}
-        for group in loader.list_groups(""):
+        for group in repository.get_group_options("", ObjectType.GROUP):
             if group.startswith("_"):
                 continue
-            names = loader.get_group_options(group, config_name="config", overrides=list(hydra_lines))
+            names = repository.get_group_options(group, ObjectType.CONFIG)
             options[group] = sorted(name for name in names if not name.startswith("_"))
         for name in ("hydra", "launcher"):  # neither is part of a run
             options.pop(name, None)
