@@ -127,6 +127,8 @@ def show(cell: Cell, digits: int = 3) -> str:
     value = cell if isinstance(cell, Value) else Value(cell)
     if _missing(value.mean):
         return MISSING
+    needed = max(_decimals(value.mean or 1.0, max(digits + 1, 4)), _decimals(_width(value), 2))
+    digits = min(digits, needed)
     spread = "" if _missing(value.std) else f" ± {_number(value.std, digits)}"
     if not _missing(value.low) and not _missing(value.high):
         spread += f" [{_number(value.low, digits)}, {_number(value.high, digits)}]"
@@ -138,12 +140,19 @@ def _missing(x: object) -> bool:
 
 
 def _number(x: float | None, digits: int) -> str:
-    """An integer as it is; another number with at most four digits of which some are decimals: 31.42, 314.2, 3,142."""
-    if isinstance(x, Integral):
-        return str(int(x))
-    assert x is not None
-    before = len(f"{abs(x):f}".partition(".")[0])
-    return f"{x:,.{min(digits, max(4 - before, 0))}f}"
+    return str(int(x)) if isinstance(x, Integral) else f"{x:.{digits}f}"
+
+
+def _decimals(x: float | None, significant: int) -> int:
+    """Decimals that show so many significant digits; none for nothing."""
+    if x is None or not math.isfinite(x) or x == 0:
+        return 0
+    return max(significant - 1 - math.floor(math.log10(abs(x))), 0)
+
+
+def _width(value: Value) -> float | None:
+    """How wide what is known of the spread is."""
+    return value.std if value.low is None or value.high is None else value.high - value.low
 
 
 def _parts(cells: Sequence[Cell]) -> list[str]:

@@ -111,16 +111,19 @@ def test_numbers_that_stand_alone_are_a_grid(figure):
     cells = [("ffm", "easy"), ("ffm", "hard"), ("gru", "easy"), ("gru", "hard")]
     found = [Record(*cell, 0, "done", {"final_eval": 0.5 + k}) for k, cell in enumerate(cells)]
 
-    def first(records: list[Record]) -> Table:
+    def first(records: list[Record], **options: bool) -> Table:
         outcome = Outcome("mine/figure", read(figure), "paper", records)
-        return tables(outcome, judge(outcome))[0]
+        return tables(outcome, judge(outcome), **options)[0]
 
     grid = first(found)
-    assert grid.title.endswith("[95 % CI], runs of each: 1")
+    assert grid.title.endswith("at the end, runs of each: 1")
     assert list(grid.columns) == ["row", "easy", "hard"]
     shown = [[show(cell) for cell in row] for row in grid.rows]
     assert shown == [["ffm", "0.500", "1.500"], ["gru", "2.500", "3.500"], ["mlp", "–", "–"]]
-    two = first([*found, Record("gru", "easy", 1, "done", {"final_eval": 0.5})])
-    assert list(two.columns) == ["row", "column", "ours [95 % CI]", "runs"], "not as many runs everywhere"
+    lines = ["row", "column", "ours [95 % CI]", "runs"]
+    assert list(first(found, to_read=False).columns) == lines
+    again = [replace(record, seed=1) for record in found]
+    assert first([*found, *again]).title.endswith("at the end [95 % CI], runs of each: 2")
+    assert list(first([*found, again[0]]).columns) == lines, "not as many runs everywhere"
     beside = [replace(record, metrics=record.metrics | {"mmer": 1.0}) for record in found]
-    assert list(first(beside).columns)[-1] == "mmer"
+    assert list(first(beside).columns) == [*lines, "mmer"]

@@ -102,15 +102,19 @@ def test_digits_are_of_the_table_and_integers_have_none():
     assert "| 12.3 | 12 |" in Table("", ["a", "b"], [[12.34, 12]], digits=1).markdown()
     assert show(Value(2, std=0.5), 1) == "2 ± 0.5"
     assert show(np.float64(0.5), 2) == "0.50"
-
-
-def test_large_numbers_have_fewer_decimals():
-    assert [show(x) for x in (0.03142, -9.76, 31.4159, 314.159)] == ["0.031", "-9.760", "31.42", "314.2"]
-    assert [show(x) for x in (98816.0, float("inf"))] == ["98,816", "inf"]
-    assert [show(x, 1) for x in (12.34, 1234.5)] == ["12.3", "1,234"]
     assert show(np.int64(1200)) == "1200"  # type: ignore[arg-type]
     assert show(None) == show(float("nan")) == "–"
     assert show(Value(1.0, low=float("nan"), high=float("nan")), 1) == "1.0"
+
+
+def test_large_numbers_have_fewer_decimals_unless_their_spread_needs_them():
+    assert [show(x) for x in (0.0, 0.03142, -9.76, 31.4159)] == ["0.000", "0.031", "-9.760", "31.42"]
+    assert [show(x) for x in (314.159, 98816.0, float("inf"))] == ["314.2", "98816", "inf"]
+    assert [show(x, 1) for x in (12.34, 1234.4)] == ["12.3", "1234"]
+    assert [show(x, 5) for x in (0.00031, 1.23456789)] == ["0.00031", "1.23457"]
+    assert show(Value(1234.4, low=1234.1, high=1234.75)) == "1234.40 [1234.10, 1234.75]"
+    assert show(Value(26.69, low=23.18, high=28.65)) == "26.69 [23.18, 28.65]"
+    assert show(Value(314.2, std=0.02)) == "314.200 ± 0.020"
 
 
 def test_an_interval_is_a_cell():

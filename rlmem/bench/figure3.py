@@ -43,7 +43,7 @@ PAPER = {
     "DNC": "dnc",
     "FFM": "ffm",
 }
-"""Its models, and the options of conf/memory that are these models."""
+"""Its models, and the options of conf/memory that are these models; its Stack, TCN, FART and FWP know the time, too."""
 ROWS, UPDATES = Rows("segment", 8, 1024), 30
 LOOP = "torch.nn.GRUCell"
 

@@ -14,14 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.batching import Batching, Rollout
 from rlmem.checkpoint import Checkpoints
 from rlmem.errors import Fault
 from rlmem.evaluate import evaluate_both, flat
-from rlmem.memory.base import Memory
 from rlmem.parallel import alone, largest, of_first, place
 from rlmem.progress import Progress
 from rlmem.recorder import Recorder
@@ -52,13 +51,6 @@ class Schedule:
 
     def due(self, before: int, now: int) -> bool:
         return self.every is not None and now // self.every > before // self.every
-
-
-def redraw(module: nn.Module) -> None:
-    """Change the seed of every memory in `module` that draws at random."""
-    for part in module.modules():
-        if isinstance(part, Memory):
-            part.redraw()
 
 
 Iteration = tuple[dict[str, float], list[Episode]]

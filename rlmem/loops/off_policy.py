@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.loops.base import Iteration, Loop, redraw
+from rlmem.loops.base import Iteration, Loop
+from rlmem.memory.base import redraw
 from rlmem.replay import Replay
 from rlmem.rollout import Episode
 

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from rlmem.algos.on_policy import OnPolicy
 from rlmem.batching import Rollout
-from rlmem.loops.base import Iteration, Loop, one_thread, redraw
+from rlmem.loops.base import Iteration, Loop, one_thread
+from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 from rlmem.rollout import Episode
 

@@ -57,7 +57,7 @@ class Memory(nn.Module, ABC):
         return y[:, 0], state
 
     def redraw(self) -> None:
-        """Change the seed of what the memory draws at random, if anything; called between rollouts, never in one."""
+        """Change the seed of what this part of a memory draws at random, if anything; `redraw` does it for all."""
 
     def scanning(self) -> list["Memory"]:
         """The parts of this memory that scan, itself or layers: those with an `engine`."""
@@ -282,3 +282,11 @@ class Episodes:
         self.fresh = start.flatten()[first][by_length]
         self.last = rank[piece[T - 1 :: T]]
         self.last_slot = self.inverse[(first + length - 1)[by_length]]
+
+
+def redraw(module: nn.Module) -> None:
+    """Change the seed of every memory in `module`, itself or a layer, that draws at random: between rollouts, never in
+    one."""
+    for part in module.modules():
+        if isinstance(part, Memory):
+            part.redraw()

@@ -117,8 +117,10 @@ class SHM(Memory):
             theta = self.Theta[0].expand_as(v)
         elif self.calibration == "random_theta":
             theta = F.embedding(self.rows(seed, step), self.Theta)
-        else:  # the calibration does not depend on the input
-            makes = {"none": self._ones, "fixed_c": self._fixed, "random_c": self._random}[self.calibration]
+        elif self.calibration == "none":
+            theta = torch.zeros_like(v)
+        else:  # not of the form 1 + tanh(theta c^T)
+            makes = {"fixed_c": self._fixed, "random_c": self._random}[self.calibration]
             return hadamard_scan(seed, step, v, key, query, M0, start, self.limit, self.engine, makes)
         return hadamard_scan(theta, c, v, key, query, M0, start, self.limit, self.engine)
 
@@ -129,9 +131,6 @@ class SHM(Memory):
         if self.draw == "fresh":
             return torch.randint(len(self.Theta), step.shape, device=step.device)
         return _hash(seed.long(), step.long()) % len(self.Theta)
-
-    def _ones(self, seed: Tensor, step: Tensor) -> Tensor:
-        return seed.new_ones(*seed.shape, self.k, self.k)
 
     def _fixed(self, seed: Tensor, step: Tensor) -> Tensor:
         return self.C.expand(*seed.shape, self.k, self.k)

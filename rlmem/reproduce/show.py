@@ -12,6 +12,9 @@ from rlmem.reproduce.outcome import Outcome
 from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.tables import Cell, Table, Value
 
+WIDEST = 6
+"""Columns that fit side by side."""
+
 
 def show(outcome: Outcome, folder: Path) -> None:
     """Print the tables and the verdict."""
@@ -27,12 +30,13 @@ def show(outcome: Outcome, folder: Path) -> None:
     print(f"runs     {counted or 'none'}; in {folder}")
 
 
-def tables(outcome: Outcome, verdict: Verdict) -> list[Table]:
-    """The numbers of every cell, and what came of each expectation, if there are any."""
-    return [
-        _grid(outcome, verdict) or _numbers(outcome, verdict),
-        *([_findings(outcome, verdict)] if verdict.findings else []),
-    ]
+def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[Table]:
+    """The numbers of every cell, and what came of each expectation, if there are any.
+
+    to_read: by people, as a grid where that fits; for programs, a line for each cell, whatever has been run
+    """
+    numbers = (to_read and _grid(outcome, verdict)) or _numbers(outcome, verdict)
+    return [numbers, *([_findings(outcome, verdict)] if verdict.findings else [])]
 
 
 def metric_name(outcome: Outcome) -> str:
@@ -65,11 +69,12 @@ def _grid(outcome: Outcome, verdict: Verdict) -> Table | None:
     alone = not any(len(outcome.scores(name)) for name in _beside(outcome))
     published = any(cell.published is not None for cell in verdict.cells)
     runs = {cell.seeds for cell in verdict.cells if cell.seeds}
-    if len(columns) == 1 or published or not alone or len(runs) != 1:
+    if not 1 < len(columns) <= WIDEST or published or not alone or len(runs) != 1:
         return None
     found = {(cell.row, cell.column): _ours(cell) for cell in verdict.cells}
     rows = [[row, *(found.get((row, column)) for column in columns)] for row in dict.fromkeys(row for row, _ in found)]
-    return Table(f"{_title(outcome)} [95 % CI], runs of each: {runs.pop()}", ["row", *columns], rows)
+    interval = " [95 % CI]" if any(np.isfinite(cell.low) for cell in verdict.cells) else ""
+    return Table(f"{_title(outcome)}{interval}, runs of each: {runs.pop()}", ["row", *columns], rows)
 
 
 def _title(outcome: Outcome) -> str:

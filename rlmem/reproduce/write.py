@@ -24,8 +24,8 @@ def write(outcome: Outcome, folder: Path) -> None:
         verdict = judge(outcome)
         about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
         rundir.replace(folder / "verdict.json", json.dumps(about, indent=2) + "\n")
-        shown = tables(outcome, verdict)
         for suffix, how in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
+            shown = tables(outcome, verdict, to_read=suffix != "csv")
             text = "\n".join(getattr(table, how)() for table in shown)
             rundir.replace(folder / f"table.{suffix}", text.rstrip() + "\n")
     except OSError as error:
