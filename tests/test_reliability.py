@@ -235,7 +235,7 @@ def limited(*arguments: str, size: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_full_disk_stops_the_run_with_one_line_and_the_last_checkpoint_is_intact(in_tmp):
-    choices = [*DQN, "total_steps=4000", "checkpoint.every=500", "evaluation.every=1000"]
+    choices = [*DQN, "total_steps=1500", "checkpoint.every=250", "evaluation.every=500"]
     whole = run(run_dir="whole", base=choices)
     done = limited("train", *choices, "run_dir=cut", size=110_000)
     assert done.returncode == 1
@@ -244,7 +244,7 @@ def test_a_full_disk_stops_the_run_with_one_line_and_the_last_checkpoint_is_inta
     assert "File too large" in line and "rlmem resume cut" in line
     assert line.split("; ")[-1] in (Path("cut") / "log.txt").read_text()
     assert not list(Path("cut/checkpoints").glob("*.partial"))
-    assert 0 < Checkpoints(Path("cut/checkpoints")).load()[1]["step"] < 4000
+    assert 0 < Checkpoints(Path("cut/checkpoints")).load()[1]["step"] < 1500
     resume(Path("cut"), [])
     assert_same_end("cut", whole)
 

@@ -12,6 +12,7 @@ from rlmem.cli import main
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
 from rlmem.published import load as published
+from rlmem.report.find import Item, find
 from rlmem.reproduce import catalog, metrics
 from rlmem.reproduce.cells import cells, merged, skipped
 from rlmem.reproduce.cost import duration, steps_of
@@ -324,7 +325,7 @@ def run(*arguments: object) -> int:
     return main(["reproduce", *map(str, arguments)])
 
 
-def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, capsys):
+def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, capsys, monkeypatch):
     run_it = (small, "--budget", "smoke", "--jobs", "2")
     assert run(*run_it, "--dry-run") == 0
     assert "mine/small at the budget smoke: 2 cells, 2 runs, 512 steps" in capsys.readouterr().out
@@ -356,6 +357,16 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     assert run(*run_it, "--show") == 0
     assert "gru tape" in capsys.readouterr().out
     assert main(["sweep", "status", str(folder)]) == 0
+
+    for root in ("reproduce", "results"):
+        (found,) = find([Path(root)])
+        assert isinstance(found, Item)
+        assert found.command == f"rlmem reproduce {root}/mine/small.yaml --budget smoke"
+        assert (found.outcome.experiment.title, len(found.outcome.records)) == (catalog.find(str(small))[1].title, 2)
+    monkeypatch.chdir(folder)
+    (found,) = find([Path(".")])
+    assert isinstance(found, Item)
+    monkeypatch.chdir(small.resolve().parents[1])
 
     changed(small, "encoder.hidden_size=8", "encoder.hidden_size=16")
     assert run(*run_it, "--show") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import CELLS
 from rlmem.reproduce.outcome import Outcome, read_curves, read_results
 from rlmem.reproduce.run import Place, so_far
-from rlmem.reproduce.spec import BUDGETS
+from rlmem.reproduce.spec import BUDGETS, Experiment
 from rlmem.reproduce.verdict import Verdict, judge
 from rlmem.sweep.manifest import holds_sweep
 
@@ -28,9 +29,10 @@ PICTURES = (".svg", ".png")
 
 @dataclass(frozen=True)
 class Item:
-    """An experiment at a budget with what was run of it. file: of published results"""
+    """An experiment at a budget with what was run of it. item: its name or its file;  file: of published results"""
 
     outcome: Outcome
+    item: str
     file: Path | None = None
 
     @cached_property
@@ -39,7 +41,7 @@ class Item:
 
     @property
     def command(self) -> str:
-        return f"rlmem reproduce {self.outcome.name} --budget {self.outcome.budget}"
+        return f"rlmem reproduce {shlex.quote(self.item)} --budget {self.outcome.budget}"
 
 
 Section = Item | Group
@@ -79,7 +81,7 @@ def _existing(folder: Path) -> Path:
 
 def _places(folder: Path, depth: int = DEPTH) -> Iterator[tuple[str, Path]]:
     """(kind, path) of everything at or below a folder, in the order of names."""
-    if (item := _item(folder)) and item in catalog.names():
+    if (item := _item(folder)) and catalog.kept(item, folder):
         yield "reproduction", folder
     elif holds_sweep(folder):
         yield "sweep", folder
@@ -107,23 +109,25 @@ def _reproduction(folder: Path) -> Item:
     about = next(folder / name for name in (CELLS, VERDICT) if (folder / name).is_file())
     said = json.loads(about.read_text(encoding="utf-8"))
     name, budget = said["item"], said["budget"]
-    experiment = catalog.find(name)[1].at(budget)
+    item = catalog.kept(name, folder) or name
+    experiment = catalog.find(item)[1].at(budget)
     owner = experiment.runs or name
     runs = folder if owner == name else folder.parent.parent / f"{owner}-{budget}"
     if experiment.run in ("train", "population") and not (runs / CELLS).is_file():
-        return Item(_stored(name, budget, folder / "results.csv", folder / "curves.csv"))
-    return Item(so_far(experiment, Place(name, budget, folder, owner, runs)))
+        return Item(_stored(name, experiment, budget, folder / "results.csv", folder / "curves.csv"), item)
+    return Item(so_far(experiment, Place(name, budget, folder, owner, runs)), item)
 
 
 def _published(file: Path) -> Item:
     """<paper>/<item>.<budget>.csv. Pictures beside it, <item>.<budget>.<caption>.svg, belong to it."""
-    item, _, budget = file.stem.rpartition(".")
-    made = _stored(f"{file.parent.resolve().name}/{item}", budget, file, file.with_suffix(CURVES))
-    return Item(made, file)
+    stem, _, budget = file.stem.rpartition(".")
+    name = f"{file.parent.resolve().name}/{stem}"
+    item = catalog.kept(name, file) or name
+    experiment = catalog.find(item)[1].at(budget)
+    return Item(_stored(name, experiment, budget, file, file.with_suffix(CURVES)), item, file)
 
 
-def _stored(name: str, budget: str, results: Path, curves: Path) -> Outcome:
-    experiment = catalog.find(name)[1].at(budget)
+def _stored(name: str, experiment: Experiment, budget: str, results: Path, curves: Path) -> Outcome:
     beside = sorted(path for path in results.parent.glob(f"{results.stem}.*") if path.suffix in PICTURES)
     pictures = {path.stem.removeprefix(f"{results.stem}."): path for path in beside if path.stem != results.stem}
     return Outcome(name, experiment, budget, read_results(results), read_curves(curves), pictures)

@@ -172,8 +172,8 @@ class Experiment(Part):
 def read(file: Path) -> Experiment:
     """The experiment in a file, whose first comment line is its title. Raises UserError with every problem."""
     title, content = _content(file)
-    if other := content.get("runs"):
-        content = _upon(_content(_beside(file, str(other)))[1], content)
+    if owner := owner_file(file):
+        content = _upon(_content(owner)[1], content)
     try:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:
@@ -181,6 +181,12 @@ def read(file: Path) -> Experiment:
     if problems := list(_inconsistent(experiment)):
         raise UserError(*(f"{file}: {problem}" for problem in problems))
     return experiment
+
+
+def owner_file(file: Path) -> Path | None:
+    """The file of the item whose runs an experiment shares, if it does."""
+    other = _content(file)[1].get("runs")
+    return _beside(file, str(other)) if other else None
 
 
 def _content(file: Path) -> tuple[str, dict[str, Any]]:
