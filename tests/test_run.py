@@ -98,8 +98,16 @@ def test_evaluating_more_often_does_not_change_training(in_tmp):
     assert often == never
 
 
-@pytest.mark.parametrize("memory", options("memory"))
-@pytest.mark.parametrize("batching", ["tape", "segment"])
+SCHEMES = ("tape", "segment")
+RESUMED = [
+    pytest.param(memory, batching, marks=[] if number % 2 == turn else [pytest.mark.slow])
+    for number, memory in enumerate(options("memory"))
+    for turn, batching in enumerate(SCHEMES)
+]
+"""Every memory under both schemes, one of which is slow (`make test-slow`)."""
+
+
+@pytest.mark.parametrize(("memory", "batching"), RESUMED)
 def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
     """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
     choices = [f"memory={memory}", f"batching={batching}", "env=count_recall"]
