@@ -20,6 +20,7 @@ from rlmem.cli import main
 from rlmem.errors import UserError
 from rlmem.recorder import read_jsonl
 from rlmem.report import bands, draw
+from rlmem.report.draw import together
 from rlmem.report.facts import departures
 from rlmem.report.find import Item, find
 from rlmem.report.groups import Group
@@ -230,6 +231,19 @@ def test_smoothing_is_the_mean_of_the_last_points():
 def test_a_row_has_the_same_colour_everywhere():
     made = bands.panels([Curve("b", "x", 0, [0, 1], [0.0, 1.0])], ["a", "b"], ["x", "y"], "return")
     assert [(panel.title, [line.index for line in panel.lines]) for panel in made] == [("x", [1])]
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("name", ["a", "neural_theta", "a row with quite a long name"])
+def test_the_names_of_rows_are_within_the_figure(columns, name):
+    rows, places = [f"{name} {k}" for k in range(7)], [str(k) for k in range(columns)]
+    made = bands.panels([Curve(r, c, 0, [0, 1], [0.0, 1.0]) for r in rows for c in places], rows, places, "return")
+    figure = together(made)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.width
+    assert box.y1 < figure.bbox.height / 2, "the panels have most of the room"
 
 
 # Runs without an experiment

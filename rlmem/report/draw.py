@@ -45,6 +45,8 @@ STYLE: Any = {
 PANEL = (4.6, 3.0)
 """Inches of a panel; at the width of a phone its letters are as large as those of the text."""
 ACROSS = 3
+MOST, ENTRY, LETTER = 4, 0.7, 0.085
+"""Names on a line of a legend, at most; inches that an entry takes without its name, and a letter of the name."""
 WRAP = 32
 """Letters of a label along the side of a panel."""
 FORMATS = ("png", "pdf", "svg")
@@ -70,14 +72,15 @@ def together(shown: Sequence[Panel]) -> Figure:
     """All panels side by side, with a legend."""
     across, names = min(ACROSS, len(shown)), {line.name for panel in shown for line in panel.lines}
     handles: dict[str, Any] = {}
+    abreast = max(1, min(MOST, int(PANEL[0] * across / (ENTRY + LETTER * max(map(len, names), default=0)))))
     with _style():
-        figure, grid = _figure(ceil(len(shown) / across), across, legend=len(names))
+        figure, grid = _figure(ceil(len(shown) / across), across, legend=ceil(len(names) / abreast))
         for panel, axes in zip(shown, grid.flat, strict=False):
             draw(axes, panel)
             handles |= {str(artist.get_label()): artist for artist in axes.lines}
         for axes in grid.flat[len(shown) :]:
             axes.remove()
-        figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=min(4, len(handles)))
+        figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=abreast)
     return figure
 
 
@@ -124,10 +127,10 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _figure(rows: int, columns: int, legend: int = 0) -> tuple[Figure, Any]:
-    """A figure with axes [rows, columns], and room for the names of `legend` rows."""
+    """A figure with axes [rows, columns], and room for a legend of so many lines."""
     from matplotlib.figure import Figure
 
-    height = PANEL[1] * rows + 0.25 * ceil(legend / 4)
+    height = PANEL[1] * rows + 0.25 * legend
     figure = Figure(figsize=(PANEL[0] * columns, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
