@@ -152,7 +152,8 @@ def _decimals(x: float | None, significant: int) -> int:
 
 def _width(value: Value) -> float | None:
     """How wide what is known of the spread is."""
-    return value.std if value.low is None or value.high is None else value.high - value.low
+    bounded = not _missing(value.low) and not _missing(value.high)
+    return value.high - value.low if bounded else value.std  # type: ignore[operator]
 
 
 def _parts(cells: Sequence[Cell]) -> list[str]:

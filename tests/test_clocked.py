@@ -91,8 +91,9 @@ def test_the_memories_of_popgym_that_know_the_time_have_the_layers_of_its_others
 def test_layers_are_redrawn():
     memory = Clocked(D, partial(Stack, layer=SHM))
     before = [layer.seed.item() for layer in memory.layer.layers]
-    redraw(memory)
-    assert [layer.seed.item() for layer in memory.layer.layers] == [seed + 1 for seed in before]
+    memory.redraw()
+    redraw(torch.nn.ModuleDict({"one": memory, "the same": memory}))
+    assert [layer.seed.item() for layer in memory.layer.layers] == [seed + 2 for seed in before]
 
 
 def test_what_the_layer_breaks_is_broken():

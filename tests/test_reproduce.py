@@ -28,6 +28,7 @@ from rlmem.reproduce.outcome import (
 )
 from rlmem.reproduce.spec import BUDGETS, Experiment, read
 from rlmem.reproduce.verdict import MEAN, judge, misprinted
+from rlmem.reproduce.write import publish, write
 
 RNG = np.random.default_rng
 
@@ -325,7 +326,7 @@ def run(*arguments: object) -> int:
     return main(["reproduce", *map(str, arguments)])
 
 
-def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, capsys, monkeypatch):
+def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, capsys):
     run_it = (small, "--budget", "smoke", "--jobs", "2")
     assert run(*run_it, "--dry-run") == 0
     assert "mine/small at the budget smoke: 2 cells, 2 runs, 512 steps" in capsys.readouterr().out
@@ -361,16 +362,61 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     for root in ("reproduce", "results"):
         (found,) = find([Path(root)])
         assert isinstance(found, Item)
-        assert found.command == f"rlmem reproduce {root}/mine/small.yaml --budget smoke"
-        assert (found.outcome.experiment.title, len(found.outcome.records)) == (catalog.find(str(small))[1].title, 2)
-    monkeypatch.chdir(folder)
-    (found,) = find([Path(".")])
-    assert isinstance(found, Item)
-    monkeypatch.chdir(small.resolve().parents[1])
+        assert found.command == "rlmem reproduce mine/small.yaml --budget smoke"
+        assert (found.outcome.experiment, len(found.outcome.records)) == (read(small).at("smoke"), 2)
 
     changed(small, "encoder.hidden_size=8", "encoder.hidden_size=16")
     assert run(*run_it, "--show") == 0
     assert "2 of 2 runs have not ended" in capsys.readouterr().out, "runs of the file as it was count"
+
+
+def test_an_experiment_of_ones_own_is_reported_as_it_was_judged(small, capsys, monkeypatch):
+    """`runs:` of another file, links, other working directories, an edited file, a shipped name."""
+    (small.parent / "best.yaml").write_text(
+        "# Their best\nruns: linked/small\nmetric: best_eval\nexpect: [gru tape > 9 on easy]\n"
+    )
+    Path("linked").symlink_to(small.parent)
+    monkeypatch.chdir(small.parent)
+    _, experiment = catalog.find("best.yaml")
+    monkeypatch.chdir(small.parents[1])
+    scores = {("gru tape", "easy"): 1.0, ("mlp tape", "easy"): 0.5}
+    records = [Record(*cell, 0, "done", {"best_eval": score}) for cell, score in scores.items()]
+    outcome = Outcome("mine/best", experiment.at("laptop"), "laptop", records)
+    write(outcome, Path("reproduce/mine/best-laptop"))
+    publish(outcome, Path("results"))
+    (small.parent / "best.yaml").write_text("# No experiment any more")
+    for folder, report in (
+        (".", "reproduce"),
+        ("reproduce/mine/best-laptop", "."),
+        ("reproduce/mine", "best-laptop"),
+        ("reproduce/mine/best-laptop", "../.."),
+        (".", "results"),
+        ("results/mine", "."),
+    ):
+        monkeypatch.chdir(small.parents[1] / folder)
+        (found,) = find([Path(report)])
+        assert isinstance(found, Item)
+        assert found.outcome.experiment == experiment.at("laptop")
+        assert [f.state for f in found.verdict.findings] == ["fails"]
+    monkeypatch.chdir(small.parents[1])
+    write(Outcome("ffm/table4", catalog.find("ffm/table4")[1], "laptop", []), Path("reproduce/mine/best-laptop"))
+    assert not Path("reproduce/mine/best-laptop/experiment.yaml").exists()
+
+    shipped = experiments_dir() / "ffm/table4.yaml"  # type: ignore[operator]
+    assert (catalog.find(str(shipped))[0], catalog.find(str(shipped))[1].text) == ("ffm/table4", None)
+    Path("ffm").mkdir()
+    Path("ffm/table4.yaml").write_text(shipped.read_text())
+    assert run("ffm/table4.yaml", "--dry-run") == 2
+    assert "ffm/table4 is the name of a shipped experiment; rename" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("about", ['{"item": 5}', '{"item": ["a"]}', '{"item": "x"}', "[]"])
+def test_a_strange_verdict_is_no_reproduction(in_tmp, about):
+    Path("made").mkdir()
+    Path("made/verdict.json").write_text(about)
+    Path("made/x.yaml").write_text("")
+    with pytest.raises(UserError, match=r"nothing to show|cannot be read"):
+        find([Path("made")])
 
 
 def test_an_analysis_counts_with_the_options_that_were_asked_for(in_tmp, capsys):

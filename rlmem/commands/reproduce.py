@@ -57,7 +57,6 @@ def run(args: argparse.Namespace) -> int:
         print(runner.dry_run(name, experiment, args.budget, args.cells))
         return 0
     where = runner.place(name, experiment, args.budget, args.dir)
-    own = Path(args.item) if catalog.is_own(args.item) else None
     if args.show:
         if not where.runs.is_dir():
             again = f"rlmem reproduce {args.item} --budget {args.budget}"
@@ -67,13 +66,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         from rlmem.sweep.run import Options
 
-        if own:
-            catalog.keep(own, args.dir)
         options = Options(args.jobs, args.gpus, args.per_gpu or 1, retry_failed=args.retry_failed)
         outcome, code = runner.reproduce(experiment, where, args.cells, options)
     show(outcome, where.folder)
     if args.publish:
         publish(outcome, args.publish)
-        if own:
-            catalog.keep(own, args.publish)
     return code

@@ -34,7 +34,7 @@ class Groups:
             "config", list(hydra_lines)
         )
         options = {}
-        for group in repository.get_group_options("", ObjectType.GROUP):
+        for group in loader.list_groups(""):
             if group.startswith("_"):
                 continue
             names = repository.get_group_options(group, ObjectType.CONFIG)

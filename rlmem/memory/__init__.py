@@ -1,6 +1,6 @@
 """Memory models under one contract (`rlmem.memory.base.Memory`), usable as a library."""
 
-from rlmem.memory.base import LinearRecurrence, Memoroid, Memory, RecurrentCell, redraw
+from rlmem.memory.base import LinearRecurrence, Memoroid, Memory, RecurrentCell
 from rlmem.memory.clocked import Clocked
 from rlmem.memory.dnc import DNC
 from rlmem.memory.elman import Elman
@@ -56,5 +56,4 @@ __all__ = [
     "RecurrentCell",
     "Stack",
     "Window",
-    "redraw",
 ]

@@ -57,7 +57,12 @@ class Memory(nn.Module, ABC):
         return y[:, 0], state
 
     def redraw(self) -> None:
-        """Change the seed of what this part of a memory draws at random, if anything; `redraw` does it for all."""
+        """Change the seed of what the memory draws at random, if anything; between rollouts, not in one.
+
+        Here that of its layers. A memory that draws something itself overrides this.
+        """
+        for child in self.children():
+            redraw(child)
 
     def scanning(self) -> list["Memory"]:
         """The parts of this memory that scan, itself or layers: those with an `engine`."""
@@ -285,8 +290,9 @@ class Episodes:
 
 
 def redraw(module: nn.Module) -> None:
-    """Change the seed of every memory in `module`, itself or a layer, that draws at random: between rollouts, never in
-    one."""
-    for part in module.modules():
-        if isinstance(part, Memory):
-            part.redraw()
+    """Call `redraw` of the memories in `module` that are not layers of others, or of itself."""
+    memories = [part for part in module.modules() if isinstance(part, Memory)]
+    layers = {layer for memory in memories for layer in memory.modules() if layer is not memory}
+    for memory in memories:
+        if memory not in layers:
+            memory.redraw()

@@ -16,11 +16,11 @@ from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import CELLS
 from rlmem.reproduce.outcome import Outcome, read_curves, read_results
 from rlmem.reproduce.run import Place, so_far
-from rlmem.reproduce.spec import BUDGETS, Experiment
+from rlmem.reproduce.spec import BUDGETS, Experiment, read_kept
 from rlmem.reproduce.verdict import Verdict, judge
+from rlmem.reproduce.write import EXPERIMENT, VERDICT
 from rlmem.sweep.manifest import holds_sweep
 
-VERDICT = "verdict.json"
 CURVES = ".curves.csv"
 DEPTH = 5
 """Folders below the one that was named."""
@@ -29,10 +29,9 @@ PICTURES = (".svg", ".png")
 
 @dataclass(frozen=True)
 class Item:
-    """An experiment at a budget with what was run of it. item: its name or its file;  file: of published results"""
+    """An experiment at a budget with what was run of it. file: of published results"""
 
     outcome: Outcome
-    item: str
     file: Path | None = None
 
     @cached_property
@@ -41,7 +40,8 @@ class Item:
 
     @property
     def command(self) -> str:
-        return f"rlmem reproduce {shlex.quote(self.item)} --budget {self.outcome.budget}"
+        own = ".yaml" if self.outcome.experiment.text else ""
+        return f"rlmem reproduce {shlex.quote(self.outcome.name + own)} --budget {self.outcome.budget}"
 
 
 Section = Item | Group
@@ -81,7 +81,7 @@ def _existing(folder: Path) -> Path:
 
 def _places(folder: Path, depth: int = DEPTH) -> Iterator[tuple[str, Path]]:
     """(kind, path) of everything at or below a folder, in the order of names."""
-    if (item := _item(folder)) and catalog.kept(item, folder):
+    if _item(folder):
         yield "reproduction", folder
     elif holds_sweep(folder):
         yield "sweep", folder
@@ -99,9 +99,10 @@ def _item(folder: Path) -> str | None:
     """Which item lies in a reproduction's folder, which has a verdict, runs or both."""
     about = next((folder / name for name in (CELLS, VERDICT) if (folder / name).is_file()), None)
     try:
-        return None if about is None else json.loads(about.read_text(encoding="utf-8")).get("item")
+        item = None if about is None else json.loads(about.read_text(encoding="utf-8")).get("item")
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{about}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
+    return item if isinstance(item, str) and (item in catalog.names() or (folder / EXPERIMENT).is_file()) else None
 
 
 def _reproduction(folder: Path) -> Item:
@@ -109,22 +110,25 @@ def _reproduction(folder: Path) -> Item:
     about = next(folder / name for name in (CELLS, VERDICT) if (folder / name).is_file())
     said = json.loads(about.read_text(encoding="utf-8"))
     name, budget = said["item"], said["budget"]
-    item = catalog.kept(name, folder) or name
-    experiment = catalog.find(item)[1].at(budget)
+    experiment = _experiment(name, folder / EXPERIMENT).at(budget)
     owner = experiment.runs or name
-    runs = folder if owner == name else folder.parent.parent / f"{owner}-{budget}"
+    runs = folder if owner == name else folder.resolve().parent.parent / f"{owner}-{budget}"
     if experiment.run in ("train", "population") and not (runs / CELLS).is_file():
-        return Item(_stored(name, experiment, budget, folder / "results.csv", folder / "curves.csv"), item)
-    return Item(so_far(experiment, Place(name, budget, folder, owner, runs)), item)
+        return Item(_stored(name, experiment, budget, folder / "results.csv", folder / "curves.csv"))
+    return Item(so_far(experiment, Place(name, budget, folder, owner, runs)))
 
 
 def _published(file: Path) -> Item:
     """<paper>/<item>.<budget>.csv. Pictures beside it, <item>.<budget>.<caption>.svg, belong to it."""
-    stem, _, budget = file.stem.rpartition(".")
-    name = f"{file.parent.resolve().name}/{stem}"
-    item = catalog.kept(name, file) or name
-    experiment = catalog.find(item)[1].at(budget)
-    return Item(_stored(name, experiment, budget, file, file.with_suffix(CURVES)), item, file)
+    item, _, budget = file.stem.rpartition(".")
+    name = f"{file.parent.resolve().name}/{item}"
+    experiment = _experiment(name, file.with_suffix(".yaml")).at(budget)
+    return Item(_stored(name, experiment, budget, file, file.with_suffix(CURVES)), file)
+
+
+def _experiment(name: str, kept: Path) -> Experiment:
+    """One that is not shipped has its text with its results."""
+    return read_kept(kept) if kept.is_file() else catalog.find(name)[1]
 
 
 def _stored(name: str, experiment: Experiment, budget: str, results: Path, curves: Path) -> Outcome:

@@ -1,18 +1,13 @@
-"""The experiments that are shipped: `experiments/<paper>/<item>.yaml`, named `<paper>/<item>`.
-
-Of one that is not shipped a copy is kept as <root>/<paper>/<item>.yaml beside what was run of it, so that a report of
-<root> knows what was claimed.
-"""
+"""The experiments that are shipped: `experiments/<paper>/<item>.yaml`, named `<paper>/<item>`."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
-from rlmem.reproduce.spec import Experiment, owner_file, read
+from rlmem.reproduce.spec import Experiment, read
 
 NOT_PAPERS = ("first_run", "published")
 """Folders of other files."""
@@ -29,9 +24,16 @@ def names() -> list[str]:
 
 def find(item: str) -> tuple[str, Experiment]:
     """The name and the experiment of `<paper>/<item>`, or of a file of one's own. Raises UserError."""
-    if is_own(item):
-        return _name(Path(item)), read(Path(item))
     root, known = experiments_dir(), names()
+    if item.endswith((".yaml", ".yml")):
+        path = Path(item).resolve()
+        name = f"{path.parent.name}/{path.stem}"
+        if name not in known or root is None:
+            return name, read(Path(item), own=True)
+        if path != (root / f"{name}.yaml").resolve():
+            what = f"{name} is the name of a shipped experiment; rename the file or its folder"
+            raise UserError(sentence(item, what, example=f"my_{path.name}"))
+        item = name
     if root is None or item not in known:
         near = nearest(item, known) or nearest(item, [name.partition("/")[2] for name in known])
         shown = sorted({name.partition("/")[0] + "/..." for name in known})
@@ -39,38 +41,3 @@ def find(item: str) -> tuple[str, Experiment]:
             sentence(item, "no such experiment", near=near, accepted=shown, example="rlmem list experiment")
         )
     return item, read(root / f"{item}.yaml")
-
-
-def is_own(item: str) -> bool:
-    """Whether an item is a file rather than the name of what is shipped."""
-    return item.endswith((".yaml", ".yml"))
-
-
-def keep(file: Path, root: Path) -> None:
-    """Put a copy of an experiment of one's own, and of the one whose runs it shares, where `kept` finds it.
-
-    Raises UserError if that fails.
-    """
-    owner = owner_file(file)
-    try:
-        for path in [file, *([owner] if owner and _name(owner) not in names() else [])]:
-            copy = root / f"{_name(path)}.yaml"
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            if path.resolve() != copy.resolve():
-                shutil.copyfile(path, copy)
-    except OSError as error:
-        raise UserError(f"{root}: cannot be written ({error.strerror}); e.g. --dir /tmp/reproduce") from error
-
-
-def kept(name: str, beside: Path) -> str | None:
-    """What `find` finds an experiment by whose results lie at <root>/<paper>/...: its copy's path, or its name.
-
-    None if it is neither kept nor shipped.
-    """
-    folder = beside.parent if beside.parent.name else beside.resolve().parent
-    copy = folder / f"{Path(name).name}.yaml"
-    return str(copy) if copy.is_file() else name if name in names() else None
-
-
-def _name(file: Path) -> str:
-    return f"{file.resolve().parent.name}/{file.stem}"

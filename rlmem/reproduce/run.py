@@ -48,8 +48,7 @@ def dry_run(name: str, experiment: Experiment, budget: str, wanted: Sequence[str
     """Every cell with the overrides of its runs, and the cost. What the cells consist of is composed and checked."""
     planned = cells(experiment, budget, wanted)
     missing = {path: how for path, how in experiment.budget(budget).files.items() if not Path(path).exists()}
-    if not missing:
-        _check(experiment, budget, corners(planned))
+    _check(experiment, budget, corners(planned), there=not missing)
     lines = [f"{cell.name}: {' '.join(cell.overrides)}" for cell in planned]
     notes = [f"  because: {reason}" for reason in dict.fromkeys(r for cell in planned for r in cell.reasons)]
     note = experiment.budget(budget).note
@@ -58,9 +57,10 @@ def dry_run(name: str, experiment: Experiment, budget: str, wanted: Sequence[str
     return "\n".join([*lines, *notes, *said, cost_line(name, experiment, budget, planned)])
 
 
-def _check(experiment: Experiment, budget: str, planned: Sequence[Cell]) -> None:
+def _check(experiment: Experiment, budget: str, planned: Sequence[Cell], there: bool) -> None:
+    """there: whether the files that the runs read are"""
     if experiment.run == "train":
-        check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
+        check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=there)
     elif experiment.run == "population":
         populations.check(experiment, budget, planned)
     else:

@@ -66,7 +66,7 @@ def _numbers(outcome: Outcome, verdict: Verdict) -> Table:
 def _grid(outcome: Outcome, verdict: Verdict) -> Table | None:
     """A line for each row, its columns side by side, if every cell that was run holds one number of as many runs."""
     columns = list(dict.fromkeys(cell.column for cell in verdict.cells))
-    alone = not any(len(outcome.scores(name)) for name in _beside(outcome))
+    alone = not any(outcome.scores(name) for name in _beside(outcome))
     published = any(cell.published is not None for cell in verdict.cells)
     runs = {cell.seeds for cell in verdict.cells if cell.seeds}
     if not 1 < len(columns) <= WIDEST or published or not alone or len(runs) != 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PrivateAttr, ValidationError
 
 from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
@@ -149,6 +149,12 @@ class Experiment(Part):
     mean: bool = True
     alone: bool = False
     options: dict[str, Any] = Field(default_factory=dict)
+    _text: str | None = PrivateAttr(None)
+
+    @property
+    def text(self) -> str | None:
+        """The whole of an experiment that is not shipped, for `read_kept`; None of one that is."""
+        return self._text
 
     @property
     def scale(self) -> float:
@@ -169,24 +175,32 @@ class Experiment(Part):
         return self.budgets[name]
 
 
-def read(file: Path) -> Experiment:
-    """The experiment in a file, whose first comment line is its title. Raises UserError with every problem."""
+def read(file: Path, own: bool = False) -> Experiment:
+    """The experiment in a file, whose first comment line is its title. Raises UserError with every problem.
+
+    own: it is not shipped, so that its text has to be kept with its results
+    """
     title, content = _content(file)
-    if owner := owner_file(file):
-        content = _upon(_content(owner)[1], content)
+    if other := content.get("runs"):
+        content = _upon(_content(_beside(file, str(other)))[1], content)
+    return _validated(file, title, content, own)
+
+
+def read_kept(file: Path) -> Experiment:
+    """The experiment whose `text` was written to a file: nothing of it stands elsewhere. Raises UserError."""
+    return _validated(file, *_content(file), own=True)
+
+
+def _validated(file: Path, title: str, content: dict[str, Any], own: bool) -> Experiment:
     try:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:
         raise UserError(*(_told(file, problem) for problem in error.errors())) from error
     if problems := list(_inconsistent(experiment)):
         raise UserError(*(f"{file}: {problem}" for problem in problems))
+    if own:
+        experiment._text = f"# {title}\n{yaml.safe_dump(content, sort_keys=False, allow_unicode=True)}"
     return experiment
-
-
-def owner_file(file: Path) -> Path | None:
-    """The file of the item whose runs an experiment shares, if it does."""
-    other = _content(file)[1].get("runs")
-    return _beside(file, str(other)) if other else None
 
 
 def _content(file: Path) -> tuple[str, dict[str, Any]]:
@@ -213,12 +227,11 @@ def _upon(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
 def _beside(file: Path, item: str) -> Path:
     """The file of another item. Raises UserError if there is none."""
     shipped = experiments_dir()
-    roots = [file.parent.parent, *([shipped] if shipped else [])]
+    folder = file.resolve().parent
+    roots = [folder.parent, *([shipped] if shipped else [])]
     path = next((root / f"{item}.yaml" for root in roots if (root / f"{item}.yaml").is_file()), None)
     if path is None:
-        known = [
-            other.relative_to(file.parent.parent).with_suffix("").as_posix() for other in file.parent.glob("*.yaml")
-        ]
+        known = [other.relative_to(folder.parent).with_suffix("").as_posix() for other in folder.glob("*.yaml")]
         raise UserError(sentence(f"{file}: runs: {item}", "no such item", near=nearest(item, known), accepted=known))
     return path
 

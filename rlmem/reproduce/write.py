@@ -13,9 +13,14 @@ from rlmem.reproduce.outcome import RESULTS, Outcome, read_results, write_curves
 from rlmem.reproduce.show import tables
 from rlmem.reproduce.verdict import judge
 
+VERDICT, EXPERIMENT = "verdict.json", "experiment.yaml"
+
 
 def write(outcome: Outcome, folder: Path) -> None:
-    """results.csv, curves.csv, verdict.json and table.md, table.tex, table.csv in `folder`."""
+    """results.csv, curves.csv, verdict.json and table.md, table.tex, table.csv in `folder`.
+
+    And experiment.yaml, if it is not shipped.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_results(outcome.records, folder / RESULTS)
@@ -23,7 +28,8 @@ def write(outcome: Outcome, folder: Path) -> None:
             write_curves(outcome.curves, folder / "curves.csv")
         verdict = judge(outcome)
         about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
-        rundir.replace(folder / "verdict.json", json.dumps(about, indent=2) + "\n")
+        rundir.replace(folder / VERDICT, json.dumps(about, indent=2) + "\n")
+        _keep(outcome, folder / EXPERIMENT)
         for suffix, how in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
             shown = tables(outcome, verdict, to_read=suffix != "csv")
             text = "\n".join(getattr(table, how)() for table in shown)
@@ -49,9 +55,18 @@ def publish(outcome: Outcome, folder: Path) -> None:
         write_results(done, path)
         if outcome.curves:
             write_curves(outcome.curves, path.with_suffix(".curves.csv"))
+        _keep(outcome, path.with_suffix(".yaml"))
         for caption, picture in outcome.pictures.items():
             name = re.sub(r"[^\w-]+", "_", caption).strip("_")
             shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. --publish results") from error
     print(f"wrote {path}")
+
+
+def _keep(outcome: Outcome, path: Path) -> None:
+    """What a report needs to judge an experiment that is not shipped."""
+    if text := outcome.experiment.text:
+        rundir.replace(path, text)
+    else:
+        path.unlink(missing_ok=True)
