@@ -17,7 +17,7 @@ from rlmem.reproduce.verdict import judge
 
 ROOT = Path(__file__).parent.parent
 BUDGET = "total_steps=600 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"
-SMALL = f"{BUDGET} algo.rollout_slots=16"
+SMALL = f"{BUDGET} algo.rollout_slots=16 algo.epochs=1"
 SMALL_REPLAY = f"{BUDGET} algo.random_steps=100 algo.learning_starts=400 algo.batch_size=100 algo.update_ratio=0.02"
 SHRINK = {"train": SMALL, "resume": "total_steps=800", "eval": "--episodes=4"}
 """What is appended to a command; later values win."""
