@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Collection
 from contextlib import closing
@@ -29,7 +28,7 @@ from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
 from rlmem.config.overrides import leaf_paths
-from rlmem.config.targets import build, in_one_line, locate
+from rlmem.config.targets import build, in_one_line, locate, require_kind
 from rlmem.errors import NotHere, UserError
 from rlmem.loops.base import one_thread
 from rlmem.machine import cores
@@ -200,13 +199,15 @@ def _build(config: Config, group: str, **runtime: Any) -> Any:
 
 
 def _built(where: str, group: str, node: dict[str, Any], **runtime: Any) -> Any:
-    """What a node describes. UserError if it is of another kind than the group's; a class is not even called then."""
-    target, bases = locate(node["_target_"]), BASES[group]
-    foreign = inspect.isclass(target) and not issubclass(target, bases)
-    made = None if foreign else build(node, **runtime)
-    if not isinstance(made, bases):
-        names = " or ".join(f"{base.__module__}.{base.__name__}" for base in bases)
-        raise UserError(f"{where}: {node['_target_']} gives no {names}; e.g. {group}={default_choices()[group]}")
+    """What a node describes. UserError if it is of another kind than the group's, before anything is called."""
+    try:
+        require_kind(node["_target_"], BASES[group])
+    except UserError as error:
+        raise UserError(f"{where}: {error}; e.g. {group}={default_choices()[group]}") from error
+    made = build(node, **runtime)
+    if not isinstance(made, BASES[group]):
+        what = f"{node['_target_']} returned a {type(made).__name__}, not what its annotation says"
+        raise UserError(f"{where}: {what}; e.g. {group}={default_choices()[group]}")
     return made
 
 
@@ -215,10 +216,14 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
     node = config.values["memory"]
     where, doing, name = f"memory={config.choices['memory']}", "cannot be built", node["_target_"]
     try:
+        require_kind(name, (Memory,))
+    except UserError as error:
+        bases = "rlmem.memory.Memory, LinearRecurrence or RecurrentCell"
+        raise UserError(f"{where}: {error}; e.g. derive it from {bases}") from error
+    try:
         memory = build(node, input_size=input_size)
         if not isinstance(memory, Memory):
-            bases = "rlmem.memory.Memory, LinearRecurrence or RecurrentCell"
-            raise UserError(f"{where}: gives a {type(memory).__name__}, which is no memory; derive it from {bases}")
+            raise UserError(f"{where}: {name} returned a {type(memory).__name__}, not what its annotation says")
         if missing := [size for size in ("input_size", "output_size") if not hasattr(memory, size)]:
             raise UserError(f"{where}: {name} does not set {' and '.join(missing)}; e.g. self.{missing[0]} = ...")
         memory = memory.to(device)

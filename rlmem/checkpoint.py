@@ -8,7 +8,6 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -17,6 +16,10 @@ State = dict[str, Any]
 
 BEST = "best.pt"
 """Beside the checkpoints: the agent of the best evaluation so far, without what continuing it would take."""
+
+
+OF_EVERY = {"agent": dict, "experiment": dict, "step": int}
+"""What every checkpoint holds at least, `best.pt` too."""
 
 
 class Checkpoints:
@@ -34,12 +37,23 @@ class Checkpoints:
     def save(self, step: int, state: State) -> Path:
         """Write `state` as the checkpoint at `step`, then drop those before it beyond `keep`.
 
-        OSError if it cannot be written; those that were there are as they were.
+        Those beyond `keep` that are there already go first, so that a smaller `keep` makes room on a full disk. OSError
+        if it cannot be written; the newest that were there are as they were.
         """
+        self.prune()
         path = self._write(f"step_{step:012d}.pt", state)
+        self.prune()
+        return path
+
+    def prune(self) -> None:
+        """Delete checkpoints beyond the newest `keep`, and what a process that was killed left of others."""
         for old in self.paths()[: -self.keep]:
             _delete(old)
-        return path
+        for path in self.directory.glob("*.partial"):
+            path.unlink()
+        for path in self.directory.glob("*.sha256"):
+            if not path.with_suffix(".pt").exists():
+                path.unlink()
 
     def drop_after(self, step: int) -> None:
         """Delete what a run that goes on from `step` will write anew, half-written files among it.
@@ -49,15 +63,14 @@ class Checkpoints:
         for path in self.paths():
             if step_of(path) > step:
                 _delete(path)
-        for path in self.directory.glob("*.partial"):
-            path.unlink()
+        self.prune()
 
     def save_best(self, state: State) -> Path:
         """Write `state` in the place of the best one yet; OSError as `save`."""
         return self._write(BEST, state)
 
     def _write(self, name: str, state: State) -> Path:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(exist_ok=True)  # without the run's own directory, which somebody has deleted then
         path = self.directory / name
         partial, digest = path.with_suffix(".partial"), path.with_suffix(".sha256.partial")
         try:
@@ -81,7 +94,8 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
-        return sorted(p for p in self.directory.glob("step_*.pt") if re.fullmatch(r"step_\d+\.pt", p.name))
+        found = (path for path in self.directory.glob("step_*.pt") if re.fullmatch(r"step_\d+\.pt", path.name))
+        return sorted(path for path in found if path.is_file())
 
     def load(self, unfit: Callable[[State], str | None] = lambda state: None) -> tuple[Path, State]:
         """The newest checkpoint that is intact and fits; others are passed over with a warning.
@@ -115,16 +129,22 @@ def read(path: Path) -> State:
     if sha256(path) not in _digests(path):
         raise ValueError(f"checkpoint {path} is damaged (checksum differs)")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (UnpicklingError, RuntimeError) as error:
-        raise ValueError(f"checkpoint {path} cannot be read ({str(error).splitlines()[0]})") from error
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # a file that holds anything can break the reader in any way
+        told = str(error).splitlines()[:1] or [type(error).__name__]
+        raise ValueError(f"checkpoint {path} cannot be read ({told[0]})") from error
+    found = state if isinstance(state, dict) else {}
+    wrong = [name for name, kind in OF_EVERY.items() if not isinstance(found.get(name), kind)]
+    if wrong:
+        raise ValueError(f"checkpoint {path} is none of this version of rlmem (it has no {', '.join(wrong)})")
+    return state
 
 
 def _digests(path: Path) -> list[str]:
     """The checksums beside a checkpoint: its own, and that of the one before of the same name."""
     try:
         return path.with_suffix(".sha256").read_text(errors="replace").split()
-    except FileNotFoundError:
+    except OSError:
         return []
 
 

@@ -8,14 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rlmem import rundir
 from rlmem.assemble import EVAL_ENVS, assemble, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.config.compose import Config, apply
 from rlmem.errors import UserError
 from rlmem.evaluate import evaluate, evaluate_both
 from rlmem.loops.base import one_thread
 from rlmem.pictures import Watched, write_gif
-from rlmem.saved import agent_state, fitting, refuse_others
+from rlmem.saved import agent_state, fitting, refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 
@@ -27,6 +26,7 @@ def evaluate_run(
     overrides: Sequence[str] = (),
     step: int | str | None = None,
     video: bool = False,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a run's agent on whole episodes, greedy and sampled, and append the result to <run>/eval.jsonl.
 
@@ -37,12 +37,12 @@ def evaluate_run(
         `env.evaluation`
     step: which checkpoint, or "best" for the agent of the best evaluation; None: the newest intact one
     video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
+    trust: take the run as one's own, whoever made it (`stored_config`)
     """
-    values, about = rundir.read(run_dir)
     command = f"rlmem eval {run_dir} env.level=medium"
     refuse_others(overrides, ("env.*", "device"), "cannot be evaluated differently; evaluation accepts", command)
-    trained = Config(values, about["choices"], tuple(about["overrides"]))
-    config = apply(trained, overrides)
+    trained = stored_config(run_dir, trust=trust)
+    config, values = apply(trained, overrides), trained.values
     parts = assemble(Config(values | {"device": config.values["device"]}, trained.choices, ()), num_envs=1)
     checkpoint = agent_state(run_dir, step)
     with fitting(run_dir):

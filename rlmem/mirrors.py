@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem import rundir
-from rlmem.config.targets import build
+from rlmem.config.targets import build, require_kind
 from rlmem.errors import Fault, UserError
 from rlmem.loggers import NoKey, RunInfo, WandbRun, reason
 from rlmem.recorder import Logger, read_jsonl
@@ -23,6 +23,7 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
         if "_target_" not in node:
             continue
         try:
+            require_kind(node["_target_"], (Logger,))
             logger = build(node, run_dir=run_dir, run=run)
         except Exception as error:  # a mirror must never stop a run, whatever its library raises
             say(f"logger={name} could not start: {reason(error)}; the run goes on, metrics.jsonl has every row")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from rlmem.errors import Fault, UserError
 
 
+@runtime_checkable
 class Logger(Protocol):
     """A view of the record elsewhere. Whatever it raises is said once and turns it off."""
 
@@ -36,15 +39,13 @@ class Recorder:
         self.mirrored = 0
         self.cut: deque[dict[str, Any]] = deque()
         """Rows that were dropped by `rewind` and have not been written again."""
-        self.files: dict[str, TextIO] = {
-            name: open(run_dir / f"{name}.jsonl", "a", encoding="utf-8") for name in ("metrics", "episodes")
-        }
+        self.files = {name: RecordFile(run_dir / f"{name}.jsonl") for name in ("metrics", "episodes")}
 
     def mirror(self, loggers: Sequence[tuple[str, Logger]]) -> None:
         """Show every row so far, and each that comes, to `loggers`; a resumed run calls `rewind` before."""
         self.loggers = list(loggers)
         try:
-            rows = read_jsonl(Path(self.files["metrics"].name)) if loggers else []
+            rows = read_jsonl(self.files["metrics"].path) if loggers else []
         except ValueError as error:
             self._turn_off(self.loggers, ValueError(f"metrics.jsonl is damaged ({error})"))
             return
@@ -81,40 +82,39 @@ class Recorder:
         self._write("episodes", rows)
 
     def _write(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
-        file = self.files[name]
-        with _writing(file):
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-            file.flush()
+        self.files[name].append("".join(json.dumps(row) + "\n" for row in rows))
 
-    def position(self) -> dict[str, int]:
-        """Sizes of the files in bytes, made durable: what a checkpoint remembers."""
+    def position(self) -> Position:
+        """How far the files are, made durable: what a checkpoint remembers.
+
+        Raises Fault if a file is not what was written any more.
+        """
+        self.require_intact()
+        return {name: file.position() for name, file in self.files.items()}
+
+    def require_intact(self) -> None:
+        """Raise Fault if somebody deleted, replaced, cut or continued a file of the record."""
         for file in self.files.values():
-            with _writing(file):
-                os.fsync(file.fileno())
-        return {name: file.tell() for name, file in self.files.items()}
+            file.require_intact()
 
-    def rewind(self, position: Mapping[str, int]) -> None:
+    def rewind(self, position: Position) -> None:
         """Drop rows written after a checkpoint was taken, so that a resumed run neither repeats nor loses a row.
 
-        Raises UserError if a file is shorter than it was then.
+        Raises UserError if what was there then has changed.
         """
         for name, file in self.files.items():
-            if os.fstat(file.fileno()).st_size < position[name]:
-                raise UserError(
-                    f"{file.name}: shorter than when the checkpoint was taken, so rows were lost; expected at least "
-                    f"{position[name]} bytes; restore the file or start a new run"
-                )
+            if problem := changed(file.path, position[name]):
+                raise UserError(f"{problem} since the checkpoint; restore the file or start a new run")
         with suppress(ValueError):  # rows that were being written when the machine went down
-            self.cut = deque(read_jsonl(Path(self.files["metrics"].name), position["metrics"]))
+            self.cut = deque(read_jsonl(self.files["metrics"].path, position["metrics"]["bytes"]))
         for name, file in self.files.items():
-            file.truncate(position[name])
-            file.seek(0, os.SEEK_END)
+            file.cut(position[name]["bytes"])
 
     def close(self, failed: bool = False) -> None:
         """Close files and mirrors; `failed`: the run did not reach its end."""
         for file in self.files.values():
             with suppress(OSError):  # rows that a full disk did not take, which was said
-                file.close()
+                file.stream.close()
         for name, logger in self.loggers:
             try:
                 logger.close(failed)
@@ -122,13 +122,90 @@ class Recorder:
                 self.say(f"logger={name} did not close: {_told(error)}; metrics.jsonl has every row")
 
 
-@contextmanager
-def _writing(file: TextIO) -> Iterator[None]:
-    """A row that cannot be written becomes a Fault; a resumed run drops what was written of it."""
-    try:
-        yield
-    except OSError as error:
-        raise Fault(f"{file.name} cannot be written ({error.strerror})") from error
+Position = dict[str, dict[str, Any]]
+"""Of each file of the record: its size in `bytes`, and the `sha256` of all of its rows."""
+
+START: Position = {name: {"bytes": 0, "sha256": hashlib.sha256().hexdigest()} for name in ("metrics", "episodes")}
+"""The record of a run that has not begun."""
+
+
+@dataclass
+class RecordFile:
+    """A file to which rows are appended, and the hash of all that is in it.
+
+    path: the file, which may exist
+    """
+
+    path: Path
+    stream: BinaryIO = field(init=False)
+    digest: Any = field(init=False)
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stream = open(self.path, "ab")
+        self._measure()
+
+    def _measure(self) -> None:
+        self.digest, self.size = hashlib.sha256(), 0
+        with open(self.path, "rb") as file:
+            while block := file.read(1 << 20):
+                self.digest.update(block)
+                self.size += len(block)
+
+    def append(self, text: str) -> None:
+        data = text.encode()
+        with self._writing():
+            self.stream.write(data)
+            self.stream.flush()
+        self.digest.update(data)
+        self.size += len(data)
+
+    def position(self) -> dict[str, Any]:
+        with self._writing():
+            os.fsync(self.stream.fileno())
+        return {"bytes": self.size, "sha256": self.digest.hexdigest()}
+
+    def cut(self, size: int) -> None:
+        self.stream.truncate(size)
+        self._measure()
+
+    def require_intact(self) -> None:
+        """Raise Fault unless the file that is written to still lies at its path and has the size that was written."""
+        ours = os.fstat(self.stream.fileno())
+        try:
+            there = self.path.stat()
+        except OSError:
+            raise Fault(f"{self.path} was deleted while the run was training") from None
+        if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            raise Fault(f"{self.path} was replaced while the run was training")
+        if ours.st_size != self.size:
+            raise Fault(f"{self.path} was changed while the run was training: {ours.st_size} bytes, not {self.size}")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A row that cannot be written becomes a Fault; a resumed run drops what was written of it."""
+        try:
+            yield
+        except OSError as error:
+            raise Fault(f"{self.path} cannot be written ({error.strerror})") from error
+
+
+def changed(path: Path, position: Mapping[str, Any]) -> str | None:
+    """Why a file of the record is not what it was at `position`, if it is not; rows after it do not count.
+
+    path: of the file
+    position: its size and hash then, as `RecordFile.position` said
+    """
+    if not path.is_file():
+        return f"{path} is missing"
+    digest, left, block = hashlib.sha256(), position["bytes"], b"\n"
+    with open(path, "rb") as file:
+        while left > 0 and (read := file.read(min(left, 1 << 20))):
+            digest.update(block := read)
+            left -= len(block)
+    if left:
+        return f"{path} lost rows"
+    return None if digest.hexdigest() == position["sha256"] and block.endswith(b"\n") else f"{path} was changed"
 
 
 def _told(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import yaml
@@ -20,6 +22,7 @@ from filelock import FileLock, Timeout
 from rlmem import __version__
 from rlmem.errors import UserError
 from rlmem.machine import machine_class
+from rlmem.seal import is_own, sealed
 
 PACKAGES = (
     "torch",
@@ -78,8 +81,7 @@ def make(path: Path, exist_ok: bool = True) -> None:
     """Make a directory that can be written to, or raise UserError; FileExistsError if it may not exist yet."""
     try:
         path.mkdir(parents=True, exist_ok=exist_ok)
-        (path / ".writable").touch()
-        (path / ".writable").unlink(missing_ok=True)
+        TemporaryFile(dir=path).close()
     except FileExistsError:
         if exist_ok:
             raise UserError(f"run_dir={path}: is a file; expected a directory; e.g. run_dir=runs/my_run") from None
@@ -94,9 +96,12 @@ OF_A_RUN = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "check
 
 
 def clear(path: Path) -> Path | None:
-    """Move what a run left in `path` into a directory beside it, which is returned; None if there was nothing."""
+    """Move what a run left in `path` into a directory beside it, which is returned; None if there was nothing.
+
+    run.json alone is nothing: the process ended before it had described the run.
+    """
     left = [path / name for name in OF_A_RUN if (path / name).exists()]
-    if not left:
+    if not left or left == [path / "run.json"]:
         return None
     aside = _numbered(path.with_name(f"{path.name}.damaged"))
     for item in left:
@@ -108,8 +113,9 @@ def clear(path: Path) -> Path | None:
 def lock(path: Path) -> Iterator[None]:
     """Keep every other process from training in this directory.
 
-    Raises UserError if one is, or if the lock cannot be written.
+    Raises UserError if one is, if the lock cannot be written, or if writing here could reach another place.
     """
+    require_plain(path)
     held = FileLock(path / ".lock")
     try:
         held.acquire(timeout=0)
@@ -125,7 +131,7 @@ def lock(path: Path) -> Iterator[None]:
 
 def is_locked(path: Path) -> bool:
     """Whether a process trains in this directory. One that starts there while this is asked may be refused its lock."""
-    if not (path / ".lock").exists():
+    if (path / ".lock").is_symlink() or not (path / ".lock").is_file():  # asking would write through the link
         return False
     probe = FileLock(path / ".lock")
     try:
@@ -138,6 +144,43 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+FILES = (".jsonl", ".json", ".yaml", ".txt", ".pt", ".sha256", ".partial", ".lock")
+"""What the names of a run's own files end in."""
+
+FOREIGN = ("wandb", "tensorboard")
+"""Folders of a run that libraries fill. W&B's holds links within the run."""
+
+
+def require_plain(path: Path) -> None:
+    """UserError for what a run directory may not hold if something is to be written there.
+
+    These are links, which may lead out of it, pipes and devices, and folders with the names of files. The directory
+    itself may be reached by a link, which its user made.
+    """
+    root = path.resolve()
+
+    def failed(error: OSError) -> None:
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+    for folder, folders, files in os.walk(root, onerror=failed if root.exists() else None):
+        for name in [*folders, *files]:
+            found = Path(folder) / name
+            inside = found.relative_to(root)
+            mode = found.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                within = found.resolve().is_relative_to(root)
+                what = None if within and inside.parts[0] in FOREIGN and len(inside.parts) > 1 else "is a link"
+            elif stat.S_ISDIR(mode):
+                what = "is a folder" if found.suffix in FILES or name in FILES else None
+            else:
+                what = None if stat.S_ISREG(mode) else "is no regular file"
+            if what:
+                raise UserError(
+                    f"{path / inside}: {what}, and rlmem writes only to files of the run directory itself; "
+                    f"expected none such there; e.g. remove it, or copy the run elsewhere"
+                )
+
+
 def describe(
     path: Path,
     config: Mapping[str, Any],
@@ -145,8 +188,14 @@ def describe(
     overrides: tuple[str, ...],
     resumed_at: int | None = None,
 ) -> None:
-    """Write config.yaml (resolved), and run.json: choices, overrides, versions, machine, git commit.
+    """Write run.json (choices, overrides, versions, machine, commit), then config.yaml (resolved, and sealed).
 
+    A run has begun when it has both.
+
+    path: the run directory
+    config: the checked values
+    choices: the option of each group
+    overrides: as given on the command line
     resumed_at: the step from which a run goes on; its run.json keeps how it began, and gets an entry in `resumed`
     """
     about: dict[str, Any] = {"choices": dict(choices), "overrides": list(overrides)}
@@ -157,8 +206,8 @@ def describe(
     about = before | about if before else about | _here_and_now()
     if resumed_at is not None:
         about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **_here_and_now()}]
-    replace(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
     replace(path / "run.json", json.dumps(about, indent=2) + "\n")
+    replace(path / "config.yaml", sealed(yaml.safe_dump(dict(config), sort_keys=False)))
 
 
 def _here_and_now() -> dict[str, Any]:
@@ -201,14 +250,57 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"`rlmem train` printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0"
         )
     try:
-        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-        about = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        if not isinstance(config, dict) or not isinstance(about, dict) or not {"choices", "overrides"} <= about.keys():
-            raise ValueError("not what was written")
-    except (yaml.YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise NoRun(f"{path}: config.yaml or run.json is damaged ({reason}); restore it") from error
+        name = "config.yaml"
+        config = yaml.safe_load((path / name).read_text(encoding="utf-8"))
+        _require(isinstance(config, dict) and _is_data(config))
+        name = "run.json"
+        about = json.loads((path / name).read_text(encoding="utf-8"))
+        _require(isinstance(about, dict) and _is_data(about))
+        _require(isinstance(about.get("choices"), dict) and isinstance(about.get("overrides"), list))
+        _require(all(isinstance(line, str) for line in about["overrides"]))
+        _require(all(isinstance(entry, dict) for entry in about.get("resumed", [])))
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        # A parser's account goes on for many lines; where it was is the last of them.
+        mark = getattr(error, "problem_mark", None)
+        reason = str(getattr(error, "problem", None) or error).splitlines() or [type(error).__name__]
+        where = "" if mark is None else f", line {mark.line + 1}"
+        raise NoRun(f"{path / name}{where}: is damaged ({reason[0][:100]}); restore it") from error
     return config, about
+
+
+def is_own_run(path: Path) -> bool:
+    """Whether this user wrote config.yaml of a run, which nobody has edited since."""
+    try:
+        return is_own((path / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+MOST = 100_000
+"""Values of a file that describes a run, at most. A short YAML file may stand for very many by its aliases."""
+
+
+def _require(condition: bool) -> None:
+    if not condition:
+        raise ValueError("not what was written")
+
+
+def _is_data(tree: Any) -> bool:
+    """Whether `tree` holds text, numbers, lists and mappings by names only, and not too many of them."""
+    left, number = [tree], 0
+    while left:
+        node, number = left.pop(), number + 1
+        if number > MOST:
+            return False
+        if isinstance(node, dict):
+            if not all(isinstance(key, str) for key in node):
+                return False
+            left += node.values()
+        elif isinstance(node, list):
+            left += node
+        elif not (node is None or isinstance(node, str | int | float)):
+            return False
+    return True
 
 
 def git_commit() -> str | None:

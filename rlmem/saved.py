@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,11 +11,14 @@ from typing import Any
 
 from rlmem import rundir
 from rlmem.checkpoint import BEST, Checkpoints, State, read, step_of
-from rlmem.config.compose import Config
-from rlmem.config.messages import show
+from rlmem.config.compose import Config, apply
+from rlmem.config.foreign import foreign_problems
+from rlmem.config.messages import sentence, show
 from rlmem.config.overrides import leaf_paths
+from rlmem.config.schema import SECTIONS, SUPPLIED
 from rlmem.errors import UserError
 from rlmem.faults import lacks_memory
+from rlmem.recorder import START, changed
 
 RESUMABLE = (
     "total_steps",
@@ -38,6 +41,43 @@ def experiment_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """What a run's numbers follow from, {key: value}: all but its place and what a resumed run may change."""
     others = (*RESUMABLE, "run_dir", "on_exists")
     return {key: value for key, value in leaf_paths(values) if not any(fnmatch(key, other) for other in others)}
+
+
+def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = False) -> Config:
+    """The checked configuration of the run in `run_dir`, from which its parts can be built.
+
+    A run that somebody else made, or whose configuration was edited, may name nothing but rlmem's own classes: what
+    is in it would be imported and called. That is decided before anything is.
+
+    run_dir: the run directory
+    overrides: `key=value` that replace stored values
+    trust: take it as one's own, whoever made it
+
+    Raises UserError for a configuration that is refused, and for links in the directory, through which what is written
+    there would reach other places; NoRun where there is no run.
+    """
+    values, about = rundir.read(run_dir)
+    rundir.require_plain(run_dir)
+    if not trust and not rundir.is_own_run(run_dir):
+        require_harmless(values, run_dir, given={override.partition("=")[0] for override in overrides})
+    stored = Config(values, about["choices"], tuple(about["overrides"]))
+    for name, found, needed in (
+        ("config.yaml", values, (*SECTIONS, *SUPPLIED)),
+        ("run.json", about["choices"], SUPPLIED),
+    ):
+        if missing := [key for key in needed if key not in found]:
+            raise rundir.NoRun(f"{run_dir / name}: is damaged (it lacks {', '.join(missing)}); restore it")
+    return apply(stored, overrides)
+
+
+def require_harmless(values: Mapping[str, Any], where: Path, given: Collection[str] = ()) -> None:
+    """UserError for what a configuration of somebody else may not name; given: keys that are set anew."""
+    refused = {path: what for path, what in foreign_problems(values).items() if path not in given}
+    if refused:
+        reason = "and this user did not write the configuration, or it was edited since"
+        example = "--trust if you know that code; machines that share a user but no home directory set RLMEM_KEY"
+        lines = {path: f"{what}, {reason}" for path, what in refused.items()}
+        raise UserError(*(sentence(f"{where}: {path}", what, example=example) for path, what in lines.items()))
 
 
 POPULATION, AGENT = "population.yaml", "agent_"
@@ -87,7 +127,7 @@ def newest(run_dir: Path) -> State:
     Raises UserError if there is none.
     """
     try:
-        return checkpoints(run_dir).load(lambda state: lost_rows(run_dir, state))[1]
+        return checkpoints(run_dir).load(lambda state: unfit(run_dir, state))[1]
     except FileNotFoundError as error:
         raise UserError(
             f"{run_dir}: {error}, of which the record has all rows; expected what `rlmem train` wrote; restore the "
@@ -95,11 +135,14 @@ def newest(run_dir: Path) -> State:
         ) from error
 
 
-def lost_rows(run_dir: Path, state: State) -> str | None:
-    """Why the run cannot go on from `state`: files of its record are shorter than they were then."""
-    sizes = {name: run_dir / f"{name}.jsonl" for name in state["record"]}
-    short = [path for name, path in sizes.items() if not path.exists() or path.stat().st_size < state["record"][name]]
-    return f"{short[0]} lost rows since the checkpoint at step {state['step']}" if short else None
+def unfit(run_dir: Path, state: State) -> str | None:
+    """Why the run cannot go on from `state`, if so: the record that it continues has lost or changed rows since."""
+    try:
+        changes = [changed(run_dir / f"{name}.jsonl", state["record"][name]) for name in START]
+        why = next((change for change in changes if change), None)
+        return why and f"{why} since the checkpoint at step {state['step']}"
+    except (KeyError, TypeError, OSError):
+        return f"{run_dir}: a checkpoint holds something else than this version of rlmem writes"
 
 
 def to_continue(config: Config, run_dir: Path) -> State | None:
@@ -154,10 +197,11 @@ def fitting(run_dir: Path) -> Iterator[None]:
     """An intact checkpoint with other parts than this version's becomes a UserError."""
     try:
         yield
-    except (RuntimeError, KeyError) as error:
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         if lacks_memory(error):
             raise
+        told = str(error).splitlines()[:1] or [type(error).__name__]
         raise UserError(
-            f"{run_dir}: its checkpoint was written by another version of rlmem ({str(error).splitlines()[0]}); "
-            f"expected one of this version; start a new run"
+            f"{run_dir}: its checkpoint was written by another version of rlmem ({told[0]}); expected one of this "
+            f"version; start a new run"
         ) from error

@@ -16,7 +16,7 @@ import torch
 from rlmem import rundir
 from rlmem.assemble import Parts, assemble, choose_device, threads_of
 from rlmem.checkpoint import State, step_of
-from rlmem.config.compose import Config, apply
+from rlmem.config.compose import Config
 from rlmem.config.messages import show
 from rlmem.errors import Fault, UserError
 from rlmem.faults import named
@@ -25,7 +25,7 @@ from rlmem.make_loop import Silent, make_loop
 from rlmem.mirrors import make_loggers
 from rlmem.parallel import joined, launched, meet, of_first, outlast, place, team
 from rlmem.progress import Progress
-from rlmem.recorder import Recorder
+from rlmem.recorder import START, Recorder
 from rlmem.saved import (
     agent_state,
     checkpoints,
@@ -36,6 +36,7 @@ from rlmem.saved import (
     require_alone,
     require_resumable,
     require_same_experiment,
+    stored_config,
     to_continue,
 )
 from rlmem.signals import stopping_politely
@@ -80,17 +81,19 @@ def _continue(config: Config, parts: Parts, run_dir: Path) -> float:
         return _run(config, parts, run_dir, restored, warmed)
 
 
-def resume(run_dir: Path, overrides: Sequence[str]) -> float:
+def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False) -> float:
     """Continue the run in `run_dir` from its newest intact checkpoint, exactly where it was.
 
-    overrides: `key=value` of RESUMABLE keys. Raises UserError for any other, if another process is training the run,
-    or if every checkpoint is damaged.
+    overrides: `key=value` of RESUMABLE keys
+    trust: take the run as one's own, whoever made it (`stored_config`)
+
+    Raises UserError for other overrides, if another process is training the run, if every checkpoint is damaged, or if
+    the configuration is somebody else's and names code.
     """
-    values, about = rundir.read(run_dir)
     command = f"rlmem resume {run_dir} total_steps=2000000"
     require_resumable(overrides, command)
     require_alone(run_dir)
-    config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
+    config = stored_config(run_dir, overrides, trust)
     if _led():
         return follow(config)
     with rundir.lock(run_dir), named(lambda: 0):
@@ -179,7 +182,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
                     restored.clear()  # a replay in it need not be held twice
                     progress.say(f"resumed at step {begin}")
                 elif restored is not None:
-                    recorder.rewind({"metrics": 0, "episodes": 0})
+                    recorder.rewind(START)
                     progress.say("no checkpoint yet: starting from the beginning")
                 with stopping_politely(loop), named(lambda: loop.collector.steps):
                     recorder.mirror(make_loggers(values, run_dir, progress.say))

@@ -53,7 +53,8 @@ LAYERS = {
     "rlmem.loops": f"torch numpy gymnasium {RUNNING} rlmem.signals",
     "rlmem.checkpoint": "torch",
     "rlmem.recorder": "rlmem.errors",
-    "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__ rlmem.machine",
+    "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__ rlmem.machine rlmem.seal",
+    "rlmem.seal": "",
     "rlmem.progress": "rich",
     "rlmem.faults": "torch rlmem.errors",
     "rlmem.sizes": "torch",
@@ -69,7 +70,7 @@ LAYERS = {
     "rlmem.make_loop": f"gymnasium {RUNNING} {WHOLE}",
     "rlmem.machine": "lazy:torch",
     "rlmem.mirrors": "rlmem.config rlmem.errors rlmem.loggers rlmem.recorder rlmem.rundir",
-    "rlmem.saved": "rlmem.checkpoint rlmem.rundir rlmem.errors rlmem.faults rlmem.config",
+    "rlmem.saved": "rlmem.checkpoint rlmem.recorder rlmem.rundir rlmem.errors rlmem.faults rlmem.config",
     "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
     "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
     "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.machine rlmem.rundir rlmem.signals "

@@ -76,7 +76,9 @@ class Noted(gym.Env):
         return 0, 0.5, self.t == 10, False, {}
 
 
-def make_noted(name: str, num_envs: int = 4, max_episode_steps: int | None = None, **others: object):
+def make_noted(
+    name: str, num_envs: int = 4, max_episode_steps: int | None = None, **others: object
+) -> gym.vector.VectorEnv:
     space = {
         "box": gym.spaces.Box(np.array([-2, 0], np.float32), np.array([3, 1], np.float32)),
         "unbounded": gym.spaces.Box(-np.inf, np.inf, (1,), np.float32),

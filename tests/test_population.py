@@ -360,7 +360,7 @@ def test_a_signal_saves_every_agent(whole, in_tmp, monkeypatch):
     assert "go on with    rlmem population p" in Path("p/log.txt").read_text()
     for run_dir in agents("p"):
         state = Checkpoints(run_dir / "checkpoints").load()[1]
-        assert state["record"]["metrics"] == (run_dir / "metrics.jsonl").stat().st_size
+        assert state["record"]["metrics"]["bytes"] == (run_dir / "metrics.jsonl").stat().st_size
     assert_same_end(train(), whole)
 
 

@@ -118,7 +118,7 @@ def damage_the_newest(run_dir: Path) -> None:
 def lose_rows(run_dir: Path) -> None:
     """Down to where the older of the two checkpoints was taken."""
     path = Checkpoints(run_dir / "checkpoints").paths()[0]
-    position = torch.load(path, weights_only=True)["record"]["metrics"]
+    position = torch.load(path, weights_only=True)["record"]["metrics"]["bytes"]
     os.truncate(run_dir / "metrics.jsonl", position + 10)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import killed_at, options
+from gymnasium.vector import VectorEnv
 
 from rlmem.checkpoint import Checkpoints
 from rlmem.config.compose import load
@@ -181,7 +182,7 @@ def test_two_processes_never_train_in_one_directory(in_tmp):
         resume(run_dir, ["total_steps=900"])
     (run_dir / ".lock").unlink()
     (run_dir / ".lock").mkdir()
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="is a folder"):
         resume(run_dir, ["total_steps=900"])
 
 
@@ -251,7 +252,7 @@ def test_choices_that_do_not_go_together_are_refused_before_anything_is_written(
     assert list(in_tmp.iterdir()) == []
 
 
-def make_multibinary(name: str, level: str = "easy", num_envs: int = 2, **others: object):
+def make_multibinary(name: str, level: str = "easy", num_envs: int = 2, **others: object) -> VectorEnv:
     """An environment whose actions PPO does not support."""
     from gymnasium import spaces
     from rlmem_envs.vector import vectorise

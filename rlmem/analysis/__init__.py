@@ -60,6 +60,7 @@ def analyze(
     step: int | str | None = None,
     seed: int | None = None,
     out: Path | None = None,
+    trust: bool = False,
     **options: Any,
 ) -> Summary:
     """Make one analysis and write data.csv, summary.json, picture.png and picture.svg.
@@ -69,6 +70,7 @@ def analyze(
     step: which checkpoint, or "best"; None: the newest intact one
     seed: root of the streams of the episodes that are played; None: that of `rlmem eval`, and 0 without a run
     out: the folder to write into; None: <run_dir>/analysis/<what>
+    trust: take the run as one's own, whoever made it
     options: keywords of the analysis' `measure`, such as `episodes`
     """
     measure = _measure(what)
@@ -82,7 +84,7 @@ def analyze(
     from rlmem.analysis.output import write
     from rlmem.loops.base import one_thread
 
-    run = None if run_dir is None else load_run(run_dir, step, seed)
+    run = None if run_dir is None else load_run(run_dir, step, seed, trust)
     given = options if run else options | {"seed": seed or 0}
     with one_thread():
         result = measure(run, **given)

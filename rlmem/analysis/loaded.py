@@ -12,14 +12,13 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
-from rlmem import rundir
 from rlmem.assemble import Parts, assemble, make_evaluation_env, require_same_spaces
 from rlmem.checkpoint import step_of
 from rlmem.config.compose import Config, apply
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.rollout import Collector
-from rlmem.saved import agent_state, checkpoints, fitting, refuse_others
+from rlmem.saved import agent_state, checkpoints, fitting, refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.types import Batch
@@ -127,12 +126,19 @@ class LoadedRun:
         return found
 
 
-def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = None) -> LoadedRun:
-    """The agent of a run's checkpoint, as `rlmem eval` takes it, on the CPU. UserError if there is none."""
-    values, about = rundir.read(run_dir)
-    config = Config(values | {"device": "cpu"}, about["choices"], tuple(about["overrides"]))
+def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = None, trust: bool = False) -> LoadedRun:
+    """The agent of a run's checkpoint, as `rlmem eval` takes it, on the CPU.
+
+    run_dir: the run directory
+    step: which checkpoint, or "best"; None: the newest intact one
+    seed: root of the streams of the episodes that are played; None: that of `rlmem eval`
+    trust: take the run as one's own, whoever made it (`stored_config`)
+
+    Raises UserError if there is none, or if its configuration is refused.
+    """
+    config = stored_config(run_dir, ["device=cpu"], trust)
     parts = assemble(config, num_envs=1)
-    seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
+    seed = Streams(config.values["seed"]).int("rlmem eval") if seed is None else seed
     run = LoadedRun(run_dir, config, parts, 0, seed)
     run.load(step)
     return run

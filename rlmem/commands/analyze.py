@@ -9,7 +9,7 @@ from typing import Any
 
 from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
 
-COMMON = ("what", "run", "step", "seed", "out", "json", "debug")
+COMMON = ("what", "run", "step", "seed", "out", "json", "debug", "trust")
 """Flags that every analysis has; the others are options of its `measure`."""
 
 
@@ -32,6 +32,7 @@ def parser() -> Parser:
     made.add_argument("--seed", type=integer_from(0), metavar="S", help="root of the random streams (as rlmem eval)")
     made.add_argument("--out", type=Path, metavar="DIR", help="write there (RUN/analysis/WHAT)")
     made.add_argument("--json", action="store_true", help="print the summary as JSON only")
+    made.add_trust()
     own = made.add_argument_group("of single analyses")
     one, unset = integer_from(1), argparse.SUPPRESS
     own.add_argument("--episodes", type=one, metavar="N", default=unset, help="greedy episodes: all but ffm, impulse")
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
     options = {name: value for name, value in vars(args).items() if name not in COMMON}
     with stdout_to_stderr():
-        summary = analyze(args.what, args.run, args.step, args.seed, args.out, **options)
+        summary = analyze(args.what, args.run, args.step, args.seed, args.out, args.trust, **options)
     row = summary.row()
     print(json.dumps(row, indent=2) if args.json else _table(row, summary.folder))
     return 0

@@ -33,6 +33,7 @@ def parser() -> Parser:
     made.add_argument("--greedy", action="store_true", help="generate: without the policies' own noise")
     made.add_argument("--seed", type=integer_from(0), default=0, metavar="S", help="root of the random streams (0)")
     made.add_argument("--json", action="store_true", help="info: print JSON only")
+    made.add_trust()
     return made
 
 
@@ -58,7 +59,7 @@ def _generate(args: argparse.Namespace, overrides: list[str], places: list[str])
         if args.random:
             found = from_random(overrides, args.episodes, args.out, args.seed)
         else:
-            found = from_runs(places, args.episodes, args.out, args.seed, args.greedy)
+            found = from_runs(places, args.episodes, args.out, args.seed, args.greedy, args.trust)
     return f"wrote {args.out}: {_line(found)}"
 
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if wrong := [text for text in video if text not in ("true", "false")]:
         raise UserError(sentence(f"video={wrong[0]}", "expected true or false", example="rlmem eval RUN video=true"))
     with stdout_to_stderr():
-        result = evaluate_run(args.run, args.episodes, args.seed, overrides, args.step, "true" in video)
+        result = evaluate_run(args.run, args.episodes, args.seed, overrides, args.step, "true" in video, args.trust)
     print(json.dumps(result, indent=2) if args.json else _table(result))
     return 0
 

@@ -39,6 +39,7 @@ def parser() -> Parser:
     made.add_argument("--ray", action="store_true", help="each agent in a process of its own, on Ray")
     made.add_argument("--gpus", type=float, default=0.0, metavar="X", help="--ray: GPUs per agent, such as 0.25 (0)")
     made.add_argument("--dry-run", action="store_true", help="check and list the agents only")
+    made.add_trust()
     return made
 
 
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if places:
         folder = _place(places, args)
         if overrides:
-            rounds.change(folder, overrides)
+            rounds.change(folder, overrides, args.trust)
     else:
         from rlmem.population.spec import Specification, default_folder
 
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             print(rounds.dry_run(spec))
             return 0
         rounds.start(spec, folder := args.dir or default_folder(spec))
-    rounds.train(folder, args.ray, args.gpus)
+    rounds.train(folder, args.ray, args.gpus, args.trust)
     return 0
 
 

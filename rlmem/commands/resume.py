@@ -22,5 +22,5 @@ def parser() -> Parser:
 def run(args: argparse.Namespace) -> int:
     from rlmem.train import resume
 
-    resume(args.run, args.overrides)
+    resume(args.run, args.overrides, args.trust)
     return 0

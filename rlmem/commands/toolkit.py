@@ -32,6 +32,11 @@ class Parser(argparse.ArgumentParser):
 
     def add_run(self) -> None:
         self.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+        self.add_trust()
+
+    def add_trust(self) -> None:
+        """For what was made by another user: whether the code that it names may be run."""
+        self.add_argument("--trust", action="store_true", help="run the code that somebody else's directory names")
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -71,9 +72,20 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
             )
         else:
             assignments.append(override)
-    base = Base(OmegaConf.create(config.values), config.choices, {}, ())
+    base = Base(OmegaConf.create(_literal(config.values)), config.choices, {}, ())
     values = _settle(base, assignments, problems)
     return Config(values, config.choices, config.overrides + tuple(overrides))
+
+
+def _literal(node: Any) -> Any:
+    """Stored values with `${` escaped: they were resolved when they were stored, and mean themselves."""
+    if isinstance(node, dict):
+        return {key: _literal(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_literal(value) for value in node]
+    if isinstance(node, str):
+        return re.sub(r"(\\*)\$\{", r"\1\1\\${", node)
+    return node
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
@@ -19,10 +19,42 @@ def build(node: dict[str, Any], **runtime: Any) -> Any:
 
 
 def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
-    """The target of `node` with its own keys bound; an argument that is itself such a node is one, too."""
+    """The target of `node` with its own keys bound.
+
+    Where the annotation of an argument takes something to call, its value is such a node too. Elsewhere a mapping with
+    the key `_target_` is a mapping.
+    """
+    target = locate(node["_target_"])
     inner = {key: value for key, value in node.items() if key != "_target_"}
-    nested = {key: _prepared(value) for key, value in inner.items() if isinstance(value, dict) and "_target_" in value}
-    return partial(locate(node["_target_"]), **inner | nested)
+    accepted = parameters(target)
+    for key, value in inner.items():
+        if key in accepted and isinstance(value, dict) and get_origin(annotation(accepted[key], target)) is Callable:
+            inner[key] = _prepared(value)
+    return partial(target, **inner)
+
+
+def require_kind(target: str, kinds: tuple[type, ...]) -> None:
+    """UserError unless `target` is a class derived from one of `kinds`, or a function annotated to return one.
+
+    It is asked before anything is called: a name in a configuration may be that of any function at all.
+    """
+    found = locate(target)
+    if gives(found, kinds):
+        return
+    names = " or ".join(f"{kind.__module__}.{kind.__name__}" for kind in kinds)
+    says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
+    raise UserError(f"{target} gives no {names}{says}")
+
+
+def gives(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
+    """Whether a class is derived from one of `kinds`, or a function says that it returns one."""
+    if inspect.isclass(found):
+        return issubclass(found, kinds)
+    try:
+        returned = get_type_hints(inspect.unwrap(found)).get("return")
+    except Exception:  # third-party annotations may name what is not there
+        return False
+    return inspect.isclass(returned) and issubclass(returned, kinds)
 
 
 def locate(target: str) -> Callable[..., Any]:

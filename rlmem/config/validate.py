@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rlmem.config.messages import choices, describe, got, nearest
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run
-from rlmem.config.targets import annotation, locate, parameters, takes_any_keyword
+from rlmem.config.targets import annotation, gives, locate, parameters, takes_any_keyword
 from rlmem.config.yamlfile import leaves
 from rlmem.errors import UserError
 
@@ -100,7 +100,7 @@ def _node(path: str, node: Any, supplied: Collection[str], made: Any = None) -> 
         names, takes_any = parameters(found).keys(), takes_any_keyword(found)
     except UserError as error:
         return node, [Fault(f"{path}._target_", str(error), target)]
-    if inspect.isclass(made) and inspect.isclass(found) and not issubclass(found, made):
+    if inspect.isclass(made) and not gives(found, made):
         return node, [Fault(f"{path}._target_", f"expected a subclass of {_name(made)}", target)]
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))

@@ -14,7 +14,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from rlmem import rundir
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.assemble import EVAL_ENVS, assemble, make_env
 from rlmem.checkpoint import sha256
@@ -23,7 +22,7 @@ from rlmem.dataset.file import Recording, joined, read, require_room, write
 from rlmem.dataset.play import AgentPlayer, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.saved import agent_state, fitting, parse_source
+from rlmem.saved import agent_state, fitting, parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
 from rlmem.supervised.base import Supervised
@@ -31,15 +30,22 @@ from rlmem.supervised.base import Supervised
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium")
 
 
-def from_runs(sources: Sequence[str], episodes: int, out: Path, seed: int, greedy: bool) -> Recording:
+def from_runs(
+    sources: Sequence[str], episodes: int, out: Path, seed: int, greedy: bool, trust: bool = False
+) -> Recording:
     """So many episodes of every run, one level after another: all numbers of the state, whatever an agent saw of them.
 
-    sources: RUN, RUN@step or RUN@best each;  greedy: without the policy's own noise
+    sources: RUN, RUN@step or RUN@best each
+    episodes: of each run
+    out: the file to write
+    seed: root of the random streams
+    greedy: without the policy's own noise
+    trust: take the runs as one's own, whoever made them (`stored_config`)
     """
     require_room(out)
     parts, levels, full = [], [], None
     for number, source in enumerate(sources):
-        recording, config = _of_run(source, episodes, Streams(seed).int(f"dataset/{number}"), greedy)
+        recording, config = _of_run(source, episodes, Streams(seed).int(f"dataset/{number}"), greedy, trust)
         levels.append({"policy": source, "greedy": greedy, **_told(recording)})
         parts.append(recording)
         if parts[0].observations.shape[1:] + parts[0].actions.shape[1:] != (
@@ -74,10 +80,10 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
     return _written(out, recording, config, [source], None)
 
 
-def _of_run(source: str, episodes: int, seed: int, greedy: bool) -> tuple[Recording, Config]:
+def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
     run, which = parse_source(source)
-    values, about = rundir.read(run)
-    trained = Config(values | {"device": "cpu"}, about["choices"], ())
+    trained = stored_config(run, ["device=cpu"], trust)
+    values = trained.values
     parts = assemble(trained, num_envs=1)
     parts.env.close()
     if isinstance(parts.algo, Supervised):

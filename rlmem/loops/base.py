@@ -190,6 +190,7 @@ class Loop(ABC):
 
     def evaluate(self) -> None:
         """Play evaluation episodes, on the first process alone, and keep the best agent."""
+        self.recorder.require_intact()
         self.last_evaluation = results = of_first(self._play() if place().rank == 0 else {})
         score = self.objective()
         if math.isfinite(score) and (self.best_return is None or score > self.best_return):
@@ -223,8 +224,9 @@ class Loop(ABC):
 
     def save(self) -> None:
         """Write a checkpoint. Raises Fault if it cannot be written; the earlier ones are intact then."""
+        state = self.state_dict()
         with self._writing("a checkpoint"):
-            self.checkpoints.save(self.collector.steps, self.state_dict())
+            self.checkpoints.save(self.collector.steps, state)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:

@@ -19,7 +19,6 @@ from rlmem import rundir
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.assemble import assemble, threads_of
 from rlmem.checkpoint import State
-from rlmem.config.compose import Config
 from rlmem.errors import Fault, UserError
 from rlmem.faults import named
 from rlmem.loops.base import Loop
@@ -27,8 +26,8 @@ from rlmem.make_loop import make_loop
 from rlmem.mirrors import make_loggers
 from rlmem.population.spec import History, name, read
 from rlmem.progress import Progress
-from rlmem.recorder import Recorder, read_jsonl
-from rlmem.saved import checkpoints, fitting, lost_rows
+from rlmem.recorder import START, Recorder, read_jsonl
+from rlmem.saved import checkpoints, fitting, stored_config, unfit
 from rlmem.summary import summary
 from rlmem.train import warm_start
 
@@ -73,8 +72,8 @@ class Member:
 
     @contextmanager
     def _opened(self, rounds: int, step: int) -> Iterator[Loop]:
-        values, about = rundir.read(self.run_dir)
-        config = Config(values, about["choices"], tuple(about["overrides"]))
+        config = stored_config(self.run_dir, trust=True)  # `rounds.train` has asked whose it is
+        values = config.values
         torch.set_num_threads(threads_of(config))
         parts, restored = assemble(config), self._saved(rounds, step)
         quiet = Console(quiet=True, force_terminal=False)
@@ -85,7 +84,7 @@ class Member:
         ):
             progress.say(summary(config, parts, str(self.run_dir)))
             if restored:
-                rundir.describe(self.run_dir, values, about["choices"], config.overrides, resumed_at=begin)
+                rundir.describe(self.run_dir, values, config.choices, config.overrides, resumed_at=begin)
             recorder, loop = Recorder(self.run_dir, progress.say), None
             try:
                 if warmed := None if restored else warm_start(config, parts):
@@ -96,7 +95,7 @@ class Member:
                         loop.load_state_dict(restored)
                         restored.clear()  # a replay in it need not be held twice
                     else:
-                        recorder.rewind({"metrics": 0, "episodes": 0})
+                        recorder.rewind(START)
                 recorder.mirror(make_loggers(values, self.run_dir, progress.say))
                 if warmed:
                     loop.save()  # the other run may have gone on when this one is resumed
@@ -111,15 +110,15 @@ class Member:
         """
         kept = checkpoints(self.run_dir)
 
-        def unfit(state: State) -> str | None:
+        def no_use(state: State) -> str | None:
             if state["experiment"].get(ROUND, 0) > rounds:
                 return f"round {rounds + 1} did not end, after which {self.name} was saved"
             if state["step"] < step:
                 return f"{self.name} has no intact checkpoint after round {rounds}"
-            return lost_rows(self.run_dir, state)
+            return unfit(self.run_dir, state)
 
         try:
-            state = kept.load(unfit)[1]
+            state = kept.load(no_use)[1]
         except FileNotFoundError as error:
             if rounds:
                 what = f"no intact checkpoint of step {step} or later, where round {rounds} left it"

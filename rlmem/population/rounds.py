@@ -11,14 +11,14 @@ from typing import Any
 from rlmem import rundir
 from rlmem.assemble import assemble
 from rlmem.checkpoint import step_of
-from rlmem.config.compose import Config, apply
+from rlmem.config.compose import Config
 from rlmem.errors import Fault, UserError
 from rlmem.population.cluster import SLICE, Ask, on_ray
 from rlmem.population.member import Member, Standing, Weights
 from rlmem.population.rule import Comparison, compare, partners
 from rlmem.population.spec import History, Population, Specification, holds_population, name, populate, read
 from rlmem.progress import Progress
-from rlmem.saved import AGENT, checkpoints, require_resumable
+from rlmem.saved import AGENT, checkpoints, require_resumable, stored_config
 from rlmem.signals import stopping_politely
 
 
@@ -96,16 +96,20 @@ def _told(value: Any) -> str:
     return " ".join(value) or "nothing" if isinstance(value, tuple) else str(value)
 
 
-def change(folder: Path, overrides: Sequence[str]) -> None:
-    """Let every agent go on with other values of what a resumed run may change. Raises UserError."""
+def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
+    """Let every agent go on with other values of what a resumed run may change. Raises UserError.
+
+    folder: of the population
+    overrides: `key=value` for all of its agents
+    trust: take the runs as one's own, whoever made them (`stored_config`)
+    """
     population = read(folder)
     example = f"rlmem population {folder} total_steps=2e6"
     require_resumable(overrides, example)
     with rundir.lock(folder):
         changed = {}
         for run_dir in (folder / name(agent) for agent in range(population.spec.agents)):
-            values, about = rundir.read(run_dir)
-            changed[run_dir] = config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
+            changed[run_dir] = config = stored_config(run_dir, overrides, trust)
             total, saved = config.values["total_steps"], checkpoints(run_dir).paths()
             if saved and total < step_of(saved[-1]):
                 raise UserError(f"total_steps={total}: {run_dir} has taken {step_of(saved[-1])}; e.g. {example}")
@@ -116,13 +120,19 @@ def change(folder: Path, overrides: Sequence[str]) -> None:
             rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=step)
 
 
-def train(folder: Path, ray: bool = False, gpus: float = 0.0) -> list[Standing]:
+def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = False) -> list[Standing]:
     """Train the population in `folder` to its end, from wherever it is; how every agent ended.
 
-    ray: each agent in a process of its own, on Ray;  gpus: that each reserves there. Neither changes any number, if
-    the machines do not. Raises UserError, Fault, and Stopped after a signal, with everything saved.
+    folder: of the population
+    ray: each agent in a process of its own, on Ray, which changes no number if the machines do not
+    gpus: that each agent reserves there
+    trust: take the runs as one's own, whoever made them (`stored_config`)
+
+    Raises UserError, Fault, and Stopped after a signal, with everything saved.
     """
     population = read(folder)
+    for agent in range(population.spec.agents):  # the processes that train them do not ask again
+        stored_config(folder / name(agent), trust=trust)
     with rundir.lock(folder):
         history = History(folder, population.spec.agents)
         history.cut()

@@ -1,0 +1,54 @@
+"""What a configuration may hold that this user did not write: rlmem's own classes and numbers, and nothing that acts.
+
+A configuration names classes to import and call, Gymnasium ids that may name a module, folders to write to and servers
+to connect to. In a run directory from somebody else all of that is refused, before anything is imported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+PACKAGES = {
+    "memory": ("rlmem.memory",),
+    "algo": ("rlmem.algos", "rlmem.supervised"),
+    "batching": ("rlmem.batching",),
+    "encoder": ("rlmem.nets",),
+    "env": ("rlmem_envs",),
+    "logger": ("rlmem.loggers",),
+}
+"""Where the classes of each group lie. Nothing else is imported for a foreign configuration, of rlmem neither."""
+
+REACHING = ("algo.replay_dir", "algo.ray_address")
+"""Keys that name a folder to write to, or a server whose answers are unpickled."""
+
+
+def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
+    """{dotted key: why it is refused} of a configuration that somebody else wrote."""
+    found = {}
+    for path, value in _walk(values):
+        group, key = path.split(".")[0], path.rpartition(".")[2]
+        if value is None:
+            continue
+        if key == "_target_":
+            packages = PACKAGES.get(group, ())
+            if not any(str(value).startswith(f"{package}.") for package in packages):
+                found[path] = f"`{value}` is code outside rlmem"
+        elif path in REACHING:
+            found[path] = f"`{value}` is a place outside the run"
+        elif group == "env" and isinstance(value, str) and re.match(r"[\w.]+:", value):
+            found[path] = f"`{value}` names a module to import"
+    return found
+
+
+def _walk(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of every value, also of those in lists."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _walk(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _walk(value, f"{path}.{index}")
+    else:
+        yield path, node
