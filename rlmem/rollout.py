@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.batching import Rollout, StateSlots
+from rlmem.checkpoint import require_alike
 from rlmem.spaces import to_env
 from rlmem.types import Batch, Inputs, State
 
@@ -227,6 +228,10 @@ class Collector:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` told. Raises ValueError if it is that of other environments or memories."""
+        own = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
+        for name, value in {**own, "prev_action": self.prev_action, "state": self.state}.items():
+            require_alike(value, state[name], name)
         for name in _ARRAYS:
             setattr(self, name, state[name].cpu().numpy().copy())
         self.prev_action = state["prev_action"].to(self.device)

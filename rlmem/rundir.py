@@ -53,7 +53,7 @@ def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered:
         path = Path(run_dir)
         if numbered and path.exists():
             return _numbered(path)
-        if (path / "config.yaml").exists():
+        if _left(path):
             raise UserError(
                 f"run_dir={run_dir} (command line): holds a run already; expected a new directory; "
                 f"e.g. on_exists=resume to continue it, on_exists=new for another beside it"
@@ -96,17 +96,20 @@ OF_A_RUN = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "check
 
 
 def clear(path: Path) -> Path | None:
-    """Move what a run left in `path` into a directory beside it, which is returned; None if there was nothing.
-
-    run.json alone is nothing: the process ended before it had described the run.
-    """
-    left = [path / name for name in OF_A_RUN if (path / name).exists()]
-    if not left or left == [path / "run.json"]:
+    """Move what a run left in `path` into a directory beside it, which is returned; None if there was nothing."""
+    left = _left(path)
+    if not left:
         return None
     aside = _numbered(path.with_name(f"{path.name}.damaged"))
     for item in left:
         os.replace(item, aside / item.name)
     return aside
+
+
+def _left(path: Path) -> list[Path]:
+    """What a run left in `path`; run.json alone is nothing, of a process that ended before the run had begun."""
+    left = [path / name for name in OF_A_RUN if (path / name).exists()]
+    return [] if left == [path / "run.json"] else left
 
 
 @contextmanager

@@ -117,8 +117,8 @@ def refuse_others(overrides: Sequence[str], accepted: Sequence[str], reason: str
         raise UserError(*problems)
 
 
-def checkpoints(run_dir: Path) -> Checkpoints:
-    return Checkpoints(run_dir / "checkpoints")
+def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
+    return Checkpoints(run_dir / "checkpoints", keep)
 
 
 def newest(run_dir: Path) -> State:

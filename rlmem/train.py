@@ -17,6 +17,7 @@ from rlmem import rundir
 from rlmem.assemble import Parts, assemble, choose_device, threads_of
 from rlmem.checkpoint import State, step_of
 from rlmem.config.compose import Config
+from rlmem.config.foreign import foreign_problems
 from rlmem.config.messages import show
 from rlmem.errors import Fault, UserError
 from rlmem.faults import named
@@ -76,7 +77,7 @@ def _continue(config: Config, parts: Parts, run_dir: Path) -> float:
             rundir.describe(run_dir, config.values, config.choices, config.overrides)
         else:
             _require_budget(config, restored, f"total_steps={_taken(restored)}")
-            checkpoints(run_dir).drop_after(_taken(restored))
+            checkpoints(run_dir, config.values["checkpoint"]["keep"]).drop_after(_taken(restored))
             rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=_taken(restored))
         return _run(config, parts, run_dir, restored, warmed)
 
@@ -104,7 +105,7 @@ def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False) -> floa
             require_same_experiment(stored, experiment_of(config.values), f"the checkpoint in {run_dir}", example)
         _require_budget(config, restored, command)
         warmed = None if restored else warm_start(config, parts)
-        checkpoints(run_dir).drop_after(_taken(restored))
+        checkpoints(run_dir, config.values["checkpoint"]["keep"]).drop_after(_taken(restored))
         rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=_taken(restored))
         return _run(config, parts, run_dir, restored, warmed)
 
@@ -169,6 +170,8 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
         progress.say(summary(config, parts, str(run_dir)))
         if problem := _little_room(config, parts, run_dir):
             progress.say(problem)
+        if foreign_problems(values) and not rundir.is_own_run(run_dir):
+            progress.say("this user can have no key to sign the run with: `rlmem resume` will ask for --trust")
         recorder = Recorder(run_dir, progress.say)
         failed = True
         try:

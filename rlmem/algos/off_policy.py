@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite, OnNan
+from rlmem.checkpoint import load_optimiser
 from rlmem.losses.returns import n_step_return
 from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
 
@@ -158,7 +159,7 @@ class OffPolicy(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.target.load_state_dict(state["target"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        load_optimiser(self.optimiser, state["optimiser"])
         if state["generator_device"] == self.generator.device.type:  # else a generator of another kind
             self.generator.set_state(state["generator"].cpu())
         self.updates, self.scale = state["updates"], state["scale"]

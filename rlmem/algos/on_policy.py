@@ -13,6 +13,7 @@ from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.batching import Batching, Rollout, Rows
+from rlmem.checkpoint import load_optimiser
 from rlmem.parallel import alone, largest, place, sum_gradients, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
 
@@ -106,7 +107,7 @@ class OnPolicy(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optim.load_state_dict(state["optimiser"])
+        load_optimiser(self.optim, state["optimiser"])
         self.generator.set_state(state["generator"].cpu())
         self.finite.load_state_dict(state["finite"])
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite, OnNan
+from rlmem.checkpoint import load_optimiser
 from rlmem.seeding import Streams
 from rlmem.supervised.feed import Feed, Window
 from rlmem.supervised.predictor import Predictor
@@ -129,7 +130,7 @@ class Supervised(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimiser.load_state_dict(state["optimiser"])
+        load_optimiser(self.optimiser, state["optimiser"])
         self.finite.load_state_dict(state["finite"])
         total, self.weight = state["smoothed"]
         self.total = total.to(self.parameters[0].device)

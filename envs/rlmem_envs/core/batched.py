@@ -315,6 +315,8 @@ class BatchedEnv(VectorEnv):
         """Bring a vector of the same size and parameters to a saved `state`. Raises ValueError for another size."""
         if len(state["arrays"]["t"]) != self.num_envs:
             raise ValueError(f"a state of {len(state['arrays']['t'])} environments does not fit {self.num_envs}")
+        if state["arrays"].keys() != self._state_arrays().keys():
+            raise ValueError(f"a state of {', '.join(state['arrays'])} is none of {type(self).__name__}")
         for name, value in state["arrays"].items():
             setattr(self, name, np.array(value))
         self._in_step = self._is_in_step()
