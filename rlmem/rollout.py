@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.batching import Rollout, StateSlots
-from rlmem.checkpoint import require_alike
 from rlmem.spaces import to_env
+from rlmem.state_dicts import require_alike
 from rlmem.types import Batch, Inputs, State
 
 

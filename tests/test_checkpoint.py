@@ -6,10 +6,14 @@ import torch
 from rlmem.checkpoint import Checkpoints, read
 
 
+def state_at(step: int, **more: object) -> dict[str, object]:
+    return {"step": step, "agent": {}, "experiment": {}, **more}
+
+
 def test_the_newest_are_kept_and_loaded(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
     for step in (10, 20, 30):
-        checkpoints.save(step, {"step": step, "x": torch.full((3,), float(step))})
+        checkpoints.save(step, state_at(step, x=torch.full((3,), float(step))))
     assert [p.name for p in checkpoints.paths()] == ["step_000000000020.pt", "step_000000000030.pt"]
     path, state = checkpoints.load()
     assert path.name == "step_000000000030.pt"
@@ -21,7 +25,7 @@ def test_the_newest_are_kept_and_loaded(tmp_path):
 def test_a_damaged_newest_falls_back_with_a_warning(tmp_path, damage):
     checkpoints = Checkpoints(tmp_path, keep=2)
     for step in (10, 20):
-        path = checkpoints.save(step, {"step": step})
+        path = checkpoints.save(step, state_at(step))
     content = path.read_bytes()
     if damage == "truncate":
         path.write_bytes(content[:-7])
@@ -32,12 +36,12 @@ def test_a_damaged_newest_falls_back_with_a_warning(tmp_path, damage):
     else:
         path.with_suffix(".sha256").unlink()
     with pytest.warns(UserWarning, match="damaged"):
-        assert checkpoints.load()[1] == {"step": 10}
+        assert checkpoints.load()[1] == state_at(10)
 
 
 def test_a_write_that_fails_leaves_the_old_ones(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path, keep=1)
-    checkpoints.save(10, {"step": 10})
+    checkpoints.save(10, state_at(10))
 
     def full_disk(state, file):
         file.write(b"half")
@@ -45,9 +49,9 @@ def test_a_write_that_fails_leaves_the_old_ones(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch, "save", full_disk)
     with pytest.raises(OSError, match="No space"):
-        checkpoints.save(20, {"step": 20})
+        checkpoints.save(20, state_at(20))
     monkeypatch.undo()
-    assert checkpoints.load()[1] == {"step": 10}
+    assert checkpoints.load()[1] == state_at(10)
 
 
 def test_loading_runs_no_code(tmp_path):

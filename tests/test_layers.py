@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 SPACES = "gymnasium.Space gymnasium.spaces"
-DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors"
+DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors rlmem.state_dicts"
 LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos rlmem.parallel"
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
 WHOLE = "rlmem.config rlmem.assemble rlmem.saved rlmem.summary rlmem.make_loop rlmem.sizes rlmem.supervised"
@@ -28,6 +28,7 @@ LAYERS = {
     "rlmem": "",
     "rlmem.errors": "",
     "rlmem.types": "torch numpy annotated_types",
+    "rlmem.state_dicts": "torch",
     "rlmem.products": "torch",
     "rlmem.scan": "torch numpy rlmem.errors rlmem.types rlmem.products rlmem.scan lazy:triton",
     "rlmem.scan.triton_kernels": "triton",

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite, OnNan
-from rlmem.checkpoint import load_optimiser
 from rlmem.losses.returns import n_step_return
+from rlmem.state_dicts import load_optimiser
 from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
 
 Metrics = dict[str, Tensor]
