@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from rlmem import __version__
 from rlmem.errors import UserError
 from rlmem.machine import machine_class
-from rlmem.seal import is_own, sealed
+from rlmem.seal import is_changed, is_own, sealed
 
 PACKAGES = (
     "torch",
@@ -160,7 +160,7 @@ def require_plain(path: Path) -> None:
     These are links, which may lead out of it, pipes and devices, and folders with the names of files. The directory
     itself may be reached by a link, which its user made.
     """
-    root = path.resolve()
+    root = Path(os.path.realpath(path))
 
     def failed(error: OSError) -> None:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
@@ -171,7 +171,7 @@ def require_plain(path: Path) -> None:
             inside = found.relative_to(root)
             mode = found.lstat().st_mode
             if stat.S_ISLNK(mode):
-                within = found.resolve().is_relative_to(root)
+                within = Path(os.path.realpath(found)).is_relative_to(root)
                 what = None if within and inside.parts[0] in FOREIGN and len(inside.parts) > 1 else "is a link"
             elif stat.S_ISDIR(mode):
                 what = "is a folder" if found.suffix in FILES or name in FILES else None
@@ -254,7 +254,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         )
     try:
         name = "config.yaml"
-        config = yaml.safe_load((path / name).read_text(encoding="utf-8"))
+        text = (path / name).read_text(encoding="utf-8")
+        if is_changed(text):
+            raise ValueError("not what was written; a new value belongs on the command line")
+        config = yaml.safe_load(text)
         _require(isinstance(config, dict) and _is_data(config))
         name = "run.json"
         about = json.loads((path / name).read_text(encoding="utf-8"))

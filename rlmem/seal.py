@@ -1,7 +1,8 @@
-"""Whether this user wrote a file: a keyed hash (HMAC) of its text, in the file's first line.
+"""Whether a file is as it was written, and whether this user wrote it: two hashes of its text, in its first line.
 
 A configuration names the classes that a run is built from. In a run directory that somebody else made, or edited, it
-is data: only what bears this user's seal may name code outside rlmem (`rlmem.config.foreign`).
+is data: only what bears this user's seal, a hash with a secret key (HMAC), may name code outside rlmem
+(`rlmem.config.foreign`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -16,22 +18,28 @@ from pathlib import Path
 VARIABLE = "RLMEM_KEY"
 """The environment variable that holds the key where machines share no home directory; any text will do."""
 
-MARK = "# seal: "
+MARK = re.compile(r"# sha256 ([0-9a-f]{64}) seal ([0-9a-f]{64}|none)")
 
 
 def sealed(text: str) -> str:
-    """`text` under a first line that says it is this user's; `text` alone if the user can have no key."""
+    """`text` under a line with its hash, and with this user's seal if the user can have a key."""
     key = _key(make=True)
-    return text if key is None else f"{MARK}{_digest(key, text)}\n{text}"
+    seal = "none" if key is None else _seal(key, text)
+    return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()} seal {seal}\n{text}"
+
+
+def is_changed(text: str) -> bool:
+    """Whether somebody edited what `sealed` made; False for a text without such a line, which says nothing."""
+    first, _, rest = text.partition("\n")
+    found = MARK.fullmatch(first)
+    return found is not None and found[1] != hashlib.sha256(rest.encode()).hexdigest()
 
 
 def is_own(text: str) -> bool:
     """Whether `sealed` made this text with this user's key, and nobody has changed it since."""
     first, _, rest = text.partition("\n")
-    key = _key(make=False)
-    if key is None or not first.startswith(MARK):
-        return False
-    return hmac.compare_digest(first.removeprefix(MARK).encode(), _digest(key, rest).encode())
+    found, key = MARK.fullmatch(first), _key(make=False)
+    return found is not None and key is not None and hmac.compare_digest(found[2], _seal(key, rest))
 
 
 def key_file() -> Path:
@@ -40,7 +48,7 @@ def key_file() -> Path:
     return (Path(configured) if configured else Path("~/.config").expanduser()) / "rlmem" / "key"
 
 
-def _digest(key: bytes, text: str) -> str:
+def _seal(key: bytes, text: str) -> str:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 

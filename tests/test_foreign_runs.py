@@ -273,22 +273,25 @@ def test_ones_own_memory_in_ones_own_module_needs_no_flag(in_tmp, monkeypatch, c
 
 
 def test_a_key_is_made_once_and_is_for_its_user_alone(in_tmp, monkeypatch):
-    from rlmem.seal import is_own, key_file, sealed
+    from rlmem.seal import is_changed, is_own, key_file, sealed
 
     monkeypatch.delenv("RLMEM_KEY", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(in_tmp / "config"))
-    assert not is_own("# seal: 00\nx: 1\n") and not key_file().exists()
+    assert not is_own(f"# sha256 {'0' * 64} seal {'0' * 64}\nx: 1\n") and not key_file().exists()
     text = sealed("x: 1\n")
     assert key_file().stat().st_mode & 0o777 == 0o600
     assert [path.name for path in key_file().parent.iterdir()] == ["key"]
     assert yaml.safe_load(text) == {"x": 1}
     assert is_own(text) and sealed("x: 1\n") == text
-    assert not is_own(text.replace("1", "2")) and not is_own("x: 1\n")
+    assert not is_own(text.replace("x", "y")) and not is_own("x: 1\n")
+    assert is_changed(text.replace("x", "y")) and not is_changed(text) and not is_changed("x: 1\n")
     key_file().chmod(0o644)  # others may have read it
     assert not is_own(text)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(in_tmp / "file"))
     (in_tmp / "file").write_text("")
-    assert sealed("x: 1\n") == "x: 1\n", "who can have no key has unsealed runs"
+    text = sealed("x: 1\n")
+    assert " seal none" in text and not is_own(text), "who can have no key has unsealed runs"
+    assert is_changed(text.replace("x", "y"))
 
 
 @pytest.mark.parametrize("value", ["${oc.env:HOME}", "\\${x}", "\\\\${x}", "a ${ b", "$", "${a}\\${b}", "C:\\${x}\\"])
