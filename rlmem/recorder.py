@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -218,7 +219,15 @@ def _reproducible(row: Mapping[str, float]) -> str:
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
-    """The rows from byte `begin` on; half a row at the end, of a process that was killed, does not count."""
+    """The rows from byte `begin` on; half a row at the end, of a process that was killed, does not count.
+
+    Raises OSError for what is no file, and ValueError for a line that is no JSON.
+    """
+    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
     with open(path, "rb") as file:
         file.seek(begin)
-        return [json.loads(line) for line in file if line.endswith(b"\n")]
+        rows = [json.loads(line) for line in file if line.endswith(b"\n")]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("a line is no row of names and values")
+    return rows

@@ -21,11 +21,16 @@ VARIABLE = "RLMEM_KEY"
 MARK = re.compile(r"# sha256 ([0-9a-f]{64}) seal ([0-9a-f]{64}|none)")
 
 
-def sealed(text: str) -> str:
-    """`text` under a line with its hash, and with this user's seal if the user can have a key."""
+def mark(text: str) -> str:
+    """A line with the hash of `text`, and with this user's seal of it if the user can have a key."""
     key = _key(make=True)
     seal = "none" if key is None else _seal(key, text)
-    return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()} seal {seal}\n{text}"
+    return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()} seal {seal}"
+
+
+def sealed(text: str) -> str:
+    """`text` under its mark."""
+    return f"{mark(text)}\n{text}"
 
 
 def is_changed(text: str) -> bool:

@@ -7,7 +7,7 @@ to connect to. In a run directory from somebody else all of that is refused, bef
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 PACKAGES = {
@@ -23,6 +23,9 @@ PACKAGES = {
 REACHING = ("algo.replay_dir", "algo.ray_address")
 """Keys that name a folder to write to, or a server whose answers are unpickled."""
 
+MODULE = re.compile(r"[\w.]+:\S")
+"""How a text begins that names a module to Gymnasium: `module:Name-v0`."""
+
 
 def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
     """{dotted key: why it is refused} of a configuration that somebody else wrote."""
@@ -37,8 +40,24 @@ def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
                 found[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
             found[path] = f"`{value}` is a place outside the run"
-        elif group == "env" and isinstance(value, str) and re.match(r"[\w.]+:", value):
+        elif group == "env" and isinstance(value, str) and MODULE.match(value):
             found[path] = f"`{value}` names a module to import"
+    return found
+
+
+def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
+    """{override: why it is refused} of overrides that somebody else wrote, such as those of a sweep's jobs."""
+    found = {}
+    for line in lines:
+        key, _, value = line.lstrip("+~").partition("=")
+        if "_target_" in line:
+            found[line] = "it may name code outside rlmem"
+        elif "${" in line:
+            found[line] = "it may name what lies outside the sweep"
+        elif key.startswith("hydra.") or any(name.partition(".")[2] in line for name in REACHING):
+            found[line] = "it names a place outside the sweep"
+        elif key.startswith("env") and MODULE.search(value):
+            found[line] = "it names a module to import"
     return found
 
 
