@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
+from rlmem import output, signals
 from rlmem.config.messages import brief, nearest, sentence
 from rlmem.errors import Fault, UserError, printable
 
@@ -53,9 +54,55 @@ examples:
   rlmem list env""".format(verbs="\n".join(f"  {verb:<10} {text}" for verb, text in VERBS.items()))
 
 
+TRAINING = ("train", "resume", "sweep", "population", "reproduce")
+"""The commands that train. What becomes of their output is no matter of theirs: a run has its own log."""
+
+NOT_TRAINING = re.compile(r"--help|-\w*h\w*|--dry-run|--show|status")
+"""What makes them print something instead."""
+
+PRINTING = ("list", "config", "check", "play")
+"""The commands that do nothing but print, and end where nobody reads it."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run one command and return its exit code.
+
+    Without `argv` the command is that of this process, whose signals and standard streams it then takes over to the
+    very end. With `argv` this is a function like any other.
+    """
+    if argv is not None:
+        return _answer(list(argv))
+    arguments = sys.argv[1:]
+    trains = _verb(arguments) in TRAINING and not any(map(NOT_TRAINING.fullmatch, arguments))
+    if not trains:
+        return _print(arguments)
+    requests = signals.Requests(whole=True)
+    try:
+        signals.answer(requests)
+        output.protect(ends=False)
+        return requests.ends_with(_answer(arguments))
+    except BaseException:
+        if not requests.raised:
+            raise
+        return requests.ends_with(1)
+
+
+def _print(arguments: list[str]) -> int:
+    """Run a command for its output: without that it has failed, unless its reader, such as `head`, has seen enough."""
+    verb = _verb(arguments)
+    output.protect(ends=verb in PRINTING or verb in TRAINING)
+    try:
+        code = _answer(arguments)
+    except output.Unread:
+        code = 0
+    if (lost := output.printed()) and code == 0:
+        print(f"rlmem: failed: the output cannot be written ({lost})", file=sys.stderr)
+        return 1
+    return code
+
+
+def _answer(arguments: list[str]) -> int:
+    """Run one command; what ends it early is one line on stderr, and a code."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a `_target_` may name a module of the current folder
     try:
@@ -74,9 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
         return getattr(error, "code", 130)
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:  # that of a path which somebody typed
             raise
@@ -84,9 +128,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _verb(arguments: Sequence[str]) -> str | None:
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
 def _dispatch(arguments: list[str]) -> int:
     wants_help = any(re.fullmatch(r"--help|-\w*h\w*", argument) for argument in arguments)
-    verb = next((argument for argument in arguments if not argument.startswith("-")), None)
+    verb = _verb(arguments)
     if verb in VERBS:
         arguments.remove(verb)
         command = import_module(f"rlmem.commands.{verb}")
