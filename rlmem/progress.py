@@ -59,7 +59,7 @@ class Progress:
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
             self.bar = Bar(Fitting(self.console), console=self.console, transient=True)
-            begin = {"steps": self._counted(self.start)}
+            begin = {"steps": self._counted(self.start), "left": "left -"}
             self.task = self.bar.add_task("", total=self.total, completed=self.start, told=begin)
             self.bar.start()
         return self

@@ -35,6 +35,9 @@ ASKED = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 NOTICE = "rlmem: saving, then stopping (once more: at once)\n"
 """What a run says when it has been asked."""
 
+NEW_LINE = "\n"
+"""What comes before, on a terminal: it stands at the end of the progress bar, behind the ^C that was typed."""
+
 
 SAME = 0.5
 """Seconds within which further signals are the same request: a terminal and a sweep both pass one on, and the kernel
@@ -82,7 +85,7 @@ class Requests:
             # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
             # A terminal that is lost cannot take it, which is no reason to lose the run as well.
             with suppress(OSError):
-                os.write(2, NOTICE.encode())
+                os.write(2, f"{NEW_LINE if os.isatty(2) else ''}{NOTICE}".encode())
         elif first and self.code is not None:
             return  # it ends anyway
         elif self.raised or self.code is not None:
