@@ -256,9 +256,12 @@ def test_a_command_that_prints_is_ended_by_a_signal_as_any_other():
 
 
 def test_a_storm_of_signals_ends_with_a_saved_run_and_the_code_to_requeue_on(in_tmp):
-    """It goes on until the process is gone: while the state is saved, and while the interpreter ends."""
+    """It goes on when the state has been saved, until the process is gone: also while the interpreter ends."""
     with started(*LONG) as process:
         wait_for(trains, process)
+        for number in STORM:
+            process.send_signal(number)
+        wait_for(lambda: list(Path("run/checkpoints").glob("step_*.pt")), process)
         while process.poll() is None:
             for number in STORM:
                 process.send_signal(number)
@@ -275,7 +278,7 @@ def test_a_storm_at_any_moment_means_requeue_or_done_and_the_run_goes_on(in_tmp)
     began = time.monotonic()
     subprocess.run(command(*whole), check=True, capture_output=True)
     longest, drawn, codes = time.monotonic() - began, random.Random(0), []
-    for _ in range(20):
+    for _ in range(12):
         with started(*cut) as process:
             wait_for(lambda process=process: catches(process, signal.SIGTERM), process)
             time.sleep(drawn.uniform(0, 1.1 * longest))
