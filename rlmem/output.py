@@ -58,10 +58,13 @@ def _protected(stream: TextIO | None, number: int, ends: bool) -> TextIO:
         return open(number, "w", encoding="utf-8", closefd=False)
     if not isinstance(stream, io.TextIOWrapper):
         return stream
+    inner = getattr(stream.buffer, "raw", stream.buffer)
+    if not isinstance(inner, io.FileIO):  # somebody collects what is printed
+        return stream
     with suppress(OSError):
         stream.flush()
     raw = Output(number, ends)
-    buffer: Any = raw if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(raw)
+    buffer: Any = raw if inner is stream.buffer else io.BufferedWriter(raw)
     made = io.TextIOWrapper(
         buffer,
         stream.encoding,

@@ -74,12 +74,11 @@ class Requests:
         self.code: int | None = None
 
     def handle(self, signum: int, frame: Any) -> None:
-        """A signal has come. Nothing that it does may fail, and it is said at most once that it came."""
-        first = self.first is None
-        if first:
-            self.first, self.since = Stopped(signum), monotonic()
-        elif monotonic() <= self.since + SAME:
+        """The handler, which interrupts whatever runs: it raises nothing but `Stopped`."""
+        first, now = self.first is None, monotonic()
+        if not first and now <= self.since + SAME:
             return
+        self.first, self.since = self.first or Stopped(signum), now
         if first and self.loop is not None:
             self.pass_on()
             # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
