@@ -1,21 +1,19 @@
 """The command line: `rlmem VERB [flags] [key=value ...]`.
 
-A verb is a module of `rlmem.commands`; everything heavy (Hydra, torch) is imported by the verb that needs it. A user's
-mistake is one line each on stderr and exit code 2; what broke a run from outside is one line and 1; a bug of the
-program keeps its traceback and exits with 1. A run that a signal stopped exits with 130 (Ctrl-C) or 75 (others).
+A verb is a module of `rlmem.commands`; everything heavy (Hydra, torch) is imported by the verb that needs it, and
+nearly everything else once signals are taken care of. A user's mistake is one line each on stderr and exit code 2;
+what broke a run from outside is one line and 1; a bug of the program keeps its traceback and exits with 1. A command
+that trains, and that a signal stopped, exits with 130 (Ctrl-C) or 75 (others).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
-import traceback
 from collections.abc import Sequence
-from importlib import import_module
 
-from rlmem.config.messages import brief, nearest, sentence
+from rlmem import signals
 from rlmem.errors import Fault, UserError, printable
 
 VERBS = {
@@ -53,40 +51,109 @@ examples:
   rlmem list env""".format(verbs="\n".join(f"  {verb:<10} {text}" for verb, text in VERBS.items()))
 
 
+TRAINING = ("train", "resume", "sweep", "population", "reproduce")
+"""The commands that train. What becomes of their output is no matter of theirs: a run has its own log."""
+
+NOT_TRAINING = ("--dry-run", "--show", "status")
+"""What makes them print something instead, beside a request for help."""
+
+PRINTING = ("list", "config", "check", "play")
+"""The commands that do nothing but print, and end where nobody reads it."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run one command and return its exit code.
+
+    Without `argv` the command is that of this process, whose signals and standard streams it then takes over to the
+    very end. With `argv` this is a function like any other.
+    """
+    if argv is not None:
+        return _answer(list(argv))
+    arguments = sys.argv[1:]
+    prints = any(argument in NOT_TRAINING or _asks_for_help(argument) for argument in arguments)
+    if prints or _verb(arguments) not in TRAINING:
+        return _print(arguments)
+    requests = signals.Requests(whole=True)
+    try:
+        signals.answer(requests)
+        from rlmem import output
+
+        output.protect(ends=False)
+        return requests.ends_with(_answer(arguments))
+    except BaseException:
+        if not requests.raised:
+            raise
+        return requests.ends_with(1)
+
+
+def _print(arguments: list[str]) -> int:
+    """Run a command for its output: without that it has failed, unless its reader, such as `head`, has seen enough."""
+    from rlmem import output
+
+    verb = _verb(arguments)
+    output.protect(ends=verb in PRINTING or verb in TRAINING)
+    try:
+        code = _answer(arguments)
+    except output.Unread:
+        code = 0
+    if (lost := output.printed()) and code == 0:
+        print(f"rlmem: failed: the output cannot be written ({lost})", file=sys.stderr)
+        return 1
+    return code
+
+
+def _answer(arguments: list[str]) -> int:
+    """Run one command; what ends it early is one line on stderr, and a code."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a `_target_` may name a module of the current folder
     try:
         return _dispatch(arguments)
     except UserError as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
+        _explain(arguments)
         for problem in error.problems:
             print(f"rlmem: error: {problem}", file=sys.stderr)
         return 2
     except Fault as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
+        _explain(arguments)
         print(f"rlmem: failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
         return getattr(error, "code", 130)
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:  # that of a path which somebody typed
             raise
+        from rlmem.config.messages import brief
+
         print(f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}", file=sys.stderr)
         return 2
 
 
+def _explain(arguments: list[str]) -> None:
+    """The traceback of what is being handled, for who asks for it."""
+    if "--debug" in arguments:
+        import traceback
+
+        traceback.print_exc()
+
+
+def _asks_for_help(argument: str) -> bool:
+    """--help, -h, or an h among other letters."""
+    letters = argument[1:].replace("_", "")
+    return argument == "--help" or (argument.startswith("-") and "h" in letters and letters.isalnum())
+
+
+def _verb(arguments: Sequence[str]) -> str | None:
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
 def _dispatch(arguments: list[str]) -> int:
-    wants_help = any(re.fullmatch(r"--help|-\w*h\w*", argument) for argument in arguments)
-    verb = next((argument for argument in arguments if not argument.startswith("-")), None)
+    from importlib import import_module
+
+    from rlmem.config.messages import nearest, sentence
+
+    wants_help = any(map(_asks_for_help, arguments))
+    verb = _verb(arguments)
     if verb in VERBS:
         arguments.remove(verb)
         command = import_module(f"rlmem.commands.{verb}")

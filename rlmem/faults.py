@@ -25,8 +25,6 @@ def named(step: Callable[[], int]) -> Iterator[None]:
     except FloatingPointError as error:
         what = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
         raise Fault(f"step {step()}: {what}") from error
-    except BrokenPipeError:  # whoever read this process's output has gone
-        raise
     except ConnectionError as error:
         raise Fault(f"step {step()}: {error}") from error
     except OSError as error:

@@ -7,12 +7,39 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
 from rich.progress import Progress as Bar
+from rich.progress import ProgressColumn, Task
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 LINE_EVERY = 10.0
 """Seconds between plain lines."""
+
+BAR = 20
+"""Columns of the bar."""
+
+FIRST_TO_GO = ("split", "best", "bar", "rate", "score")
+"""What a narrow terminal does not show, in this order. It always shows the steps, their total and the time left."""
+
+
+class Fitting(ProgressColumn):
+    """One line: as much of `task.fields["told"]`, texts by name, as the terminal has columns for."""
+
+    def __init__(self, console: Console):
+        super().__init__()
+        self.console = console
+
+    def render(self, task: Task) -> RenderableType:
+        told = {"bar": " " * BAR, **task.fields["told"]}
+        for name in FIRST_TO_GO:
+            if len(" ".join(told.values())) <= self.console.width:
+                break
+            told.pop(name, None)
+        line = Table.grid(padding=(0, 1))
+        drawn = [ProgressBar(task.total, task.completed, width=BAR)] if told.pop("bar", None) else []
+        line.add_row(*drawn, " ".join(told.values()))
+        return line
 
 
 class Progress:
@@ -31,16 +58,9 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
-            self.bar = Bar(
-                BarColumn(20),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]:,.0f}/s  left"),
-                TimeRemainingColumn(compact=True),
-                TextColumn("{task.fields[text]}"),
-                console=self.console,
-                transient=True,
-            )
-            self.task = self.bar.add_task("", total=self.total, completed=self.start, rate=0.0, text="")
+            self.bar = Bar(Fitting(self.console), console=self.console, transient=True)
+            begin = {"steps": self._counted(self.start), "left": "left -"}
+            self.task = self.bar.add_task("", total=self.total, completed=self.start, told=begin)
             self.bar.start()
         return self
 
@@ -67,15 +87,32 @@ class Progress:
         if score is not None:
             self.best = score if self.best is None else max(self.best, score)
         rate = (steps - self.start) / max(monotonic() - self.began, 1e-9)
-        best = f" best {self.best:.3f}" if name == "return" and self.best is not None else ""
-        scores = f"{name} -" if score is None else f"{name} {score:.3f}{best}"
-        split = " ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        left = (self.total - steps) / max(rate, 1e-9)
+        told = {
+            "steps": self._counted(steps),
+            "rate": f"{rate:,.0f}/s",
+            "left": f"left {left:.0f}s",
+            "score": f" {name} -" if score is None else f" {name} {score:.3f}",
+            "best": f"best {self.best:.3f}" if name == "return" and self.best is not None else "",
+            "split": " ".join(["", *(f"{part} {share:.0%}" for part, share in shares.items())]),
+        }
+        told = {part: text for part, text in told.items() if text}
         if self.bar is not None:
-            self.bar.update(self.task, completed=steps, rate=rate, text=f"{scores}  {split}")
+            told["left"] = f"left {clock(left)}"
+            self.bar.update(self.task, completed=steps, told=told)
         elif monotonic() - self.last_line > LINE_EVERY or steps >= self.total:
             self.last_line = monotonic()
-            left = (self.total - steps) / max(rate, 1e-9)
-            self.say(f"{steps:>{len(str(self.total))}}/{self.total} {rate:,.0f}/s left {left:.0f}s  {scores}  {split}")
+            self.say(" ".join(told.values()))
 
     def evaluated(self, steps: int, told: str) -> None:
         self.say(f"evaluation at {steps}: {told}")
+
+    def _counted(self, steps: int) -> str:
+        return f"{steps:>{len(str(self.total))}}/{self.total}"
+
+
+def clock(seconds: float) -> str:
+    """`12:34`, or `1:23:45` from an hour on."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,21 +1,32 @@
-"""Signals that ask a run to stop: it saves its state first."""
+"""Signals that ask a process to stop: a run saves its state first.
+
+A process of `rlmem` takes them from its first moment to its last, so that its exit code says what happened:
+
+    starting          it ends at once; what had been saved before is all there
+    training          the state is saved after the present update; a second request ends it at once
+    ending            it ends anyway, with the code of what it has done; a second request ends it at once
+
+Only what lies before the first line of Python, some hundredths of a second, is the operating system's.
+"""
 
 from __future__ import annotations
 
-import ctypes
+import atexit
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from math import inf
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Protocol
 
 PR_SET_PDEATHSIG = 1
 REQUEUE = 75
-"""Exit code of a run that something else stopped (EX_TEMPFAIL of sysexits.h): the same command goes on with it."""
+"""Exit code of a run that something else stopped (EX_TEMPFAIL of sysexits.h): the same command goes on with it.
+
+Of a command that begins a run and may find one the next time, that is `rlmem train ... run_dir=RUN on_exists=resume`.
+"""
 
 ASKED = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 """A keyboard; a scheduler; one that announces its end (Slurm's --signal=USR1@120); a terminal that is lost."""
@@ -23,6 +34,9 @@ ASKED = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 
 NOTICE = "rlmem: saving, then stopping (once more: at once)\n"
 """What a run says when it has been asked."""
+
+NEW_LINE = "\n"
+"""What comes before, on a terminal: it stands at the end of the progress bar, behind the ^C that was typed."""
 
 
 SAME = 0.5
@@ -45,37 +59,105 @@ class Stoppable(Protocol):
     stop: BaseException | None
 
 
+class Requests:
+    """The requests to stop that reach this process.
+
+    whole: whether the process is a command from beginning to end
+    """
+
+    def __init__(self, whole: bool = False) -> None:
+        self.whole = whole
+        self.first: Stopped | None = None
+        self.since = 0.0
+        self.loop: Stoppable | None = None
+        self.raised = False
+        self.code: int | None = None
+
+    def handle(self, signum: int, frame: Any) -> None:
+        """The handler, which interrupts whatever runs: it raises nothing but `Stopped`."""
+        first, now = self.first is None, monotonic()
+        if not first and now <= self.since + SAME:
+            return
+        self.first, self.since = self.first or Stopped(signum), now
+        if first and self.loop is not None:
+            self.pass_on()
+            # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
+            # A terminal that is lost cannot take it, which is no reason to lose the run as well.
+            with suppress(OSError):
+                os.write(2, f"{NEW_LINE if os.isatty(2) else ''}{NOTICE}".encode())
+        elif first and self.code is not None:
+            return  # it ends anyway
+        elif self.raised or self.code is not None:
+            os._exit(Stopped(signum).code if self.code is None else self.code)
+        else:
+            self.raised = self.whole
+            raise Stopped(signum)
+
+    def pass_on(self) -> None:
+        """Tell the loop that trains what was asked for."""
+        if self.loop is not None and self.loop.stop is None:
+            self.loop.stop = self.first
+
+    def ends_with(self, code: int) -> int:
+        """The exit code of a command that has come to its end with `code`.
+
+        What was raised in the midst of an import may come out of it as any error at all; a signal is still the reason.
+        """
+        self.code = self.first.code if code and self.raised and self.first is not None else code
+        return self.code
+
+
+_process: Requests | None = None
+"""Those of a process that is a command."""
+
+
+def answer(requests: Requests) -> None:
+    """Take signals from now on to the end of this process, which is a command that trains."""
+    global _process
+    _process = requests
+
+    def ignore() -> None:
+        for number in taken:
+            signal.signal(number, signal.SIG_IGN)
+
+    # The interpreter gives up its handlers before it clears its modules, which takes a while. The first exit handler
+    # to be registered is the last to be called; after it, nothing changes the exit code any more.
+    atexit.register(ignore)
+    taken = _take(requests)
+
+
+def answered() -> bool:
+    """Whether this process is a command, and takes its signals itself."""
+    return _process is not None
+
+
+def _take(requests: Requests) -> dict[int, Any]:
+    """Handle all signals that are not ignored, such as SIGHUP under nohup; what handled them before."""
+    numbers = [getattr(signal, name) for name in ASKED if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    taken = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+    for number in taken:
+        signal.signal(number, requests.handle)
+    return taken
+
+
 @contextmanager
 def stopping_politely(loop: Stoppable) -> Iterator[None]:
     """Let signals save a checkpoint after the present update or round; a second one, later than SAME, stops at once.
 
     A signal that is ignored stays ignored, as SIGHUP under nohup.
     """
-
-    asked = inf
-
-    def handle(signum: int, frame: Any) -> None:
-        nonlocal asked
-        if monotonic() > asked + SAME:
-            raise Stopped(signum)
-        asked = min(asked, monotonic())
-        if loop.stop is not None:
-            return
-        loop.stop = Stopped(signum)
-        # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
-        os.write(2, NOTICE.encode())
-
     if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield
         return
-    numbers = [getattr(signal, name) for name in ASKED if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    taken = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
-    for number in taken:
-        signal.signal(number, handle)
+    requests = _process or Requests()
+    requests.loop = loop
+    requests.pass_on()  # one that came before, and that whoever was interrupted has swallowed
+    taken = _take(requests)
     try:
         yield
     finally:
+        requests.loop = None
         for number, old in taken.items():
             signal.signal(number, old)
 
@@ -83,6 +165,8 @@ def stopping_politely(loop: Stoppable) -> Iterator[None]:
 def die_with(parent: int, number: int = signal.SIGTERM) -> None:
     """On Linux, be sent a signal when `parent` ends, however it ends; elsewhere only if it has ended already."""
     if sys.platform == "linux":
+        import ctypes  # here, since every command waits for what this module imports
+
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         raise SystemExit(REQUEUE)

@@ -65,7 +65,7 @@ LAYERS = {
     "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
     "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config "
-    "lazy:rlmem.train lazy:rlmem.signals",
+    "lazy:rlmem.train lazy:rlmem.signals lazy:rlmem.output",
     "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.machine rlmem.sizes rlmem.supervised",
     "rlmem.summary": f"torch numpy {RUNNING} rlmem.config rlmem.assemble rlmem.sizes rlmem.supervised",
     "rlmem.make_loop": f"gymnasium {RUNNING} {WHOLE}",
@@ -97,7 +97,8 @@ LAYERS = {
     f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.machine rlmem.make_loop rlmem.train "
     "lazy:matplotlib",
     # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs
-    "rlmem.cli": "rlmem.errors rlmem.config.messages lazy:rlmem",
+    "rlmem.output": "",
+    "rlmem.cli": "rlmem.errors rlmem.output rlmem.signals rlmem.config.messages lazy:rlmem",
     "rlmem.commands": "rlmem.errors rlmem.config.messages rlmem.commands lazy:rlmem",
     "rlmem.__main__": "rlmem.cli",
 }

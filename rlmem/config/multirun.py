@@ -145,6 +145,8 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
 
 def job(_: DictConfig) -> float | Failed:
     """One job: the same composition and checks as a single run. Returns the objective, for a sweeper."""
+    from rlmem.output import protect
+
     hydra = HydraConfig.get()
     here = hydra.runtime.choices["hydra/launcher"] == "basic"
     overrides = [line.removeprefix("++") for line in hydra.overrides.task if not line.startswith("+launcher=")]
@@ -153,6 +155,8 @@ def job(_: DictConfig) -> float | Failed:
     if folder not in sys.path:
         sys.path.append(folder)  # a `_target_` may name a module of the current folder
     name = " ".join(overrides) or "(no overrides)"
+    if not here:
+        protect(ends=False)
     search = [line for line in hydra.overrides.hydra if line.startswith("hydra.searchpath")]
     try:
         with redirect_stdout(sys.stdout if here else Labelled(sys.stdout, f"[{hydra.job.num}] ")):
@@ -173,13 +177,14 @@ def job(_: DictConfig) -> float | Failed:
 
 
 def _train(overrides: Sequence[str]) -> float:
-    from rlmem.signals import Stopped
+    from rlmem.signals import Stopped, answered
     from rlmem.train import train
 
     try:
         return train(load(overrides))
     except Stopped as stop:
-        _tell_submitit(stop.signum)
+        if not answered():
+            _tell_submitit(stop.signum)
         raise
 
 

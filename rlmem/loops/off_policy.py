@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from rlmem.algos.off_policy import OffPolicy
+from rlmem.batching import Rollout
+from rlmem.errors import Fault
 from rlmem.loops.base import Iteration, Loop
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
@@ -85,7 +87,7 @@ class OffPolicyLoop(Loop):
         rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots)
         self.tally.ended += episodes
         with self.learning():
-            completed = self.replay.add(rollout)
+            completed = self._remember(rollout)
             if self.collector.steps >= self.algo.learning_starts and self.replay.episodes:
                 self.counted += completed if self.algo.update_per == "episode" else self.collector.steps - before
             due = round(self.algo.update_ratio * self.counted, 6)  # 0.3 of 120 are 36, not 35.99...
@@ -93,6 +95,13 @@ class OffPolicyLoop(Loop):
                 self._learn()
         self._warn(max((episode.length for episode in episodes), default=0))
         return exploring
+
+    def _remember(self, rollout: Rollout) -> int:
+        """How many episodes were completed. Raises Fault for one that is longer than the replay."""
+        try:
+            return self.replay.add(rollout)
+        except Fault as fault:
+            raise Fault(f"step {self.collector.steps}: {fault}") from fault
 
     def _learn(self) -> None:
         """One update."""

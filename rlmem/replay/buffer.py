@@ -93,7 +93,7 @@ class Replay:
         """Take the slots of a rollout, but for its bootstrap slot; returns how many episodes they completed.
 
         Rollouts follow each other in the same environments. What began before the first rollout is left out, and so
-        are episodes that a reset broke off or in which no transition was counted. UserError if an episode has more
+        are episodes that a reset broke off or in which no transition was counted. Fault if an episode has more
         transitions than the replay can hold.
         """
         streams = rollout.streams

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlmem.errors import UserError
+from rlmem.errors import Fault
 
 KeptState = tuple[int, list[np.ndarray]]
 """A state that acting had: the slot of the episode it was before, and its leaves, one row each."""
@@ -44,9 +44,9 @@ class Running:
         longest = env[self.length[env].argmax()]
         needed = int(self.length[longest]) + n
         if needed > self.capacity + 1:
-            raise UserError(
-                f"an episode of environment {longest} has more transitions than the replay can hold ({self.capacity}); "
-                f"it keeps whole episodes; e.g. algo.capacity={10 * self.capacity}"
+            raise Fault(
+                f"an episode of environment {longest} has more transitions than the replay can hold ({self.capacity}), "
+                f"which keeps whole episodes; begin another run, e.g. with algo.capacity={10 * self.capacity}"
             )
         self._reserve(needed, slots)
         at = env[:, None], self.length[env][:, None] + np.arange(n)

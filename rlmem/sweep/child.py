@@ -13,7 +13,7 @@ def main() -> int:
     from rlmem.cli import main as rlmem
 
     sys.argv = ["rlmem", *arguments]
-    return rlmem(arguments)
+    return rlmem()
 
 
 if __name__ == "__main__":

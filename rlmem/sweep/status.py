@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -168,13 +169,9 @@ class View:
             self.live.stop()
 
     def say(self, line: str) -> None:
-        try:
+        with suppress(OSError):  # a full disk keeps nobody from training
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
             self.console.file.flush()
-        except BrokenPipeError:
-            raise
-        except OSError:  # a full disk keeps nobody from training
-            pass
 
     def done(self, job: Job, text: str) -> None:
         states = [job.state for job in self.manifest.jobs()]

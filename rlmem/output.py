@@ -1,0 +1,84 @@
+"""Standard output and error that outlast their readers: a closed terminal, `| head`, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import sys
+from contextlib import suppress
+from typing import Any, TextIO
+
+
+class Unread(BaseException):
+    """Nobody can have the output of a command that does nothing but print."""
+
+
+class Output(io.FileIO):
+    """The stream of a file descriptor, which drops what it cannot write.
+
+    ends: whether the first such loss ends the command;  lost: why something was dropped first, if anything was
+    """
+
+    def __init__(self, number: int, ends: bool):
+        super().__init__(number, "w", closefd=False)
+        self.ends = ends
+        self.lost: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            while (written := super().write(data)) is None:  # a terminal or pipe that does not wait by itself
+                select.select([], [self], [])
+            return written
+        except OSError as error:
+            before, self.lost = self.lost, self.lost or error
+            if self.ends and before is None:
+                raise Unread from error
+            return memoryview(data).nbytes
+
+
+def protect(ends: bool) -> None:
+    """Let nothing fail for want of a standard stream, in what remains of this process.
+
+    ends: whether the command does nothing but print, and ends where its output cannot be written
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file to be opened would take its place, and what is printed
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)
+    sys.stdout = _protected(sys.stdout, 1, ends)
+    sys.stderr = _protected(sys.stderr, 2, ends=False)
+
+
+def _protected(stream: TextIO | None, number: int, ends: bool) -> TextIO:
+    if stream is None:
+        return open(number, "w", encoding="utf-8", closefd=False)
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    inner = getattr(stream.buffer, "raw", stream.buffer)
+    if not isinstance(inner, io.FileIO):  # somebody collects what is printed
+        return stream
+    with suppress(OSError):
+        stream.flush()
+    raw = Output(number, ends)
+    buffer: Any = raw if inner is stream.buffer else io.BufferedWriter(raw)
+    made = io.TextIOWrapper(
+        buffer,
+        stream.encoding,
+        "backslashreplace" if stream.errors == "strict" else stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+    raw.name = stream.name
+    return made
+
+
+def printed() -> str | None:
+    """Write what is still to be written to standard output; why some of it was lost, unless its reader has left."""
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    lost = getattr(getattr(buffer, "raw", buffer), "lost", None)
+    return None if lost is None or lost.errno == errno.EPIPE else lost.strerror
