@@ -62,7 +62,7 @@ LAYERS = {
     "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
     "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
-    "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config "
+    "rlmem.config": "hydra omegaconf pydantic pydantic_core annotated_types yaml rlmem.errors rlmem.config "
     "lazy:rlmem.train lazy:rlmem.signals",
     "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.machine rlmem.sizes rlmem.supervised",
     "rlmem.summary": f"torch numpy {RUNNING} rlmem.config rlmem.assemble rlmem.sizes rlmem.supervised",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,11 +25,13 @@ from rlmem.config.messages import sentence, show
 from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
 from rlmem.config.paths import conf_dir
 from rlmem.config.provenance import COMMAND_LINE, hint, lookup, sources
+from rlmem.config.schema import SECTIONS, SUPPLIED
 from rlmem.config.validate import MISSING, Fault, validate
+from rlmem.config.yamlfile import yaml_problem
 from rlmem.errors import UserError
 
-FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning)
-"""What composing raises, beside a UserError."""
+FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
+"""What composing raises, beside a UserError; an AttributeError where a mapping is to replace one of Hydra's nulls."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ def load(overrides: Sequence[str]) -> Config:
 
 def apply(config: Config, overrides: Sequence[str]) -> Config:
     """The same checks for a stored run's config with some values replaced; its groups are fixed."""
+    _require_intact(config)
     parsed, problems = parse(overrides)
     assignments = []
     for override in parsed:
@@ -74,6 +78,15 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
     base = Base(OmegaConf.create(config.values), config.choices, {}, ())
     values = _settle(base, assignments, problems)
     return Config(values, config.choices, config.overrides + tuple(overrides))
+
+
+def _require_intact(config: Config) -> None:
+    """One UserError, however much of a stored configuration is missing or wrong."""
+    missing = [Fault(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
+    if faults := missing + validate(config.values)[1]:
+        base = Base(OmegaConf.create({}), config.choices, {}, ())
+        more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
+        raise UserError(f"{_fault(faults[0], {}, {}, base)}{more}; restore the run's config.yaml")
 
 
 @contextmanager
@@ -210,6 +223,10 @@ def root_cause(error: BaseException) -> str:
     root = error
     while root.__cause__:
         root = root.__cause__
+    if isinstance(root, yaml.YAMLError):
+        return yaml_problem(root)
+    if isinstance(root, AttributeError) and (found := re.search(r"full_key: (\S+)", str(error))):
+        return f"{found[1]}: takes no such value"
     key = getattr(root, "full_key", None)
     lines = dict.fromkeys([first_line(error), f"{key}: {first_line(root)}" if key else first_line(root)])
     return " ".join(line for line in lines if line) or type(root).__name__

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import SchemaError
 
 from rlmem.config.messages import choices, describe, got, nearest
 from rlmem.config.paths import conf_dir
@@ -53,8 +55,14 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
 
 
 def coerce(value: Any, kind: Any) -> Any:
-    """`value` as `kind`, or ValidationError. 1 may be a float, 1e6 an integer; true and '1' no numbers."""
-    adapter = TypeAdapter(kind, config=_STRICT)
+    """`value` as `kind`, or ValidationError. 1 may be a float, 1e6 an integer; true and '1' no numbers.
+
+    An annotation that cannot be checked against, such as that of a callable in somebody's code, accepts everything.
+    """
+    try:
+        adapter = TypeAdapter(kind, config=_STRICT)
+    except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):
+        return value
     try:
         checked = adapter.validate_json(json.dumps(value))
     except ValidationError:

@@ -101,7 +101,7 @@ class Job:
 
 
 class Manifest:
-    """DIR/sweep.sqlite. Raises UserError if it cannot be opened."""
+    """DIR/sweep.sqlite. Raises UserError if it cannot be opened, or does not hold what a sweep writes."""
 
     def __init__(self, folder: Path):
         self.path = folder / FILE
@@ -113,8 +113,18 @@ class Manifest:
                 with self._transaction():
                     for statement in TABLES.split(";"):
                         self.connection.execute(statement)
-        except sqlite3.Error as error:
-            raise UserError(f"{self.path}: {error}; expected a sweep's manifest or a place for one") from error
+            self._read_all()
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            why = f"misses {error}" if isinstance(error, KeyError) else error
+            raise UserError(f"{self.path}: {why}; expected a sweep's manifest or a place for one") from error
+
+    def _read_all(self) -> None:
+        """Raise what makes the manifest useless: a missing table, broken JSON, a name that leaves the sweep."""
+        self.specification(), self.trials()
+        for job in self.jobs():
+            json.loads(job.params or "null")
+            if Path(job.name).name != job.name or job.name in ("", ".."):
+                raise ValueError(f"{job.name!r} is no name of a job")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -263,7 +273,8 @@ def holds_sweep(folder: Path) -> bool:
 
 
 def _job(row: sqlite3.Row) -> Job:
-    return Job(**dict(row) | {"overrides": tuple(json.loads(row["overrides"]))})
+    values = dict(row)
+    return Job(**values | {"overrides": tuple(json.loads(values["overrides"]))})
 
 
 def _free(job: Job) -> bool:

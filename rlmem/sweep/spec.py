@@ -21,6 +21,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 
 from rlmem.config.messages import nearest, sentence, show
 from rlmem.config.overrides import parse
+from rlmem.config.yamlfile import yaml_problem
 from rlmem.errors import UserError
 
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
@@ -111,7 +112,9 @@ def _read(file: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     """The lines and the pairs of a sweep file."""
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except yaml.YAMLError as error:
+        raise UserError(yaml_problem(error, file)) from error
+    except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read ({' '.join(str(error).split())}); expected a sweep file") from error
     if not isinstance(content, dict):
         raise UserError(sentence(str(file), "no mapping", accepted=SECTIONS, example="grid: {seed: [0, 1, 2]}"))
