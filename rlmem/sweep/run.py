@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from rich.console import Console
 from rlmem.config.compose import Config, load
 from rlmem.config.multirun import check_jobs
 from rlmem.errors import UserError
-from rlmem.machine import cores
+from rlmem.machine import cores, cuda_devices
 from rlmem.signals import Stopped
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
 from rlmem.sweep.manifest import Job, Manifest, NewJob, holds_sweep
@@ -70,6 +71,7 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
     spec: what the sweep consists of; None: what the directory says. Raises UserError for what is refused, before
     anything is started, and Stopped after a signal.
     """
+    _require(options.gpus)
     console = Console()
     view = View(console, manifest := _open(spec, folder, console.print), folder)
     spec = manifest.specification() or Specification(())
@@ -121,6 +123,19 @@ def _open(spec: Specification | None, folder: Path, say: Say) -> Manifest:
     for line in repeated:
         say(line)
     return manifest
+
+
+def _require(gpus: Sequence[str]) -> None:
+    """UserError if there are no such GPUs here: jobs that are told of one would run on the CPU without a word."""
+    if not gpus:
+        return
+    there, where = cuda_devices(), f"--gpus {','.join(gpus)}"
+    if not there:
+        raise UserError(f"{where}: no CUDA device is available here; leave it out to run on the CPU; e.g. --jobs 2")
+    beyond = [gpu for gpu in gpus if gpu.isdigit() and int(gpu) >= there]
+    if beyond and "CUDA_VISIBLE_DEVICES" not in os.environ:  # else numbers may be those of the whole machine
+        accepted = ",".join(map(str, range(there)))
+        raise UserError(f"{where}: there is no GPU {beyond[0]} here; accepted: {accepted}; e.g. --gpus {accepted}")
 
 
 def _make(folder: Path) -> None:
