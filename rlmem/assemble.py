@@ -300,7 +300,7 @@ def _check(config: Config, env: VectorEnv, algo: Algorithm, batching: Batching) 
         names = ", ".join(space.__name__ for space in algo.action_spaces)
         problems.append(
             f"algo={algo_name}: does not support action space {action} of env={env_name}; "
-            f"supported: {names}, of one dimension; e.g. algo={'sac' if isinstance(action, Box) else 'dqn'}"
+            f"supported: {names}, of one dimension; e.g. algo={'sac' if isinstance(action, Box) else 'sacd'}"
         )
     elif isinstance(action, Box) and isinstance(algo, OffPolicy) and not is_bounded(action):
         problems.append(

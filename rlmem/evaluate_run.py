@@ -11,6 +11,7 @@ from typing import Any
 from rlmem import rundir
 from rlmem.assemble import EVAL_ENVS, assemble, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.config.compose import Config, apply
+from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.evaluate import evaluate, evaluate_both
 from rlmem.loops.base import one_thread
@@ -39,7 +40,7 @@ def evaluate_run(
     video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
     """
     values, about = rundir.read(run_dir)
-    command = f"rlmem eval {run_dir} env.level=medium"
+    command = f"rlmem eval {shell(run_dir)} env.level=medium"
     refuse_others(overrides, ("env.*", "device"), "cannot be evaluated differently; evaluation accepts", command)
     trained = Config(values, about["choices"], tuple(about["overrides"]))
     config = apply(trained, overrides)
@@ -53,7 +54,7 @@ def evaluate_run(
     require_same_spaces(config, parts.env, env, " ".join(overrides))
     if video and isinstance(parts.algo, Supervised):
         raise UserError(
-            f"video=true: nothing acts in a run of algo={config.choices['algo']}; e.g. rlmem eval {run_dir}"
+            f"video=true: nothing acts in a run of algo={config.choices['algo']}; e.g. rlmem eval {shell(run_dir)}"
         )
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed

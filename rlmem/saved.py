@@ -12,7 +12,7 @@ from typing import Any
 from rlmem import rundir
 from rlmem.checkpoint import BEST, Checkpoints, State, read, step_of
 from rlmem.config.compose import Config
-from rlmem.config.messages import show
+from rlmem.config.messages import shell, show
 from rlmem.config.overrides import leaf_paths
 from rlmem.errors import UserError
 from rlmem.faults import lacks_memory
@@ -49,7 +49,7 @@ def require_alone(run_dir: Path) -> None:
     folder = run_dir.absolute().parent
     if run_dir.absolute().name.startswith(AGENT) and (folder / POPULATION).exists():
         what = "is an agent of a population, which goes on as a whole"
-        raise UserError(f"{run_dir}: {what}; e.g. rlmem population {folder}")
+        raise UserError(f"{run_dir}: {what}; e.g. rlmem population {shell(folder)}")
 
 
 def require_same_experiment(stored: Mapping[str, Any], given: Mapping[str, Any], where: str, example: str) -> None:

@@ -17,7 +17,7 @@ from rlmem import rundir
 from rlmem.assemble import Parts, assemble, choose_device, threads_of
 from rlmem.checkpoint import State, step_of
 from rlmem.config.compose import Config, apply
-from rlmem.config.messages import show
+from rlmem.config.messages import shell, show
 from rlmem.errors import Fault, UserError
 from rlmem.faults import named
 from rlmem.loops.base import Loop
@@ -87,7 +87,7 @@ def resume(run_dir: Path, overrides: Sequence[str]) -> float:
     or if every checkpoint is damaged.
     """
     values, about = rundir.read(run_dir)
-    command = f"rlmem resume {run_dir} total_steps=2000000"
+    command = f"rlmem resume {shell(run_dir)} total_steps=2000000"
     require_resumable(overrides, command)
     require_alone(run_dir)
     config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
@@ -261,8 +261,8 @@ def last_checkpoint(run_dir: Path) -> str:
     """Where a run that ended early can go on."""
     paths = checkpoints(run_dir).paths()
     if not paths:
-        return f"there is no checkpoint yet; `rlmem resume {run_dir}` starts from the beginning"
-    return f"saved up to step {step_of(paths[-1])}; continue with    rlmem resume {run_dir}"
+        return f"there is no checkpoint yet; `rlmem resume {shell(run_dir)}` starts from the beginning"
+    return f"saved up to step {step_of(paths[-1])}; continue with    rlmem resume {shell(run_dir)}"
 
 
 def last_words(run_dir: Path, loop: Loop) -> str:
@@ -272,7 +272,7 @@ def last_words(run_dir: Path, loop: Loop) -> str:
             f"done: {loop.collector.steps:,} steps, {loop.updates:,} updates in {loop.elapsed:.0f} s",
             f"  mean evaluation {loop.told()} ({loop.sample()})",
             f"  results lie in   {run_dir}",
-            f"  evaluate         rlmem eval {run_dir}",
-            f"  train longer     rlmem resume {run_dir} total_steps={2 * loop.total_steps}",
+            f"  evaluate         rlmem eval {shell(run_dir)}",
+            f"  train longer     rlmem resume {shell(run_dir)} total_steps={2 * loop.total_steps}",
         ]
     )

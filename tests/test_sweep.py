@@ -624,7 +624,7 @@ def test_a_search_without_optuna_names_the_extra(in_tmp, monkeypatch, capsys):
     monkeypatch.delattr("rlmem.sweep.search")
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(["sweep", "--trials", "2", "algo.lr=interval(1e-5,1e-2)"]) == 2
-    assert "pip install 'rlmem[sweep]'" in capsys.readouterr().err
+    assert "pip install '.[sweep]' in a clone of rlmem" in capsys.readouterr().err
     assert list(in_tmp.iterdir()) == []
 
 

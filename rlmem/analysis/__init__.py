@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.config.messages import nearest, sentence
-from rlmem.errors import UserError
+from rlmem.errors import UserError, extra
 
 ANALYSES = {
     "sensitivity": "which past observations the last value depends on",
@@ -102,7 +102,7 @@ def require_packages() -> None:
     """UserError if what pictures and scores are made with is not installed."""
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         what = f"needs {' and '.join(missing)}, which is not installed"
-        raise UserError(sentence("analyze", what, example="pip install 'rlmem[report]'"))
+        raise UserError(sentence("analyze", what, example=extra("report")))
 
 
 def _measure(what: str) -> Callable[..., Any]:

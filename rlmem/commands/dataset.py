@@ -94,4 +94,4 @@ def _line(found: Any) -> str:
     returns, lengths = found.returns, found.lengths
     sizes = f"observations of {found.observations.shape[1]} numbers, actions of {found.actions.shape[1]}"
     number = f"{len(lengths):,} episodes of {lengths.min():,} to {lengths.max():,} steps, {lengths.sum():,} transitions"
-    return f"{number}, {sizes}, return {returns.mean():.2f} ± {returns.std():.2f}"
+    return f"{number}, {sizes}, return {returns.mean():.2f} (standard deviation {returns.std():.2f})"

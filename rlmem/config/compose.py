@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -21,9 +24,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rlmem.config.groups import Choice, Groups
-from rlmem.config.messages import sentence, show
+from rlmem.config.messages import sentence, shell, show
 from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
-from rlmem.config.paths import conf_dir
+from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.provenance import COMMAND_LINE, hint, lookup, sources
 from rlmem.config.schema import SECTIONS, SUPPLIED
 from rlmem.config.validate import MISSING, Fault, validate
@@ -91,7 +94,10 @@ def _require_intact(config: Config) -> None:
 
 @contextmanager
 def config_loader() -> Iterator[ConfigLoader]:
-    """Hydra's loader on conf/. Hydra is global: the object of a surrounding job is put back afterwards."""
+    """Hydra's loader on conf/ and on folders of one's own.
+
+    Hydra is global: the object of a surrounding job is put back afterwards.
+    """
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
@@ -100,7 +106,12 @@ def config_loader() -> Iterator[ConfigLoader]:
             warnings.catch_warnings(),
         ):
             warnings.filterwarnings("error", message="provider=hydra.searchpath")
-            yield GlobalHydra.instance().config_loader()
+            loader = GlobalHydra.instance().config_loader()
+            for folder in reversed(own_dirs()):  # behind the shipped ones, which they do not replace
+                loader.get_search_path().append("own", f"file://{folder}", SearchPathQuery(provider="main"))
+            # Made from the search path when the loader was, and not made again by it.
+            cast(ConfigLoaderImpl, loader).repository = ConfigRepository(loader.get_search_path())
+            yield loader
     finally:
         GlobalHydra.instance().hydra = outer
 
@@ -118,7 +129,7 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                     continue
                 if override.key_or_group.partition(".")[0] == "launcher":
                     line = str(override.input_line)
-                    example = f"rlmem train -m seed=0,1 {line}"
+                    example = f"rlmem train -m seed=0,1 {shell(line)}"
                     problems.append(sentence(line, "a launcher is for several jobs, with -m", example=example))
                 elif not groups.is_choice(override):
                     assignments.append(override)

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 
-from rlmem.config.messages import choices, describe, got, nearest
+from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run
 from rlmem.config.targets import annotation, locate, parameters, takes_any_keyword
@@ -174,7 +174,7 @@ def _wrong_value(path: str, value: Any, kind: Any) -> Fault:
 
 
 def _unknown_key(prefix: str, key: str, value: Any, target: Any, accepted: Collection[str]) -> Fault:
-    near = tuple(f"{prefix}{name}" for name in nearest(key, accepted))
+    near = tuple(f"{prefix}{name}" for name in nearest_key(key, accepted))
     return Fault(f"{prefix}{key}", f"no such key for {_name(target)}", value, near, tuple(sorted(accepted)))
 
 

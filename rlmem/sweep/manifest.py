@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import Specification
@@ -162,7 +163,7 @@ class Manifest:
             foreign = [job for key, job in known.items() if key not in {new.config_hash for new in jobs}]
             if before is not None and before.canonical != spec.canonical:
                 folder = self.path.parent
-                other = f"`rlmem sweep {folder}` goes on with what is there, --dir takes another directory"
+                other = f"`rlmem sweep {shell(folder)}` goes on with what is there, --dir takes another directory"
                 if before.direction or spec.direction:
                     raise UserError(f"{folder}: holds another sweep ({_told(before)}); {other}")
                 if foreign:

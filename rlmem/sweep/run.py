@@ -14,8 +14,9 @@ from types import ModuleType
 from rich.console import Console
 
 from rlmem.config.compose import Config, load
+from rlmem.config.messages import shell
 from rlmem.config.multirun import check_jobs
-from rlmem.errors import UserError
+from rlmem.errors import UserError, extra
 from rlmem.machine import cores, cuda_devices
 from rlmem.signals import Stopped
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
@@ -87,7 +88,7 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
         with view:
             Pool(manifest, folder, view, places, options.gpus, options.retries, more).run()
     except Stopped:
-        view.say(f"{counts(rows(manifest, folder)).plain}; go on with    rlmem sweep {folder}")
+        view.say(f"{counts(rows(manifest, folder)).plain}; go on with    rlmem sweep {shell(folder)}")
         raise
     return _last_words(spec, manifest, folder, view.say)
 
@@ -169,7 +170,7 @@ def _search() -> ModuleType:
     try:
         from rlmem.sweep import search
     except ModuleNotFoundError as error:
-        raise UserError("--trials: needs Optuna, which is not installed; e.g. pip install 'rlmem[sweep]'") from error
+        raise UserError(f"--trials: needs Optuna, which is not installed; e.g. {extra('sweep')}") from error
     return search
 
 
@@ -206,7 +207,7 @@ def _places(spec: Specification, jobs: Sequence[Job], options: Options) -> int:
 def _last_words(spec: Specification, manifest: Manifest, folder: Path, say: Say) -> int:
     """The counts, the best trial, and a line on stderr for each failure."""
     jobs = manifest.jobs()
-    say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {folder}")
+    say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {shell(folder)}")
     scored = [job for job in jobs if job.state == "done" and job.result is not None]
     if spec.direction is not None and scored:
         best = (max if spec.direction == "maximize" else min)(scored, key=lambda job: job.result or 0.0)
@@ -218,7 +219,7 @@ def _last_words(spec: Specification, manifest: Manifest, folder: Path, say: Say)
         for job in failed
     ]
     if failed:
-        lines.append(f"{len(failed)} of {len(jobs)} jobs failed; again    rlmem sweep {folder} --retry-failed")
+        lines.append(f"{len(failed)} of {len(jobs)} jobs failed; again    rlmem sweep {shell(folder)} --retry-failed")
     for line in lines:
         print(f"rlmem: error: {line}", file=sys.stderr)
     return 1 if failed else 0

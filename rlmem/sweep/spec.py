@@ -96,7 +96,7 @@ def assignment(key: str, value: Any) -> str:
     line = f"{key}={show(value)}"
     if isinstance(value, str):
         parsed, problems = parse([line])
-        if problems or not value or parsed[0].is_sweep_override():
+        if problems or not value or value.startswith("~") or parsed[0].is_sweep_override():
             return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
     return line
 
