@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 from torch.utils._pytree import tree_leaves
@@ -29,7 +30,8 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     engine = "".join(f", {name}" for name in scan_engines(memory, parts.device))
     each = " each for actor and critic" if trunks.separate else ""
     params = ", ".join(f"{name}={value}" for name, value in (values["env"].get("params") or {}).items())
-    level = f" ({params or values['env']['level']})" if "level" in values["env"] else ""
+    level = params or values["env"].get("level") or values["env"].get("id")
+    level = f" ({level})" if level else ""
     threads = f", {threads_of(config)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     devices = values["trainer"]["devices"]
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
@@ -50,6 +52,12 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items()]
     return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
+
+
+def env_name(config: Config) -> str:
+    """What the environment is called in a run's name: by its id, if it has one, such as CartPole-v1."""
+    name = config.values["env"].get("id")
+    return re.sub(r"[^\w.+-]+", "_", name) if isinstance(name, str) else str(config.choices["env"])
 
 
 def _evaluated(node: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ from rlmem.saved import (
 )
 from rlmem.signals import stopping_politely
 from rlmem.sizes import size
-from rlmem.summary import checkpoint_bytes, summary
+from rlmem.summary import checkpoint_bytes, env_name, summary
 
 
 def train(config: Config) -> float:
@@ -56,8 +56,10 @@ def train(config: Config) -> float:
     if on_exists == "resume":
         return _continue(config, parts, Path(run_dir))
     warmed = warm_start(config, parts)
-    path = rundir.create(run_dir, config.choices, config.values["seed"], numbered=on_exists == "new")
-    with rundir.lock(path), named(lambda: 0):
+    path = rundir.create(
+        run_dir, config.choices | {"env": env_name(config)}, config.values["seed"], numbered=on_exists == "new"
+    )
+    with rundir.lock(path), named(lambda: 0, config.values):
         rundir.describe(path, config.values, config.choices, config.overrides)
         return _run(config, parts, path, None, warmed)
 
@@ -66,7 +68,7 @@ def _continue(config: Config, parts: Parts, run_dir: Path) -> float:
     """Go on with the run of `config` in `run_dir`, or begin it. What is there and cannot be used is moved aside."""
     require_alone(run_dir)
     rundir.make(run_dir)
-    with rundir.lock(run_dir), named(lambda: 0):
+    with rundir.lock(run_dir), named(lambda: 0, config.values):
         restored = to_continue(config, run_dir)
         warmed = None if restored else warm_start(config, parts)
         if restored is None:
@@ -93,7 +95,7 @@ def resume(run_dir: Path, overrides: Sequence[str]) -> float:
     config = apply(Config(values, about["choices"], tuple(about["overrides"])), overrides)
     if _led():
         return follow(config)
-    with rundir.lock(run_dir), named(lambda: 0):
+    with rundir.lock(run_dir), named(lambda: 0, config.values):
         parts = assemble(config)
         restored = newest(run_dir) if checkpoints(run_dir).paths() else {}
         if restored:
@@ -120,11 +122,11 @@ def follow(config: Config, port: int | None = None) -> float:
     here, device = launched(), choose_device(config.values["device"])
     assert here is not None
     torch.set_num_threads(threads_of(config))
-    with named(lambda: 0), joined(here, device, None if port is None else meet(port, here)):
+    with named(lambda: 0, config.values), joined(here, device, None if port is None else meet(port, here)):
         parts = assemble(config)
         loop = make_loop(config, parts, None, cast(Recorder, Silent()), cast(Progress, Silent()))
         restored = _begin(loop, None)
-        with closing(parts.env), stopping_politely(loop), named(lambda: loop.collector.steps):
+        with closing(parts.env), stopping_politely(loop), named(lambda: loop.collector.steps, config.values):
             try:
                 _learn(loop, warm=config.values["init_from"] is not None and not restored)
             except KeyboardInterrupt:
@@ -171,7 +173,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
         try:
             if warmed is not None:
                 progress.say(warmed)
-            with named(lambda: begin), team(config, values["trainer"]["devices"], parts.device):
+            with named(lambda: begin, values), team(config, values["trainer"]["devices"], parts.device):
                 loop = make_loop(config, parts, run_dir, recorder, progress)
                 with fitting(run_dir):
                     _begin(loop, restored)
@@ -181,14 +183,16 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
                 elif restored is not None:
                     recorder.rewind({"metrics": 0, "episodes": 0})
                     progress.say("no checkpoint yet: starting from the beginning")
-                with stopping_politely(loop), named(lambda: loop.collector.steps):
+                with stopping_politely(loop), named(lambda: loop.collector.steps, values):
                     recorder.mirror(make_loggers(values, run_dir, progress.say))
                     _learn(loop, warm=warmed is not None)
             failed = False
-        except Fault as fault:
+        except (Fault, UserError) as error:  # said by whoever ends the command, or the job
             where = last_checkpoint(run_dir)
-            progress.say(f"failed: {fault}; {where}")
-            raise Fault(f"{fault}; {where}") from fault
+            problems = error.problems if isinstance(error, UserError) else (str(error),)
+            told = [*problems[:-1], f"{problems[-1]}; {where}"]
+            progress.note(f"failed: {'; '.join(told)}")
+            raise type(error)(*told) from error
         except BaseException as error:
             progress.say(f"{_how_it_ended(error)}; {last_checkpoint(run_dir)}")
             raise
@@ -227,7 +231,7 @@ def _little_room(config: Config, parts: Parts, run_dir: Path) -> str | None:
 def _how_it_ended(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "stopped"
-    return f"failed: {'; '.join(error.problems) if isinstance(error, UserError) else repr(error)}"
+    return f"failed: {error!r}"
 
 
 def warm_start(config: Config, parts: Parts) -> str | None:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import UserError, extra
 
 ANALYSES = {
@@ -75,7 +75,7 @@ def analyze(
     _require(what, measure, options)
     if run_dir is None and (out is None or what not in WITHOUT_RUN):
         otherwise = " or --out" if what in WITHOUT_RUN else ""
-        example = f"rlmem analyze {what} runs/my_run"
+        example = f"rlmem analyze {shell(what)} runs/my_run"
         raise UserError(sentence(f"analyze {what}", f"expected a run{otherwise}", example=example))
     require_packages()
     from rlmem.analysis.loaded import load_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rlmem.commands.toolkit import Parser, stdout_to_stderr
-from rlmem.config.messages import sentence
+from rlmem.config.messages import sentence, shell
 from rlmem.errors import UserError
 
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     lines = [text for text in args.what if text.startswith("hydra.searchpath=")]
     group, *more = [text for text in args.what if text not in lines] or [None]
     if more:
-        raise UserError(sentence(more[0], "one group, or all of them", example=f"rlmem list {group}"))
+        raise UserError(sentence(more[0], "one group, or all of them", example=f"rlmem list {shell(group)}"))
     if group == "env":
         from rlmem import env_table
 

@@ -54,7 +54,7 @@ def _is_text(override: Override | None) -> bool:
         return False
     value = override.value()
     if isinstance(value, str):
-        return not value.startswith("~")
+        return value == str(override.input_line).partition("=")[2] and not value.startswith("~")
     return value is None or override.is_sweep_override()
 
 
