@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from tempfile import TemporaryFile
 from typing import Any, cast
 
 import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
@@ -27,7 +25,6 @@ from rlmem.batching import Batching, Tape
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
-from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build, in_one_line, locate, require_kind
 from rlmem.errors import NotHere, UserError
 from rlmem.loops.base import one_thread
@@ -35,9 +32,9 @@ from rlmem.machine import cores
 from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
 from rlmem.parallel import launched
+from rlmem.room import large_agent, require_environments, require_room
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
-from rlmem.sizes import memory_of, parameters, shapes_only, size, tensor_bytes
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.classify import Labelled
@@ -47,13 +44,7 @@ EVAL_ENVS = 64
 """Environments that play evaluation episodes side by side, at most."""
 
 MANY_ENVS = 1024
-"""Of more environments, one is made first, to see whether so many of them fit in memory."""
-
-USUAL = 1024
-"""Networks without a greater number in their configuration are made without asking first how large they are."""
-
-PLANNED_BYTES = 10**8
-"""A plan shows the shapes of a network for which more than this would be computed."""
+"""Of more environments, one is made first: nothing else is allocated before it is known that all fit in memory."""
 
 Agent = ActorCritic | OffPolicyAgent | Predictor
 Algorithm = OnPolicy | OffPolicy | Supervised
@@ -94,7 +85,8 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
     device = choose_device(values["device"])
     algo, batching = _build(config, "algo"), _build(config, "batching")
     asked = num_envs or share_of_envs(config, algo, device) or values["env"].get("num_envs")
-    env = make_source(config, asked, to_plan and asked is not None)
+    first = asked is not None and (to_plan or asked > MANY_ENVS)
+    env = make_source(config, asked, to_plan=first)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
             require_same_spaces(config, env, other, f"env.evaluation={show(replaced)}")
@@ -108,51 +100,20 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
 
         return algo.make_agent(make_trunk, env.single_action_space)
 
-    agent = _large(config, make_agent, device, to_learn=num_envs is None)
+    agent = large_agent(config, make_agent, device, to_learn=num_envs is None)
     if agent is None or not to_plan:
         with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
             try:
                 agent = make_agent(lambda size: build_memory(config, size, device)).to(device)
             except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
                 raise UserError(f"memory={config.choices['memory']}: cannot be built ({in_one_line(error)})") from error
+    if num_envs is None and not isinstance(algo, Supervised):
+        require_room(config, env, agent, algo, batching, asked or env.num_envs, device)
+    if first and not to_plan:
+        env.close()
+        env = make_source(config, asked)
     rows = algo.batch_size if isinstance(algo, Supervised) else asked or env.num_envs
     return Parts(streams, device, env, agent, algo, batching, rows)
-
-
-def _large(config: Config, make_agent: Callable[..., Agent], device: torch.device, to_learn: bool) -> Agent | None:
-    """An agent that takes long to build, as shapes only; None for any other, or where shapes alone do not tell.
-
-    UserError if there is not enough memory for it on the device.
-    """
-    values = config.values
-    nodes = {"memory": values["memory"], "encoder": values["encoder"], "algo": values["algo"]}
-    large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > USUAL}
-    if not large:
-        return None
-    names = {name: config.choices[name] for name in ("memory", "encoder")}
-    where, there = " ".join(f"{name}={choice}" for name, choice in names.items()), size(memory_of(device))
-    example = f"e.g. a smaller {' or '.join(sorted(large, key=large.__getitem__, reverse=True))}"
-    try:
-        with shapes_only() as made:
-            agent = make_agent(lambda size: build(values["memory"], input_size=size))
-            state = tensor_bytes(agent.initial_state(1))
-    except Exception as error:
-        if "overflow" in str(error).lower():  # of 64 bits
-            raise UserError(f"{where}: larger than any memory, and {device} has {there}; {example}") from error
-        return None  # somebody's code that looks at numbers; or a mistake, which building will tell
-    weights = tensor_bytes(list(agent.parameters()))
-    needed = max((4 if to_learn else 1) * weights + state, made.largest)  # Adam keeps two moments beside the gradient
-    if needed > memory_of(device):
-        what = f"{parameters(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
-        raise UserError(f"{where}: {what}, and {device} has {there}; {example}")
-    return agent if made.total > PLANNED_BYTES else None
-
-
-def _largest(value: Any) -> int:
-    """The largest integer in a value, which may be a list; 0 if there is none."""
-    if isinstance(value, list):
-        return max(map(_largest, value), default=0)
-    return value if isinstance(value, int) else 0
 
 
 def share_of_envs(config: Config, algo: Algorithm, device: torch.device) -> int | None:
@@ -256,7 +217,7 @@ def make_source(config: Config, num_envs: int | None = None, to_plan: bool = Fal
     where, number = f"env={config.choices['env']}", node.get("num_envs") or 1
     if to_plan or number > MANY_ENVS:
         one = _make_env(where, config, node | _sized(node, 1))
-        _require_memory(one, number)
+        require_environments(one, number)
         if to_plan:
             return one
         one.close()
@@ -268,15 +229,6 @@ def _sized(node: dict[str, Any], num_envs: int | None) -> dict[str, int]:
     target = locate(node["_target_"])
     streams = isinstance(target, type) and issubclass(target, Labelled)
     return {} if num_envs is None or streams else {"num_envs": num_envs}
-
-
-def _require_memory(env: VectorEnv, number: int) -> None:
-    """UserError if this machine cannot hold one observation of each of `number` such environments."""
-    space = env.single_observation_space
-    needed = number * max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
-    if needed > (there := memory_of(torch.device("cpu"))):
-        what = f"one observation of each takes {size(needed)}, and this machine has {size(there)}"
-        raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
 
 
 def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
@@ -353,7 +305,7 @@ def _check(config: Config, env: VectorEnv, algo: Algorithm, batching: Batching) 
         names = ", ".join(space.__name__ for space in algo.action_spaces)
         problems.append(
             f"algo={algo_name}: does not support action space {action} of env={env_name}; "
-            f"supported: {names}, of one dimension; e.g. algo={'sac' if isinstance(action, Box) else 'dqn'}"
+            f"supported: {names}, of one dimension; e.g. algo={'sac' if isinstance(action, Box) else 'sacd'}"
         )
     elif isinstance(action, Box) and isinstance(algo, OffPolicy) and not is_bounded(action):
         problems.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 from gymnasium import Space, spaces
 
 from rlmem.config.catalog import default_choices, with_parents
-from rlmem.config.paths import conf_dir
+from rlmem.config.paths import option_dirs
 from rlmem.config.targets import build
 from rlmem.config.yamlfile import description
 from rlmem.errors import UserError
@@ -37,10 +38,14 @@ class Row:
     oracle: float | None = None
 
 
-def rows() -> list[Row]:
-    """Every option, at every level if it has levels; those that cannot be made here have a description alone."""
+def rows(lines: Sequence[str] = ()) -> list[Row]:
+    """Every option, at every level if it has levels; those that cannot be made here have a description alone.
+
+    lines: as for `rlmem.config.catalog.catalog`
+    """
     found = []
-    for file in sorted((conf_dir() / "env").glob("[!_]*.yaml")):
+    files = {file.stem: file for folder in reversed(option_dirs("env", lines)) for file in folder.glob("[!_]*.yaml")}
+    for _, file in sorted(files.items()):
         node = merged(file)
         first = _row(file, node)
         levels = list(getattr(first[1], "levels", {})) if "level" in node else [None]
@@ -87,17 +92,17 @@ def short(space: Space) -> str:
     return f"R{shape[0]}" if len(shape) == 1 else "x".join(map(str, shape))
 
 
-def as_json() -> str:
-    return json.dumps({"env": [asdict(row) for row in rows()]}, indent=2)
+def as_json(lines: Sequence[str] = ()) -> str:
+    return json.dumps({"env": [asdict(row) for row in rows(lines)]}, indent=2)
 
 
-def as_text() -> str:
+def as_text(lines: Sequence[str] = ()) -> str:
     """Aligned columns; `*` marks the default."""
     default = default_choices()["env"]
     head = ("env", "level", "observes", "acts", "steps", *PLAYERS, "")
     table: list[tuple[str, ...]] = [head]
     last = ""
-    for row in rows():
+    for row in rows(lines):
         name = "" if row.name == last else f"{row.name}{' *' if row.name == default else ''}"
         scores = [_number(getattr(row, player)) for player in PLAYERS]
         text = row.description if name else ""

@@ -24,6 +24,11 @@ class Fault(Exception):
     """
 
 
+def extra(name: str) -> str:
+    """The command that installs one of the extras of pyproject.toml; rlmem is on no package index."""
+    return f"pip install '.[{name}]' in a clone of rlmem"
+
+
 def printable(text: str) -> str:
     """`text` in one line, with escapes for what cannot be printed."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

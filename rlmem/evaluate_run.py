@@ -10,6 +10,7 @@ from typing import Any
 
 from rlmem.assemble import EVAL_ENVS, assemble, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.config.compose import Config, apply
+from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.evaluate import evaluate, evaluate_both
 from rlmem.loops.base import one_thread
@@ -39,7 +40,7 @@ def evaluate_run(
     video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
     trust: take the run as one's own, whoever made it (`stored_config`)
     """
-    command = f"rlmem eval {run_dir} env.level=medium"
+    command = f"rlmem eval {shell(run_dir)} env.level=medium"
     refuse_others(overrides, ("env.*", "device"), "cannot be evaluated differently; evaluation accepts", command)
     trained = stored_config(run_dir, trust=trust)
     config, values = apply(trained, overrides), trained.values
@@ -53,7 +54,7 @@ def evaluate_run(
     require_same_spaces(config, parts.env, env, " ".join(overrides))
     if video and isinstance(parts.algo, Supervised):
         raise UserError(
-            f"video=true: nothing acts in a run of algo={config.choices['algo']}; e.g. rlmem eval {run_dir}"
+            f"video=true: nothing acts in a run of algo={config.choices['algo']}; e.g. rlmem eval {shell(run_dir)}"
         )
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -17,9 +18,30 @@ NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """How torch says so on the CPU, in a RuntimeError."""
 
 
+SIZES = (
+    "algo.batch_size",
+    "algo.rollout_slots",
+    "algo.capacity",
+    "env.num_envs",
+    "memory.hidden_size",
+    "encoder.hidden_size",
+)
+"""Keys that may be made smaller where memory lacks, if a run has them."""
+
+
+def smaller(values: Mapping[str, Any]) -> str:
+    """Those of SIZES that a configuration has, as words; without one, `networks`."""
+    nodes = [(key, values.get(key.partition(".")[0])) for key in SIZES]
+    found = [key for key, node in nodes if isinstance(node, Mapping) and node.get(key.partition(".")[2]) is not None]
+    return " or ".join(filter(None, [", ".join(found[:-1]), *found[-1:]])) or "networks"
+
+
 @contextmanager
-def named(step: Callable[[], int]) -> Iterator[None]:
-    """Turn a dead process, a loss that is not finite and a lack of memory into a Fault that names the step."""
+def named(step: Callable[[], int], values: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Turn a dead process, a loss that is not finite and a lack of memory into a Fault that names the step.
+
+    values: the configuration of the run, whose keys a lack of memory names
+    """
     try:
         yield
     except FloatingPointError as error:
@@ -35,7 +57,7 @@ def named(step: Callable[[], int]) -> Iterator[None]:
         if not lacks_memory(error):
             raise
         told = str(error).splitlines()[0] if str(error) else "MemoryError"
-        what = f"out of memory ({told}); e.g. a smaller algo.batch_size, algo.capacity, env.num_envs or memory"
+        what = f"out of memory ({told}); e.g. a smaller {smaller(values or {})}"
         raise Fault(f"step {step()}: {what}") from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -139,7 +140,7 @@ class WandbLogger(WandbRun):
                 run_dir, run, mode, run_dir, project, entity, group, tags, timeout=init_timeout
             )
 
-        self.later = f"upload what is missing with    rlmem sync {run_dir}"
+        self.later = f"upload what is missing with    rlmem sync {shlex.quote(str(run_dir))}"
         self.note: str | None = None
         chosen = mode or {"dryrun": "offline", "run": "online"}.get(found := fresh_wandb().setup().settings.mode, found)
         try:

@@ -10,6 +10,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def cuda_devices() -> int:
+    """GPUs that this process may use."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def processor() -> str:
     """The processor's name where the system tells it (Linux), else its architecture."""
     info = Path("/proc/cpuinfo")

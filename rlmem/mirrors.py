@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem import rundir
+from rlmem.config.messages import shell
 from rlmem.config.targets import build, require_kind
 from rlmem.errors import Fault, UserError
 from rlmem.loggers import NoKey, RunInfo, WandbRun, reason
@@ -52,7 +53,7 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
     Raises UserError if this is no run or one that is being trained, NoKey, or Fault if the server cannot be reached or
     does not take the rows.
     """
-    again = f"the run directory has them all, and `rlmem sync {run_dir}` sends what is missing"
+    again = f"the run directory has them all, and `rlmem sync {shell(run_dir)}` sends what is missing"
     values, _ = rundir.read(run_dir)
     defaults: dict[str, Any] = {"project": "rlmem", "entity": None, "group": None, "tags": []}
     chosen = defaults | values["logger"].get("wandb", {}) | {key: v for key, v in given.items() if v is not None}

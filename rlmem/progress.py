@@ -72,12 +72,16 @@ class Progress:
 
     def say(self, line: str) -> None:
         """A line of its own, above the bar. A full disk or a lost terminal, which cannot take it, stops nothing."""
-        with suppress(OSError):
-            self.log.write(line + "\n")
-            self.log.flush()
+        self.note(line)
         with suppress(OSError):
             self.console.print(line, markup=False)
             sys.stdout.flush()
+
+    def note(self, line: str) -> None:
+        """A line for the log alone."""
+        with suppress(OSError):
+            self.log.write(line + "\n")
+            self.log.flush()
 
     def update(self, steps: int, score: float | None, shares: dict[str, float], name: str = "return") -> None:
         """`steps` counted so far, the recent score if there is one, and the split of the time.

@@ -13,9 +13,9 @@ from rlmem import rundir
 from rlmem.checkpoint import BEST, Checkpoints, State, read, step_of
 from rlmem.config.compose import Config, apply
 from rlmem.config.foreign import foreign_problems
-from rlmem.config.messages import sentence, show
+from rlmem.config.messages import sentence, shell, show
 from rlmem.config.overrides import leaf_paths
-from rlmem.config.schema import SECTIONS, SUPPLIED
+from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError
 from rlmem.faults import lacks_memory
 from rlmem.recorder import START, changed
@@ -61,12 +61,8 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
     if not trust and not rundir.is_own_run(run_dir):
         require_harmless(values, run_dir, given={override.partition("=")[0] for override in overrides})
     stored = Config(values, about["choices"], tuple(about["overrides"]))
-    for name, found, needed in (
-        ("config.yaml", values, (*SECTIONS, *SUPPLIED)),
-        ("run.json", about["choices"], SUPPLIED),
-    ):
-        if missing := [key for key in needed if key not in found]:
-            raise rundir.NoRun(f"{run_dir / name}: is damaged (it lacks {', '.join(missing)}); restore it")
+    if missing := [group for group in SUPPLIED if group not in about["choices"]]:
+        raise rundir.NoRun(f"{run_dir / 'run.json'}: is damaged (it lacks {', '.join(missing)}); restore it")
     return apply(stored, overrides)
 
 
@@ -89,7 +85,7 @@ def require_alone(run_dir: Path) -> None:
     folder = run_dir.absolute().parent
     if run_dir.absolute().name.startswith(AGENT) and (folder / POPULATION).exists():
         what = "is an agent of a population, which goes on as a whole"
-        raise UserError(f"{run_dir}: {what}; e.g. rlmem population {folder}")
+        raise UserError(f"{run_dir}: {what}; e.g. rlmem population {shell(folder)}")
 
 
 def require_same_experiment(stored: Mapping[str, Any], given: Mapping[str, Any], where: str, example: str) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import re
 from typing import Any, cast
 
-import numpy as np
 from torch.utils._pytree import tree_leaves
 
 from rlmem import __version__
@@ -17,6 +16,7 @@ from rlmem.assemble import Parts, scan_engines, threads_of
 from rlmem.batching import Segment
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
+from rlmem.room import replay_bytes
 from rlmem.sizes import parameters, size
 from rlmem.supervised.base import Supervised
 
@@ -30,7 +30,8 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     engine = "".join(f", {name}" for name in scan_engines(memory, parts.device))
     each = " each for actor and critic" if trunks.separate else ""
     params = ", ".join(f"{name}={value}" for name, value in (values["env"].get("params") or {}).items())
-    level = f" ({params or values['env']['level']})" if "level" in values["env"] else ""
+    level = params or values["env"].get("level") or values["env"].get("id")
+    level = f" ({level})" if level else ""
     threads = f", {threads_of(config)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     devices = values["trainer"]["devices"]
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
@@ -51,6 +52,12 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items()]
     return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
+
+
+def env_name(config: Config) -> str:
+    """What the environment is called in a run's name: by its id, if it has one, such as CartPole-v1."""
+    name = config.values["env"].get("id")
+    return re.sub(r"[^\w.+-]+", "_", name) if isinstance(name, str) else str(config.choices["env"])
 
 
 def _evaluated(node: dict[str, Any]) -> str:
@@ -96,28 +103,21 @@ def _replay(parts: Parts, total_steps: int) -> str:
     """What the replay may come to hold, and in how much memory."""
     algo = cast(OffPolicy, parts.algo)
     where = f"mapped from {algo.replay_dir}" if algo.replay_dir else "in memory"
-    slots, states = replay_bytes(parts, total_steps)
+    slots, states = _replay_bytes(parts, total_steps)
     text = f"up to {min(algo.capacity, total_steps):,} transitions, {size(slots)} {where}"
     kept = parts.batching.state_slots(replay=True)
     return text + (f", and memory states every {kept.every} slots, {size(states)}" if kept else "")
 
 
-def replay_bytes(parts: Parts, total_steps: int) -> tuple[int, int]:
-    """At most, of the transitions and of the memory states kept with them; none for an on-policy algorithm."""
-    if not isinstance(parts.algo, OffPolicy):
-        return 0, 0
-    spaces = parts.env.single_observation_space, parts.env.single_action_space
-    slot = sum(max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize for space in spaces) + 6
-    most, kept = min(parts.algo.capacity, total_steps), parts.batching.state_slots(replay=True)
-    state = sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(parts.agent.initial_state(1)))
-    return most * slot, most // kept.every * state if kept else 0
+def _replay_bytes(parts: Parts, total_steps: int) -> tuple[int, int]:
+    return replay_bytes(parts.env, parts.agent, parts.algo, parts.batching, total_steps)
 
 
 def checkpoint_bytes(parts: Parts, total_steps: int) -> int:
     """At most, of one checkpoint: weights, two moments of each, a target network if there is one, and the replay."""
     weights = sum(parameter.numel() * parameter.element_size() for parameter in parts.agent.parameters())
     copies = 4 if isinstance(parts.algo, OffPolicy) else 3
-    return copies * weights + sum(replay_bytes(parts, total_steps))
+    return copies * weights + sum(_replay_bytes(parts, total_steps))
 
 
 def _checkpoints(config: Config, parts: Parts) -> str:

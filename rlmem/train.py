@@ -18,7 +18,7 @@ from rlmem.assemble import Parts, assemble, choose_device, threads_of
 from rlmem.checkpoint import State, step_of
 from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_problems
-from rlmem.config.messages import show
+from rlmem.config.messages import shell, show
 from rlmem.errors import Fault, UserError
 from rlmem.faults import named
 from rlmem.loops.base import Loop
@@ -42,7 +42,7 @@ from rlmem.saved import (
 )
 from rlmem.signals import stopping_politely
 from rlmem.sizes import size
-from rlmem.summary import checkpoint_bytes, summary
+from rlmem.summary import checkpoint_bytes, env_name, summary
 
 
 def train(config: Config) -> float:
@@ -58,8 +58,10 @@ def train(config: Config) -> float:
     if on_exists == "resume":
         return _continue(config, parts, Path(run_dir))
     warmed = warm_start(config, parts)
-    path = rundir.create(run_dir, config.choices, config.values["seed"], numbered=on_exists == "new")
-    with rundir.lock(path), named(lambda: 0):
+    path = rundir.create(
+        run_dir, config.choices | {"env": env_name(config)}, config.values["seed"], numbered=on_exists == "new"
+    )
+    with rundir.lock(path), named(lambda: 0, config.values):
         rundir.describe(path, config.values, config.choices, config.overrides)
         return _run(config, parts, path, None, warmed)
 
@@ -68,7 +70,7 @@ def _continue(config: Config, parts: Parts, run_dir: Path) -> float:
     """Go on with the run of `config` in `run_dir`, or begin it. What is there and cannot be used is moved aside."""
     require_alone(run_dir)
     rundir.make(run_dir)
-    with rundir.lock(run_dir), named(lambda: 0):
+    with rundir.lock(run_dir), named(lambda: 0, config.values):
         restored = to_continue(config, run_dir)
         warmed = None if restored else warm_start(config, parts)
         if restored is None:
@@ -91,13 +93,13 @@ def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False) -> floa
     Raises UserError for other overrides, if another process is training the run, if every checkpoint is damaged, or if
     the configuration is somebody else's and names code.
     """
-    command = f"rlmem resume {run_dir} total_steps=2000000"
+    command = f"rlmem resume {shell(run_dir)} total_steps=2000000"
     require_resumable(overrides, command)
     require_alone(run_dir)
     config = stored_config(run_dir, overrides, trust)
     if _led():
         return follow(config)
-    with rundir.lock(run_dir), named(lambda: 0):
+    with rundir.lock(run_dir), named(lambda: 0, config.values):
         parts = assemble(config)
         restored = newest(run_dir) if checkpoints(run_dir).paths() else {}
         if restored:
@@ -124,11 +126,11 @@ def follow(config: Config, port: int | None = None) -> float:
     here, device = launched(), choose_device(config.values["device"])
     assert here is not None
     torch.set_num_threads(threads_of(config))
-    with named(lambda: 0), joined(here, device, None if port is None else meet(port, here)):
+    with named(lambda: 0, config.values), joined(here, device, None if port is None else meet(port, here)):
         parts = assemble(config)
         loop = make_loop(config, parts, None, cast(Recorder, Silent()), cast(Progress, Silent()))
         restored = _begin(loop, None)
-        with closing(parts.env), stopping_politely(loop), named(lambda: loop.collector.steps):
+        with closing(parts.env), stopping_politely(loop), named(lambda: loop.collector.steps, config.values):
             try:
                 _learn(loop, warm=config.values["init_from"] is not None and not restored)
             except KeyboardInterrupt:
@@ -177,7 +179,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
         try:
             if warmed is not None:
                 progress.say(warmed)
-            with named(lambda: begin), team(config, values["trainer"]["devices"], parts.device):
+            with named(lambda: begin, values), team(config, values["trainer"]["devices"], parts.device):
                 loop = make_loop(config, parts, run_dir, recorder, progress)
                 with fitting(run_dir):
                     _begin(loop, restored)
@@ -187,14 +189,16 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
                 elif restored is not None:
                     recorder.rewind(START)
                     progress.say("no checkpoint yet: starting from the beginning")
-                with stopping_politely(loop), named(lambda: loop.collector.steps):
+                with stopping_politely(loop), named(lambda: loop.collector.steps, values):
                     recorder.mirror(make_loggers(values, run_dir, progress.say))
                     _learn(loop, warm=warmed is not None)
             failed = False
-        except Fault as fault:
+        except (Fault, UserError) as error:  # said by whoever ends the command, or the job
             where = last_checkpoint(run_dir)
-            progress.say(f"failed: {fault}; {where}")
-            raise Fault(f"{fault}; {where}") from fault
+            problems = error.problems if isinstance(error, UserError) else (str(error),)
+            told = [*problems[:-1], f"{problems[-1]}; {where}"]
+            progress.note(f"failed: {'; '.join(told)}")
+            raise type(error)(*told) from error
         except BaseException as error:
             progress.say(f"{_how_it_ended(error)}; {last_checkpoint(run_dir)}")
             raise
@@ -233,7 +237,7 @@ def _little_room(config: Config, parts: Parts, run_dir: Path) -> str | None:
 def _how_it_ended(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "stopped"
-    return f"failed: {'; '.join(error.problems) if isinstance(error, UserError) else repr(error)}"
+    return f"failed: {error!r}"
 
 
 def warm_start(config: Config, parts: Parts) -> str | None:
@@ -267,8 +271,8 @@ def last_checkpoint(run_dir: Path) -> str:
     """Where a run that ended early can go on."""
     paths = checkpoints(run_dir).paths()
     if not paths:
-        return f"there is no checkpoint yet; `rlmem resume {run_dir}` starts from the beginning"
-    return f"saved up to step {step_of(paths[-1])}; continue with    rlmem resume {run_dir}"
+        return f"there is no checkpoint yet; `rlmem resume {shell(run_dir)}` starts from the beginning"
+    return f"saved up to step {step_of(paths[-1])}; continue with    rlmem resume {shell(run_dir)}"
 
 
 def last_words(run_dir: Path, loop: Loop) -> str:
@@ -278,7 +282,7 @@ def last_words(run_dir: Path, loop: Loop) -> str:
             f"done: {loop.collector.steps:,} steps, {loop.updates:,} updates in {loop.elapsed:.0f} s",
             f"  mean evaluation {loop.told()} ({loop.sample()})",
             f"  results lie in   {run_dir}",
-            f"  evaluate         rlmem eval {run_dir}",
-            f"  train longer     rlmem resume {run_dir} total_steps={2 * loop.total_steps}",
+            f"  evaluate         rlmem eval {shell(run_dir)}",
+            f"  train longer     rlmem resume {shell(run_dir)} total_steps={2 * loop.total_steps}",
         ]
     )

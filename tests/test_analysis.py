@@ -545,7 +545,9 @@ def test_missing_packages_are_named_with_what_installs_them(runs, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
     with pytest.raises(UserError) as refusal:
         analyze("ffm", runs["ffm"])
-    assert str(refusal.value).endswith("needs sklearn, which is not installed; e.g. pip install 'rlmem[report]'")
+    assert str(refusal.value).endswith(
+        "needs sklearn, which is not installed; e.g. pip install '.[report]' in a clone of rlmem"
+    )
 
 
 def test_every_option_of_an_analysis_has_a_flag(capsys):

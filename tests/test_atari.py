@@ -16,7 +16,7 @@ from rlmem.train import train
 
 @pytest.fixture
 def game():
-    pytest.importorskip("ale_py", reason="ale-py is not installed: pip install 'rlmem[atari]'")
+    pytest.importorskip("ale_py", reason="ale-py is not installed: pip install '.[atari]'")
     env = make("Breakout", 2)
     yield env
     env.close()

@@ -270,4 +270,4 @@ def test_a_wrong_command_is_refused_in_one_line(in_tmp, capsys, arguments, said)
 def test_without_h5py_one_line_names_the_extra(in_tmp, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     assert dataset(*RANDOM, "--out", "r.hdf5") == 2
-    assert "pip install 'rlmem[data]'" in capsys.readouterr().err
+    assert "pip install '.[data]' in a clone of rlmem" in capsys.readouterr().err

@@ -236,5 +236,5 @@ def test_actors_without_ray_and_beside_other_learners_are_refused(monkeypatch):
     with pytest.raises(UserError) as refusal:
         assemble(asked)
     ray, devices = refusal.value.problems
-    assert ray == "algo.actors=2: needs Ray, which is not installed; e.g. pip install 'rlmem[ray]'"
+    assert ray == "algo.actors=2: needs Ray, which is not installed; e.g. pip install '.[ray]' in a clone of rlmem"
     assert "trainer.devices=2" in devices

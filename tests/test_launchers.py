@@ -93,7 +93,7 @@ def test_a_launcher_whose_package_is_missing_names_the_extra(choice, extra, monk
     for name in launchers.EXTRAS:
         monkeypatch.delitem(shipped, f"{name}.yaml", raising=False)
     assert main(["train", "-m", "seed=0,1", choice]) == 2
-    line = f'rlmem: error: {choice}: its package is not installed; e.g. pip install "rlmem[{extra}]"\n'
+    line = f"rlmem: error: {choice}: its package is not installed; e.g. pip install '.[{extra}]' in a clone of rlmem\n"
     assert capsys.readouterr().err == line
 
 

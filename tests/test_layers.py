@@ -17,7 +17,7 @@ SPACES = "gymnasium.Space gymnasium.spaces"
 DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors rlmem.state_dicts"
 LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos rlmem.parallel"
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
-WHOLE = "rlmem.config rlmem.assemble rlmem.saved rlmem.summary rlmem.make_loop rlmem.sizes rlmem.supervised"
+WHOLE = "rlmem.config rlmem.assemble rlmem.saved rlmem.summary rlmem.make_loop rlmem.room rlmem.sizes rlmem.supervised"
 ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
 RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.actors rlmem.loops"
 
@@ -64,10 +64,11 @@ LAYERS = {
     "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
     "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
-    "rlmem.config": "hydra omegaconf pydantic annotated_types yaml rlmem.errors rlmem.config "
+    "rlmem.config": "hydra omegaconf pydantic pydantic_core annotated_types yaml rlmem.errors rlmem.config "
     "lazy:rlmem.train lazy:rlmem.signals lazy:rlmem.output",
-    "rlmem.assemble": f"torch numpy gymnasium {RUNNING} rlmem.config rlmem.machine rlmem.sizes rlmem.supervised",
-    "rlmem.summary": f"torch numpy {RUNNING} rlmem.config rlmem.assemble rlmem.sizes rlmem.supervised",
+    "rlmem.room": f"torch numpy gymnasium {LEARNING} rlmem.config rlmem.sizes",
+    "rlmem.assemble": f"torch gymnasium {RUNNING} rlmem.config rlmem.machine rlmem.room rlmem.supervised",
+    "rlmem.summary": f"torch {RUNNING} rlmem.config rlmem.assemble rlmem.room rlmem.sizes rlmem.supervised",
     "rlmem.make_loop": f"gymnasium {RUNNING} {WHOLE}",
     "rlmem.machine": "lazy:torch",
     "rlmem.mirrors": "rlmem.config rlmem.errors rlmem.loggers rlmem.recorder rlmem.rundir",

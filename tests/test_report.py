@@ -407,7 +407,7 @@ def test_a_metric_that_no_run_has_is_refused_with_the_nearest(swept):
 def test_without_matplotlib_the_extra_is_named(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["report", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.rstrip().endswith("pip install 'rlmem[report]'")
+    assert capsys.readouterr().err.rstrip().endswith("pip install '.[report]' in a clone of rlmem")
 
 
 def test_colours_of_the_page_are_those_of_the_figures():

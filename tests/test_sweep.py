@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 from test_readme import commands, with_examples
 
@@ -26,7 +27,7 @@ from rlmem.errors import UserError
 from rlmem.recorder import read_jsonl
 from rlmem.sweep.axes import axes, expand, label, probes
 from rlmem.sweep.manifest import STALE, Job, Manifest, NewJob
-from rlmem.sweep.pool import command, environment, told
+from rlmem.sweep.pool import Pool, command, environment, told
 from rlmem.sweep.process import Owner, started
 from rlmem.sweep.run import config_hash
 from rlmem.sweep.search import propose, study
@@ -537,18 +538,38 @@ def children(process: int) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_ctrl_c_lets_the_jobs_save_and_gpus_are_shared_out(memories):
+def test_gpus_are_shared_out(tmp_path):
+    """As the pool starts the jobs, whether or not this machine has GPUs; they are killed before they begin."""
+    manifest = Manifest(tmp_path)
+    manifest.submit(Specification(("seed=0,1",)), [NewJob(f"s{n}", (f"seed={n}",), f"{n}", 1, 10) for n in range(2)])
+    view = View(Console(file=io.StringIO()), manifest, tmp_path)
+    pool = Pool(manifest, tmp_path, view, places=2, gpus=("5", "6"))
+    try:
+        pool._fill()
+        found = {Path(name).name: job["CUDA_VISIBLE_DEVICES"] for name, job in children(os.getpid()).items()}
+    finally:
+        pool._abandon(kill=True)
+    assert found == {"001-s0": "5", "002-s1": "6"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs here")
+def test_gpus_that_are_not_there_are_refused_before_anything_is_written(in_tmp, capsys):
+    assert main(["sweep", "seed=0,1", *TINY, "--gpus", "0", "--dir", "mine"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rlmem: error: --gpus 0: no CUDA device is available here")
+    assert not list(in_tmp.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ctrl_c_lets_the_jobs_save(memories):
     lines = ["memory._target_=fateful.Slow", *TINY, "total_steps=100000"]
-    arguments = ["seed=0,1,2", *lines, "--dir", "mine", "--gpus", "5,6", "--per-gpu", "1"]
+    arguments = ["seed=0,1,2", *lines, "--dir", "mine", "--jobs", "2"]
     with sweeping(*arguments) as process:
         wait_until(lambda: learns(Path("mine/001-seed0")) and learns(Path("mine/002-seed1")))
         jobs = children(process.pid)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-    assert {name: job["CUDA_VISIBLE_DEVICES"] for name, job in jobs.items()} == {
-        "mine/001-seed0": "5",
-        "mine/002-seed1": "6",
-    }
+    assert jobs.keys() == {"mine/001-seed0", "mine/002-seed1"}
     made = Manifest(Path("mine"))
     assert [(job.state, job.attempts, job.failures) for job in made.jobs()] == [("waiting", n, 0) for n in (1, 1, 0)]
     assert all(list(Path(name).glob("checkpoints/step_*.pt")) for name in jobs)
@@ -603,7 +624,7 @@ def test_a_search_without_optuna_names_the_extra(in_tmp, monkeypatch, capsys):
     monkeypatch.delattr("rlmem.sweep.search")
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(["sweep", "--trials", "2", "algo.lr=interval(1e-5,1e-2)"]) == 2
-    assert "pip install 'rlmem[sweep]'" in capsys.readouterr().err
+    assert "pip install '.[sweep]' in a clone of rlmem" in capsys.readouterr().err
     assert list(in_tmp.iterdir()) == []
 
 

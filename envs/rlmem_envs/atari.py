@@ -80,7 +80,9 @@ def make(
     try:
         import ale_py
     except ImportError as error:
-        raise ImportError("Atari games need ale-py, which is not installed; pip install 'rlmem[atari]'") from error
+        raise ImportError(
+            "Atari games need ale-py, which is not installed; pip install '.[atari]' in a clone of rlmem"
+        ) from error
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
     gym.register_envs(ale_py)
 

@@ -12,7 +12,7 @@ from socket import create_connection
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rlmem.errors import UserError
+from rlmem.errors import UserError, extra
 from rlmem.signals import ASKED
 
 KNOCK = 10.0
@@ -21,7 +21,7 @@ KNOCK = 10.0
 
 def missing() -> str | None:
     """Why Ray cannot be used here, if it cannot."""
-    return None if find_spec("ray") else "needs Ray, which is not installed; e.g. pip install 'rlmem[ray]'"
+    return None if find_spec("ray") else f"needs Ray, which is not installed; e.g. {extra('ray')}"
 
 
 @contextmanager

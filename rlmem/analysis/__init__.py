@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rlmem.config.messages import nearest, sentence
-from rlmem.errors import UserError
+from rlmem.config.messages import nearest, sentence, shell
+from rlmem.errors import UserError, extra
 
 ANALYSES = {
     "sensitivity": "which past observations the last value depends on",
@@ -77,7 +77,7 @@ def analyze(
     _require(what, measure, options)
     if run_dir is None and (out is None or what not in WITHOUT_RUN):
         otherwise = " or --out" if what in WITHOUT_RUN else ""
-        example = f"rlmem analyze {what} runs/my_run"
+        example = f"rlmem analyze {shell(what)} runs/my_run"
         raise UserError(sentence(f"analyze {what}", f"expected a run{otherwise}", example=example))
     require_packages()
     from rlmem.analysis.loaded import load_run
@@ -104,7 +104,7 @@ def require_packages() -> None:
     """UserError if what pictures and scores are made with is not installed."""
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         what = f"needs {' and '.join(missing)}, which is not installed"
-        raise UserError(sentence("analyze", what, example="pip install 'rlmem[report]'"))
+        raise UserError(sentence("analyze", what, example=extra("report")))
 
 
 def _measure(what: str) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from rich.progress import track
 from rich.table import Table
 
 from rlmem.config.messages import sentence
-from rlmem.errors import UserError
+from rlmem.errors import UserError, extra
 from rlmem.machine import processor
 
 Item = TypeVar("Item")
@@ -43,7 +43,7 @@ def figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UserError("bench: the plots need matplotlib: pip install 'rlmem[bench]'") from error
+        raise UserError(f"bench: the plots need matplotlib; e.g. {extra('bench')}") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rlmem.assemble import assemble
 from rlmem.bench.output import unwritable, write
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.errors import UserError, extra
 from rlmem.loops.base import Loop
 from rlmem.machine import processor
 from rlmem.make_loop import make_loop
@@ -123,7 +123,7 @@ def main(rounds: int = 5, learn_threads: int | None = None, json_path: Path | No
     try:
         import sb3_contrib  # noqa: F401
     except ImportError as error:
-        raise UserError("bench train: needs sb3-contrib as the peer: pip install 'rlmem[bench]'") from error
+        raise UserError(f"bench train: needs sb3-contrib as the peer; e.g. {extra('bench')}") from error
     if json_path is not None and (problems := unwritable(json_path)):
         raise UserError(*problems)
     learn_threads = learn_threads or torch.get_num_threads()

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+from rlmem.commands.toolkit import Parser, integer_from, out_file, stdout_to_stderr
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 
@@ -28,7 +28,7 @@ def parser() -> Parser:
     )
     made.add_argument("what", nargs="+", metavar="WHAT", help="generate RUN ..., import FILE env=NAME, or info FILE")
     made.add_argument("--episodes", type=integer_from(1), default=200, metavar="N", help="episodes of each run (200)")
-    made.add_argument("--out", type=Path, metavar="FILE", help="where to write")
+    made.add_argument("--out", type=out_file, metavar="FILE", help="where to write")
     made.add_argument("--random", action="store_true", help="generate: uniform random actions, without a run")
     made.add_argument("--greedy", action="store_true", help="generate: without the policies' own noise")
     made.add_argument("--seed", type=integer_from(0), default=0, metavar="S", help="root of the random streams (0)")
@@ -95,4 +95,4 @@ def _line(found: Any) -> str:
     returns, lengths = found.returns, found.lengths
     sizes = f"observations of {found.observations.shape[1]} numbers, actions of {found.actions.shape[1]}"
     number = f"{len(lengths):,} episodes of {lengths.min():,} to {lengths.max():,} steps, {lengths.sum():,} transitions"
-    return f"{number}, {sizes}, return {returns.mean():.2f} ± {returns.std():.2f}"
+    return f"{number}, {sizes}, return {returns.mean():.2f} (standard deviation {returns.std():.2f})"

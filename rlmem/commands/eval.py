@@ -52,7 +52,8 @@ def _table(result: dict[str, Any]) -> str:
         return f"{result['run']} at step {result['step']:,}: held-out {found} ({result['episodes']:,})"
     known = "success_rate" in result["greedy"]
     lines = [
-        f"{result['run']} at step {result['step']:,}: {result['episodes']} episodes each",
+        f"{result['run']} at step {result['step']:,}: {result['episodes']} episodes each; ± is the standard error of "
+        "the mean",
         f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}",
     ]
     for kind in ("greedy", "sampled"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 
 from rlmem.commands.toolkit import Parser, stdout_to_stderr
+from rlmem.config.messages import sentence, shell
+from rlmem.errors import UserError
 
 
 def parser() -> Parser:
@@ -16,26 +18,35 @@ def parser() -> Parser:
         "memory --json",
         "experiment",
     )
-    made.add_argument("group", nargs="?", help="one group only, or experiment: what `rlmem reproduce` can run")
+    made.add_argument(
+        "what",
+        nargs="*",
+        metavar="GROUP",
+        help="one group only, or experiment: what `rlmem reproduce` can run; also hydra.searchpath=[file://FOLDER]",
+    )
     made.add_argument("--json", action="store_true", help="print JSON")
     return made
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.group == "env":
+    lines = [text for text in args.what if text.startswith("hydra.searchpath=")]
+    group, *more = [text for text in args.what if text not in lines] or [None]
+    if more:
+        raise UserError(sentence(more[0], "one group, or all of them", example=f"rlmem list {shell(group)}"))
+    if group == "env":
         from rlmem import env_table
 
         with stdout_to_stderr():
-            text = env_table.as_json() if args.json else env_table.as_text()
+            text = env_table.as_json(lines) if args.json else env_table.as_text(lines)
         print(text)
         return 0
-    if args.group == "experiment":
+    if group == "experiment":
         from rlmem.reproduce import listing
 
         print(listing.as_json() if args.json else listing.as_text())
         return 0
     from rlmem.config.catalog import as_json, as_text, select
 
-    groups = select(args.group)
+    groups = select(group, lines)
     print(as_json(groups) if args.json else as_text(groups))
     return 0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from pathlib import Path
 
-from rlmem.commands.toolkit import Parser, integer_from
+from rlmem.commands.toolkit import Parser, integer_from, out_file
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 
@@ -23,7 +22,7 @@ def parser() -> Parser:
     made.add_argument("--player", choices=players, default="keys", help="who acts (keys: you)")
     made.add_argument("--episodes", type=integer_from(1), default=1, metavar="N", help="episodes (1)")
     made.add_argument("--seed", type=integer_from(0), metavar="S", help="of the environment (a new one every time)")
-    made.add_argument("--gif", type=Path, metavar="PATH", help="write an animation instead of printing")
+    made.add_argument("--gif", type=out_file, metavar="PATH", help="write an animation instead of printing")
     made.add_overrides("env=name or env.key=value")
     return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlmem.commands.toolkit import Parser, integer_from
+from rlmem.commands.toolkit import Parser, integer_from, out_file
 
 
 def parser() -> Parser:
@@ -18,7 +18,7 @@ def parser() -> Parser:
     )
     kinds = "reproductions, published results, sweeps, runs, or folders of such"
     made.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=kinds)
-    made.add_argument("--out", type=Path, required=True, metavar="FILE", help="FILE.png, .pdf or .svg")
+    made.add_argument("--out", type=out_file, required=True, metavar="FILE", help="FILE.png, .pdf or .svg")
     made.add_argument("--metric", metavar="KEY", help="a name of metrics.jsonl (what the table shows)")
     smooth = "every point is the mean of the last N points of its run (1)"
     made.add_argument("--smooth", type=integer_from(1), default=1, metavar="N", help=smooth)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.commands.toolkit import Parser, integer_from
-from rlmem.config.messages import sentence
-from rlmem.errors import UserError
+from rlmem.config.messages import sentence, shell
+from rlmem.errors import UserError, extra
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 ASKED = ("agents", "ready", "window", "every", "level")
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "scipy":
             raise
-        what = "rlmem population: needs SciPy, which is not installed; e.g. pip install 'rlmem[population]'"
+        what = f"rlmem population: needs SciPy, which is not installed; e.g. {extra('population')}"
         raise UserError(what) from error
     if places:
         folder = _place(places, args)
@@ -82,7 +82,7 @@ def _place(places: list[str], args: argparse.Namespace) -> Path:
     flags = {f"--{key.replace('_', '-')}": getattr(args, key) for key in (*ASKED, "vary", "dir", "dry_run")}
     if refused := [flag for flag, value in flags.items() if value]:
         what = f"{folder} already says what its agents are"
-        raise UserError(sentence(refused[0], what, example=f"rlmem population {folder}"))
+        raise UserError(sentence(refused[0], what, example=f"rlmem population {shell(folder)}"))
     return folder
 
 

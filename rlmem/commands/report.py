@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlmem.commands.toolkit import Parser
+from rlmem.commands.toolkit import Parser, out_file
 from rlmem.errors import UserError
 
 
@@ -20,10 +20,10 @@ def parser() -> Parser:
         "results --markdown RESULTS.md      what is published, as Markdown",
     )
     made.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="any of these, or a folder that has them")
-    made.add_argument("--out", type=Path, metavar="FILE", help="the page (report.html)")
+    made.add_argument("--out", type=out_file, metavar="FILE", help="the page (report.html)")
     made.add_argument("--title", default="What was run", help="of the page (What was run)")
     markdown = "write published results as Markdown instead, with the curves as pictures beside them"
-    made.add_argument("--markdown", type=Path, metavar="FILE", help=markdown)
+    made.add_argument("--markdown", type=out_file, metavar="FILE", help=markdown)
     return made
 
 

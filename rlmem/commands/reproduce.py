@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from rlmem.commands.toolkit import Parser, device_list, integer_from
-from rlmem.config.messages import sentence
+from rlmem.config.messages import sentence, shell
 from rlmem.errors import UserError
 
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     where = runner.place(name, experiment, args.budget, args.dir)
     if args.show:
         if not where.runs.is_dir():
-            again = f"rlmem reproduce {args.item} --budget {args.budget}"
+            again = f"rlmem reproduce {shell(args.item)} --budget {args.budget}"
             raise UserError(sentence(str(where.runs), "nothing has been run there", example=again))
         outcome, code = runner.so_far(experiment, where), 0
         write(outcome, where.folder)

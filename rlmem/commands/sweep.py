@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from rlmem.commands.toolkit import Parser, device_list, integer_from
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import UserError
 
 
@@ -49,7 +49,8 @@ def parser() -> Parser:
 def run(args: argparse.Namespace) -> int:
     if args.what[:1] == ["status"]:
         return _status(args)
-    place, overrides = _place([text for text in args.what if "=" not in text]), [t for t in args.what if "=" in t]
+    places = [text for text in args.what if "=" not in text or Path(text).is_dir()]
+    place, overrides = _place(places), [text for text in args.what if text not in places]
     if args.per_gpu and not args.gpus:
         raise UserError(f"--per-gpu {args.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
     from rlmem.sweep.run import Options, default_folder, dry_run, sweep
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         flags = {"--dir": args.dir, "--dry-run": args.dry_run, "--maximize": args.maximize, "--minimize": args.minimize}
         flags["--sampler"] = args.sampler
         if extra := [*overrides, *args.pair, *(flag for flag, given in flags.items() if given)]:
-            example = f"rlmem sweep {place}"
+            example = f"rlmem sweep {shell(place)}"
             raise UserError(sentence(extra[0], f"{place} already says what its jobs are", example=example))
         return sweep(None, place, options)
     if place is None and not overrides and not args.pair:
@@ -82,7 +83,7 @@ def _place(given: list[str]) -> Path | None:
     if len(given) > 1:
         if near := nearest(given[0], ["status"]):
             raise UserError(
-                sentence(given[0], "no such sweep file", near=near, example=f"rlmem sweep status {given[1]}")
+                sentence(given[0], "no such sweep file", near=near, example=f"rlmem sweep status {shell(given[1])}")
             )
         raise UserError(sentence(given[1], "expected key=value after the file", example=example))
     for text in given:

@@ -67,6 +67,14 @@ def integer_from(least: int) -> Callable[[str], int]:
     return integer
 
 
+def out_file(text: str) -> Path:
+    """The path of a file to write, which no directory has."""
+    path = Path(text)
+    if not path.name or path.name == ".." or path.is_dir():
+        raise argparse.ArgumentTypeError(f"expected a file to write, got {text!r}{', a directory' if text else ''}")
+    return path
+
+
 def device_list(text: str) -> tuple[str, ...]:
     devices = tuple(text.split(","))
     if "" in devices:

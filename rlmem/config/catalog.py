@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
 from rlmem.config.messages import nearest, sentence
-from rlmem.config.paths import conf_dir, experiments_dir
+from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
 from rlmem.config.yamlfile import description, leaves
 from rlmem.errors import UserError
 
@@ -17,19 +18,25 @@ Catalog = dict[str, dict[str, str]]
 WIDTH = 100
 
 
-def catalog() -> Catalog:
-    """Group -> option -> description, in the order of config.yaml's defaults; experiments last."""
-    folders = sorted(folder for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
+def catalog(lines: Sequence[str] = ()) -> Catalog:
+    """Group -> option -> description, in the order of config.yaml's defaults; experiments last.
+
+    lines: overrides, among which `hydra.searchpath=[...]` adds folders of one's own
+    """
+    names = sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
     order = list(default_choices())
-    folders.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
-    groups = {folder.name: _options(folder) for folder in folders}
+    names.sort(key=lambda name: order.index(name) if name in order else len(order))
+    groups = {}
+    for name in names:
+        shipped, *own = [_options(folder) for folder in option_dirs(name, lines)]
+        groups[name] = shipped | {option: text for options in own for option, text in options.items() - shipped.items()}
     experiments = experiments_dir()
     return groups | ({"experiment": _options(experiments)} if experiments else {})
 
 
-def select(group: str | None) -> Catalog:
-    """The whole catalogue, or one group of it."""
-    groups = catalog()
+def select(group: str | None, lines: Sequence[str] = ()) -> Catalog:
+    """The whole catalogue, or one group of it; lines: as for `catalog`"""
+    groups = catalog(lines)
     if group is None:
         return groups
     if group not in groups:
@@ -75,7 +82,8 @@ def columns(rows: dict[str, str], width: int = WIDTH) -> str:
 
 def train_help(overrides: list[str]) -> str:
     """What `rlmem train --help` adds: the groups, the top-level keys, the keys of the options named."""
-    groups = {group: ", ".join(options) for group, options in catalog().items() if group != "experiment"}
+    found = catalog(overrides)
+    groups = {group: ", ".join(options) for group, options in found.items() if group != "experiment"}
     top = {leaf.path: leaf for leaf in leaves(conf_dir() / "config.yaml")}
     keys = {
         f"{path}={leaf.text}": leaf.comment for path, leaf in top.items() if not path.startswith(("defaults", "hydra"))
@@ -83,8 +91,8 @@ def train_help(overrides: list[str]) -> str:
     parts = [f"groups (rlmem list says what each option is):\n{columns(groups)}", f"keys:\n{columns(keys)}"]
     for override in overrides:
         group, _, name = override.partition("=")
-        file = conf_dir() / group / f"{name}.yaml"
-        if group in groups and file.is_file():
+        files = [folder / f"{name}.yaml" for folder in option_dirs(group, overrides)] if group in groups else []
+        if file := next((file for file in files if file.is_file()), None):
             parts.append(f"{override}: {description(file)}\n{columns(_keys(group, file))}")
     return "\n\n".join(parts)
 
@@ -113,9 +121,10 @@ def _keys(group: str, file: Path) -> dict[str, str]:
 
 
 def with_parents(file: Path) -> list[Path]:
-    """A file behind those of its folder that it builds on; later ones win."""
-    parents = yaml.safe_load(file.read_text(encoding="utf-8")).get("defaults", [])
-    found = [file.parent / f"{parent}.yaml" for parent in parents]
+    """A file behind those of its folder, or of the shipped one, that it builds on; later ones win."""
+    parents = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", [])
+    folders = (conf_dir() / file.parent.name, file.parent)
+    found = [folder / f"{parent}.yaml" for parent in parents for folder in dict.fromkeys(folders)]
     return [part for parent in found if parent.is_file() for part in with_parents(parent)] + [file]
 
 

@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -21,15 +24,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rlmem.config.groups import Choice, Groups
-from rlmem.config.messages import sentence, show
+from rlmem.config.messages import sentence, shell, show
 from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
-from rlmem.config.paths import conf_dir
+from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.provenance import COMMAND_LINE, hint, lookup, sources
+from rlmem.config.schema import SECTIONS, SUPPLIED
 from rlmem.config.validate import MISSING, Fault, validate
+from rlmem.config.yamlfile import yaml_problem
 from rlmem.errors import UserError
 
-FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning)
-"""What composing raises, beside a UserError."""
+FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
+"""What composing raises, beside a UserError; an AttributeError where a mapping is to replace one of Hydra's nulls."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ def load(overrides: Sequence[str]) -> Config:
 
 def apply(config: Config, overrides: Sequence[str]) -> Config:
     """The same checks for a stored run's config with some values replaced; its groups are fixed."""
+    _require_intact(config)
     parsed, problems = parse(overrides)
     assignments = []
     for override in parsed:
@@ -88,9 +94,21 @@ def _literal(node: Any) -> Any:
     return node
 
 
+def _require_intact(config: Config) -> None:
+    """One UserError, however much of a stored configuration is missing or wrong."""
+    missing = [Fault(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
+    if faults := missing + validate(config.values)[1]:
+        base = Base(OmegaConf.create({}), config.choices, {}, ())
+        more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
+        raise UserError(f"{_fault(faults[0], {}, {}, base)}{more}; restore the run's config.yaml")
+
+
 @contextmanager
 def config_loader() -> Iterator[ConfigLoader]:
-    """Hydra's loader on conf/. Hydra is global: the object of a surrounding job is put back afterwards."""
+    """Hydra's loader on conf/ and on folders of one's own.
+
+    Hydra is global: the object of a surrounding job is put back afterwards.
+    """
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
@@ -99,7 +117,12 @@ def config_loader() -> Iterator[ConfigLoader]:
             warnings.catch_warnings(),
         ):
             warnings.filterwarnings("error", message="provider=hydra.searchpath")
-            yield GlobalHydra.instance().config_loader()
+            loader = GlobalHydra.instance().config_loader()
+            for folder in reversed(own_dirs()):  # behind the shipped ones, which they do not replace
+                loader.get_search_path().append("own", f"file://{folder}", SearchPathQuery(provider="main"))
+            # Made from the search path when the loader was, and not made again by it.
+            cast(ConfigLoaderImpl, loader).repository = ConfigRepository(loader.get_search_path())
+            yield loader
     finally:
         GlobalHydra.instance().hydra = outer
 
@@ -117,7 +140,7 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                     continue
                 if override.key_or_group.partition(".")[0] == "launcher":
                     line = str(override.input_line)
-                    example = f"rlmem train -m seed=0,1 {line}"
+                    example = f"rlmem train -m seed=0,1 {shell(line)}"
                     problems.append(sentence(line, "a launcher is for several jobs, with -m", example=example))
                 elif not groups.is_choice(override):
                     assignments.append(override)
@@ -222,6 +245,10 @@ def root_cause(error: BaseException) -> str:
     root = error
     while root.__cause__:
         root = root.__cause__
+    if isinstance(root, yaml.YAMLError):
+        return yaml_problem(root)
+    if isinstance(root, AttributeError) and (found := re.search(r"full_key: (\S+)", str(error))):
+        return f"{found[1]}: takes no such value"
     key = getattr(root, "full_key", None)
     lines = dict.fromkeys([first_line(error), f"{key}: {first_line(root)}" if key else first_line(root)])
     return " ".join(line for line in lines if line) or type(root).__name__

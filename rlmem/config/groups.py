@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,7 +14,7 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 
 from rlmem.config.catalog import default_choices
-from rlmem.config.messages import nearest, sentence, show
+from rlmem.config.messages import nearest, sentence, shell, show
 from rlmem.config.overrides import form_problem
 
 Choice = str | list[str]
@@ -53,12 +54,14 @@ class Groups:
         options, default = self.options[group], self.defaults.get(group, self.options[group][0])
         if problem := form_problem(override, {group: default}):
             return problem
-        example = f"rlmem train {group}={show(default)}"
+        example = f"rlmem train {shell(f'{group}={show(default)}')}"
         if isinstance(choice, list) and not isinstance(default, list):
             return sentence(line, f"`{group}` takes one option", accepted=options, example=example)
         for name in choice if isinstance(choice, list) else [choice]:
             if name not in options:
                 what = f"`{group}` has no option {show(name) or 'without a name'}"
+                if group == "env" and (near := _by_id(str(name))):
+                    return sentence(line, what, near=[near], accepted=options, example=f"rlmem train {near}")
                 return sentence(line, what, near=nearest(name, options), accepted=options, example=example)
         return None
 
@@ -75,3 +78,11 @@ class Groups:
             for group, names in found.items()
             if names or group in several
         }
+
+
+def _by_id(name: str) -> str | None:
+    """How the environment of a Gymnasium id, such as CartPole-v1 or ALE/Pong-v5, is chosen; None for any other name."""
+    found = re.fullmatch(r"([\w.-]+:)?(?:([\w.-]+)/)?([\w.-]+)-v\d+", name)
+    if found is None:
+        return None
+    return f"env=atari env.game={found[3]}" if found[2] == "ALE" else f"env=gym env.id={name}"

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rlmem.config.compose import FAILURES, config_loader, first_line, root_cause
 from rlmem.config.messages import nearest, sentence, show
 from rlmem.config.overrides import parse
-from rlmem.errors import UserError
+from rlmem.errors import UserError, extra
 
 EXTRAS = {"joblib": "cluster", "submitit_local": "cluster", "submitit_slurm": "cluster", "ray": "ray", "ray_aws": "ray"}
 """Hydra's launchers that are packages of their own, and the extra of rlmem that installs each."""
@@ -109,6 +109,6 @@ def _not_composed(error: BaseException, choices: Sequence[Override]) -> str:
         return root_cause(error)
     where = str(choices[-1].input_line) if choices else f"hydra/launcher={name}"
     if name in EXTRAS:
-        return sentence(where, "its package is not installed", example=f'pip install "rlmem[{EXTRAS[name]}]"')
+        return sentence(where, "its package is not installed", example=extra(EXTRAS[name]))
     accepted = sorted(getattr(error, "options", None) or ())
     return sentence(where, "Hydra has no such launcher", near=nearest(name, accepted), accepted=accepted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,9 +30,33 @@ def sentence(
     return "; ".join(parts).replace("?; ", "? ")
 
 
+def shell(*words: object) -> str:
+    """Words of a command as one types them in a shell: `'my run'`."""
+    return shlex.join(map(str, words))
+
+
 def nearest(word: object, names: Iterable[str]) -> list[str]:
     """The name closest to `word`, as a list of one or none."""
     return difflib.get_close_matches(str(word), list(names), n=1)
+
+
+SYNONYMS = {
+    "learning_rate": "lr",
+    "discount": "gamma",
+    "n_steps": "rollout_slots",
+    "num_steps": "rollout_slots",
+    "buffer_size": "capacity",
+    "timesteps": "total_steps",
+    "total_timesteps": "total_steps",
+}
+"""What other libraries call a key -> its name here."""
+
+
+def nearest_key(word: object, keys: Iterable[str]) -> list[str]:
+    """The key that is meant by `word`, as a list of one or none: by another library's name, or by one much like it."""
+    keys = list(keys)
+    here = SYNONYMS.get(str(word))
+    return [here] if here in keys else nearest(word, keys)
 
 
 def show(value: Any) -> str:

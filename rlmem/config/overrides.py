@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, RangeSweep
+from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from rlmem.config.messages import brief, nearest, sentence, show
+from rlmem.config.messages import SYNONYMS, brief, nearest_key, sentence, shell, show
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError
 
 EXAMPLE = "rlmem train memory=ffm"
+
+PATHS = ("run_dir", "init_from", "algo.replay_dir", "algo.dataset")
+"""Keys whose values are paths: what is typed is the path, whatever it means in Hydra's grammar."""
 
 MOST_JOBS = 10_000
 """Jobs of one command, at most: each is composed and checked, in a quarter of a second, before the first one starts."""
@@ -27,16 +31,42 @@ def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[lis
     parser = OverridesParser.create(config_loader=loader)
     parsed, problems = [], []
     for line in lines:
-        try:
-            override = parser.parse_overrides([line])[0]
-        except (HydraException, ValueError, RecursionError):  # ValueError: a number of thousands of digits
-            problems.append(_malformed(line))
-            continue
-        if override.key_or_group:
+        override = _read(parser, line)
+        if line.partition("=")[0] in PATHS and not _is_text(override):
+            override = _read(parser, as_typed(line)) or override
+        if override is not None and override.key_or_group:
             parsed.append(override)
         else:
             problems.append(_malformed(line))
     return parsed, problems
+
+
+def _read(parser: OverridesParser, line: str) -> Override | None:
+    try:
+        return parser.parse_overrides([line])[0]
+    except (HydraException, ValueError, RecursionError):  # ValueError: a number of thousands of digits
+        return None
+
+
+def _is_text(override: Override | None) -> bool:
+    """Whether an override gives null, several values, or a text that Hydra reads as it was typed."""
+    if override is None:
+        return False
+    value = override.value()
+    if isinstance(value, str):
+        return value == str(override.input_line).partition("=")[2] and not value.startswith("~")
+    return value is None or override.is_sweep_override()
+
+
+def as_typed(line: str) -> str:
+    """`key='path'`, which Hydra reads as the path that was typed; `~` is the home folder, as in a shell.
+
+    What cannot be printed stays as it is, for Hydra to refuse, and so does what has quotes of its own.
+    """
+    key, _, value = line.partition("=")
+    if not value.isprintable() or value[:1] in ("'", '"'):
+        return line
+    return f"{key}={QuotedString(os.path.expanduser(value), Quote.single).with_quotes()}"
 
 
 def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
@@ -49,7 +79,7 @@ def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
     if override.package is not None:
         return sentence(line, "`@` is not accepted in a key", example=EXAMPLE)
     if override.is_sweep_override():
-        return sentence(line, "several values; -m runs one job per value", example=f"rlmem train -m {line}")
+        return sentence(line, "several values; -m runs one job per value", example=f"rlmem train -m {shell(line)}")
     if known and line.startswith("+"):
         return sentence(line, "keys cannot be added, only set; write it without `+`", example=line.lstrip("+"))
     return None
@@ -112,7 +142,7 @@ def _malformed(line: str) -> str:
     if not re.fullmatch(r"[~+]*\w+([./@]\w+)*", key):
         return sentence(line, f"cannot read the key {brief(repr(key))}", example=EXAMPLE)
     what = f"cannot read the value {brief(repr(value))}; check brackets, and put quotes around special characters"
-    return sentence(line, what, example="\"run_dir='runs/a#1'\"")
+    return sentence(line, what, example="'env.params={k: 4}'")
 
 
 def _section(line: str, key: str, node: Mapping[str, Any]) -> str:
@@ -125,7 +155,7 @@ def _setting(key: str, node: Any) -> str:
     """An override that sets `key` to its present value, or the first value of a section."""
     leaves = leaf_paths(node, f"{key}.") if isinstance(node, Mapping) and node else iter([(key, node)])
     path, value = next((leaf for leaf in leaves if not leaf[0].endswith("._target_")), (key, "..."))
-    return f"{path}={show(value)}"
+    return shell(f"{path}={show(value)}")
 
 
 def _unknown_key(
@@ -141,14 +171,14 @@ def _unknown_key(
         return sentence(line, f"`{name}` is supplied at run time, not by the configuration")
     prefix = "".join(f"{parent}." for parent in parents)
     accepted = sorted(str(key) for key in node if not str(key).startswith("_"))
-    near = [prefix + key for key in nearest(name, accepted)] or _elsewhere(name, tree, options)
+    near = [prefix + key for key in nearest_key(name, accepted)] or _elsewhere(name, tree, options)
     what = "no such key" if accepted else f"`{'.'.join(parents)}` has no keys"
     return sentence(line, what, near=near, accepted=accepted, example=_example(near, tree, options))
 
 
 def _elsewhere(name: str, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> list[str]:
     """`lr` is `algo.lr`, and `gru` is `memory=gru`."""
-    same = [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] == name]
+    same = [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] in (name, SYNONYMS.get(name))]
     return same or [_choose(group, name, tree) for group, names in options.items() if name in names]
 
 
@@ -161,9 +191,9 @@ def _example(near: list[str], tree: Mapping[str, Any], options: Mapping[str, Seq
     if not near or near[0] in ("memory", "memory=ffm"):
         return EXAMPLE
     if "=" in near[0]:
-        return f"rlmem train {near[0]}"
+        return f"rlmem train {shell(near[0])}"
     if near[0] in options:
-        return f"rlmem train {near[0]}={options[near[0]][0]}"
+        return f"rlmem train {shell(f'{near[0]}={options[near[0]][0]}')}"
     return f"rlmem train {_setting(near[0], _node_at(tree, near[0]))}"
 
 

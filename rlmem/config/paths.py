@@ -1,8 +1,17 @@
-"""Where the shipped YAML lies: inside the package in a wheel, beside it in a checkout."""
+"""Where YAML lies: the shipped one inside the package in a wheel, beside it in a checkout; one's own in ./conf."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
+
+import yaml
+
+from rlmem.errors import UserError
+
+SEARCHPATH = "RLMEM_SEARCHPATH"
+"""The environment variable that names folders of one's own, as PATH does; without it, ./conf is one."""
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -10,6 +19,44 @@ PACKAGE = Path(__file__).resolve().parent.parent
 def conf_dir() -> Path:
     """The folder of config.yaml and of the config groups."""
     return next(folder for folder in _candidates("conf") if (folder / "config.yaml").is_file())
+
+
+def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
+    """Folders whose groups of options stand beside the shipped ones, which they do not replace.
+
+    They are those of the environment variable RLMEM_SEARCHPATH, or else ./conf where it has options and is not the
+    shipped folder. They serve what is composed anew; a stored run needs none.
+
+    lines: overrides, among which `hydra.searchpath=[file://FOLDER]` adds more
+    """
+    if SEARCHPATH in os.environ:
+        found = [Path(text).expanduser() for text in os.environ[SEARCHPATH].split(os.pathsep) if text]
+        if missing := [str(folder) for folder in found if not folder.is_dir()]:
+            expected = "expected folders that hold groups; e.g. my_conf with my_conf/memory/mine.yaml in it"
+            raise UserError(f"{SEARCHPATH}: no folder {missing[0]}; {expected}")
+    else:
+        here = Path("conf")
+        groups = [folder.name for folder in conf_dir().iterdir() if folder.is_dir()]
+        own = here.resolve() != conf_dir() and any(any((here / group).glob("*.yaml")) for group in groups)
+        found = [here] if own else []
+    return [*(folder.resolve() for folder in found), *_searched(lines)]
+
+
+def option_dirs(group: str, lines: Iterable[str] = ()) -> list[Path]:
+    """The folders that may hold the options of a group: that of the shipped ones, then one's own; see `own_dirs`."""
+    return [folder / group for folder in (conf_dir(), *own_dirs(lines)) if (folder / group).is_dir()]
+
+
+def _searched(lines: Iterable[str]) -> Iterable[Path]:
+    """The folders of `hydra.searchpath=[file://FOLDER]`; Hydra says what is wrong with others."""
+    for line in lines:
+        if line.startswith("hydra.searchpath="):
+            try:
+                listed = yaml.safe_load(line.partition("=")[2])
+            except yaml.YAMLError:
+                continue
+            paths = [str(item).removeprefix("file://") for item in listed] if isinstance(listed, list) else []
+            yield from (folder for folder in map(Path, paths) if folder.is_dir())
 
 
 def experiments_dir() -> Path | None:

@@ -106,7 +106,8 @@ def _import(module_name: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if f"{module_name}.".startswith(f"{missing}."):
-            raise UserError(f"no module `{missing}` can be imported") from error
+            where = "modules are looked for in the current folder and in those of PYTHONPATH"
+            raise UserError(f"no module `{missing}` can be imported; {where}; e.g. PYTHONPATH=my_code") from error
         needs = f"{module_name} needs the package `{missing}`, which is not installed"
         raise UserError(f"{needs}; e.g. pip install {missing}") from error
     except ImportError as error:

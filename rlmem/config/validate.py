@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import SchemaError
 
-from rlmem.config.messages import choices, describe, got, nearest
+from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run
 from rlmem.config.targets import annotation, gives, locate, parameters, takes_any_keyword
@@ -53,8 +55,14 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
 
 
 def coerce(value: Any, kind: Any) -> Any:
-    """`value` as `kind`, or ValidationError. 1 may be a float, 1e6 an integer; true and '1' no numbers."""
-    adapter = TypeAdapter(kind, config=_STRICT)
+    """`value` as `kind`, or ValidationError. 1 may be a float, 1e6 an integer; true and '1' no numbers.
+
+    An annotation that cannot be checked against, such as that of a callable in somebody's code, accepts everything.
+    """
+    try:
+        adapter = TypeAdapter(kind, config=_STRICT)
+    except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):
+        return value
     try:
         checked = adapter.validate_json(json.dumps(value))
     except ValidationError:
@@ -166,7 +174,7 @@ def _wrong_value(path: str, value: Any, kind: Any) -> Fault:
 
 
 def _unknown_key(prefix: str, key: str, value: Any, target: Any, accepted: Collection[str]) -> Fault:
-    near = tuple(f"{prefix}{name}" for name in nearest(key, accepted))
+    near = tuple(f"{prefix}{name}" for name in nearest_key(key, accepted))
     return Fault(f"{prefix}{key}", f"no such key for {_name(target)}", value, near, tuple(sorted(accepted)))
 
 

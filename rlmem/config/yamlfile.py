@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from rlmem.errors import UserError
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -28,10 +30,22 @@ def description(file: Path) -> str:
     return ""
 
 
+def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
+    """Where a file is no YAML, and why, in one line; file: where the error itself does not know"""
+    mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None:
+        return f"{file or 'a config file'}: cannot be read as YAML ({' '.join(str(error).split())})"
+    where = f"{file or mark.name}:{mark.line + 1}"
+    return f"{where}: cannot be read as YAML ({why}); check the indentation and the quotes there"
+
+
 def leaves(file: Path) -> list[Leaf]:
-    """Every value of a file in order; lists and empty mappings count as values."""
+    """Every value of a file in order; lists and empty mappings count as values. UserError if it is no YAML."""
     text = file.read_text(encoding="utf-8")
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise UserError(yaml_problem(error, file)) from error
     return list(_walk(root, "", text.splitlines())) if root else []
 
 

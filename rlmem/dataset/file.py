@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.errors import UserError
+from rlmem.errors import UserError, extra
 
 USUAL_LIMIT = 1000
 """Steps of an episode where a file does not say which transitions were the last before a time limit."""
@@ -149,5 +149,5 @@ def _h5py() -> Any:
     try:
         import h5py
     except ModuleNotFoundError as error:
-        raise UserError("data sets need h5py, which is not installed; e.g. pip install 'rlmem[data]'") from error
+        raise UserError(f"data sets need h5py, which is not installed; e.g. {extra('data')}") from error
     return h5py

@@ -212,7 +212,7 @@ class Loop(ABC):
 
     def sample(self) -> str:
         """What an evaluation is the mean of."""
-        return f"{self.evaluation_episodes} episodes each"
+        return f"{self.evaluation_episodes} episodes each; ± is the standard error of the mean"
 
     def flat(self, results: dict[str, dict[str, float]]) -> dict[str, Any]:
         """An evaluation as metrics."""

@@ -12,6 +12,7 @@ from rlmem import rundir
 from rlmem.assemble import assemble
 from rlmem.checkpoint import step_of
 from rlmem.config.compose import Config
+from rlmem.config.messages import shell
 from rlmem.errors import Fault, UserError
 from rlmem.population.cluster import SLICE, Ask, on_ray
 from rlmem.population.member import Member, Standing, Weights
@@ -83,8 +84,8 @@ def _shapes(config: Config) -> dict[str, Any]:
 def require_same(stored: Specification, given: Specification, folder: Path) -> None:
     """UserError with everything in which two specifications differ."""
     problems = [
-        f"{field.name}: {folder} has {_told(was)}, not {_told(now)}; `rlmem population {folder}` goes on with it; "
-        f"e.g. --dir {folder}_2"
+        f"{field.name}: {folder} has {_told(was)}, not {_told(now)}; `rlmem population {shell(folder)}` goes on with "
+        f"it; e.g. --dir {folder}_2"
         for field in fields(Specification)
         if (was := getattr(stored, field.name)) != (now := getattr(given, field.name))
     ]
@@ -104,7 +105,7 @@ def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
     trust: take the runs as one's own, whoever made them (`stored_config`)
     """
     population = read(folder)
-    example = f"rlmem population {folder} total_steps=2e6"
+    example = f"rlmem population {shell(folder)} total_steps=2e6"
     require_resumable(overrides, example)
     with rundir.lock(folder):
         changed = {}
@@ -140,7 +141,7 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
             with on_ray(folder, population.spec.agents, gpus) if ray else _here(folder) as ask:
                 return Rounds(folder, population, history, ask, SLICE if ray else 0.0).run()
         except Fault as error:
-            raise Fault(f"{error}; go on with    rlmem population {folder}") from error
+            raise Fault(f"{error}; go on with    rlmem population {shell(folder)}") from error
 
 
 @dataclass
@@ -180,7 +181,7 @@ class Rounds:
         while left := [agent for agent, one in standing.items() if one.episodes < target and not one.done]:
             if self.stop is not None:
                 self.ask("save", dict.fromkeys(standing, ()))
-                progress.say(f"stopped; everything is saved; go on with    rlmem population {self.folder}")
+                progress.say(f"stopped; everything is saved; go on with    rlmem population {shell(self.folder)}")
                 raise self.stop
             standing |= self.ask("train", dict.fromkeys(left, (target, self.slice)))
             recent = [one.recent for one in standing.values() if one.recent is not None]
@@ -233,7 +234,7 @@ def _last_words(folder: Path, standing: Mapping[int, Standing], history: History
     lines = [
         f"done: {len(history.rounds)} rounds, {copies} copies",
         "  greedy return    " + ", ".join(f"{score:.3f}" for score in scores.values()) + f" (best: {name(best)})",
-        f"  evaluate         rlmem eval {folder / name(best)}",
+        f"  evaluate         rlmem eval {shell(folder / name(best))}",
     ]
     if not history.rounds:
         ready = f"{read(folder).spec.ready:,}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlmem.config.messages import sentence
-from rlmem.errors import UserError, printable
+from rlmem.errors import UserError, extra, printable
 from rlmem.report.bands import Panel
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def require_matplotlib() -> None:
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
-        raise UserError(sentence("curves", "matplotlib is not installed", example="pip install 'rlmem[report]'"))
+        raise UserError(sentence("curves", "matplotlib is not installed", example=extra("report")))
 
 
 def single(panel: Panel) -> Figure:

@@ -14,7 +14,7 @@ from rlmem import rundir
 from rlmem.checkpoint import step_of
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.multirun import check_jobs
-from rlmem.errors import Fault, UserError
+from rlmem.errors import Fault, UserError, extra
 from rlmem.machine import machine_class
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.metrics import BESIDE, curve_key, made_of, record
@@ -67,7 +67,7 @@ def run(experiment: Experiment, budget: str, planned: Sequence[Cell], folder: Pa
     1 if one of them failed, else 0. Raises UserError, and Stopped after a signal, with everything saved.
     """
     if find_spec("scipy") is None:
-        raise UserError("run: population: needs SciPy, which is not installed; e.g. pip install 'rlmem[population]'")
+        raise UserError(f"run: population: needs SciPy, which is not installed; e.g. {extra('population')}")
     from rlmem.population import rounds
 
     code = 0

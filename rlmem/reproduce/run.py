@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from rlmem import rundir
-from rlmem.config.messages import sentence
+from rlmem.config.messages import sentence, shell
 from rlmem.config.multirun import check_jobs
 from rlmem.errors import Fault, UserError
 from rlmem.reproduce import measure, populations
@@ -89,7 +89,9 @@ def reproduce(experiment: Experiment, where: Place, wanted: Sequence[str], optio
     if experiment.run == "population":
         if options != Options():
             what = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
-            raise UserError(sentence(where.name, what, example=f"rlmem reproduce {where.name} --budget {where.budget}"))
+            raise UserError(
+                sentence(where.name, what, example=f"rlmem reproduce {shell(where.name)} --budget {where.budget}")
+            )
         return _populations(experiment, where, planned)
     if experiment.run != "train":
         outcome = measure.run(where.name, experiment, where.budget, planned, where.folder)

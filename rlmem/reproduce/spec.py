@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, 
 
 from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
+from rlmem.config.yamlfile import yaml_problem
 from rlmem.errors import UserError
 from rlmem.reproduce.expect import Expectation, parse
 
@@ -208,7 +209,9 @@ def _content(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except yaml.YAMLError as error:
+        raise UserError(yaml_problem(error, file)) from error
+    except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read ({' '.join(str(error).split())}); expected an experiment") from error
     if not isinstance(content, dict):
         raise UserError(sentence(str(file), "no mapping", accepted=Experiment.model_fields))

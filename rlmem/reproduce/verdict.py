@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -79,6 +79,8 @@ def judge(outcome: Outcome) -> Verdict:
     lacking = len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)})
     if lacking or outcome.budget == "smoke":
         why = f"{lacking} of {len(wanted)} runs have not ended" if lacking else "this budget only shows that it runs"
+        if outcome.budget == "smoke":  # so short that what holds or fails says nothing
+            findings = [replace(finding, state="not run") for finding in findings]
         return Verdict("not run", why, compared, findings)
     return Verdict(*_word(outcome, compared, findings), compared, findings)
 

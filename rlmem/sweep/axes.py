@@ -16,7 +16,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import FAILURES, config_loader, root_cause
 from rlmem.config.groups import Groups
-from rlmem.config.messages import sentence
+from rlmem.config.messages import sentence, shell
 from rlmem.config.overrides import parse, require_few, swept
 from rlmem.errors import UserError
 from rlmem.sweep.spec import EXAMPLE, PAIR, Specification
@@ -166,7 +166,7 @@ def _numeric(override: Override, sweep: IntervalSweep | RangeSweep, when: Mappin
         values, step = [sweep.start or 0, sweep.end or 0], None
     else:
         what = "no list or range of values; an interval is for a search"
-        raise UserError(sentence(line, what, example=f"rlmem sweep --trials 20 '{line}'"))
+        raise UserError(sentence(line, what, example=f"rlmem sweep --trials 20 {shell(line)}"))
     log = "log" in sweep.tags
     if not values or (step is None and values[0] >= values[1]) or (log and min(values) <= 0):
         what = "expected a low and a higher end, above 0 for `tag(log, ...)`"
@@ -225,6 +225,6 @@ def _nowhere(found: Sequence[Axis]) -> list[str]:
     for axis in found:
         if not any(axis.fits(lines) for lines in starts):
             wanted = [f"{group}={option}" for group, option in axis.when.items()]
-            example = f"rlmem sweep {' '.join(wanted)}"
+            example = f"rlmem sweep {shell(*wanted)}"
             problems.append(sentence(", ".join(axis.keys), f"no job has {' and '.join(wanted)}", example=example))
     return problems

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import Specification
@@ -101,7 +102,7 @@ class Job:
 
 
 class Manifest:
-    """DIR/sweep.sqlite. Raises UserError if it cannot be opened."""
+    """DIR/sweep.sqlite. Raises UserError if it cannot be opened, or does not hold what a sweep writes."""
 
     def __init__(self, folder: Path):
         self.path = folder / FILE
@@ -113,8 +114,18 @@ class Manifest:
                 with self._transaction():
                     for statement in TABLES.split(";"):
                         self.connection.execute(statement)
-        except sqlite3.Error as error:
-            raise UserError(f"{self.path}: {error}; expected a sweep's manifest or a place for one") from error
+            self._read_all()
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            why = f"misses {error}" if isinstance(error, KeyError) else error
+            raise UserError(f"{self.path}: {why}; expected a sweep's manifest or a place for one") from error
+
+    def _read_all(self) -> None:
+        """Raise what makes the manifest useless: a missing table, broken JSON, a name that leaves the sweep."""
+        self.specification(), self.trials()
+        for job in self.jobs():
+            json.loads(job.params or "null")
+            if Path(job.name).name != job.name or job.name in ("", ".."):
+                raise ValueError(f"{job.name!r} is no name of a job")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -152,7 +163,7 @@ class Manifest:
             foreign = [job for key, job in known.items() if key not in {new.config_hash for new in jobs}]
             if before is not None and before.canonical != spec.canonical:
                 folder = self.path.parent
-                other = f"`rlmem sweep {folder}` goes on with what is there, --dir takes another directory"
+                other = f"`rlmem sweep {shell(folder)}` goes on with what is there, --dir takes another directory"
                 if before.direction or spec.direction:
                     raise UserError(f"{folder}: holds another sweep ({_told(before)}); {other}")
                 if foreign:
@@ -263,7 +274,8 @@ def holds_sweep(folder: Path) -> bool:
 
 
 def _job(row: sqlite3.Row) -> Job:
-    return Job(**dict(row) | {"overrides": tuple(json.loads(row["overrides"]))})
+    values = dict(row)
+    return Job(**values | {"overrides": tuple(json.loads(values["overrides"]))})
 
 
 def _free(job: Job) -> bool:

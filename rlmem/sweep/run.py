@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from types import ModuleType
 from rich.console import Console
 
 from rlmem.config.compose import Config, load
+from rlmem.config.messages import shell
 from rlmem.config.multirun import check_jobs
-from rlmem.errors import UserError
-from rlmem.machine import cores
+from rlmem.errors import UserError, extra
+from rlmem.machine import cores, cuda_devices
 from rlmem.signals import Stopped
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
 from rlmem.sweep.manifest import Job, Manifest, NewJob, holds_sweep
@@ -70,6 +72,7 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
     spec: what the sweep consists of; None: what the directory says. Raises UserError for what is refused, before
     anything is started, and Stopped after a signal.
     """
+    _require(options.gpus)
     console = Console()
     view = View(console, manifest := _open(spec, folder, console.print), folder)
     spec = manifest.specification() or Specification(())
@@ -85,7 +88,7 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
         with view:
             Pool(manifest, folder, view, places, options.gpus, options.retries, more).run()
     except Stopped:
-        view.say(f"{counts(rows(manifest, folder)).plain}; go on with    rlmem sweep {folder}")
+        view.say(f"{counts(rows(manifest, folder)).plain}; go on with    rlmem sweep {shell(folder)}")
         raise
     return _last_words(spec, manifest, folder, view.say)
 
@@ -123,6 +126,19 @@ def _open(spec: Specification | None, folder: Path, say: Say) -> Manifest:
     return manifest
 
 
+def _require(gpus: Sequence[str]) -> None:
+    """UserError if there are no such GPUs here: jobs that are told of one would run on the CPU without a word."""
+    if not gpus:
+        return
+    there, where = cuda_devices(), f"--gpus {','.join(gpus)}"
+    if not there:
+        raise UserError(f"{where}: no CUDA device is available here; leave it out to run on the CPU; e.g. --jobs 2")
+    beyond = [gpu for gpu in gpus if gpu.isdigit() and int(gpu) >= there]
+    if beyond and "CUDA_VISIBLE_DEVICES" not in os.environ:  # else numbers may be those of the whole machine
+        accepted = ",".join(map(str, range(there)))
+        raise UserError(f"{where}: there is no GPU {beyond[0]} here; accepted: {accepted}; e.g. --gpus {accepted}")
+
+
 def _make(folder: Path) -> None:
     if (folder / "config.yaml").exists():
         raise UserError(f"{folder}: holds a run; expected a directory for a sweep; e.g. --dir sweeps/mine")
@@ -154,7 +170,7 @@ def _search() -> ModuleType:
     try:
         from rlmem.sweep import search
     except ModuleNotFoundError as error:
-        raise UserError("--trials: needs Optuna, which is not installed; e.g. pip install 'rlmem[sweep]'") from error
+        raise UserError(f"--trials: needs Optuna, which is not installed; e.g. {extra('sweep')}") from error
     return search
 
 
@@ -191,7 +207,7 @@ def _places(spec: Specification, jobs: Sequence[Job], options: Options) -> int:
 def _last_words(spec: Specification, manifest: Manifest, folder: Path, say: Say) -> int:
     """The counts, the best trial, and a line on stderr for each failure."""
     jobs = manifest.jobs()
-    say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {folder}")
+    say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {shell(folder)}")
     scored = [job for job in jobs if job.state == "done" and job.result is not None]
     if spec.direction is not None and scored:
         best = (max if spec.direction == "maximize" else min)(scored, key=lambda job: job.result or 0.0)
@@ -203,7 +219,7 @@ def _last_words(spec: Specification, manifest: Manifest, folder: Path, say: Say)
         for job in failed
     ]
     if failed:
-        lines.append(f"{len(failed)} of {len(jobs)} jobs failed; again    rlmem sweep {folder} --retry-failed")
+        lines.append(f"{len(failed)} of {len(jobs)} jobs failed; again    rlmem sweep {shell(folder)} --retry-failed")
     for line in lines:
         print(f"rlmem: error: {line}", file=sys.stderr)
     return 1 if failed else 0

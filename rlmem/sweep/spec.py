@@ -21,6 +21,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 
 from rlmem.config.messages import nearest, sentence, show
 from rlmem.config.overrides import parse
+from rlmem.config.yamlfile import yaml_problem
 from rlmem.errors import UserError
 
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
@@ -95,7 +96,7 @@ def assignment(key: str, value: Any) -> str:
     line = f"{key}={show(value)}"
     if isinstance(value, str):
         parsed, problems = parse([line])
-        if problems or not value or parsed[0].is_sweep_override():
+        if problems or not value or value.startswith("~") or parsed[0].is_sweep_override():
             return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
     return line
 
@@ -111,7 +112,9 @@ def _read(file: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     """The lines and the pairs of a sweep file."""
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except yaml.YAMLError as error:
+        raise UserError(yaml_problem(error, file)) from error
+    except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read ({' '.join(str(error).split())}); expected a sweep file") from error
     if not isinstance(content, dict):
         raise UserError(sentence(str(file), "no mapping", accepted=SECTIONS, example="grid: {seed: [0, 1, 2]}"))

@@ -41,7 +41,8 @@ def game_class(name: str, level: str) -> type[gym.Env]:
     """The class that popgym registers for this game and level."""
     if name.startswith("Labyrinth") and importlib.util.find_spec("mazelib") is None:
         raise ImportError(
-            f"{name} needs mazelib, which is not installed: pip install 'rlmem[labyrinth]'", name="mazelib"
+            f"{name} needs mazelib, which is not installed: pip install '.[labyrinth]' in a clone of rlmem",
+            name="mazelib",
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # popgym on its own labyrinths

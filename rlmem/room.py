@@ -1,0 +1,143 @@
+"""Whether a run fits into the memory of its machine: asked before anything large is allocated, or written.
+
+Everything here is a lower bound. What is refused cannot run; what is accepted may still turn out to be too much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Space
+from gymnasium.vector import VectorEnv
+from torch.utils._pytree import tree_leaves
+
+from rlmem.algos.off_policy import OffPolicy
+from rlmem.algos.on_policy import OnPolicy
+from rlmem.batching import Batching
+from rlmem.config.compose import Config
+from rlmem.config.overrides import leaf_paths
+from rlmem.config.targets import build
+from rlmem.errors import UserError
+from rlmem.sizes import memory_of, parameters, shapes_only, size, tensor_bytes
+
+USUAL = 1024
+"""Networks without a greater number in their configuration are made without asking first how large they are."""
+
+PLANNED_BYTES = 10**8
+"""A plan shows the shapes of a network for which more than this would be computed."""
+
+FLAGS = 23
+"""Bytes of a slot beside observation and action: rewards, three flags, a log-probability, the previous action."""
+
+COPIES = 3
+"""States of every environment at once while acting: before a rollout, now, and next."""
+
+
+def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, to_learn: bool) -> Any:
+    """An agent that takes long to build, as shapes only; None for any other, or where shapes alone do not tell.
+
+    UserError if there is not enough memory for it on the device.
+    """
+    values = config.values
+    nodes = {"memory": values["memory"], "encoder": values["encoder"], "algo": values["algo"]}
+    large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > USUAL}
+    if not large:
+        return None
+    names = {name: config.choices[name] for name in ("memory", "encoder")}
+    where, there = " ".join(f"{name}={choice}" for name, choice in names.items()), size(memory_of(device))
+    example = f"e.g. a smaller {' or '.join(sorted(large, key=large.__getitem__, reverse=True))}"
+    try:
+        with shapes_only() as made:
+            agent = make_agent(lambda size: build(values["memory"], input_size=size))
+            state = tensor_bytes(agent.initial_state(1))
+    except Exception as error:
+        if "overflow" in str(error).lower():  # of 64 bits
+            raise UserError(f"{where}: larger than any memory, and {device} has {there}; {example}") from error
+        return None  # somebody's code that looks at numbers; or a mistake, which building will tell
+    weights = tensor_bytes(list(agent.parameters()))
+    needed = max((4 if to_learn else 1) * weights + state, made.largest)  # Adam keeps two moments beside the gradient
+    if needed > memory_of(device):
+        what = f"{parameters(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
+        raise UserError(f"{where}: {what}, and {device} has {there}; {example}")
+    return agent if made.total > PLANNED_BYTES else None
+
+
+def _largest(value: Any) -> int:
+    """The largest integer in a value, which may be a list; 0 if there is none."""
+    if isinstance(value, list):
+        return max(map(_largest, value), default=0)
+    return value if isinstance(value, int) else 0
+
+
+def require_environments(env: VectorEnv, number: int) -> None:
+    """UserError if this machine cannot hold `number` environments of which `env` is one."""
+    needed, there = number * (_bytes(env.single_observation_space) + _state_bytes(env)), memory_of(torch.device("cpu"))
+    if needed > there:
+        what = f"so many take {size(needed)} of memory or more, and this machine has {size(there)}"
+        raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
+
+
+def require_room(
+    config: Config, env: VectorEnv, agent: Any, algo: Any, batching: Batching, num_envs: int, device: torch.device
+) -> None:
+    """UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
+    total_steps, host = config.values["total_steps"], torch.device("cpu")
+    observation, action = _bytes(env.single_observation_space), _bytes(env.single_action_space)
+    trunk = agent.trunks.critic
+    features = 4 * (trunk.encoder.output_size + trunk.memory.output_size)
+    slots = algo.rollout_slots if isinstance(algo, OnPolicy) else algo.collect_slots
+    slots = min(slots, -(-total_steps // num_envs)) + 1
+    states = COPIES * num_envs * tensor_bytes(agent.initial_state(1))
+    rollout = num_envs * slots * (observation + 2 * action + FLAGS + (features if isinstance(algo, OnPolicy) else 0))
+    replay = sum(replay_bytes(env, agent, algo, batching, total_steps))
+    replay = 0 if getattr(algo, "replay_dir", None) else replay
+    for where, needed in (
+        (device, states + rollout),
+        (host, replay + (states + rollout if device == host else 0)),
+    ):
+        if needed > (there := memory_of(where)):
+            raise UserError(_too_much(algo, num_envs, slots, replay, needed, where, there))
+
+
+def _too_much(
+    algo: Any, num_envs: int, slots: int, replay: int, needed: float, where: torch.device, there: float
+) -> str:
+    """The sentence that names the key whose value is to be smaller."""
+    told = f"{size(needed)} of memory or more, and {where} has {size(there)}"
+    if 2 * replay > needed:
+        what = f"algo.capacity={algo.capacity}: a replay of so many transitions, as the run fills it, takes {told}"
+        return f"{what}; e.g. algo.replay_dir=/tmp, which keeps it on the disk, or a smaller algo.capacity"
+    fitting = max(1, 2 ** int(math.log2(max(1, num_envs * there / needed / 2))))
+    if fitting < 8 and isinstance(algo, OnPolicy):
+        what = f"algo.rollout_slots={algo.rollout_slots}: rollouts of {num_envs} x {slots} slots take {told}"
+        return f"{what}; e.g. algo.rollout_slots=128"
+    what = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take {told}"
+    return f"{what}; e.g. env.num_envs={fitting}"
+
+
+def replay_bytes(env: VectorEnv, agent: Any, algo: Any, batching: Batching, total_steps: int) -> tuple[int, int]:
+    """At most, of the transitions and of the memory states kept with them; none for an on-policy algorithm."""
+    if not isinstance(algo, OffPolicy):
+        return 0, 0
+    slot = _bytes(env.single_observation_space) + _bytes(env.single_action_space) + 6
+    most, kept = min(algo.capacity, total_steps), batching.state_slots(replay=True)
+    return most * slot, most // kept.every * tensor_bytes(agent.initial_state(1)) if kept else 0
+
+
+def _bytes(space: Space) -> int:
+    """Of one observation or action."""
+    return max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
+
+
+def _state_bytes(env: VectorEnv) -> int:
+    """Of the arrays that are the state of one environment; 0 where it does not tell."""
+    try:
+        env.reset(seed=0)
+        state = env.state()  # type: ignore[attr-defined]
+    except Exception:  # it is anybody's code, and asked again when the run begins
+        return 0
+    return sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, np.ndarray))

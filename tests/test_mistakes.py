@@ -1,0 +1,164 @@
+"""Damaged files of one's own, and outputs that cannot be: one line that says which file, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rlmem.cli import main
+from rlmem.config.compose import load
+from rlmem.sweep.manifest import FILE, Manifest, NewJob
+from rlmem.sweep.spec import Specification
+from rlmem.train import train
+
+SMALL = [
+    "env=repeat_first", "env.num_envs=2", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4",
+    "algo.rollout_slots=16", "algo.num_minibatches=1", "algo.epochs=1", "total_steps=32", "evaluation.episodes=2",
+]  # fmt: skip
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line that a command answers, with exit code 2."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rlmem: error: ")
+    return line.removeprefix("rlmem: error: ")
+
+
+# --- manifests of sweeps ---------------------------------------------------------------------------------------------
+
+MANIFESTS = {
+    "no table of jobs": ("DROP TABLE jobs", "no such table: jobs"),
+    "a table without columns": ("ALTER TABLE jobs DROP COLUMN overrides", "overrides"),
+    "overrides that are no JSON": ("UPDATE jobs SET overrides = '[\"seed=0\"'", "Expecting"),
+    "a specification that is no JSON": ("UPDATE sweep SET value = '{' WHERE key = 'specification'", "Expecting"),
+    "a specification without its keys": ("UPDATE sweep SET value = '{}' WHERE key = 'specification'", "overrides"),
+    "draws that are no JSON": ("UPDATE jobs SET params = '{'", "Expecting"),
+    "trials that are no number": ("INSERT INTO sweep VALUES ('trials', 'many')", "many"),
+    "a name that leaves the sweep": ("UPDATE jobs SET name = '../elsewhere'", "'../elsewhere' is no name of a job"),
+}
+
+
+@pytest.mark.parametrize("command", ["status", "go on", "report"])
+@pytest.mark.parametrize("damage", MANIFESTS)
+def test_a_damaged_manifest_is_named(damage, command, in_tmp, capsys):
+    folder = in_tmp / "swept"
+    folder.mkdir()
+    overrides = ("total_steps=0",)  # refused, should a sweep start it
+    Manifest(folder).submit(Specification(overrides), [NewJob("one", overrides, "hash", 1, 10)])
+    statement, fact = MANIFESTS[damage]
+    with sqlite3.connect(folder / FILE) as connection:
+        connection.execute(statement)
+    arguments = {"status": ["sweep", "status", folder], "go on": ["sweep", folder], "report": ["report", folder]}
+    line = refusal(capsys, *arguments[command])
+    assert line.startswith(f"{folder / FILE}: ")
+    assert fact in line
+
+
+# --- configurations --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["config"], ["train", "--dry-run"], ["train", "-m", "--dry-run"]])
+def test_a_mapping_for_a_null_of_hydra_is_refused_by_its_key(command, capsys):
+    line = refusal(capsys, *command, "hydra.sweeper.params={seed: 1}")
+    assert line == "hydra.sweeper.params: takes no such value"
+
+
+def test_annotations_that_cannot_be_checked_accept_what_is_given(capsys):
+    """Those of Gymnasium's own functions name callables where they mean types."""
+    command = ["train", "--dry-run", "env=gym", "env._target_=gymnasium.make_vec", "env.id=CartPole-v1"]
+    assert "env=gym: cannot be made (" in refusal(capsys, *command)
+
+
+BAD_YAML = "# A memory\n_target_: rlmem.memory.gru.GRU\nhidden_size: 8\n  bias: 3\n"
+
+
+@pytest.mark.parametrize("command", [["config"], ["train", "--dry-run"], ["sweep", "--dry-run", "seed=0,1"]])
+def test_bad_indentation_in_a_yaml_of_ones_own_is_said_with_file_and_line(command, in_tmp, capsys):
+    (in_tmp / "own" / "memory").mkdir(parents=True)
+    (in_tmp / "own" / "memory" / "toy.yaml").write_text(BAD_YAML)
+    line = refusal(capsys, *command, f"hydra.searchpath=[file://{in_tmp / 'own'}]", "memory=toy")
+    assert line.startswith(f"{in_tmp}/own/memory/toy.yaml:4: cannot be read as YAML (mapping values are not allowed")
+
+
+@pytest.mark.parametrize("arguments", [["sweep", "bad.yaml"], ["reproduce", "bad.yaml"]])
+def test_bad_indentation_in_a_file_for_a_command_is_said_with_file_and_line(arguments, in_tmp, capsys):
+    (in_tmp / "bad.yaml").write_text("# Mine\ngrid:\n  seed: [0, 1]\n memory: [ffm]\n")
+    assert refusal(capsys, *arguments).startswith("bad.yaml:4: cannot be read as YAML (")
+
+
+def emptied(config: dict) -> dict:
+    return {}
+
+
+def flattened(config: dict) -> dict:
+    return dict.fromkeys(config, 3)
+
+
+def halved(config: dict) -> dict:
+    return dict(list(config.items())[: len(config) // 2])
+
+
+def misspelt(config: dict) -> dict:
+    return {f"{key}_": value for key, value in config.items()}
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("trained") / "run"
+    train(load([*SMALL, f"run_dir={path}"]))
+    return path
+
+
+@pytest.mark.parametrize("verb", ["resume", "eval"])
+@pytest.mark.parametrize("damage", [emptied, flattened, halved, misspelt])
+def test_a_broken_configuration_of_a_run_is_one_line(
+    damage: Callable[[dict], dict], verb, run_dir, tmp_path, monkeypatch, capsys
+):
+    config = yaml.safe_load((run_dir / "config.yaml").read_text())
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(damage(config)))
+    (tmp_path / "run.json").write_text((run_dir / "run.json").read_text())
+    line = refusal(capsys, verb, tmp_path)
+    assert line.endswith("restore the run's config.yaml")
+    assert len(line) < 500
+
+
+# --- outputs ---------------------------------------------------------------------------------------------------------
+
+OUTPUTS = {
+    "report": ["report", "RUN", "--out"],
+    "markdown": ["report", "RUN", "--markdown"],
+    "plot": ["plot", "RUN", "--out"],
+    "dataset": ["dataset", "generate", "env=pendulum", "--random", "--episodes=1", "--out"],
+    "play": ["play", "env=cued_catch_small", "--player=oracle", "--gif"],
+}
+
+
+@pytest.mark.parametrize("place", [".", "folder/..", ""])
+@pytest.mark.parametrize("what", OUTPUTS)
+def test_an_output_that_is_a_directory_is_refused_before_anything_is_made(what, place, run_dir, in_tmp, capsys):
+    (in_tmp / "folder").mkdir()
+    arguments = [str(run_dir) if word == "RUN" else word for word in OUTPUTS[what]]
+    line = refusal(capsys, *arguments, place)
+    assert f"{arguments[-1]}: expected a file to write, got {place!r}" in line
+    assert list(in_tmp.iterdir()) == [in_tmp / "folder"]
+
+
+@pytest.mark.parametrize("arguments", [["report", "RUN", "--out"], ["play", "env=cued_catch_small", "--gif"]])
+def test_an_output_below_a_file_is_one_line(arguments, run_dir, in_tmp, capsys):
+    (in_tmp / "file").write_text("")
+    arguments = [str(run_dir) if word == "RUN" else word for word in arguments]
+    assert "file/x" in refusal(capsys, *arguments, "file/x")
+
+
+def test_what_was_written_before_stays_readable(tmp_path):
+    """Manifests of sweeps that are not damaged open as ever."""
+    manifest = Manifest(tmp_path)
+    manifest.submit(Specification(("seed=0",)), [NewJob("seed0", ("seed=0",), "hash", 1, 10, json.dumps({"a": 1}))])
+    assert [job.name for job in Manifest(tmp_path).jobs()] == ["001-seed0"]

@@ -1,0 +1,67 @@
+"""What cannot fit into the memory of the machine is refused by the key to make smaller, before anything is written."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rlmem.assemble import assemble
+from rlmem.cli import main
+from rlmem.config.compose import load
+from rlmem.sizes import memory_of, tensor_bytes
+
+THERE = memory_of(torch.device("cpu"))
+MANY = int(THERE / 5_000)
+"""Environments that fit, with one observation each, and whose memory states (FFM: 3 kB each while acting) do not."""
+
+REFUSED = {
+    "a billion environments": (["env.num_envs=1000000000"], "env.num_envs=1000000000: ", "e.g. env.num_envs=64"),
+    "their rollouts": ([f"env.num_envs={MANY}"], f"env.num_envs={MANY}: rollouts of ", "e.g. env.num_envs="),
+    "objects": (
+        ["env=gym", "env.id=CartPole-v1", f"env.num_envs={MANY}"],
+        f"env.num_envs={MANY}: rollouts",
+        "e.g. env.num_envs=",
+    ),
+    "long rollouts": (
+        ["algo.rollout_slots=1000000000", "total_steps=1000000000000"],
+        "algo.rollout_slots=1000000000: ",
+        "e.g. algo.rollout_slots=128",
+    ),
+    "a replay": (
+        ["algo=dqn", f"algo.capacity={int(THERE)}", "total_steps=1000000000000000"],
+        f"algo.capacity={int(THERE)}: a replay",
+        "a smaller algo.capacity",
+    ),
+    "environments off-policy": (["algo=dqn", f"env.num_envs={MANY * 3}"], f"env.num_envs={MANY * 3}: ", "e.g. env.num"),
+}
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_fit_is_one_line_and_nothing_is_written(what, dry, in_tmp, capsys):
+    overrides, begins, ends = REFUSED[what]
+    assert main(["train", *dry, "device=cpu", *overrides]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"rlmem: error: {begins}")
+    assert " of memory or more, and " in line
+    assert ends in line
+    assert not list(in_tmp.iterdir())
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["env.num_envs=4096"],
+        ["algo.rollout_slots=1000000000", "total_steps=1000"],  # which ends the rollout
+        ["algo=dqn", f"algo.capacity={int(THERE)}", "total_steps=200000"],  # which ends the replay
+        ["algo=dqn", f"algo.capacity={int(THERE)}", "total_steps=1000000000000000", "algo.replay_dir=."],
+    ],
+)
+def test_what_fits_is_accepted(overrides, in_tmp, capsys):
+    assert main(["train", "--dry-run", "device=cpu", *overrides]) == 0
+
+
+def test_many_environments_are_all_made_in_the_end():
+    parts = assemble(load(["env.num_envs=1500", "memory=mlp", "device=cpu"]))
+    assert parts.env.num_envs == parts.num_envs == 1500
+    assert tensor_bytes(list(parts.agent.parameters())) > 0
