@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any
 from rlmem import rundir
 from rlmem.checkpoint import BEST, Checkpoints, State, read, step_of
 from rlmem.config.compose import Config, apply
-from rlmem.config.foreign import foreign_problems
-from rlmem.config.messages import sentence, shell, show
+from rlmem.config.foreign import foreign_problems, refuse
+from rlmem.config.messages import shell, show
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError
@@ -59,21 +59,12 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
     values, about = rundir.read(run_dir)
     rundir.require_plain(run_dir)
     if not trust and not rundir.is_own_run(run_dir):
-        require_harmless(values, run_dir, given={override.partition("=")[0] for override in overrides})
+        given = {override.partition("=")[0] for override in overrides}
+        refuse({path: why for path, why in foreign_problems(values).items() if path not in given}, run_dir)
     stored = Config(values, about["choices"], tuple(about["overrides"]))
     if missing := [group for group in SUPPLIED if group not in about["choices"]]:
         raise rundir.NoRun(f"{run_dir / 'run.json'}: is damaged (it lacks {', '.join(missing)}); restore it")
     return apply(stored, overrides)
-
-
-def require_harmless(values: Mapping[str, Any], where: Path, given: Collection[str] = ()) -> None:
-    """UserError for what a configuration of somebody else may not name; given: keys that are set anew."""
-    refused = {path: what for path, what in foreign_problems(values).items() if path not in given}
-    if refused:
-        reason = "and this user did not write the configuration, or it was edited since"
-        example = "--trust if you know that code; machines that share a user but no home directory set RLMEM_KEY"
-        lines = {path: f"{what}, {reason}" for path, what in refused.items()}
-        raise UserError(*(sentence(f"{where}: {path}", what, example=example) for path, what in lines.items()))
 
 
 POPULATION, AGENT = "population.yaml", "agent_"

@@ -4,6 +4,7 @@ Every case spoils a copy of one small run; whatever command reads it then, no ca
 copy changes, and no secret of the environment appears. One's own runs need no flag for one's own code.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -22,6 +23,8 @@ from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.saved import stored_config
+from rlmem.sweep.manifest import Manifest, NewJob
+from rlmem.sweep.spec import Specification
 from rlmem.train import train
 
 RUN = [
@@ -336,3 +339,51 @@ def test_a_mapping_with_a_target_is_a_mapping_where_no_class_is_taken(monkeypatc
     monkeypatch.setitem(sys.modules, "test_foreign_runs", sys.modules[__name__])
     inner = {"_target_": "no.such.module"}
     assert build({"_target_": "test_foreign_runs.plain", "params": inner}) == inner
+
+
+# --- sweeps ----------------------------------------------------------------------------------------------------------
+
+
+def swept(name: str, *overrides: str) -> Manifest:
+    """A sweep of one job that was never begun."""
+    Path(name).mkdir()
+    manifest = Manifest(Path(name))
+    manifest.submit(Specification(overrides), [NewJob("one", overrides, "hash", 1, 32)])
+    return manifest
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "memory._target_=r.evil.X",
+        "env={_target_: r.evil.X}",
+        "env.id=r.evil:X-v0",
+        "hydra.searchpath=[file://home]",
+        "algo.replay_dir=home/replay",
+        "memory.hidden_size=${oc.env:SECRET}",
+    ],
+)
+def test_jobs_that_somebody_else_wrote_name_no_code(received, monkeypatch, capsys, override):
+    manifest = swept("sweep", *RUN, override)
+    assert manifest.foreign() == []
+    monkeypatch.setenv("RLMEM_KEY", "of somebody else")
+    assert main(["sweep", "sweep"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert override in line and "--trust" in line and not Path("canary").exists()
+    assert os.listdir("sweep") == ["sweep.sqlite"]
+
+
+def test_one_job_that_was_edited_is_enough(received, capsys):
+    manifest = swept("sweep", *RUN)
+    changed = json.dumps([*RUN, "memory._target_=r.evil.X"])
+    manifest.connection.execute("UPDATE jobs SET overrides = ?", [changed])
+    assert main(["sweep", "sweep"]) == 2
+    assert "memory._target_=r.evil.X" in capsys.readouterr().err
+
+
+def test_nothing_of_a_sweep_is_a_link(received, capsys):
+    swept("sweep", *RUN)
+    Path("sweep/001-one").symlink_to(Path("home").absolute())
+    assert main(["sweep", "sweep"]) == 2
+    assert "sweep/001-one: is a link" in capsys.readouterr().err
+    assert os.listdir("home") == ["file.txt"]

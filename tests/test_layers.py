@@ -75,8 +75,8 @@ LAYERS = {
     "rlmem.saved": "rlmem.checkpoint rlmem.recorder rlmem.rundir rlmem.errors rlmem.faults rlmem.config",
     "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
     "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
-    "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.machine rlmem.rundir rlmem.signals "
-    "rlmem.sweep lazy:rlmem.cli",
+    "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.machine rlmem.rundir rlmem.seal "
+    "rlmem.signals rlmem.sweep lazy:rlmem.cli",
     "rlmem.population": f"torch numpy yaml rich scipy {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals "
     "rlmem.population rlmem.sweep rlmem.train",
     "rlmem.sweep.search": "optuna rlmem.errors rlmem.sweep",

@@ -43,6 +43,7 @@ def parser() -> Parser:
     direction.add_argument("--minimize", action="store_true", help="search for a low one")
     made.add_argument("--json", action="store_true", help="status: print JSON only")
     made.add_argument("--watch", action="store_true", help="status: keep the table up to date")
+    made.add_trust()
     return made
 
 
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from rlmem.sweep.run import Options, default_folder, dry_run, sweep
     from rlmem.sweep.spec import EXAMPLE, Direction, specify
 
-    options = Options(args.jobs, args.gpus, args.per_gpu or 1, args.retries, args.retry_failed, args.trials)
+    options = Options(args.jobs, args.gpus, args.per_gpu or 1, args.retries, args.retry_failed, args.trials, args.trust)
     if place is not None and place.is_dir():
         flags = {"--dir": args.dir, "--dry-run": args.dry_run, "--maximize": args.maximize, "--minimize": args.minimize}
         flags["--sampler"] = args.sampler

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+from rlmem.config.messages import sentence
+from rlmem.errors import UserError
 
 PACKAGES = {
     "memory": ("rlmem.memory",),
@@ -19,6 +23,9 @@ PACKAGES = {
     "logger": ("rlmem.loggers",),
 }
 """Where the classes of each group lie. Nothing else is imported for a foreign configuration, of rlmem neither."""
+
+ANY = tuple(package for packages in PACKAGES.values() for package in packages)
+"""For a section that is no group, such as a misspelt one, of which nothing is built."""
 
 REACHING = ("algo.replay_dir", "algo.ray_address")
 """Keys that name a folder to write to, or a server whose answers are unpickled."""
@@ -35,7 +42,7 @@ def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
         if value is None:
             continue
         if key == "_target_":
-            packages = PACKAGES.get(group, ())
+            packages = PACKAGES.get(group, ANY)
             if not any(str(value).startswith(f"{package}.") for package in packages):
                 found[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
@@ -59,6 +66,16 @@ def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
         elif key.startswith("env") and MODULE.search(value):
             found[line] = "it names a module to import"
     return found
+
+
+def refuse(problems: Mapping[str, str], where: Path) -> None:
+    """UserError, in one line, if somebody else's directory holds what only one's own may: {place: what is wrong}."""
+    if problems:
+        path, what = next(iter(problems.items()))
+        more = f" ({len(problems) - 1} more such values)" if len(problems) > 1 else ""
+        reason = f"{what}, and this user did not write it, or it was edited since{more}"
+        example = "--trust if you know that code; machines that share a user but no home directory set RLMEM_KEY"
+        raise UserError(sentence(f"{where}: {path}", reason, example=example))
 
 
 def _walk(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:

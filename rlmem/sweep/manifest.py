@@ -17,6 +17,7 @@ from typing import Any
 
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
+from rlmem.seal import is_own, mark
 from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import Specification
 
@@ -173,8 +174,20 @@ class Manifest:
             fresh = [new for new in jobs if new.config_hash not in known]
             for new in fresh:
                 self._insert(new)
-            self._set("specification", spec.to_json())
+            self._set("specification", text := spec.to_json())
+            self._set("seal of specification", mark(text))
         return len(fresh)
+
+    def foreign(self) -> list[str]:
+        """The overrides that another user wrote, of jobs that are not done and of the specification (`rlmem.seal`)."""
+        own = lambda key, text: is_own(f"{self._value(key)}\n{text}")  # noqa: E731
+        found, spec = list[str](), self.specification()
+        for job in self.jobs():
+            if job.state != "done" and not own(f"seal {job.number}", json.dumps(job.overrides)):
+                found += job.overrides
+        if spec is not None and not own("seal of specification", self._value("specification")):
+            found += [*spec.overrides, *(line for pair in spec.pairs for line in pair)]
+        return found
 
     def draw(self, limit: int, propose: Callable[[list[Job]], NewJob | None]) -> bool:
         """Add what `propose` makes of the jobs so far, if they are fewer than `limit`; whether there was a job."""
@@ -248,6 +261,7 @@ class Manifest:
         }
         if new.problem:
             values |= {"state": "failed", "failures": 1, "exit_code": 2, "error": new.problem}
+        self._set(f"seal {number}", mark(values["overrides"]))
         places = ", ".join("?" * len(values))
         self.connection.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({places})", [*values.values()])
 

@@ -13,7 +13,9 @@ from types import ModuleType
 
 from rich.console import Console
 
+from rlmem import rundir
 from rlmem.config.compose import Config, load
+from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.messages import shell
 from rlmem.config.multirun import check_jobs
 from rlmem.errors import UserError, extra
@@ -35,6 +37,7 @@ class Options:
     places: jobs at once, None: as many as have cores;  gpus: devices to spread them over, with `per_gpu` on each
     retries: failures of a job after which it is tried again;  retry_failed: failed jobs begin with none
     trials: jobs of a search, None: as before
+    trust: take jobs that another user wrote as one's own
     """
 
     places: int | None = None
@@ -43,6 +46,7 @@ class Options:
     retries: int = 1
     retry_failed: bool = False
     trials: int | None = None
+    trust: bool = False
 
 
 def default_folder(spec: Specification, file: Path | None, whole: bool) -> Path:
@@ -75,6 +79,9 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
     _require(options.gpus)
     console = Console()
     view = View(console, manifest := _open(spec, folder, console.print), folder)
+    rundir.require_plain(folder)
+    if not options.trust:
+        refuse(foreign_lines(manifest.foreign()), folder)
     spec = manifest.specification() or Specification(())
     if options.trials is not None:
         if spec.direction is None:
