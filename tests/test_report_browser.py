@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from made_results import results
+from test_report_mixed import made
 
 from rlmem.cli import main
 
@@ -36,6 +37,19 @@ return [...document.querySelectorAll('.chart svg')].map(svg => {
             letters: [...svg.querySelectorAll('text')].filter(t => t.getBoundingClientRect().height > 5).length}
 })
 """
+CELLS = """
+const table = [...document.querySelectorAll('table')].find(t => t.textContent.includes('greedy evaluation return'))
+return [...table.querySelectorAll('tr')].map(row => [row.cells[0], row.cells[2]].map(cell => {
+    const box = cell.getBoundingClientRect()
+    const top = document.elementFromPoint(box.left + 5, box.top + 5)
+    return {left: box.left, right: box.right, own: cell.contains(top) || top === null}
+}))
+"""
+MIXED = (
+    ("memory=gru env=repeat_first algo=dqn batching=segment total_steps=500 algo.lr=0.01 init_from=other", [0.1, 0.2]),
+    ("memory=mlp env=repeat_previous algo=ppo total_steps=300 evaluation.every=50 env.level=hard", [0.1]),
+    ("memory=ffm env=repeat_first algo=ppo total_steps=400 algo.gamma=0.9", []),
+)
 SHOWN = "return [...document.querySelectorAll(arguments[0])].filter(e => e.getClientRects().length).length"
 LUMINANCE = """
 const light = colour => {
@@ -120,6 +134,29 @@ def test_on_a_phone_nothing_sticks_out_but_what_scrolls_by_itself(browser):
     assert browser.execute_script(OUTSIDE) == []
     scrolled = "return [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
     assert browser.execute_script(scrolled) > 0
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> Path:
+    """The page of two runs that differ in much, and of one that has just begun."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for k, (words, values) in enumerate(MIXED):
+        made(folder / f"{k}", words, values)
+    assert main(["report", str(folder), "--out", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+@pytest.mark.parametrize("width", [500, 1280, 2400])
+def test_of_mixed_runs_the_metric_is_seen_without_scrolling_and_the_label_always(chrome, mixed, width):
+    look(chrome, width)
+    chrome.get(mixed.as_uri())
+    assert chrome.execute_script(OUTSIDE) == []
+    (before, metric), *_ = rows = chrome.execute_script(CELLS)
+    assert len(rows) == 4 and all(0 <= cell["left"] < cell["right"] <= width for cell in (before, metric))
+    chrome.execute_script("document.querySelectorAll('.scroll').forEach(e => e.scrollLeft = 9999)")
+    (after, moved), *_ = chrome.execute_script(CELLS)
+    assert after["left"] == before["left"] and moved["left"] <= metric["left"]
+    assert after["own"], "nothing lies over the label"
 
 
 def test_single_seeds_are_shown_when_they_are_asked_for_and_of_that_item_only(browser):

@@ -126,8 +126,9 @@ def _normalised(run_dir: Path, value: float) -> float:
 
 
 def curve(run_dir: Path, key: str, most: int = 200) -> tuple[list[int], list[float]]:
-    """Steps and values of a key over a run; of many, the means of `most` stretches."""
-    points = [(row["step"], row[key]) for row in record(run_dir) if key in row and "step" in row]
+    """Steps and finite values of a key over a run; of many, the means of `most` stretches."""
+    known = [(row["step"], row.get(key)) for row in record(run_dir) if "step" in row]
+    points = [(step, value) for step, value in known if value is not None and np.isfinite(value)]
     if len(points) <= most:
         return [int(step) for step, _ in points], [float(value) for _, value in points]
     parts = np.array_split(np.array(points, dtype=np.float64), most)
