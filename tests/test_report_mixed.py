@@ -108,6 +108,8 @@ def test_what_has_no_value_is_said_in_report_and_figure(tmp_path, capsys):
     found = group(tmp_path)
     (curve,) = found.curves
     assert (curve.steps, curve.values) == ([100, 300], [0.1, 0.2])
+    (some,) = [run for run in found.records if run.row.startswith("lru")]
+    assert some.metrics == {"final_eval": 0.2, "best_eval": 0.2, f"last {KEY}": 0.2}
     seen = Page(page([found], "")).text
     assert f"No curve, since there is no value of {KEY}: (gru" in seen
     assert "Not in the table, interrupted: (gru" in seen
@@ -147,3 +149,25 @@ def test_metrics_stand_before_all_else_that_varies(tmp_path):
     lines = Page(page([group(*runs)], "")).rows
     assert ["gru", "0.500", "1"] in [row[:3] for row in lines]
     assert ["gru", "", "0", "done", "0.500"] in [row[:5] for row in lines]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("run.json", '"choices": {', '"choices": 3, "was": {'),
+        ("run.json", '"overrides": [', '"overrides": [7, '),
+        ("config.yaml", "total_steps: 1500000", "total_steps: [many]"),
+        ("metrics.jsonl", '{"step": 100', '{"step": [100]'),
+        ("metrics.jsonl", "0.25", '{"a": 1}'),
+    ],
+)
+def test_a_run_of_a_wrong_shape_is_refused_in_one_line_or_has_no_value(tmp_path, capsys, name, old, new):
+    file = made(tmp_path / "run", "seed=1", [0.25]) / name
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    code = main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")])
+    said = capsys.readouterr().err
+    if name == "metrics.jsonl":
+        assert code == 0 and "there is no value of" in (tmp_path / "page.html").read_text()
+    else:
+        assert code == 2 and said.count("\n") == 1 and "is damaged" in said

@@ -14,7 +14,6 @@ import numpy as np
 from rlmem import rundir
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import show
-from rlmem.errors import UserError
 from rlmem.report.labels import COLUMN, Settings, labels
 from rlmem.reproduce import metrics
 from rlmem.reproduce.outcome import Curve, Record
@@ -87,7 +86,7 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path] = ()) -> Group:
     """Run directories side by side. Raises UserError."""
     runs = []
     for run_dir in run_dirs:
-        config, about = rundir.read(run_dir)
+        config, about = _read(run_dir)
         steps = max((row["step"] for row in metrics.record(run_dir) if "step" in row), default=0)
         done = steps >= config.get("total_steps", float("inf"))
         state = "done" if done else "running" if rundir.is_locked(run_dir) else "interrupted"
@@ -124,9 +123,9 @@ def _described(run: Run) -> Described:
     given = {key: _as_kept(value) for key, _, value in (line.lstrip("+").partition("=") for line in run.overrides)}
     defaults = default_choices()
     try:
-        config, about = rundir.read(run.run_dir)
+        config, about = _read(run.run_dir)
         values, choices = dict(_flat(config)), {group: show(option) for group, option in about["choices"].items()}
-    except UserError:  # a job that has not begun
+    except rundir.NoRun:  # a job that has not begun
         about, values = {}, dict(given)
         choices = {group: given.get(group, show(option)) for group, option in defaults.items()}
     seed = values.get("seed", "0")
@@ -136,6 +135,18 @@ def _described(run: Run) -> Described:
     kept = {key: value for key, value in values.items() if key.partition(".")[0] not in APART and key not in choices}
     asked = [key for key in given if key not in choices]
     return Described(Settings(options, kept, asked), int(seed) if seed.isdecimal() else 0, about)
+
+
+def _read(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """config.yaml and run.json. Raises NoRun, also where they hold something else than what was written."""
+    config, about = rundir.read(run_dir)
+    choices, overrides = about["choices"], about["overrides"]
+    sound = isinstance(config.get("total_steps", 0), int)
+    sound &= isinstance(choices, dict) and isinstance(overrides, list) and all(isinstance(o, str) for o in overrides)
+    sound &= all(isinstance(about.get(name), str | None) for name in ("rlmem", "git"))
+    if not sound:
+        raise rundir.NoRun(f"{run_dir}: config.yaml or run.json is damaged (not what was written); restore it")
+    return config, about
 
 
 def _as_kept(value: str) -> str:
@@ -164,7 +175,7 @@ def _record(
         metrics={name: value for name, value in found.items() if np.isfinite(value)},
         steps=max((line["step"] for line in lines if "step" in line), default=0),
         seconds=next((line["time/elapsed"] for line in reversed(lines) if line.get("time/elapsed")), float("nan")),
-        config_hash=run.config_hash, version=one.about.get("rlmem", ""), commit=_commit(one.about.get("git") or ""),
+        config_hash=run.config_hash, version=one.about.get("rlmem") or "", commit=_commit(one.about.get("git") or ""),
         overrides=" ".join(_asked(run.overrides)), run_dir=run.run_dir,
     )  # fmt: skip
 
