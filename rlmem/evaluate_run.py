@@ -66,7 +66,7 @@ def evaluate_run(
             with closing(Watched(make_evaluation_env(config, 1, given))) as watched:
                 evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device)
                 write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
-            film = {"video": str(path)}
+            film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
         if isinstance(parts.algo, Supervised):
             parts.algo.load(parts.streams, parts.device)
             results = parts.algo.held_out(parts.agent, env, episodes, Streams(seed), parts.device)

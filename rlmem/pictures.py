@@ -1,8 +1,9 @@
-"""What environments look like, frame by frame, and GIFs of it."""
+"""What environments look like, frame by frame, and films of it that say what happens."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +13,71 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rlmem.errors import UserError
 
+SIDE = 480
+"""Pixels that a smaller picture is enlarged towards, by a whole number."""
+LETTERS, LINE = 18, 24
+"""Pixels of the letters and of a line of a caption."""
+LONGEST = 1000
+"""Frames of a film, at most."""
+GROUND, INK = (24, 26, 32), (230, 230, 225)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """picture: [height, width, 3];  caption: the lines below it"""
+
+    picture: np.ndarray
+    caption: Sequence[str]
+
 
 class Watched(VectorWrapper):
-    """Keeps a picture [height, width, 3] of environment 0 after every reset and step, until its episode is over."""
+    """Keeps a frame of environment 0 after every reset and step, until its episode or the film is over.
+
+    cut: whether the episode was longer than LONGEST frames
+    """
 
     def __init__(self, env: VectorEnv):
         super().__init__(env)
-        self.frames: list[np.ndarray] = []
-        self.over = False
+        self.frames: list[Frame] = []
+        self.over = self.cut = False
+        self.steps, self.total = 0, 0.0
 
     def reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=dict(options or {}))
-        self.frames, self.over = [picture(self.env)], False
+        self.over = self.cut = False
+        self.steps, self.total = 0, 0.0
+        self.frames = [Frame(picture(self.env), caption(0))]
         return result
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         result = self.env.step(actions)
         if not self.over:
-            self.frames.append(picture(self.env))
-            self.over = bool(result[2][0] | result[3][0])
+            _, reward, terminated, truncated, _ = result
+            self.steps, self.total = self.steps + 1, self.total + float(reward[0])
+            end = "terminated" if terminated[0] else "truncated" if truncated[0] else ""
+            said = caption(self.steps, np.asarray(actions)[0], float(reward[0]), self.total, end)
+            self.frames.append(Frame(picture(self.env), said))
+            self.cut = not end and len(self.frames) == LONGEST
+            self.over = bool(end) or self.cut
         return result
+
+
+def caption(step: int, action: Any = None, reward: float = 0.0, total: float = 0.0, end: str = "") -> tuple[str, str]:
+    """`step 3, action 2` and `reward 0.5, return 1.25`, the action that led to a frame and what came of it."""
+    if step == 0:
+        return "step 0", "return 0"
+    return (
+        f"step {step}, action {_action(action)}{f', {end}' if end else ''}",
+        f"reward {reward:.4g}, return {total:.4g}",
+    )
+
+
+def _action(action: Any, most: int = 4) -> str:
+    """An integer, or the first numbers of several."""
+    numbers = [f"{number:.2f}" if isinstance(number, float) else str(number) for number in np.ravel(action).tolist()]
+    if np.ndim(action) == 0:
+        return numbers[0]
+    return f"[{', '.join([*numbers[:most], *(['...'] if len(numbers) > most else [])])}]"
 
 
 def picture(env: VectorEnv) -> np.ndarray:
@@ -49,26 +95,38 @@ def picture(env: VectorEnv) -> np.ndarray:
     return np.asarray(frames[0])
 
 
-def write_gif(frames: Sequence[np.ndarray], path: Path, per_second: float = 5.0) -> None:
-    """An endlessly repeated animation; frames of different sizes are put on the ground of the largest.
+def write_gif(frames: Sequence[Frame], path: Path, per_second: float = 5.0) -> None:
+    """An endlessly repeated animation of pictures with their captions; small ones are enlarged.
 
     Raises UserError if it cannot be written there.
     """
-    from PIL import Image
-
-    height, width = (max(frame.shape[axis] for frame in frames) for axis in (0, 1))
-    images = [Image.fromarray(_padded(frame, height, width)) for frame in frames]
+    first, *others = _drawn(frames)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        images[0].save(
-            path, format="GIF", save_all=True, append_images=images[1:], duration=round(1000 / per_second), loop=0
-        )
+        first.save(path, format="GIF", save_all=True, append_images=others, duration=round(1000 / per_second), loop=0)
     except OSError as error:
         raise UserError(f"{path}: the animation cannot be written ({error.strerror})") from error
 
 
-def _padded(frame: np.ndarray, height: int, width: int) -> np.ndarray:
-    padded = np.empty((height, width, 3), np.uint8)
-    padded[:] = frame[-1, -1]  # the ground, in the corner
-    padded[: frame.shape[0], : frame.shape[1]] = frame
-    return padded
+def _drawn(frames: Sequence[Frame]) -> list[Any]:
+    """Images of one size: every picture on the ground of the largest, as many times as large, its caption below."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    font = ImageFont.load_default(LETTERS)
+    height, width = (max(frame.picture.shape[axis] for frame in frames) for axis in (0, 1))
+    times = max(1, round(SIDE / max(height, width)))
+    below = height * times
+    lines = max(len(frame.caption) for frame in frames)
+    letters = max((font.getlength(line) for frame in frames for line in frame.caption), default=-LINE)
+    size = (max(width * times, round(letters) + LINE), below + LINE * lines + LINE // 2)
+    made = []
+    for frame in frames:
+        image = Image.new("RGB", size, tuple(map(int, frame.picture[-1, -1])))  # the ground, in the corner
+        large = frame.picture.repeat(times, axis=0).repeat(times, axis=1)
+        image.paste(Image.fromarray(large), ((size[0] - width * times) // 2, 0))
+        draw = ImageDraw.Draw(image)
+        draw.rectangle((0, below, *size), GROUND)
+        for row, line in enumerate(frame.caption):
+            draw.text((LINE // 2, below + LINE // 4 + LINE * row), line, INK, font)
+        made.append(image)
+    return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.errors import UserError
-from rlmem.pictures import picture, write_gif
+from rlmem.pictures import Frame, caption, picture, write_gif
 
 Player = Literal["keys", "random", "memoryless", "oracle"]
 CLEAR = "\x1b[2J\x1b[H"
@@ -38,7 +38,7 @@ def play(
     while len(returns) < episodes:
         obs, _ = env.reset(seed=None if returns else seed)
         total, steps, over = 0.0, 0, False
-        screen.show(obs, "")
+        screen.show(obs, "", caption(0))
         while not over:
             action = choose()
             if action is None:
@@ -51,8 +51,9 @@ def play(
                 continue
             total, steps = total + float(reward[0]), steps + 1
             over = bool(terminated[0] or truncated[0])
-            end = f", over ({'terminated' if terminated[0] else 'truncated'})" if over else ""
-            screen.show(obs, f"step {steps}, reward {reward[0]:g}, return {total:g}{end}")
+            end = "terminated" if terminated[0] else "truncated" if truncated[0] else ""
+            said = f"step {steps}, reward {reward[0]:g}, return {total:g}{f', over ({end})' if end else ''}"
+            screen.show(obs, said, caption(steps, action, float(reward[0]), total, end))
         returns.append(total)
     screen.finish()
     return returns
@@ -65,16 +66,17 @@ class _Screen:
         self.env, self.help, self.gif, self.quiet = env, help, gif, quiet
         self.per_second = float(env.metadata.get("render_fps", 5))
         self.pause = 1 / self.per_second if paced and sys.stdout.isatty() else 0.0
-        self.frames: list[np.ndarray] = []
+        self.frames: list[Frame] = []
 
-    def show(self, obs: Any, caption: str) -> None:
+    def show(self, obs: Any, said: str, filmed: Sequence[str]) -> None:
+        """said: below the text of the terminal;  filmed: below the picture of the animation"""
         if self.gif is not None:
-            self.frames.append(picture(self.env))
+            self.frames.append(Frame(picture(self.env), filmed))
         if self.quiet:
             return
         task: Any = self.env.unwrapped
         text = task.text(0) if hasattr(task, "text") else str(obs[0])
-        lines = [f"{CLEAR if sys.stdout.isatty() else ''}{text}", caption, self.help]
+        lines = [f"{CLEAR if sys.stdout.isatty() else ''}{text}", said, self.help]
         print("\n".join(line for line in lines if line), flush=True)
         time.sleep(self.pause)
 

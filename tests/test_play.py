@@ -2,6 +2,8 @@
 
 import io
 import json
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +11,11 @@ import torch
 from PIL import Image
 from rlmem_envs.registration import TASKS
 
+from rlmem.assemble import make_env
 from rlmem.bench import env as bench
 from rlmem.cli import main
+from rlmem.config.compose import load
+from rlmem.pictures import Frame, Watched, caption, write_gif
 
 
 def test_a_person_plays_by_keys(monkeypatch, capsys):
@@ -57,8 +62,49 @@ def test_evaluation_films_a_greedy_episode(in_tmp, capsys):
     capsys.readouterr()
     assert main(["eval", "run", "--episodes", "2", "--json", "video=true"]) == 0
     result = json.loads(capsys.readouterr().out)
+    assert result["video_whole"]
     with Image.open(result["video"]) as gif:
-        assert gif.n_frames > 5
+        assert min(gif.size) > 150 and max(gif.size) > 350
+        assert gif.n_frames == result["video_steps"] + 1 == 52, "every step has its number, so none is like another"
+
+
+def test_a_film_tells_action_reward_step_and_return(in_tmp):
+    """The words are what was acted, and they are letters in the frame, whole, below a picture that is not covered."""
+    with closing(Watched(make_env(load(["env=repeat_previous"]), 1))) as env:
+        env.reset(seed=0)
+        total, rewards = 0.0, []
+        for action in (0, 1, 2, 3, 0):
+            reward = float(env.step(np.array([action]))[1][0])
+            rewards.append(reward)
+            total += reward
+    assert env.frames[0].caption == ("step 0", "return 0")
+    assert env.frames[-1].caption == ("step 5, action 0", f"reward {rewards[-1]:.4g}, return {total:.4g}")
+    assert any(rewards)
+    write_gif(env.frames, Path("game.gif"))
+    picture = env.frames[-1].picture
+    with Image.open("game.gif") as gif:
+        gif.seek(5)
+        shown = np.asarray(gif.convert("RGB"))
+    times = gif.width // picture.shape[1]
+    letters = shown[picture.shape[0] * times :].max(-1) > 128
+    assert times > 1 and letters.any(1).sum() > 20, "two lines of text"
+    assert not letters[:, -2:].any() and not letters[-2:].any()
+
+
+def test_a_caption_of_many_numbers_is_cut_and_still_fits(in_tmp):
+    said = caption(12345, np.linspace(-1, 1, 17), -0.125, 1e6, "truncated")
+    assert said == ("step 12345, action [-1.00, -0.88, -0.75, -0.62, ...], truncated", "reward -0.125, return 1e+06")
+    write_gif([Frame(np.zeros((64, 64, 3), np.uint8), said)], Path("a.gif"))
+    with Image.open("a.gif") as gif:
+        assert not (np.asarray(gif.convert("RGB"))[:, -3:].max(-1) > 128).any()
+
+
+def test_a_film_ends_before_it_fills_the_memory(monkeypatch, in_tmp, capsys):
+    monkeypatch.setattr("rlmem.pictures.LONGEST", 10)
+    run = ["env=repeat_previous", "memory=mlp", "total_steps=60", "env.num_envs=1", "evaluation.every=null"]
+    assert main(["train", *run, "evaluation.episodes=1", "run_dir=run", "algo.rollout_slots=26"]) == 0
+    assert main(["eval", "run", "--episodes", "1", "video=true"]) == 0
+    assert "a greedy episode, its first 9 steps: run/videos" in capsys.readouterr().out
 
 
 def test_gymnasium_environments_are_filmed_as_they_draw_themselves(in_tmp):
@@ -66,7 +112,7 @@ def test_gymnasium_environments_are_filmed_as_they_draw_themselves(in_tmp):
     arguments = ["env=gym", "env.id=CartPole-v1", "env.kwargs.render_mode=rgb_array", "--player", "random"]
     assert main(["play", *arguments, "--gif", "pole.gif"]) == 0
     with Image.open("pole.gif") as gif:
-        assert gif.size == (600, 400)
+        assert gif.size[0] == 600 and gif.size[1] > 400
 
 
 def test_the_list_tells_what_is_known_of_every_environment(capsys):

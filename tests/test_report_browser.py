@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from made_results import results
+from test_report_mixed import made
 
 from rlmem.cli import main
 
@@ -36,6 +37,25 @@ return [...document.querySelectorAll('.chart svg')].map(svg => {
             letters: [...svg.querySelectorAll('text')].filter(t => t.getBoundingClientRect().height > 5).length}
 })
 """
+CELLS = """
+const table = [...document.querySelectorAll('table')].find(t => t.textContent.includes('greedy evaluation return'))
+const metric = [...table.rows[0].cells].findIndex(cell => cell.textContent.includes('greedy evaluation return'))
+table.scrollIntoView()
+const room = table.parentElement.getBoundingClientRect()
+return [...table.tBodies[0].rows].map(row => [row.cells[0], row.cells[metric]].map(cell => {
+    const box = cell.getBoundingClientRect()
+    const inside = room.left <= box.left + 1 && box.right <= room.right + 1
+    const seen = document.elementFromPoint(box.left + 5, box.top + 5)
+    return {left: box.left, inside, covered: !cell.contains(seen)}
+}))
+"""
+DQN = "algo=dqn algo.random_steps=9 algo.learning_starts=99 algo.lr=0.01"
+PPO = "algo=ppo algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=2"
+MIXED = (
+    (f"memory=gru env=repeat_first {DQN} batching=segment batching.length=16 total_steps=200", [0.1, 0.2]),
+    (f"memory=mlp env=repeat_previous {PPO} total_steps=100 init_from=other evaluation.every=100", [0.1]),
+    (f"memory=ffm env=repeat_first {PPO} total_steps=400 env.level=hard", []),
+)
 SHOWN = "return [...document.querySelectorAll(arguments[0])].filter(e => e.getClientRects().length).length"
 LUMINANCE = """
 const light = colour => {
@@ -120,6 +140,29 @@ def test_on_a_phone_nothing_sticks_out_but_what_scrolls_by_itself(browser):
     assert browser.execute_script(OUTSIDE) == []
     scrolled = "return [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
     assert browser.execute_script(scrolled) > 0
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> Path:
+    """The page of two runs that differ in much, and of one that has just begun."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for k, (words, values) in enumerate(MIXED):
+        made(folder / f"{k}", words, values)
+    assert main(["report", str(folder), "--out", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+@pytest.mark.parametrize("width", [500, 1280, 2400])
+def test_of_mixed_runs_the_metric_is_seen_without_scrolling_and_the_label_always(chrome, mixed, width):
+    look(chrome, width)
+    chrome.get(mixed.as_uri())
+    assert chrome.execute_script(OUTSIDE) == []
+    rows = chrome.execute_script(CELLS)
+    assert len(rows) == 3 and all(cell["inside"] for row in rows for cell in row)
+    chrome.execute_script("document.querySelectorAll('.scroll').forEach(e => e.scrollLeft = 9999)")
+    for (before, metric), (after, moved) in zip(rows, chrome.execute_script(CELLS), strict=True):
+        assert after["inside"] and after["left"] == before["left"] and not after["covered"]
+        assert width > 500 or moved["left"] < metric["left"], "on a narrow screen there was something to scroll"
 
 
 def test_single_seeds_are_shown_when_they_are_asked_for_and_of_that_item_only(browser):

@@ -62,5 +62,6 @@ def _table(result: dict[str, Any]) -> str:
         success = f"  {row['success_rate']:>12.3f}" if known else ""
         lines.append(f"{kind:<8}  {score:>20}  {row['length_mean']:>11.1f}{success}")
     if "video" in result:
-        lines.append(f"a greedy episode: {result['video']}")
+        part = "" if result["video_whole"] else f", its first {result['video_steps']:,} steps"
+        lines.append(f"a greedy episode{part}: {result['video']}")
     return "\n".join(lines)

@@ -29,10 +29,12 @@ def parser() -> Parser:
 def run(args: argparse.Namespace) -> int:
     from rlmem.report.draw import require_matplotlib, save, together
     from rlmem.report.find import find
-    from rlmem.report.series import shown
+    from rlmem.report.series import left_out, shown
 
     require_matplotlib()
-    panels = shown(find(args.folders), args.metric, args.smooth, args.columns)
-    save(together(panels), args.out)
+    sections = find(args.folders)
+    save(together(shown(sections, args.metric, args.smooth, args.columns)), args.out)
     print(f"wrote {args.out}")
+    for sentence in left_out(sections, args.metric, args.columns):
+        print(sentence)
     return 0

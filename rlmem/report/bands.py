@@ -23,6 +23,7 @@ class Line:
 
     index: its place among all rows, by which it has the same colour in every panel
     low, high: NaN with one seed;  seeds: the single curves, smoothed as the mean is
+    dots: runs of one point that are not in the mean, since others have more, or one elsewhere
     """
 
     name: str
@@ -32,6 +33,7 @@ class Line:
     low: Points
     high: Points
     seeds: Sequence[Curve]
+    dots: Sequence[Curve] = ()
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,15 @@ def _lines(curves: Sequence[Curve], rows: Sequence[str], column: str, smooth: in
     for index, row in enumerate(rows):
         own = [smoothed(c, smooth) for c in curves if (c.row, c.column) == (row, column)]
         if own:
-            found.append(Line(row, index, *band(own), own))
+            counted, dots = apart(own)
+            found.append(Line(row, index, *band(counted), counted, dots))
     return found
+
+
+def apart(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
+    """Those that a mean is made of, and those of one point that would leave nothing else of it."""
+    long, dots = ([c for c in curves if (len(c.steps) > 1) is wanted] for wanted in (True, False))
+    return (dots, []) if not long and len({dot.steps[0] for dot in dots}) == 1 else (long, dots)
 
 
 def smoothed(curve: Curve, over: int) -> Curve:
@@ -73,9 +82,16 @@ def smoothed(curve: Curve, over: int) -> Curve:
     return Curve(curve.row, curve.column, curve.seed, curve.steps, means)
 
 
+def disjoint(curves: Sequence[Curve]) -> bool:
+    """Whether no step lies between the ends of all of them."""
+    return bool(curves) and max(curve.steps[0] for curve in curves) > min(curve.steps[-1] for curve in curves)
+
+
 def band(curves: Sequence[Curve]) -> tuple[Points, Points, Points, Points]:
-    """Steps, mean, low and high, each [points], over the stretch that every curve covers."""
+    """Steps, mean, low and high, each [points], over the stretch that every curve covers, which may be none."""
     steps, values = _aligned(curves)
+    if not len(steps):
+        return steps, steps, steps, steps
     mean, runs = values.mean(0), len(values)
     if runs == 1:
         nothing = np.full_like(mean, np.nan)
@@ -87,9 +103,11 @@ def band(curves: Sequence[Curve]) -> tuple[Points, Points, Points, Points]:
 
 def _aligned(curves: Sequence[Curve]) -> tuple[Points, Points]:
     """Common steps [points], and values [run, points]: as they are where the steps are the same, else between them."""
+    if not curves:
+        return np.empty(0), np.empty((0, 0))
     first = np.asarray(curves[0].steps, dtype=np.float64)
     if all(list(curve.steps) == list(curves[0].steps) for curve in curves):
         return first, np.array([curve.values for curve in curves], dtype=np.float64)
     begin, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
-    steps = np.linspace(begin, max(begin, end), POINTS)
+    steps = np.linspace(begin, end, POINTS if begin < end else int(begin == end))
     return steps, np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])

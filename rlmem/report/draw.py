@@ -47,8 +47,10 @@ PANEL = (4.6, 3.0)
 ACROSS = 3
 MOST, ENTRY, LETTER = 4, 0.7, 0.085
 """Names on a line of a legend, at most; inches that an entry takes without its name, and a letter of the name."""
-WRAP = 32
-"""Letters of a label along the side of a panel."""
+WIDE = 0.1
+"""Inches of a letter of a name that is wrapped, on the safe side."""
+WRAP, TITLE = 32, 46
+"""Letters of a label along the side of a panel, and above it."""
 FORMATS = ("png", "pdf", "svg")
 
 
@@ -71,44 +73,55 @@ def single(panel: Panel) -> Figure:
 def together(shown: Sequence[Panel]) -> Figure:
     """All panels side by side, with a legend."""
     across, names = min(ACROSS, len(shown)), {line.name for panel in shown for line in panel.lines}
+    width, longest = PANEL[0] * across, max(map(len, names), default=0)
+    abreast = max(1, min(MOST, int(width / (ENTRY + LETTER * longest))))
+    wrap = max(longest, 1) if ENTRY + LETTER * longest <= width else int((width - ENTRY) / WIDE)
+    wrapped = {name: fill(_literal(name), wrap) for name in names}
     handles: dict[str, Any] = {}
-    abreast = max(1, min(MOST, int(PANEL[0] * across / (ENTRY + LETTER * max(map(len, names), default=0)))))
     with _style():
-        figure, grid = _figure(ceil(len(shown) / across), across, legend=ceil(len(names) / abreast))
+        lines = sum(text.count("\n") for text in wrapped.values()) + ceil(len(names) / abreast)
+        figure, grid = _figure(ceil(len(shown) / across), across, legend=lines)
         for panel, axes in zip(shown, grid.flat, strict=False):
-            draw(axes, panel)
-            handles |= {str(artist.get_label()): artist for artist in axes.lines}
+            handles |= draw(axes, panel)
         for axes in grid.flat[len(shown) :]:
             axes.remove()
-        figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=abreast)
+        texts = [wrapped[name] for name in handles]
+        figure.legend(list(handles.values()), texts, loc="outside lower center", ncols=abreast)
     return figure
 
 
-def draw(axes: Axes, panel: Panel, seeds: bool = False) -> None:
-    """The means with their bands; groups of an SVG are named `seed-N`, `band-N` and `mean-N` after the row's index."""
+def draw(axes: Axes, panel: Panel, seeds: bool = False) -> dict[str, Any]:
+    """The means with their bands; row -> what its legend shows.
+
+    One point is a dot, and a run of one point among longer ones is a dot of its own. Runs that have no step in common
+    have no mean, and are drawn one by one. Groups of an SVG are named `seed-N`, `band-N`, `mean-N` and `dot-N` after
+    the row's index.
+    """
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
+    handles: dict[str, Any] = {}
     for line in panel.lines:
         look: Any = {"color": COLOURS[line.index % len(COLOURS)]}
         dash = DASHES[line.index // len(COLOURS) % len(DASHES)]
+        thick: Any = look | {"linestyle": dash, "linewidth": 1.8}
         for curve in line.seeds if seeds else ():
             axes.plot(curve.steps, curve.values, **look, linewidth=0.8, alpha=0.55, gid=f"seed-{line.index}")
         if np.isfinite(line.low).any():
-            axes.fill_between(line.steps, line.low, line.high, **look, alpha=0.18, lw=0, gid=f"band-{line.index}")
-        axes.plot(
-            line.steps,
-            line.mean,
-            **look,
-            linestyle=dash,
-            linewidth=1.8,
-            label=_literal(line.name),
-            gid=f"mean-{line.index}",
-        )
-    axes.set_title(_literal(panel.title))
+            edge: Any = {"lw": 1.8 if len(line.steps) == 1 else 0}
+            axes.fill_between(line.steps, line.low, line.high, **look, **edge, alpha=0.18, gid=f"band-{line.index}")
+        means = [(line.steps, line.mean)] if len(line.steps) else [(curve.steps, curve.values) for curve in line.seeds]
+        for steps, values in means:
+            dot: Any = {"marker": "o"} if len(steps) == 1 else {}
+            (handles[line.name],) = axes.plot(steps, values, **thick, **dot, gid=f"mean-{line.index}")
+        for curve in line.dots:
+            (drawn,) = axes.plot(curve.steps, curve.values, **thick, marker="o", gid=f"dot-{line.index}")
+            handles.setdefault(line.name, drawn)
+    axes.set_title(fill(_literal(panel.title), TITLE))
     axes.set_xlabel("environment steps")
     axes.set_ylabel(fill(_literal(panel.what), WRAP))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(5))
+    return handles
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from rlmem.report.bands import apart, disjoint
 from rlmem.reproduce.cells import cells, skipped
 from rlmem.reproduce.cost import duration
 from rlmem.reproduce.metrics import GREEDY, TRAINING, curve_key
-from rlmem.reproduce.outcome import Outcome, Record
+from rlmem.reproduce.outcome import Curve, Outcome, Record
 from rlmem.reproduce.verdict import misprinted
 
 INTERVALS = (
@@ -72,16 +75,57 @@ def words(key: str) -> str:
     return KEYS.get(key, key)
 
 
+def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list[str]:
+    """Sentences that name the runs without a curve, and those that are drawn but are in no mean."""
+    cell: dict[tuple[str, str], list[Curve]] = defaultdict(list)
+    for curve in curves:
+        cell[curve.row, curve.column].append(curve)
+    missing = Counter((run.row, run.column, run.seed) for run in records)
+    missing.subtract((curve.row, curve.column, curve.seed) for curve in curves)
+    counted, dots = zip(*map(apart, cell.values()), strict=True) if cell else ((), ())
+    said = {
+        f"no curve, since there is no value of {key}" if key else "no curve": list((+missing).elements()),
+        "one point alone, a dot beside the mean": _named(itertools.chain(*dots)),
+        "no mean, since no step is common to all": _named(itertools.chain(*(own for own in counted if disjoint(own)))),
+    }
+    return [f"{reason}: {_runs(runs)}" for reason, runs in said.items() if runs]
+
+
+def uncounted(records: Sequence[Record], metric: str) -> list[str]:
+    """Sentences that name the runs which a table of `metric` leaves out."""
+    said: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
+    for run in records:
+        if metric not in run.metrics:
+            state = "ended without a finite value" if run.state == "done" else run.state
+            said[state].append((run.row, run.column, run.seed))
+    return [f"not in the table, {state}: {_runs(runs)}" for state, runs in said.items()]
+
+
+def unreadable(half: Sequence[Path]) -> list[str]:
+    """A sentence that names directories of runs which have not begun, or of which a file is missing."""
+    names = [str(path) for path in half]
+    return [f"left out, no config.yaml or no run.json: {_which(names, 'directories')}"] if names else []
+
+
+def _named(curves: Iterable[Curve]) -> list[tuple[str, str, int]]:
+    return [(curve.row, curve.column, curve.seed) for curve in curves]
+
+
+def _runs(runs: Sequence[tuple[str, str, int]]) -> str:
+    names = [f"{' on '.join(part for part in (row, column) if part)}, seed {seed}" for row, column, seed in runs]
+    return _which([f"({name})" for name in names], "runs")
+
+
 def axes_of(outcome: Outcome) -> tuple[list[str], list[str]]:
     """Rows and columns of what is run at this budget, in the order of the file."""
     planned = cells(outcome.experiment, outcome.budget)
     return _each(cell.row for cell in planned), list(dict.fromkeys(cell.column for cell in planned))
 
 
-def _which(names: Sequence[str]) -> str:
+def _which(names: Sequence[str], things: str = "cells") -> str:
     if len(names) <= NAMED:
         return ", ".join(names)
-    return f"{len(names)} cells, such as {', '.join(names[:NAMED])}"
+    return f"{len(names)} {things}, such as {', '.join(names[:NAMED])}"
 
 
 def _each(names: Iterable[str]) -> list[str]:

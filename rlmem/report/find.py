@@ -55,20 +55,23 @@ def find(folders: Sequence[Path]) -> list[Section]:
     items: list[Item] = []
     sweeps: list[Group] = []
     runs: list[Path] = []
+    half: list[Path] = []
     for folder in folders:
         try:
             places = list(_places(_existing(folder)))
         except OSError as error:
             raise UserError(f"{brief(printable(str(error.filename)))}: cannot be read ({error.strerror})") from error
-        if not places:
+        if all(kind == "half" for kind, _ in places):
             expected = "expected a reproduction, published results, a sweep or a run, or a folder of such"
             raise UserError(sentence(str(folder), f"nothing to show; {expected}", example="rlmem report results"))
         items += [_reproduction(path) for kind, path in places if kind == "reproduction"]
         items += [_published(path) for kind, path in places if kind == "results"]
         sweeps += [of_sweep(path) for kind, path in places if kind == "sweep"]
         runs += [path for kind, path in places if kind == "run"]
+        half += [path for kind, path in places if kind == "half"]
     items.sort(key=lambda item: (item.outcome.name, BUDGETS.index(item.outcome.budget)))
-    return [*items, *sweeps, *([of_runs(list(dict.fromkeys(runs)))] if runs else [])]
+    alone = [of_runs(list(dict.fromkeys(runs)), list(dict.fromkeys(half)))] if runs or half else []
+    return [*items, *sweeps, *alone]
 
 
 def _existing(folder: Path) -> Path:
@@ -85,8 +88,8 @@ def _places(folder: Path, depth: int = DEPTH) -> Iterator[tuple[str, Path]]:
         yield "reproduction", folder
     elif holds_sweep(folder):
         yield "sweep", folder
-    elif (folder / "config.yaml").is_file() and (folder / "run.json").is_file():
-        yield "run", folder
+    elif there := [name for name in ("config.yaml", "run.json") if (folder / name).is_file()]:
+        yield "run" if len(there) == 2 else "half", folder
     else:
         for path in sorted(folder.iterdir()):
             if path.is_dir() and depth and not path.name.startswith("."):

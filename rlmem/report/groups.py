@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rlmem import rundir
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import show
-from rlmem.errors import UserError
+from rlmem.report.labels import COLUMN, Settings, labels
 from rlmem.reproduce import metrics
 from rlmem.reproduce.outcome import Curve, Record
 from rlmem.sweep.manifest import Manifest
@@ -19,8 +22,6 @@ from rlmem.sweep.status import RETURNS
 
 APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger")
 """Keys that make no other experiment of a run."""
-COLUMN = "env"
-"""What makes columns if it varies."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Group:
 
     key: of metrics.jsonl, what curves and table show; None if no run has any;  metric: its last value
     command: what makes these runs, if that is one command
+    alike: `all runs` or options -> the keys that their runs were asked to have, and that are in no row's name
+    half: directories that lack config.yaml or run.json, of which nothing is shown
     """
 
     name: str
@@ -36,6 +39,8 @@ class Group:
     records: Sequence[Record]
     curves: Sequence[Curve]
     command: str | None = None
+    alike: Mapping[str, str] = field(default_factory=dict)
+    half: Sequence[Path] = ()
 
     @property
     def axes(self) -> tuple[list[str], list[str]]:
@@ -60,10 +65,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Described:
-    """asked: what was chosen and overridden;  config: all of config.yaml, key -> value;  about: run.json"""
+    """settings: what tells it apart;  about: run.json"""
 
-    asked: Mapping[str, str]
-    config: Mapping[str, str]
+    settings: Settings
+    seed: int
     about: Mapping[str, Any]
 
 
@@ -77,48 +82,79 @@ def of_sweep(folder: Path) -> Group:
     return group(f"Sweep {folder.name}", runs, shlex.join(["rlmem", "sweep", *words]) if words else None)
 
 
-def of_runs(run_dirs: Sequence[Path]) -> Group:
+def of_runs(run_dirs: Sequence[Path], half: Sequence[Path] = ()) -> Group:
     """Run directories side by side. Raises UserError."""
     runs = []
     for run_dir in run_dirs:
-        config, about = rundir.read(run_dir)
+        config, about = _read(run_dir)
         steps = max((row["step"] for row in metrics.record(run_dir) if "step" in row), default=0)
         done = steps >= config.get("total_steps", float("inf"))
         state = "done" if done else "running" if rundir.is_locked(run_dir) else "interrupted"
         runs.append(Run(run_dir, state, about["overrides"]))
     alone = runs[0].run_dir if len(runs) == 1 else None
     command = None if alone is None else shlex.join(["rlmem", "train", *_asked(runs[0].overrides)])
-    return group(f"Run {alone.name}" if alone else "Runs", runs, command)
+    return replace(group(f"Run {alone.name}" if alone else "Runs", runs, command), half=half)
 
 
 def group(name: str, runs: Sequence[Run], command: str | None) -> Group:
     said, lines = [_described(run) for run in runs], [metrics.record(run.run_dir) for run in runs]
-    keys = [key for key in dict.fromkeys(key for one in said for key in one.asked) if key.split(".")[0] not in APART]
-    settings = [{key: one.config.get(key, one.asked.get(key, "")) for key in [*keys, "seed"]} for one in said]
-    varying = [key for key in keys if len({own[key] for own in settings}) > 1]
-    columns = [COLUMN] if COLUMN in varying else []
-    rows = [key for key in varying if key != COLUMN] or ["memory"]
+    named = labels([one.settings for one in said])
     found = {key for own in lines for line in own for key in line}
     key = next((key for key in RETURNS if key in found), None)
-    records, curves = [], []
-    for run, one, own, recorded in zip(runs, said, settings, lines, strict=True):
-        place = (_label(own, rows) or run.run_dir.name, _label(own, columns))
-        made = _record(run, one.about, int(own["seed"] or 0), place, key, recorded)
-        records.append(made)
-        steps, points = ([], []) if key is None else metrics.curve(run.run_dir, key)
-        if len(steps) > 1:
-            curves.append(Curve(made.row, made.column, made.seed, steps, points))
-    return Group(name, key, records, curves, command)
+    records = [
+        _record(run, one, place, key, recorded)
+        for run, one, place, recorded in zip(runs, said, named.places, lines, strict=True)
+    ]
+    curves = [] if key is None else of_metric(records, key)
+    return Group(name, key, records, curves, command, named.alike)
+
+
+def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
+    """The learning curves of a key of metrics.jsonl, of those runs that have a value of it."""
+    made = []
+    for run in records:
+        steps, values = ([], []) if run.run_dir is None else metrics.curve(run.run_dir, key)
+        if steps:
+            made.append(Curve(run.row, run.column, run.seed, steps, values))
+    return made
 
 
 def _described(run: Run) -> Described:
-    asked = dict(line.lstrip("+").partition("=")[::2] for line in run.overrides)
+    given = {key: _as_kept(value) for key, _, value in (line.lstrip("+").partition("=") for line in run.overrides)}
+    defaults = default_choices()
     try:
-        config, about = rundir.read(run.run_dir)
-    except UserError:  # a job that has not begun
-        config, about = {}, {"choices": default_choices()}
-    chosen = {key: show(value) for key, value in about["choices"].items()}
-    return Described(asked | chosen if config else chosen | asked, dict(_flat(config)), about)
+        config, about = _read(run.run_dir)
+        values, choices = dict(_flat(config)), {group: show(option) for group, option in about["choices"].items()}
+    except rundir.NoRun:  # a job that has not begun
+        about, values = {}, dict(given)
+        choices = {group: given.get(group, show(option)) for group, option in defaults.items()}
+    seed = values.get("seed", "0")
+    options = {group: choices[group] for group in [*defaults, *choices] if group in choices and group not in APART}
+    if COLUMN in options:
+        options[COLUMN] = values.pop("env.id", options[COLUMN])  # which says more than `gym`
+    kept = {key: value for key, value in values.items() if key.partition(".")[0] not in APART and key not in choices}
+    asked = [key for key in given if key not in choices]
+    return Described(Settings(options, kept, asked), int(seed) if seed.isdecimal() else 0, about)
+
+
+def _read(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """config.yaml and run.json. Raises NoRun, also where they hold something else than what was written."""
+    config, about = rundir.read(run_dir)
+    choices, overrides = about["choices"], about["overrides"]
+    sound = isinstance(config.get("total_steps", 0), int)
+    sound &= isinstance(choices, dict) and isinstance(overrides, list) and all(isinstance(o, str) for o in overrides)
+    sound &= all(isinstance(about.get(name), str | None) for name in ("rlmem", "git"))
+    if not sound:
+        raise rundir.NoRun(f"{run_dir}: config.yaml or run.json is damaged (not what was written); restore it")
+    return config, about
+
+
+def _as_kept(value: str) -> str:
+    """A value of the command line as one of config.yaml is shown: `1e-3` is 0.001."""
+    try:
+        return show(json.loads(value))
+    except ValueError:
+        return value
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -129,28 +165,17 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
             yield f"{prefix}{key}", show(value)
 
 
-def _label(own: Mapping[str, str], keys: Sequence[str]) -> str:
-    """`ffm trace_size=16`: the options of groups by themselves, other keys with their last word."""
-    groups = default_choices()
-    words = [own[key] if key in groups else f"{key.rpartition('.')[2]}={own[key]}" for key in keys if own.get(key)]
-    return " ".join(words)
-
-
 def _record(
-    run: Run,
-    about: Mapping[str, Any],
-    seed: int,
-    place: tuple[str, str],
-    key: str | None,
-    lines: Sequence[Mapping[str, Any]],
+    run: Run, one: Described, place: tuple[str, str], key: str | None, lines: Sequence[Mapping[str, Any]]
 ) -> Record:
     wanted = [*metrics.BESIDE, *([f"last {key}"] if key else [])]
+    found = metrics.read(run.run_dir, wanted) if run.state == "done" else {}
     return Record(
-        *place, seed, run.state,
-        metrics=metrics.read(run.run_dir, wanted) if run.state == "done" else {},
+        *place, one.seed, run.state,
+        metrics={name: value for name, value in found.items() if np.isfinite(value)},
         steps=max((line["step"] for line in lines if "step" in line), default=0),
-        seconds=next((line["time/elapsed"] for line in reversed(lines) if "time/elapsed" in line), float("nan")),
-        config_hash=run.config_hash, version=about.get("rlmem", ""), commit=_commit(about.get("git") or ""),
+        seconds=next((line["time/elapsed"] for line in reversed(lines) if line.get("time/elapsed")), float("nan")),
+        config_hash=run.config_hash, version=one.about.get("rlmem") or "", commit=_commit(one.about.get("git") or ""),
         overrides=" ".join(_asked(run.overrides)), run_dir=run.run_dir,
     )  # fmt: skip
 

@@ -73,4 +73,8 @@ def badge(word: object) -> Html:
 def _cell(cell: Cell | Html, digits: int) -> Html:
     if isinstance(cell, Html):
         return tag("td", cell)
-    return tag("td", show(cell, digits), class_=None if isinstance(cell, str) else "number")
+    if isinstance(cell, str):
+        return tag("td", cell)
+    number, bracket, interval = show(cell, digits).partition("[")
+    spread = tag("span", bracket, interval, class_="interval") if bracket else None
+    return tag("td", number, spread, class_="number")

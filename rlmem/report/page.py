@@ -11,7 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from rlmem.report.chart import chart, row_rules
-from rlmem.report.facts import INTERVALS, axes_of, curve_name, departures, facts, runs, words
+from rlmem.report.facts import (
+    INTERVALS,
+    axes_of,
+    curve_name,
+    departures,
+    facts,
+    runs,
+    uncounted,
+    unreadable,
+    unseen,
+    words,
+)
 from rlmem.report.find import Item, Section
 from rlmem.report.groups import Group
 from rlmem.report.html import Html, badge, grid, join, table, tag
@@ -19,7 +30,7 @@ from rlmem.report.picture import embedded
 from rlmem.report.returns import returns
 from rlmem.reproduce.outcome import Record
 from rlmem.reproduce.show import tables
-from rlmem.tables import Cell
+from rlmem.tables import Cell, show
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 RUN_COLUMNS = (
@@ -82,14 +93,21 @@ def _group(group: Group, number: int) -> Html:
     prefix, (rows, columns) = f"s{number}", group.axes
     parts = [
         tag("h2", group.name, id=prefix),
-        _described(facts(group.records)),
+        _described(facts(group.records) | {f"set in {who}": keys for who, keys in group.alike.items()}),
         tag("h3", "Learning curves") if group.curves else None,
         chart(group.curves, rows, columns, words(group.key or ""), prefix) if group.curves else None,
+        *_notes(unreadable(group.half)),
+        *_notes(unseen(group.records, group.curves, group.key or "any return")),
         tag("h3", "Numbers"),
         table(returns(group)),
-        *_last(group.records, group.command),
+        *_notes(uncounted(group.records, group.metric)),
+        *_last(group.records, group.command, group.metric),
     ]
     return tag("section", *parts, aria_labelledby=prefix)
+
+
+def _notes(sentences: Sequence[str]) -> Iterator[Html]:
+    return (tag("p", f"{sentence[:1].upper()}{sentence[1:]}.", class_="note") for sentence in sentences)
 
 
 def _names(section: Section) -> list[str]:
@@ -139,15 +157,19 @@ def _pictures(item: Item) -> Iterator[Html]:
         yield tag("div", *shown, class_="panels")
 
 
-def _last(records: Sequence[Record], command: str | None) -> Iterator[Html]:
+def _last(records: Sequence[Record], command: str | None, metric: str | None = None) -> Iterator[Html]:
+    """metric: one that every run is listed with"""
+    own = [] if metric is None else [metric]
+    head = [*RUN_COLUMNS[:4], *own, *RUN_COLUMNS[4:]]
     lines: list[list[Cell | Html]] = [
-        [record.row, record.column, record.seed, badge(record.state), record.steps, record.seconds, record.config_hash,
+        [record.row, record.column, record.seed, badge(record.state),
+         *(show(record.metrics.get(name)) for name in own), record.steps, record.seconds, record.config_hash,
          record.version, record.commit, record.machine, tag("code", record.overrides)]
         for record in records
     ]  # fmt: skip
     yield tag("h3", "Runs")
     summary = tag("summary", f"{len(lines)} runs with their configurations")
-    yield tag("details", summary, grid("Runs", RUN_COLUMNS, lines, digits=0))
+    yield tag("details", summary, grid("Runs", head, lines, digits=0))
     if command:
         yield tag("h3", "Command")
         yield tag("pre", tag("code", command))

@@ -25,10 +25,11 @@ def returns(shown: Group) -> Table:
         runs = [record.metrics for record in shown.records if (record.row, record.column) == (row, column)]
         ended = [r for r in runs if shown.metric in r]
         cells: list[Cell] = [_value(np.array([r[name] for r in ended if name in r]), rng) for name in names]
-        lines.append([row, *([column] if several else []), len(ended), *cells])
+        lines.append([row, *([column] if several else []), *cells[:1], len(ended), *cells[1:]])
     about = {name: metrics.METRICS[name].about for name in names if name in metrics.METRICS}
     head = [f"{about.get(name, name)} [95 % CI]" if name == shown.metric else name for name in names]
-    return Table(f"{shown.name}: runs that have ended", ["row", *(["column"] if several else []), "runs", *head], lines)
+    columns = ["row", *(["column"] if several else []), *head[:1], "runs", *head[1:]]
+    return Table(f"{shown.name}: runs that have ended", columns, lines)
 
 
 def _value(runs: NDArray[np.float64], rng: np.random.Generator) -> Value:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.report.bands import Panel, panels
-from rlmem.report.facts import axes_of, words
+from rlmem.report.facts import axes_of, unreadable, unseen, words
 from rlmem.report.find import Item, Section
-from rlmem.reproduce.metrics import curve, curve_key, record
+from rlmem.report.groups import of_metric
+from rlmem.reproduce.metrics import curve_key, record
 from rlmem.reproduce.outcome import Curve, Record
 from rlmem.reproduce.verdict import TRAINED
 
@@ -31,6 +32,17 @@ def shown(sections: Sequence[Section], metric: str | None, smooth: int = 1, colu
     if not made:
         raise UserError(_nothing(sections, metric))
     return made
+
+
+def left_out(sections: Sequence[Section], metric: str | None, columns: Sequence[str] = ()) -> list[str]:
+    """What `shown` does not show, or not as a mean, one sentence for each section that has such runs."""
+    said = []
+    for section in sections:
+        runs = [run for run in _records(section) if not columns or run.column in columns]
+        told = unseen(runs, _curves(section, metric), metric or _key(section))
+        told += [] if isinstance(section, Item) else unreadable(section.half)
+        said += [f"{name_of(section)}: {sentence}" for sentence in told]
+    return said
 
 
 def name_of(section: Section) -> str:
@@ -56,12 +68,7 @@ def _curves(section: Section, metric: str | None) -> list[Curve]:
     """Those that were collected, or those of another metric from the records of the runs."""
     if metric is None or metric == _key(section):
         return list(section.outcome.curves if isinstance(section, Item) else section.curves)
-    made = []
-    for run in _records(section):
-        steps, values = ([], []) if run.run_dir is None else curve(run.run_dir, metric)
-        if len(steps) > 1:
-            made.append(Curve(run.row, run.column, run.seed, steps, values))
-    return made
+    return of_metric(_records(section), metric)
 
 
 def _require_columns(sections: Sequence[Section], columns: Sequence[str]) -> None:
@@ -75,7 +82,7 @@ def _require_columns(sections: Sequence[Section], columns: Sequence[str]) -> Non
 def _nothing(sections: Sequence[Section], metric: str | None) -> str:
     names = ", ".join(name_of(section) for section in sections)
     if metric is None:
-        return f"{names}: no learning curves there; a run needs two points at least"
+        return f"{names}: no learning curves there; no run has been evaluated yet"
     run_dirs = [run.run_dir for section in sections for run in _records(section) if run.run_dir is not None]
     known = sorted({key for run_dir in run_dirs for line in record(run_dir) for key in line} - {"step"})
     if not known:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VARIABLES = {INK: "currentColor", GRID: "var(--grid)"} | {c: f"var(--row-{k})" for k, c in enumerate(COLOURS)}
-GROUP = re.compile(r"(seed|band|mean)-(\d+)")
+GROUP = re.compile(r"(seed|band|mean|dot)-(\d+)")
 FAMILY = re.compile(r"'DejaVu Sans'[^;]*")
 REFERENCE = re.compile(r"#([\w-]+)")
 NUMBER = re.compile(r"-?\d+\.\d+")
@@ -28,7 +28,7 @@ DROPPED = ("metadata", "style")
 def inline(figure: Figure, prefix: str, title: str) -> Html:
     """The markup. prefix: of the names inside, alone in the page;  title: what a reader who cannot see it is told
 
-    The groups `seed-N`, `band-N` and `mean-N` get the classes `seed row-N` and so on.
+    The groups `seed-N`, `band-N`, `mean-N` and `dot-N` get the classes `seed row-N` and so on.
     """
     import matplotlib
 

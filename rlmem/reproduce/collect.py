@@ -27,7 +27,7 @@ def collect(name: str, experiment: Experiment, budget: str, folder: Path) -> Out
     for made in records:
         if made.run_dir is not None and made.state == "done":
             steps, values = curve(made.run_dir, key)
-            if len(steps) > 1:
+            if steps:
                 curves.append(Curve(made.row, made.column, made.seed, steps, values))
     return Outcome(name, experiment, budget, records, curves, _pictures(experiment, records))
 
@@ -90,7 +90,7 @@ def _record(experiment: Experiment, row: str, column: str, seed: int, job: Job, 
         row, column, seed, state,
         metrics=read(run_dir, metrics),
         steps=max((line["step"] for line in rows if "step" in line), default=0),
-        seconds=next((line["time/elapsed"] for line in reversed(rows) if "time/elapsed" in line), float("nan")),
+        seconds=next((line["time/elapsed"] for line in reversed(rows) if line.get("time/elapsed")), float("nan")),
         config_hash=job.config_hash,
         version=about.get("rlmem", ""),
         commit=short(about.get("git")),

@@ -35,7 +35,7 @@ def _last(values: np.ndarray) -> float:
 
 
 def _best(values: np.ndarray) -> float:
-    return float(np.max(values))
+    return float(np.fmax.reduce(values))  # of what is known
 
 
 def _late(values: np.ndarray, percent: int = 5) -> float:
@@ -90,7 +90,7 @@ REDUCTIONS: dict[str, Callable[[np.ndarray], float]] = {
     "last": _last,
     "best": _best,
     "late": _late,
-    "least": lambda values: float(np.min(values)),
+    "least": lambda values: float(np.fmin.reduce(values)),
 }
 
 
@@ -126,8 +126,9 @@ def _normalised(run_dir: Path, value: float) -> float:
 
 
 def curve(run_dir: Path, key: str, most: int = 200) -> tuple[list[int], list[float]]:
-    """Steps and values of a key over a run; of many, the means of `most` stretches."""
-    points = [(row["step"], row[key]) for row in record(run_dir) if key in row and "step" in row]
+    """Steps and finite values of a key over a run; of many, the means of `most` stretches."""
+    known = [(row["step"], row.get(key)) for row in record(run_dir) if "step" in row]
+    points = [(step, value) for step, value in known if value is not None and np.isfinite(value)]
     if len(points) <= most:
         return [int(step) for step, _ in points], [float(value) for _, value in points]
     parts = np.array_split(np.array(points, dtype=np.float64), most)
@@ -135,11 +136,22 @@ def curve(run_dir: Path, key: str, most: int = 200) -> tuple[list[int], list[flo
 
 
 def record(run_dir: Path) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl; none if it is not there or damaged."""
+    """The rows of metrics.jsonl, with None for what is no number; no rows if it is not there or damaged."""
     try:
-        return read_jsonl(run_dir / "metrics.jsonl")
+        rows = read_jsonl(run_dir / "metrics.jsonl")
     except (OSError, ValueError):
         return []
+    steps = [row.get("step", 0) if isinstance(row, dict) else None for row in rows]
+    if not all(isinstance(step, int) and 0 <= step < 2**63 for step in steps):
+        return []
+    return [{key: value if key == "step" else _number(value) for key, value in row.items()} for row in rows]
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
 
 
 def _analysed(run_dir: Path, metric: str) -> float | None:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def text_picture(text: str, size: int = 16) -> NDArray[np.uint8]:
+def text_picture(text: str, size: int = 32) -> NDArray[np.uint8]:
     """Light letters on dark ground [height, width, 3], `size` pixels high. Needs Pillow."""
     from PIL import Image, ImageDraw, ImageFont
 

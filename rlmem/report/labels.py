@@ -1,0 +1,129 @@
+"""Short names of runs side by side: what differs among them, and nothing that follows from it.
+
+Every key of the configurations is compared. Keys of a group, such as `algo.gamma`, are compared where they exist: a
+default that is another one because the option is another one follows from the option, whose name is enough.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+COLUMN = "env"
+"""What makes columns if it varies."""
+BUDGET = "total_steps"
+"""What is told whenever it varies, asked for or not."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of one run.
+
+    options: group -> option;  values: the other keys -> value, as one would type them, without those of no concern
+    asked: the keys that were set on the command line, of which one may hold others
+    """
+
+    options: Mapping[str, str]
+    values: Mapping[str, str]
+    asked: Sequence[str]
+
+    def asks(self, key: str) -> bool:
+        return any(key == own or key.startswith(f"{own}.") for own in self.asked)
+
+    def option_of(self, key: str) -> str | None:
+        """The option of the group that a key belongs to, None for a key of no group."""
+        return self.options.get(key.partition(".")[0])
+
+
+@dataclass(frozen=True)
+class Labels:
+    """places: row and column of every run;  alike: what was set but tells nothing apart, by whom it concerns"""
+
+    places: Sequence[tuple[str, str]]
+    alike: Mapping[str, str]
+
+
+def labels(runs: Sequence[Settings]) -> Labels:
+    """Rows are named by what varies, columns by the environment if it does."""
+    groups = _varying(runs)
+    columns = [COLUMN] if COLUMN in groups else []
+    rows = [group for group in groups if group != COLUMN]
+    every = _keys(runs)
+    often = Counter(key.rpartition(".")[2] for key in every)
+    keys = {key: _by_option(key, runs) for key in every if _differs(key, runs)}
+    kinds = [(*(run.options.get(g, "") for g in rows), *(run.values.get(key, "") for key in keys)) for run in runs]
+    short: dict[tuple[str, ...], str] = {}
+    long: dict[tuple[str, ...], str] = {}
+    for kind in dict.fromkeys(kinds):
+        same = [run for run, own in zip(runs, kinds, strict=True) if own == kind]
+        one, words = same[0], _options(same[0], rows, runs)
+        there = [key for key in keys if key in one.values]
+        told = [key for key in there if key == BUDGET or any(run.asks(key) for run in same)]
+        among = [key for key in there if key in told or len(keys[key][one.option_of(key)]) > 1]
+        short[kind] = " ".join([*words, *(_word(key, one, often) for key in told)])
+        long[kind] = " ".join([*words, *(_word(key, one, often) for key in among)])
+    taken = Counter(short.values())
+    names = {kind: name if name and taken[name] == 1 else long[kind] for kind, name in short.items()}
+    places = [
+        (names[kind] or run.options.get("memory", ""), " ".join(run.options.get(column, "") for column in columns))
+        for run, kind in zip(runs, kinds, strict=True)
+    ]
+    return Labels(places, _alike(runs, keys) if len(runs) > 1 else {})
+
+
+def _varying(runs: Sequence[Settings]) -> list[str]:
+    """The groups whose options differ."""
+    groups = dict.fromkeys(group for run in runs for group in run.options)
+    return [group for group in groups if len({run.options.get(group) for run in runs}) > 1]
+
+
+def _keys(runs: Sequence[Settings]) -> list[str]:
+    """All of them, those that were asked for first."""
+    every = dict.fromkeys(key for run in runs for key in run.values)
+    return sorted(every, key=lambda key: not any(run.asks(key) for run in runs))
+
+
+def _differs(key: str, runs: Sequence[Settings]) -> bool:
+    """Whether a key tells runs apart that their options do not, or was asked to be another one than elsewhere."""
+    if any(run.asks(key) for run in runs):
+        there = {run.values[key] for run in runs if key in run.values}
+        return len(there) > 1 or any(len(values) > 1 for values in _by_option(key, runs).values())
+    defaults: dict[tuple[str, ...], set[str]] = defaultdict(set)  # which may differ where options or versions do
+    for run in runs:
+        if key in run.values:
+            defaults[tuple(run.options.values())].add(run.values[key])
+    return any(len(values) > 1 for values in defaults.values())
+
+
+def _by_option(key: str, runs: Sequence[Settings]) -> dict[str | None, set[str | None]]:
+    """Option of the key's group -> its values there, None where a run has no such key."""
+    found: dict[str | None, set[str | None]] = defaultdict(set)
+    for run in runs:
+        found[run.option_of(key)].add(run.values.get(key))
+    return found
+
+
+def _options(run: Settings, groups: Iterable[str], runs: Sequence[Settings]) -> list[str]:
+    """`ffm`, with the group before it where another group has an option of this name: `encoder=mlp`."""
+    taken = Counter(option for group in groups for option in {other.options.get(group, "") for other in runs})
+    named = [(group, run.options[group]) for group in groups if run.options.get(group)]
+    return [option if taken[option] == 1 else f"{group}={option}" for group, option in named]
+
+
+def _word(key: str, run: Settings, often: Mapping[str, int]) -> str:
+    """`trace_size=16`: of a group's key the last word, unless another key ends in it too."""
+    last = key.rpartition(".")[2]
+    return f"{last if often[last] == 1 and run.option_of(key) else key}={run.values[key]}"
+
+
+def _alike(runs: Sequence[Settings], told: Iterable[str]) -> dict[str, str]:
+    """`all runs` or options -> the keys that their runs were asked to have, and that are in no name."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for key in _keys(runs):
+        having = [run for run in runs if key in run.values]
+        if key not in told and any(run.asks(key) for run in having):
+            options = ", ".join(dict.fromkeys(str(run.option_of(key)) for run in having))
+            who = "all runs" if len(having) == len(runs) else options
+            found[who].append(f"{key}={having[0].values[key]}")
+    return {who: " ".join(words) for who, words in found.items()}

@@ -1,0 +1,173 @@
+"""Reports and figures of runs that differ in several things: what they are called, and what is seen of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from test_report import Page
+
+from rlmem import rundir
+from rlmem.cli import main
+from rlmem.config.compose import load
+from rlmem.report import bands
+from rlmem.report.draw import together
+from rlmem.report.find import find
+from rlmem.report.groups import Group
+from rlmem.report.page import page
+from rlmem.report.series import shown
+from rlmem.reproduce.outcome import Curve
+
+KEY = "eval/greedy/return_mean"
+SMALL = "threads=1 encoder.hidden_size=16 "
+
+
+def made(folder: Path, overrides: str, values: Sequence[float | None], every: int = 100, begin: int = 1) -> Path:
+    """A directory as a run leaves it, with one evaluation for each value."""
+    words = (SMALL + overrides).split()
+    config = load(words)
+    folder.mkdir(parents=True)
+    rundir.describe(folder, dict(config.values), config.choices, tuple(words))
+    rows = [{"step": every * k, KEY: value} for k, value in enumerate(values, begin)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def group(*folders: Path) -> Group:
+    (found,) = find(folders)
+    assert isinstance(found, Group)
+    return found
+
+
+def rows(tmp_path: Path, *overrides: str) -> list[str]:
+    return [r.row for r in group(*(made(tmp_path / f"{k}", o, [0.0]) for k, o in enumerate(overrides))).records]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        ("memory=gru", "memory=lru", ["gru", "lru"]),
+        ("memory=gru", "memory=gru memory.hidden_size=64", ["memory.hidden_size=256", "memory.hidden_size=64"]),
+        ("algo.lr=1e-3 seed=1", "algo.lr=1e-4 seed=2", ["lr=0.001", "lr=0.0001"]),
+        ("total_steps=1000", "total_steps=2000", ["total_steps=1000", "total_steps=2000"]),
+        ("algo=ppo algo.epochs=2", "algo=dqn algo.n_step=2", ["ppo", "dqn"]),
+        ("algo=ppo algo.gamma=0.9", "algo=dqn", ["ppo gamma=0.9", "dqn"]),
+        ("batching=segment batching.length=8", "batching=tape", ["segment", "tape"]),
+        ("init_from=other memory=gru", "memory=lru", ["gru init_from=other", "lru"]),
+        ("memory=mlp", "memory=gru encoder.prev_reward=true", ["mlp", "gru prev_reward=true"]),
+        ("env=gym env.id=A env.kwargs.x=1", "env=gym env.id=A", ["x=1", "ffm"]),
+        ("seed=1 device=cpu", "seed=2", ["ffm", "ffm"]),
+    ],
+)
+def test_rows_are_named_by_what_differs_alone(tmp_path, first, second, named):
+    assert rows(tmp_path, first, second) == named
+
+
+def test_environments_are_columns_and_gym_goes_by_its_id(tmp_path):
+    there = ["env=repeat_first", "env=gym env.id=CartPole-v1", "env=gym env.id=Acrobot-v1"]
+    found = group(*(made(tmp_path / f"{k}", f"memory=gru {o}", [0.0]) for k, o in enumerate(there)))
+    assert found.axes == (["gru"], ["repeat_first", "CartPole-v1", "Acrobot-v1"])
+
+
+def test_what_is_in_no_name_is_told_once(tmp_path):
+    runs = [made(tmp_path / "a", "algo=ppo algo.epochs=2", [0.0]), made(tmp_path / "b", "algo=dqn", [0.0])]
+    assert group(*runs).alike == {"all runs": "encoder.hidden_size=16", "ppo": "algo.epochs=2"}
+    text = Page(page([group(*runs)], "")).text
+    assert "set in ppo" in text and "algo.epochs=2" in text
+
+
+def test_a_run_of_an_earlier_version_lacks_keys_and_is_the_same_row(tmp_path):
+    runs = [made(tmp_path / name, f"seed={seed}", [0.0]) for seed, name in enumerate("ab")]
+    config, about = rundir.read(runs[0])
+    del config["on_nan"], config["algo"]["clip"], config["evaluation"]
+    rundir.describe(runs[0], config, about["choices"], tuple(about["overrides"]))
+    assert group(*runs).axes == (["ffm"], [""])
+
+
+def test_a_run_with_one_evaluation_is_a_dot_in_report_and_figure(tmp_path, capsys):
+    runs = [made(tmp_path / "once", "memory=gru", [0.5]), made(tmp_path / "often", "memory=lru", [0.1, 0.2])]
+    (panel,) = shown(find(runs), None)
+    once, often = together(shown(find(runs), None)).axes[0].lines
+    assert [line.name for line in panel.lines] == ["gru", "lru"]
+    assert (once.get_marker(), often.get_marker()) == ("o", "None")
+    seen = Page(page(find(runs), ""))
+    assert seen.classes["mean"] == 2
+    assert sum(tag == "use" and "row-0" in (own.get("style") or "") for tag, own in seen.tags) == 1
+    assert main(["plot", *map(str, runs), "--out", str(tmp_path / "a.png")]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_what_has_no_value_is_said_in_report_and_figure(tmp_path, capsys):
+    made(tmp_path / "none", "memory=gru", [])
+    made(tmp_path / "null", "memory=mlp total_steps=100", [None])
+    made(tmp_path / "some", "memory=lru total_steps=300", [0.1, None, 0.2])
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.yaml").write_text("seed: 0\n")
+    found = group(tmp_path)
+    (curve,) = found.curves
+    assert (curve.steps, curve.values) == ([100, 300], [0.1, 0.2])
+    (some,) = [run for run in found.records if run.row.startswith("lru")]
+    assert some.metrics == {"final_eval": 0.2, "best_eval": 0.2, f"last {KEY}": 0.2}
+    seen = Page(page([found], "")).text
+    assert f"No curve, since there is no value of {KEY}: (gru" in seen
+    assert "Not in the table, interrupted: (gru" in seen
+    assert "Not in the table, ended without a finite value: (mlp" in seen
+    assert f"Left out, no config.yaml or no run.json: {tmp_path / 'begun'}." in seen
+    assert main(["plot", str(tmp_path), "--out", str(tmp_path / "a.png")]) == 0
+    out = capsys.readouterr().out
+    assert "no curve" in out and "(gru" in out and "(mlp" in out and "begun" in out and "(lru" not in out
+
+
+def test_a_seed_of_one_point_is_a_dot_beside_the_mean_of_the_others(tmp_path):
+    runs = [made(tmp_path / f"{seed}", f"seed={seed}", [0.1, 0.2, 0.4][:most]) for seed, most in enumerate((3, 3, 1))]
+    (panel,) = shown(find(runs), None)
+    (line,) = panel.lines
+    assert (list(line.steps), len(line.seeds), len(line.dots)) == ([100, 200, 300], 2, 1)
+    seen = Page(page(find(runs), ""))
+    assert "One point alone, a dot beside the mean: (ffm, seed 2)." in seen.text
+    assert (seen.classes["dot"], seen.classes["mean"]) == (1, 1)
+
+
+def test_seeds_that_have_no_step_in_common_are_drawn_one_by_one(tmp_path):
+    runs = [made(tmp_path / f"{k}", f"seed={k}", [0.0, 1.0], begin=1 + 5 * k) for k in range(2)]
+    assert len(together(shown(find(runs), None)).axes[0].lines) == 2
+    assert "No mean, since no step is common to all: (ffm, seed 0), (ffm, seed 1)." in Page(page(find(runs), "")).text
+
+
+def test_one_point_of_several_seeds_has_its_interval():
+    curves = [Curve("a", "", seed, [100], [float(seed)]) for seed in range(3)]
+    (panel,) = bands.panels(curves, ["a"], [""], "return")
+    (line,) = panel.lines
+    assert (list(line.mean), line.dots) == ([1.0], [])
+    assert line.low[0] < 1 < line.high[0]
+
+
+def test_metrics_stand_before_all_else_that_varies(tmp_path):
+    runs = [made(tmp_path / f"{k}", f"memory={m} total_steps=100", [0.5]) for k, m in enumerate(("gru", "lru"))]
+    lines = Page(page([group(*runs)], "")).rows
+    assert ["gru", "0.500", "1"] in [row[:3] for row in lines]
+    assert ["gru", "", "0", "done", "0.500"] in [row[:5] for row in lines]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("run.json", '"choices": {', '"choices": 3, "was": {'),
+        ("run.json", '"overrides": [', '"overrides": [7, '),
+        ("config.yaml", "total_steps: 1500000", "total_steps: [many]"),
+        ("metrics.jsonl", '{"step": 100', '{"step": [100]'),
+        ("metrics.jsonl", "0.25", '{"a": 1}'),
+    ],
+)
+def test_a_run_of_a_wrong_shape_is_refused_in_one_line_or_has_no_value(tmp_path, capsys, name, old, new):
+    file = made(tmp_path / "run", "seed=1", [0.25]) / name
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    code = main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")])
+    said = capsys.readouterr().err
+    if name == "metrics.jsonl":
+        assert code == 0 and "there is no value of" in (tmp_path / "page.html").read_text()
+    else:
+        assert code == 2 and said.count("\n") == 1 and "is damaged" in said
