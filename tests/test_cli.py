@@ -284,7 +284,7 @@ def test_check_fails_a_memory_that_breaks_the_contract_unless_that_is_declared(o
     [
         (["memory=gru", "memory.hiden_size=8"], ["memory.hiden_size=8", "did you mean `memory.hidden_size`?"]),
         (["memory=gur"], ["did you mean `gru`?"]),
-        (["memory._target_=torch.nn.GRU", "memory.hidden_size=3"], ["gives a GRU", "derive it from"]),
+        (["memory._target_=torch.nn.GRU", "memory.hidden_size=3"], ["gives no rlmem.memory", "derive it from"]),
         (["memory._target_=nopkg.Thing"], ["no module `nopkg`"]),
         (["memory=gru", "--input-size", "0"], ["expected an integer >= 1"]),
     ],
