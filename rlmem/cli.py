@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Fault as error:
         if "--debug" in arguments:
             traceback.print_exc()
-        print(f"rlmem: failed: {error}", file=sys.stderr)
+        print(f"{error.traceback}rlmem: failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from rlmem.config.paths import conf_dir
 from rlmem.config.targets import build
 from rlmem.config.yamlfile import description
 from rlmem.errors import UserError
+from rlmem.strictjson import dumps
 
 PLAYERS = ("random", "memoryless", "oracle")
 
@@ -88,7 +88,7 @@ def short(space: Space) -> str:
 
 
 def as_json() -> str:
-    return json.dumps({"env": [asdict(row) for row in rows()]}, indent=2)
+    return dumps({"env": [asdict(row) for row in rows()]}, indent=2)
 
 
 def as_text() -> str:

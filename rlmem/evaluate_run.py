@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlmem import rundir
-from rlmem.assemble import EVAL_ENVS, assemble, evaluation_node, make_evaluation_env, require_same_spaces
+from rlmem.assemble import (
+    EVAL_ENVS,
+    assemble,
+    evaluation_node,
+    make_evaluation_env,
+    max_steps,
+    require_same_spaces,
+)
 from rlmem.config.compose import Config, apply
 from rlmem.errors import UserError
 from rlmem.evaluate import evaluate, evaluate_both
@@ -17,7 +23,14 @@ from rlmem.loops.base import one_thread
 from rlmem.pictures import Watched, write_gif
 from rlmem.saved import agent_state, fitting, refuse_others
 from rlmem.seeding import Streams
+from rlmem.strictjson import dumps
 from rlmem.supervised.base import Supervised
+
+ACCEPTED = ("env.*", "device", "evaluation.max_steps")
+"""Keys that may be set otherwise for an evaluation."""
+
+FILM = 2000
+"""Steps of a film at most: its pictures are held in memory."""
 
 
 def evaluate_run(
@@ -33,14 +46,14 @@ def evaluate_run(
     The environment is the run's own with the keys of `env.evaluation` in place, as in evaluations while it trained.
 
     seed: root of the evaluation's own streams; None: one that follows from the run's seed
-    overrides: `env.*` keys, such as another level, that leave the spaces as they are, and `device`; they win over
-        `env.evaluation`
+    overrides: `env.*` keys, such as another level, that leave the spaces as they are, `device` and
+        `evaluation.max_steps`; they win over `env.evaluation`
     step: which checkpoint, or "best" for the agent of the best evaluation; None: the newest intact one
     video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
     """
     values, about = rundir.read(run_dir)
     command = f"rlmem eval {run_dir} env.level=medium"
-    refuse_others(overrides, ("env.*", "device"), "cannot be evaluated differently; evaluation accepts", command)
+    refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
     trained = Config(values, about["choices"], tuple(about["overrides"]))
     config = apply(trained, overrides)
     parts = assemble(Config(values | {"device": config.values["device"]}, trained.choices, ()), num_envs=1)
@@ -57,20 +70,20 @@ def evaluate_run(
         )
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
-    taken = checkpoint["step"]
+    taken, most = checkpoint["step"], max_steps(config.values)
     film = {}
     with one_thread():
         if video:  # first, since it may turn out that this environment cannot be drawn
             path = run_dir / "videos" / f"step_{taken}.gif"
             with closing(Watched(make_evaluation_env(config, 1, given))) as watched:
-                evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device)
+                evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device, min(most or FILM, FILM))
                 write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
             film = {"video": str(path)}
         if isinstance(parts.algo, Supervised):
             parts.algo.load(parts.streams, parts.device)
             results = parts.algo.held_out(parts.agent, env, episodes, Streams(seed), parts.device)
         else:
-            results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
+            results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device, most, print)
     env.close()
     parts.env.close()
     row = {
@@ -84,7 +97,7 @@ def evaluate_run(
     }
     try:
         with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(dumps(row) + "\n")
     except OSError as error:
         print(f"the result is not kept: {run_dir / 'eval.jsonl'} cannot be written ({error.strerror})")
     return row

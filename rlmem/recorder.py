@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from rlmem import strictjson
 from rlmem.errors import Fault, UserError
 
 
@@ -83,7 +83,7 @@ class Recorder:
     def _write(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
         file = self.files[name]
         with _writing(file):
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.writelines(strictjson.dumps(row) + "\n" for row in rows)
             file.flush()
 
     def position(self) -> dict[str, int]:
@@ -137,11 +137,14 @@ def _told(error: Exception) -> str:
 
 def _reproducible(row: Mapping[str, float]) -> str:
     """What a row says about the run and not about the machine, comparable also where it holds NaN."""
-    return json.dumps({name: value for name, value in row.items() if not name.startswith("time/")})
+    return strictjson.dumps({name: value for name, value in row.items() if not name.startswith("time/")})
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
-    """The rows from byte `begin` on; half a row at the end, of a process that was killed, does not count."""
+    """The rows from byte `begin` on, with NaN for null, which stands for a number that is not finite.
+
+    Half a row at the end, of a process that was killed, does not count.
+    """
     with open(path, "rb") as file:
         file.seek(begin)
-        return [json.loads(line) for line in file if line.endswith(b"\n")]
+        return [strictjson.row(line) for line in file if line.endswith(b"\n")]

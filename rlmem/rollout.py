@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from time import perf_counter
@@ -14,6 +15,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.batching import Rollout, StateSlots
+from rlmem.guard import Guard
+from rlmem.patience import Patience
 from rlmem.spaces import to_env
 from rlmem.types import Batch, Inputs, State
 
@@ -60,17 +63,21 @@ class Collector:
     The vector environment must reset itself with NEXT_STEP autoreset (Gymnasium's default): the step after an
     episode's end ignores the action and returns the first observation of the next. That step is the slot of the
     final observation; it is not an environment step and is not counted.
+
+    say: told, now and then, what a rollout waits for
     """
 
     def __init__(
         self, env: VectorEnv, agent: Actor, seed: int, generator: torch.Generator | None, device: torch.device
     ):
         self.env, self.agent, self.generator, self.device = env, agent, generator, device
+        self.guard = Guard(env)
+        self.say: Callable[[str], None] = lambda line: None
         self.to_env = to_env(env.single_action_space)
         self.clock = Clock()
         self.steps = 0
         N = env.num_envs
-        self.obs = np.array(env.reset(seed=seed)[0])  # a copy: environments may reuse their buffers
+        self.obs = self.guard.reset(seed)
         self.start = np.ones(N, bool)
         self.final = np.zeros(N, bool)  # this slot holds an episode's last observation
         action = np.zeros_like(env.action_space.sample())
@@ -102,7 +109,7 @@ class Collector:
         """
         if complete_episodes:
             self.restart()
-        record = _Record(tree_map(Tensor.clone, self.state))
+        record, patience = _Record(tree_map(Tensor.clone, self.state)), Patience()
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
@@ -128,11 +135,15 @@ class Collector:
             self._step(record, inputs, acted, episodes)
             if complete_episodes and t + 1 >= slots:
                 finished |= self.final
+                if patience.ended():
+                    left, longest = np.count_nonzero(~finished), self.episode_length.max()
+                    what = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
+                    self.say(f"step {self.steps}: {what}")
         raise AssertionError("unreachable")
 
     def restart(self) -> None:
         """Reset every environment; running episodes are dropped."""
-        self.obs = np.array(self.env.reset()[0])
+        self.obs = self.guard.reset(steps=self.steps)
         self.start[:] = True
         self.final[:] = False
         self.episode_return[:] = 0
@@ -160,16 +171,16 @@ class Collector:
         action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator)
         env_action = self.to_env(action.cpu().numpy())
         acting_done = perf_counter()
-        obs, reward, terminated, truncated, info = self.env.step(env_action)
-        terminated = np.array(terminated)
+        obs, reward, terminated, truncated, info = self.guard.step(
+            env_action, self.final, self.steps, self.episode_length
+        )
         self.clock.act += acting_done - began
         self.clock.env += perf_counter() - acting_done
-        reward = reward.astype(np.float32)
         record.slot(self.obs, self.prev_reward, self.start, inputs, action, log_prob, reward, terminated, acted)
         self._count(acted, reward, terminated, truncated, info, episodes)
         self.start, self.final = self.final, (terminated | truncated) & ~self.final
         self.age = np.where(self.start, 0, self.age + 1)
-        self.obs, self.prev_action = np.array(obs), action
+        self.obs, self.prev_action = obs, action
         self.prev_reward = np.where(self.start, np.float32(0), reward)
 
     def _draw_for_episodes(self) -> None:
@@ -188,7 +199,7 @@ class Collector:
         reward: np.ndarray,
         terminated: np.ndarray,
         truncated: np.ndarray,
-        info: dict[str, Any],
+        info: Mapping[str, Any],
         episodes: list[Episode],
     ) -> None:
         self.episode_return[acted] += reward[acted]
@@ -205,7 +216,7 @@ class Collector:
                     int(self.episode_length[i]),
                     bool(terminated[i]),
                     bool(truncated[i]),
-                    bool(info["success"][i]) if "success" in info and info["_success"][i] else None,
+                    bool(info["success"][i]) if "success" in info and info.get("_success", acted)[i] else None,
                 )
             )
         ended = terminated | truncated
@@ -223,7 +234,7 @@ class Collector:
             "steps": self.steps,
             "generator": None if self.generator is None else self.generator.get_state(),
             "device": self.device.type,
-            "env": tree_map(_to_tensor, self.env.state()),  # type: ignore[attr-defined]
+            "env": tree_map(_to_tensor, self.guard.call(self.env.state)),  # type: ignore[attr-defined]
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -235,7 +246,8 @@ class Collector:
         self.steps = state["steps"]
         if self.generator is not None and state["device"] == self.device.type:  # else a generator of another kind
             self.generator.set_state(state["generator"].cpu())
-        self.env.restore(tree_map(_to_array, state["env"]))  # type: ignore[attr-defined]
+        self.guard.steps = self.steps
+        self.guard.call(lambda: self.env.restore(tree_map(_to_array, state["env"])))  # type: ignore[attr-defined]
 
 
 def _to_tensor(leaf: Any) -> Any:

@@ -188,7 +188,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
         except Fault as fault:
             where = last_checkpoint(run_dir)
             progress.say(f"failed: {fault}; {where}")
-            raise Fault(f"{fault}; {where}") from fault
+            raise Fault(f"{fault}; {where}", fault.traceback) from fault
         except BaseException as error:
             progress.say(f"{_how_it_ended(error)}; {last_checkpoint(run_dir)}")
             raise

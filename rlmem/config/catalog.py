@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import conf_dir, experiments_dir
 from rlmem.config.yamlfile import description, leaves
 from rlmem.errors import UserError
+from rlmem.strictjson import dumps
 
 Catalog = dict[str, dict[str, str]]
 WIDTH = 100
@@ -48,7 +48,7 @@ def select(group: str | None) -> Catalog:
 def as_json(groups: Catalog) -> str:
     """{"memory": [{"name": "ffm", "description": "..."}, ...]}"""
     rows = {g: [{"name": name, "description": text} for name, text in options.items()] for g, options in groups.items()}
-    return json.dumps(rows, indent=2)
+    return dumps(rows, indent=2)
 
 
 def as_text(groups: Catalog) -> str:
