@@ -110,14 +110,10 @@ class Guard:
             obs = obs.astype(self.dtype)
         if obs.dtype.kind == "f":
             if not (finite := np.isfinite(obs)).all():
-                wrong = self._anywhere(~finite)
-                what = obs[wrong.argmax()][~finite[wrong.argmax()]].flat[0] if obs.ndim > 1 else obs[wrong.argmax()]
-                self._refuse(wrong, f"an observation holds {what}; expected finite numbers")
-        elif self.bounds is not None:
-            if (outside := (obs < self.bounds[0]) | (obs > self.bounds[1])).any():
-                wrong = self._anywhere(outside)
-                space = self.env.single_observation_space
-                self._refuse(wrong, f"observation {_told(obs[wrong.argmax()].tolist())}; expected one of {space}")
+                self._refuse(self._anywhere(~finite), f"observation with {obs[~finite][0]}; expected finite numbers")
+        elif self.bounds is not None and (outside := (obs < self.bounds[0]) | (obs > self.bounds[1])).any():
+            wrong, space = self._anywhere(outside), self.env.single_observation_space
+            self._refuse(wrong, f"observation {_told(obs[wrong.argmax()].tolist())}; expected one of {space}")
         return obs
 
     def _rewards(self, given: Any) -> np.ndarray:
@@ -143,7 +139,7 @@ class Guard:
 
     def _anywhere(self, wrong: np.ndarray) -> np.ndarray:
         """[N]: in which environments any of [N, ...] is true."""
-        return wrong.reshape(len(wrong), -1).any(1)
+        return np.asarray(wrong.reshape(len(wrong), -1).any(1))
 
     def _refuse(self, wrong: np.ndarray | None, line: str) -> NoReturn:
         """wrong [N]: which environments are to blame; None: the vector as a whole"""
