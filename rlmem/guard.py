@@ -90,8 +90,9 @@ class Guard:
             if trace is None:
                 trace = "".join(traceback.format_exception(error))
             said = str(error).strip().partition("\n")[0]
+            where = f"step {self.steps}" if line and environment is None else self._where(environment)
             line = line or f"raised {type(error).__name__}{said and ': '}{said}"
-            raise Fault(f"{self._where(environment)}: {printable(line)}", trace) from error
+            raise Fault(f"{where}: {printable(line)}", trace) from error
 
     def _observations(self, given: Any) -> np.ndarray:
         try:

@@ -95,6 +95,7 @@ class Collector:
         budget: int,
         complete_episodes: bool = False,
         state_slots: StateSlots | None = None,
+        most_slots: int | None = None,
     ) -> tuple[Rollout, list[Episode]]:
         """Collect `slots` slots and a bootstrap slot from every environment, at most `budget` environment steps.
 
@@ -103,6 +104,7 @@ class Collector:
         complete_episodes: begin with a reset everywhere, and go on in every environment until the episode that is
             running after `slots` slots has ended; what environments do beyond that is not counted
         state_slots: the slots before which to keep the memory's state, for rows that will begin there
+        most_slots: the end of a rollout whose episodes are longer
 
         With a budget that ends within a step of the vector, the surplus environments' transitions are left out of
         the rollout and of every count.
@@ -115,7 +117,7 @@ class Collector:
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
         counted, dropped = 0, False
         for t in count():
-            out_of_budget = counted >= budget
+            out_of_budget = counted >= budget or t == most_slots
             done = finished.all() if complete_episodes else t >= slots and counted > 0
             inputs = self._inputs()
             if done or out_of_budget:
