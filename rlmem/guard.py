@@ -49,7 +49,7 @@ class Guard:
         self.steps, self.begins = steps, np.ones_like(self.begins)
         result = self.call(lambda: self.env.reset() if seed is None else self.env.reset(seed=seed))
         if not isinstance(result, tuple) or len(result) != 2:
-            self._refuse(None, f"reset() returned {_told(result)}; expected (observations, infos)")
+            self._refuse(None, f"reset() returned {_form(result)}; expected (observations, infos)")
         return self._observations(result[0])
 
     def step(
@@ -64,7 +64,7 @@ class Guard:
         result = self.call(lambda: self.env.step(actions))
         if not isinstance(result, tuple) or len(result) != 5:
             expected = "(observations, rewards, terminated, truncated, infos)"
-            self._refuse(None, f"step() returned {_told(result)}; expected {expected}")
+            self._refuse(None, f"step() returned {_form(result)}; expected {expected}")
         obs, reward, terminated, truncated, infos = result
         obs, reward = self._observations(obs), self._rewards(reward)
         terminated, truncated = self._flags("terminated", terminated), self._flags("truncated", truncated)
@@ -165,6 +165,10 @@ def _bounds(space: Any) -> tuple[Any, Any] | None:
     if isinstance(space, spaces.MultiDiscrete):
         return space.start, space.start + space.nvec - 1
     return None
+
+
+def _form(result: Any) -> str:
+    return f"{len(result)} values" if isinstance(result, tuple) else _told(result)
 
 
 def _told(value: Any, most: int = 60) -> str:

@@ -4,13 +4,13 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import faulty_envs
 import numpy as np
 import pytest
 import torch
-from faulty_envs import FAULTS, HEALTHY, LENGTH, VECTOR_FAULTS, WHERE, Faulty, FaultyVector, throw
+from faulty_envs import FAULTS, HEALTHY, LENGTH, VECTOR_FAULTS, WHERE, Faulty, FaultyVector
 from gymnasium import spaces
 from test_reliability import assert_same_end, rows
 from torch.utils._pytree import tree_leaves
@@ -259,7 +259,7 @@ def test_the_record_is_strict_json_and_every_reader_copes_with_null(in_tmp):
     recorder.close()
 
     class Mirror:
-        rows: list[Any] = []
+        rows: ClassVar[list[Any]] = []
 
         def log(self, number: int, row: Any) -> None:
             self.rows.append({name: float(value) for name, value in row.items()})
@@ -355,6 +355,3 @@ def test_a_stored_run_of_before_the_bound_has_the_usual_one(in_tmp):
     config.write_text(re.sub(r"  max_steps: 100000\n", "", config.read_text()))
     assert evaluate_run(Path("run"), 4)["greedy"]["length_mean"] == LENGTH
     resume(Path("run"), ["total_steps=16"])
-
-
-_ = throw
