@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import count
 from time import perf_counter
 from typing import Any, Protocol
@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_map
 from rlmem.batching import Rollout, StateSlots
 from rlmem.guard import Guard
 from rlmem.patience import Patience
+from rlmem.slots import Slots
 from rlmem.spaces import to_env
-from rlmem.types import Batch, Inputs, State
+from rlmem.types import Inputs, State
 
 
 class Actor(Protocol):
@@ -111,7 +112,7 @@ class Collector:
         """
         if complete_episodes:
             self.restart()
-        record, patience = _Record(tree_map(Tensor.clone, self.state)), Patience()
+        record, patience = Slots(tree_map(Tensor.clone, self.state)), Patience()
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
@@ -157,7 +158,7 @@ class Collector:
         to = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
         return Inputs(to(self.obs), self.prev_action, to(self.prev_reward), to(self.start))
 
-    def _keep_states(self, record: _Record, t: int, where: np.ndarray) -> None:
+    def _keep_states(self, record: Slots, t: int, where: np.ndarray) -> None:
         rows = np.flatnonzero(where)
         if len(rows):
             record.keep_state(t, torch.from_numpy(rows).to(self.device), self.state)
@@ -167,7 +168,7 @@ class Collector:
         """The first `budget` of the environments that acted."""
         return acted & (np.cumsum(acted) <= budget)
 
-    def _step(self, record: _Record, inputs: Inputs, acted: np.ndarray, episodes: list[Episode]) -> None:
+    def _step(self, record: Slots, inputs: Inputs, acted: np.ndarray, episodes: list[Episode]) -> None:
         began = perf_counter()
         self._draw_for_episodes()
         action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator)
@@ -261,52 +262,3 @@ def _to_array(leaf: Any) -> Any:
 
 
 _ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length", "age")
-
-
-@dataclass
-class _Record:
-    """Slots of a rollout while it is being lived: lists over time, stacked to [N, T+1, ...] at the end."""
-
-    state0: State
-    numpy: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    torch: dict[str, list[Tensor]] = field(default_factory=dict)
-    kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
-
-    def slot(self, obs, prev_reward, start, inputs, action, log_prob, reward, terminated, acted) -> None:
-        self._add(self.numpy, obs=obs, prev_reward=prev_reward, start=start)
-        self._add(self.numpy, reward=reward, terminated=terminated, mask=acted)
-        self._add(self.torch, prev_action=inputs.prev_action, action=action, log_prob=log_prob)
-
-    def bootstrap(self, obs, prev_reward, start, inputs) -> None:
-        """The last slot, in which nothing acted."""
-        nothing = np.zeros_like(start)
-        log_prob = torch.zeros(len(start), device=inputs.prev_action.device)
-        self.slot(
-            obs, prev_reward, start, inputs, inputs.prev_action, log_prob, np.zeros_like(prev_reward), nothing, nothing
-        )
-
-    def keep_state(self, t: int, rows: Tensor, state: State) -> None:
-        self.kept.append((t, rows, tree_map(lambda s: s[rows], state)))
-
-    def rollout(self) -> Rollout:
-        stacked: dict[str, Any] = {name: torch.stack(values, 1) for name, values in self.torch.items()}
-        device = stacked["action"].device
-        for name, values in self.numpy.items():
-            stacked[name] = torch.from_numpy(np.stack(values, 1)).to(device)
-        behaviour = {"log_prob": stacked.pop("log_prob")}
-        streams = Batch(state0=self.state0, behaviour=behaviour, **stacked)
-        if not self.kept:
-            return Rollout(streams)
-        states = tree_map(lambda *parts: torch.cat(parts), *[state for _, _, state in self.kept])
-        N, _ = streams.shape
-        index = torch.zeros(streams.shape, dtype=torch.long, device=device)
-        position = N
-        for t, rows, _ in self.kept:
-            index[rows, t] = torch.arange(position, position + len(rows), device=device)
-            position += len(rows)
-        return Rollout(streams, states, index)
-
-    @staticmethod
-    def _add(lists: dict[str, list[Any]], **values: Any) -> None:
-        for name, value in values.items():
-            lists.setdefault(name, []).append(value)

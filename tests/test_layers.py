@@ -18,7 +18,7 @@ DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors"
 LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos rlmem.parallel"
 RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir rlmem.strictjson"
 WHOLE = "rlmem.config rlmem.assemble rlmem.saved rlmem.summary rlmem.make_loop rlmem.sizes rlmem.supervised"
-ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout rlmem.guard rlmem.patience"
+ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout rlmem.guard rlmem.patience rlmem.slots"
 RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.actors rlmem.loops"
 
 LAYERS = {
@@ -50,6 +50,7 @@ LAYERS = {
     "rlmem.algos": f"torch numpy {SPACES} {LEARNING}",
     # acting, recording, and the loop around both: the Gymnasium interface, never a concrete environment
     "rlmem.guard": "numpy gymnasium rlmem.errors rlmem.faults",
+    "rlmem.slots": "torch numpy rlmem.batching rlmem.types",
     "rlmem.rollout": f"torch numpy gymnasium {ACTING}",
     "rlmem.evaluate": f"torch numpy gymnasium {ACTING}",
     "rlmem.actors": f"torch gymnasium {ACTING} rlmem.signals rlmem.actors lazy:ray",
