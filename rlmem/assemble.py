@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from rlmem.batching import Batching, Tape
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
+from rlmem.config.schema import Evaluation
 from rlmem.config.targets import build, in_one_line, locate, require_kind
 from rlmem.errors import NotHere, UserError
 from rlmem.loops.base import one_thread
@@ -263,6 +264,11 @@ def _make_env(where: str, config: Config, node: dict[str, Any]) -> VectorEnv:
         raise UserError(f"{where}: cannot be made ({in_one_line(error)}); {see}") from error
 
 
+def max_steps(values: Mapping[str, Any]) -> int | None:
+    """Steps that an episode may take in evaluations and analyses of a run with this configuration; None: no bound."""
+    return values["evaluation"].get("max_steps", Evaluation.max_steps)
+
+
 def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, what: str) -> None:
     """UserError, blaming `what`, if an agent of one environment cannot play the other."""
     for kind in ("observation", "action"):
@@ -296,6 +302,11 @@ def _check(config: Config, env: VectorEnv, algo: Algorithm, batching: Batching) 
         )
     observation, action = env.single_observation_space, env.single_action_space
     problems = []
+    asynchronous = isinstance(algo, Impala) and algo.actors  # which keeps no states of environments
+    if not asynchronous and (lacks := [f"{name}()" for name in ("state", "restore") if not _has(env, name)]):
+        what = f"has no {' and no '.join(lacks)}, without which no checkpoint of a run can be written or gone on from"
+        example = "a single Gymnasium environment by env=gym env.id=..., or a class derived from BatchedEnv"
+        problems.append(f"env={env_name}: {type(env.unwrapped).__name__} {what}; e.g. {example}")
     if not is_readable(observation):
         problems.append(
             f"env={env_name}: no encoder reads observation space {observation}; expected {READABLE}; "
@@ -328,6 +339,10 @@ def _check(config: Config, env: VectorEnv, algo: Algorithm, batching: Batching) 
         problems.append(f"batching={config.choices['batching']}: {problem}")
     if problems:
         raise UserError(*problems)
+
+
+def _has(env: VectorEnv, method: str) -> bool:
+    return callable(getattr(env, method, None))
 
 
 def _check_supervised(config: Config, env: Any, algo: Supervised, batching: Batching) -> None:

@@ -115,7 +115,7 @@ def _answer(arguments: list[str]) -> int:
         return 2
     except Fault as error:
         _explain(arguments)
-        print(f"rlmem: failed: {error}", file=sys.stderr)
+        print(f"{error.traceback}rlmem: failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from rlmem.config.paths import option_dirs
 from rlmem.config.targets import build
 from rlmem.config.yamlfile import description
 from rlmem.errors import UserError
+from rlmem.strictjson import dumps
 
 PLAYERS = ("random", "memoryless", "oracle")
 
@@ -93,7 +93,7 @@ def short(space: Space) -> str:
 
 
 def as_json(lines: Sequence[str] = ()) -> str:
-    return json.dumps({"env": [asdict(row) for row in rows(lines)]}, indent=2)
+    return dumps({"env": [asdict(row) for row in rows(lines)]}, indent=2)
 
 
 def as_text(lines: Sequence[str] = ()) -> str:

@@ -21,7 +21,13 @@ class Fault(Exception):
     """Something outside the program broke a run: a full disk, a dead process, no memory, a loss that is not a number.
 
     One line: at which step, what, what one may do. The command line prints it without a traceback and exits with 1.
+
+    traceback: of code that is not rlmem's, such as somebody's environment, which is shown before the line
     """
+
+    def __init__(self, line: str, traceback: str = "") -> None:
+        super().__init__(line)
+        self.traceback = traceback
 
 
 def extra(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,20 +10,26 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
+from rlmem.patience import Patience
 from rlmem.rollout import Actor, Collector, Episode
 from rlmem.seeding import Streams
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Returns and lengths of evaluation episodes, and whether each was won where the environment says so."""
+    """Returns and lengths of evaluation episodes, and whether each was won where the environment says so.
+
+    unfinished: how many of them had not ended when they had taken as many steps as an episode may
+    """
 
     returns: np.ndarray
     lengths: np.ndarray
     success: np.ndarray | None = None
+    unfinished: int = 0
 
     def summary(self) -> dict[str, float]:
-        """return_mean, return_std (of episodes), return_sem (of the mean), length_mean, success_rate if known."""
+        """return_mean, return_std (of episodes), return_sem (of the mean), length_mean, success_rate if known, and
+        unfinished if there are any."""
         n = len(self.returns)
         std = float(self.returns.std(ddof=1)) if n > 1 else 0.0
         return {
@@ -32,46 +38,90 @@ class Scores:
             "return_sem": std / n**0.5,
             "length_mean": float(self.lengths.mean()),
             **({} if self.success is None else {"success_rate": float(self.success.mean())}),
+            **({"unfinished": float(self.unfinished)} if self.unfinished else {}),
         }
 
 
 def evaluate(
-    agent: Actor, env: VectorEnv, episodes: int, greedy: bool, streams: Streams, device: torch.device
+    agent: Actor,
+    env: VectorEnv,
+    episodes: int,
+    greedy: bool,
+    streams: Streams,
+    device: torch.device,
+    max_steps: int | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Scores:
     """Play `episodes` whole episodes, each from a fresh memory.
 
     Every environment plays a fixed share of them: counting whichever episodes end first would favour short ones.
     The same `streams` give the same episodes, whatever was evaluated or trained before.
+
+    max_steps: an episode that has not ended after so many steps counts as it is then; None: there is no such bound
+    say: told how far a long evaluation is, and about episodes that had not ended
     """
     generator = None if greedy else streams.torch("evaluation/act", device)
     collector = Collector(env, agent, streams.int("evaluation/env"), generator, device)
     share = [episodes // env.num_envs + (i < episodes % env.num_envs) for i in range(env.num_envs)]
     played: list[list[Episode]] = [[] for _ in range(env.num_envs)]
-    while any(len(p) < n for p, n in zip(played, share, strict=True)):
-        _, ended = collector.collect(slots=64, budget=2**62)
+    stuck: set[int] = set()  # what an environment does after an episode that was cut belongs to that episode
+    unfinished, patience, kind = 0, Patience(), "greedy" if greedy else "sampled"
+
+    def running() -> list[int]:
+        return [i for i, n in enumerate(share) if len(played[i]) < n and i not in stuck]
+
+    while (going := running()) or stuck:
+        if not going:
+            stuck.clear()
+            if running():
+                collector.restart()
+            continue
+        longest = int(collector.episode_length[going].max())
+        _, ended = collector.collect(64 if max_steps is None else min(64, max_steps - longest), budget=2**62)
         for episode in ended:
-            if len(played[episode.env]) < share[episode.env]:
+            if len(played[episode.env]) < share[episode.env] and episode.env not in stuck:
                 played[episode.env].append(episode)
+        for i in running():
+            if max_steps is not None and (length := int(collector.episode_length[i])) >= max_steps:
+                score = float(collector.episode_return[i])
+                played[i].append(Episode(collector.steps, i, score, length, terminated=False, truncated=True))
+                stuck.add(i)
+                unfinished += 1
+        if patience.ended():
+            so_far = sum(map(len, played))
+            say(f"evaluating: {so_far} of {episodes} {kind} episodes played, {collector.steps:,} steps taken")
+    if max_steps is not None and unfinished:
+        say(
+            f"evaluation: {unfinished} of {episodes} {kind} episodes had not ended after {max_steps:,} steps and count "
+            f"with what they had got by then; e.g. evaluation.max_steps={10 * max_steps}, or null for no bound"
+        )
     counted = [episode for env_episodes in played for episode in env_episodes]
     success = [e.success for e in counted if e.success is not None]
     return Scores(
         np.array([e.episode_return for e in counted]),
         np.array([e.length for e in counted]),
         np.array(success) if len(success) == len(counted) else None,
+        unfinished,
     )
 
 
 def evaluate_both(
-    agent: Actor, env: VectorEnv, episodes: int, streams: Streams, device: torch.device
+    agent: Actor,
+    env: VectorEnv,
+    episodes: int,
+    streams: Streams,
+    device: torch.device,
+    max_steps: int | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, dict[str, float]]:
-    """{"greedy": ..., "sampled": ...}, each the summary of `episodes` episodes."""
+    """{"greedy": ..., "sampled": ...}, each the summary of `episodes` episodes; max_steps, say: as for `evaluate`."""
     return {
-        name: evaluate(agent, env, episodes, name == "greedy", streams, device).summary()
+        name: evaluate(agent, env, episodes, name == "greedy", streams, device, max_steps, say).summary()
         for name in ("greedy", "sampled")
     }
 
 
-LOGGED = ("return_mean", "length_mean", "success_rate")
+LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
 
 
 def flat(results: dict[str, dict[str, float]], names: Sequence[str] = LOGGED) -> dict[str, Any]:

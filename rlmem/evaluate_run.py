@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rlmem.assemble import EVAL_ENVS, assemble, evaluation_node, make_evaluation_env, require_same_spaces
+from rlmem.assemble import (
+    EVAL_ENVS,
+    assemble,
+    evaluation_node,
+    make_evaluation_env,
+    max_steps,
+    require_same_spaces,
+)
 from rlmem.config.compose import Config, apply
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.evaluate import evaluate, evaluate_both
 from rlmem.loops.base import one_thread
-from rlmem.pictures import Watched, write_gif
+from rlmem.pictures import LONGEST, Watched, write_gif
 from rlmem.saved import agent_state, fitting, refuse_others, stored_config
 from rlmem.seeding import Streams
+from rlmem.strictjson import dumps
 from rlmem.supervised.base import Supervised
+
+ACCEPTED = ("env.*", "device", "evaluation.max_steps")
+"""Keys that may be set otherwise for an evaluation."""
 
 
 def evaluate_run(
@@ -34,14 +44,14 @@ def evaluate_run(
     The environment is the run's own with the keys of `env.evaluation` in place, as in evaluations while it trained.
 
     seed: root of the evaluation's own streams; None: one that follows from the run's seed
-    overrides: `env.*` keys, such as another level, that leave the spaces as they are, and `device`; they win over
-        `env.evaluation`
+    overrides: `env.*` keys, such as another level, that leave the spaces as they are, `device` and
+        `evaluation.max_steps`; they win over `env.evaluation`
     step: which checkpoint, or "best" for the agent of the best evaluation; None: the newest intact one
     video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
     trust: take the run as one's own, whoever made it (`stored_config`)
     """
     command = f"rlmem eval {shell(run_dir)} env.level=medium"
-    refuse_others(overrides, ("env.*", "device"), "cannot be evaluated differently; evaluation accepts", command)
+    refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
     trained = stored_config(run_dir, trust=trust)
     config, values = apply(trained, overrides), trained.values
     parts = assemble(Config(values | {"device": config.values["device"]}, trained.choices, ()), num_envs=1)
@@ -58,20 +68,20 @@ def evaluate_run(
         )
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
-    taken = checkpoint["step"]
+    taken, most = checkpoint["step"], max_steps(config.values)
     film = {}
     with one_thread():
         if video:  # first, since it may turn out that this environment cannot be drawn
             path = run_dir / "videos" / f"step_{taken}.gif"
             with closing(Watched(make_evaluation_env(config, 1, given))) as watched:
-                evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device)
+                evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device, min(most or LONGEST, LONGEST))
                 write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
             film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
         if isinstance(parts.algo, Supervised):
             parts.algo.load(parts.streams, parts.device)
             results = parts.algo.held_out(parts.agent, env, episodes, Streams(seed), parts.device)
         else:
-            results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device)
+            results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device, most, print)
     env.close()
     parts.env.close()
     row = {
@@ -85,7 +95,7 @@ def evaluate_run(
     }
     try:
         with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(dumps(row) + "\n")
     except OSError as error:
         print(f"the result is not kept: {run_dir / 'eval.jsonl'} cannot be written ({error.strerror})")
     return row

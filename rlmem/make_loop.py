@@ -14,7 +14,7 @@ from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import EVAL_ENVS, Parts, assemble, make_evaluation_env
+from rlmem.assemble import EVAL_ENVS, Parts, assemble, make_evaluation_env, max_steps
 from rlmem.checkpoint import Checkpoints
 from rlmem.config.compose import Config
 from rlmem.errors import UserError
@@ -53,6 +53,7 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
     else:
         acting = streams.torch(own("act"), parts.device)
         collector = Collector(parts.env, parts.agent, streams.int(own("env")), acting, parts.device)
+        collector.say = progress.say
     keep = values["checkpoint"]["keep"]
     shared: dict[str, Any] = {
         "total_steps": values["total_steps"],
@@ -62,6 +63,7 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
         "make_eval_env": lambda: make_evaluation_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
         "evaluation": Schedule(values["evaluation"]["every"]),
         "evaluation_episodes": values["evaluation"]["episodes"],
+        "evaluation_steps": max_steps(values),
         "streams": streams,
         "recorder": recorder,
         "checkpoints": Silent() if run_dir is None else Checkpoints(run_dir / "checkpoints", keep),

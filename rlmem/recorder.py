@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+from rlmem import strictjson
 from rlmem.errors import Fault, UserError
 
 
@@ -83,7 +83,7 @@ class Recorder:
         self._write("episodes", rows)
 
     def _write(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
-        self.files[name].append("".join(json.dumps(row) + "\n" for row in rows))
+        self.files[name].append("".join(strictjson.dumps(row) + "\n" for row in rows))
 
     def position(self) -> Position:
         """How far the files are, made durable: what a checkpoint remembers.
@@ -215,11 +215,13 @@ def _told(error: Exception) -> str:
 
 def _reproducible(row: Mapping[str, float]) -> str:
     """What a row says about the run and not about the machine, comparable also where it holds NaN."""
-    return json.dumps({name: value for name, value in row.items() if not name.startswith("time/")})
+    return strictjson.dumps({name: value for name, value in row.items() if not name.startswith("time/")})
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
-    """The rows from byte `begin` on; half a row at the end, of a process that was killed, does not count.
+    """The rows from byte `begin` on, with NaN for null, which stands for a number that is not finite.
+
+    Half a row at the end, of a process that was killed, does not count.
 
     Raises OSError for what is no file, and ValueError for a line that is no JSON.
     """
@@ -227,7 +229,7 @@ def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
         raise OSError(errno.EINVAL, "is no regular file", str(path))
     with open(path, "rb") as file:
         file.seek(begin)
-        rows = [json.loads(line) for line in file if line.endswith(b"\n")]
+        rows = [strictjson.row(line) for line in file if line.endswith(b"\n")]
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("a line is no row of names and values")
     return rows

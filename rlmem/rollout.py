@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from itertools import count
 from time import perf_counter
 from typing import Any, Protocol
@@ -14,9 +15,12 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.batching import Rollout, StateSlots
+from rlmem.guard import Guard
+from rlmem.patience import Patience
+from rlmem.slots import Slots
 from rlmem.spaces import to_env
 from rlmem.state_dicts import require_alike
-from rlmem.types import Batch, Inputs, State
+from rlmem.types import Inputs, State
 
 
 class Actor(Protocol):
@@ -61,17 +65,21 @@ class Collector:
     The vector environment must reset itself with NEXT_STEP autoreset (Gymnasium's default): the step after an
     episode's end ignores the action and returns the first observation of the next. That step is the slot of the
     final observation; it is not an environment step and is not counted.
+
+    say: told, now and then, what a rollout waits for
     """
 
     def __init__(
         self, env: VectorEnv, agent: Actor, seed: int, generator: torch.Generator | None, device: torch.device
     ):
         self.env, self.agent, self.generator, self.device = env, agent, generator, device
+        self.guard = Guard(env)
+        self.say: Callable[[str], None] = lambda line: None
         self.to_env = to_env(env.single_action_space)
         self.clock = Clock()
         self.steps = 0
         N = env.num_envs
-        self.obs = np.array(env.reset(seed=seed)[0])  # a copy: environments may reuse their buffers
+        self.obs = self.guard.reset(seed)
         self.start = np.ones(N, bool)
         self.final = np.zeros(N, bool)  # this slot holds an episode's last observation
         action = np.zeros_like(env.action_space.sample())
@@ -89,6 +97,7 @@ class Collector:
         budget: int,
         complete_episodes: bool = False,
         state_slots: StateSlots | None = None,
+        most_slots: int | None = None,
     ) -> tuple[Rollout, list[Episode]]:
         """Collect `slots` slots and a bootstrap slot from every environment, at most `budget` environment steps.
 
@@ -97,19 +106,20 @@ class Collector:
         complete_episodes: begin with a reset everywhere, and go on in every environment until the episode that is
             running after `slots` slots has ended; what environments do beyond that is not counted
         state_slots: the slots before which to keep the memory's state, for rows that will begin there
+        most_slots: the end of a rollout whose episodes are longer
 
         With a budget that ends within a step of the vector, the surplus environments' transitions are left out of
         the rollout and of every count.
         """
         if complete_episodes:
             self.restart()
-        record = _Record(tree_map(Tensor.clone, self.state))
+        record, patience = Slots(tree_map(Tensor.clone, self.state)), Patience()
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
         counted, dropped = 0, False
         for t in count():
-            out_of_budget = counted >= budget
+            out_of_budget = counted >= budget or t == most_slots
             done = finished.all() if complete_episodes else t >= slots and counted > 0
             inputs = self._inputs()
             if done or out_of_budget:
@@ -129,11 +139,15 @@ class Collector:
             self._step(record, inputs, acted, episodes)
             if complete_episodes and t + 1 >= slots:
                 finished |= self.final
+                if patience.ended():
+                    left, longest = np.count_nonzero(~finished), self.episode_length.max()
+                    what = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
+                    self.say(f"step {self.steps}: {what}")
         raise AssertionError("unreachable")
 
     def restart(self) -> None:
         """Reset every environment; running episodes are dropped."""
-        self.obs = np.array(self.env.reset()[0])
+        self.obs = self.guard.reset(steps=self.steps)
         self.start[:] = True
         self.final[:] = False
         self.episode_return[:] = 0
@@ -145,7 +159,7 @@ class Collector:
         to = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
         return Inputs(to(self.obs), self.prev_action, to(self.prev_reward), to(self.start))
 
-    def _keep_states(self, record: _Record, t: int, where: np.ndarray) -> None:
+    def _keep_states(self, record: Slots, t: int, where: np.ndarray) -> None:
         rows = np.flatnonzero(where)
         if len(rows):
             record.keep_state(t, torch.from_numpy(rows).to(self.device), self.state)
@@ -155,22 +169,22 @@ class Collector:
         """The first `budget` of the environments that acted."""
         return acted & (np.cumsum(acted) <= budget)
 
-    def _step(self, record: _Record, inputs: Inputs, acted: np.ndarray, episodes: list[Episode]) -> None:
+    def _step(self, record: Slots, inputs: Inputs, acted: np.ndarray, episodes: list[Episode]) -> None:
         began = perf_counter()
         self._draw_for_episodes()
         action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator)
         env_action = self.to_env(action.cpu().numpy())
         acting_done = perf_counter()
-        obs, reward, terminated, truncated, info = self.env.step(env_action)
-        terminated = np.array(terminated)
+        obs, reward, terminated, truncated, info = self.guard.step(
+            env_action, self.final, self.steps, self.episode_length
+        )
         self.clock.act += acting_done - began
         self.clock.env += perf_counter() - acting_done
-        reward = reward.astype(np.float32)
         record.slot(self.obs, self.prev_reward, self.start, inputs, action, log_prob, reward, terminated, acted)
         self._count(acted, reward, terminated, truncated, info, episodes)
         self.start, self.final = self.final, (terminated | truncated) & ~self.final
         self.age = np.where(self.start, 0, self.age + 1)
-        self.obs, self.prev_action = np.array(obs), action
+        self.obs, self.prev_action = obs, action
         self.prev_reward = np.where(self.start, np.float32(0), reward)
 
     def _draw_for_episodes(self) -> None:
@@ -189,7 +203,7 @@ class Collector:
         reward: np.ndarray,
         terminated: np.ndarray,
         truncated: np.ndarray,
-        info: dict[str, Any],
+        info: Mapping[str, Any],
         episodes: list[Episode],
     ) -> None:
         self.episode_return[acted] += reward[acted]
@@ -206,7 +220,7 @@ class Collector:
                     int(self.episode_length[i]),
                     bool(terminated[i]),
                     bool(truncated[i]),
-                    bool(info["success"][i]) if "success" in info and info["_success"][i] else None,
+                    bool(info["success"][i]) if "success" in info and info.get("_success", acted)[i] else None,
                 )
             )
         ended = terminated | truncated
@@ -224,7 +238,7 @@ class Collector:
             "steps": self.steps,
             "generator": None if self.generator is None else self.generator.get_state(),
             "device": self.device.type,
-            "env": tree_map(_to_tensor, self.env.state()),  # type: ignore[attr-defined]
+            "env": tree_map(_to_tensor, self.guard.call(self.env.state)),  # type: ignore[attr-defined]
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -240,7 +254,8 @@ class Collector:
         self.steps = state["steps"]
         if self.generator is not None and state["device"] == self.device.type:  # else a generator of another kind
             self.generator.set_state(state["generator"].cpu())
-        self.env.restore(tree_map(_to_array, state["env"]))  # type: ignore[attr-defined]
+        self.guard.steps = self.steps
+        self.guard.call(lambda: self.env.restore(tree_map(_to_array, state["env"])))  # type: ignore[attr-defined]
 
 
 def _to_tensor(leaf: Any) -> Any:
@@ -252,52 +267,3 @@ def _to_array(leaf: Any) -> Any:
 
 
 _ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length", "age")
-
-
-@dataclass
-class _Record:
-    """Slots of a rollout while it is being lived: lists over time, stacked to [N, T+1, ...] at the end."""
-
-    state0: State
-    numpy: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    torch: dict[str, list[Tensor]] = field(default_factory=dict)
-    kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
-
-    def slot(self, obs, prev_reward, start, inputs, action, log_prob, reward, terminated, acted) -> None:
-        self._add(self.numpy, obs=obs, prev_reward=prev_reward, start=start)
-        self._add(self.numpy, reward=reward, terminated=terminated, mask=acted)
-        self._add(self.torch, prev_action=inputs.prev_action, action=action, log_prob=log_prob)
-
-    def bootstrap(self, obs, prev_reward, start, inputs) -> None:
-        """The last slot, in which nothing acted."""
-        nothing = np.zeros_like(start)
-        log_prob = torch.zeros(len(start), device=inputs.prev_action.device)
-        self.slot(
-            obs, prev_reward, start, inputs, inputs.prev_action, log_prob, np.zeros_like(prev_reward), nothing, nothing
-        )
-
-    def keep_state(self, t: int, rows: Tensor, state: State) -> None:
-        self.kept.append((t, rows, tree_map(lambda s: s[rows], state)))
-
-    def rollout(self) -> Rollout:
-        stacked: dict[str, Any] = {name: torch.stack(values, 1) for name, values in self.torch.items()}
-        device = stacked["action"].device
-        for name, values in self.numpy.items():
-            stacked[name] = torch.from_numpy(np.stack(values, 1)).to(device)
-        behaviour = {"log_prob": stacked.pop("log_prob")}
-        streams = Batch(state0=self.state0, behaviour=behaviour, **stacked)
-        if not self.kept:
-            return Rollout(streams)
-        states = tree_map(lambda *parts: torch.cat(parts), *[state for _, _, state in self.kept])
-        N, _ = streams.shape
-        index = torch.zeros(streams.shape, dtype=torch.long, device=device)
-        position = N
-        for t, rows, _ in self.kept:
-            index[rows, t] = torch.arange(position, position + len(rows), device=device)
-            position += len(rows)
-        return Rollout(streams, states, index)
-
-    @staticmethod
-    def _add(lists: dict[str, list[Any]], **values: Any) -> None:
-        for name, value in values.items():
-            lists.setdefault(name, []).append(value)

@@ -198,7 +198,9 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
             problems = error.problems if isinstance(error, UserError) else (str(error),)
             told = [*problems[:-1], f"{problems[-1]}; {where}"]
             progress.note(f"failed: {'; '.join(told)}")
-            raise type(error)(*told) from error
+            if isinstance(error, Fault):
+                raise Fault(told[0], error.traceback) from error
+            raise UserError(*told) from error
         except BaseException as error:
             progress.say(f"{_how_it_ended(error)}; {last_checkpoint(run_dir)}")
             raise

@@ -16,9 +16,9 @@ ROOT = Path(__file__).parent.parent
 SPACES = "gymnasium.Space gymnasium.spaces"
 DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors rlmem.state_dicts"
 LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos rlmem.parallel"
-RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir"
+RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir rlmem.strictjson"
 WHOLE = "rlmem.config rlmem.assemble rlmem.saved rlmem.summary rlmem.make_loop rlmem.room rlmem.sizes rlmem.supervised"
-ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout"
+ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout rlmem.guard rlmem.patience rlmem.slots"
 RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.actors rlmem.loops"
 
 LAYERS = {
@@ -27,6 +27,8 @@ LAYERS = {
     # the bottom: data and mathematics
     "rlmem": "",
     "rlmem.errors": "",
+    "rlmem.strictjson": "",
+    "rlmem.patience": "",
     "rlmem.types": "torch numpy annotated_types",
     "rlmem.state_dicts": "torch",
     "rlmem.products": "torch",
@@ -48,12 +50,14 @@ LAYERS = {
     "rlmem.agents": f"torch {SPACES} {DATA} rlmem.agents rlmem.batching rlmem.memory rlmem.nets",
     "rlmem.algos": f"torch numpy {SPACES} {LEARNING}",
     # acting, recording, and the loop around both: the Gymnasium interface, never a concrete environment
+    "rlmem.guard": "numpy gymnasium rlmem.errors rlmem.faults",
+    "rlmem.slots": "torch numpy rlmem.batching rlmem.types",
     "rlmem.rollout": f"torch numpy gymnasium {ACTING}",
     "rlmem.evaluate": f"torch numpy gymnasium {ACTING}",
     "rlmem.actors": f"torch gymnasium {ACTING} rlmem.signals rlmem.actors lazy:ray",
     "rlmem.loops": f"torch numpy gymnasium {RUNNING} rlmem.signals",
     "rlmem.checkpoint": "torch",
-    "rlmem.recorder": "rlmem.errors",
+    "rlmem.recorder": "rlmem.errors rlmem.strictjson",
     "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__ rlmem.machine rlmem.seal",
     "rlmem.seal": "",
     "rlmem.progress": "rich",
@@ -64,8 +68,8 @@ LAYERS = {
     "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
     "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
     # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
-    "rlmem.config": "hydra omegaconf pydantic pydantic_core annotated_types yaml rlmem.errors rlmem.config "
-    "lazy:rlmem.train lazy:rlmem.signals lazy:rlmem.output",
+    "rlmem.config": "hydra omegaconf pydantic pydantic_core annotated_types yaml rlmem.errors rlmem.strictjson "
+    "rlmem.config lazy:rlmem.train lazy:rlmem.signals lazy:rlmem.output",
     "rlmem.room": f"torch numpy gymnasium {LEARNING} rlmem.config rlmem.sizes",
     "rlmem.assemble": f"torch gymnasium {RUNNING} rlmem.config rlmem.machine rlmem.room rlmem.supervised",
     "rlmem.summary": f"torch {RUNNING} rlmem.config rlmem.assemble rlmem.room rlmem.sizes rlmem.supervised",
@@ -76,7 +80,7 @@ LAYERS = {
     "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
     "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
     "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.machine rlmem.rundir rlmem.seal "
-    "rlmem.signals rlmem.sweep lazy:rlmem.cli",
+    "rlmem.signals rlmem.strictjson rlmem.sweep lazy:rlmem.cli",
     "rlmem.population": f"torch numpy yaml rich scipy {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals "
     "rlmem.population rlmem.sweep rlmem.train",
     "rlmem.sweep.search": "optuna rlmem.errors rlmem.sweep",
@@ -90,17 +94,17 @@ LAYERS = {
     "rlmem.analysis": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.analysis lazy:matplotlib lazy:scipy lazy:sklearn",
     "rlmem.reproduce": "numpy yaml pydantic filelock rlmem.__version__ rlmem.config rlmem.errors rlmem.machine "
     "rlmem.published rlmem.checkpoint rlmem.recorder rlmem.reproduce rlmem.saved rlmem.rundir rlmem.stats rlmem.sweep "
-    "rlmem.tables lazy:rlmem.analysis lazy:rlmem.bench lazy:rlmem.cli lazy:rlmem.population",
+    "rlmem.strictjson rlmem.tables lazy:rlmem.analysis lazy:rlmem.bench lazy:rlmem.cli lazy:rlmem.population",
     "rlmem.report": "numpy matplotlib rlmem.config rlmem.errors rlmem.report rlmem.reproduce rlmem.rundir rlmem.stats "
     "rlmem.sweep rlmem.tables",
-    "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config",
+    "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config rlmem.strictjson",
     "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
     f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.machine rlmem.make_loop rlmem.train "
     "lazy:matplotlib",
     # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs
     "rlmem.output": "",
     "rlmem.cli": "rlmem.errors rlmem.output rlmem.signals rlmem.config.messages lazy:rlmem",
-    "rlmem.commands": "rlmem.errors rlmem.config.messages rlmem.commands lazy:rlmem",
+    "rlmem.commands": "rlmem.errors rlmem.strictjson rlmem.config.messages rlmem.commands lazy:rlmem",
     "rlmem.__main__": "rlmem.cli",
 }
 """Module or package -> what it may import beside the standard library; `lazy:` only inside a function."""

@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from rlmem_envs.interface import InterfaceError, begun, blame, stepped, told
+
 
 @contextmanager
 def global_seed(seed: int) -> Iterator[None]:
@@ -33,10 +35,16 @@ class ReplayableEnv(gym.Wrapper):
     Episode k of an environment reset with `seed` is seeded with a hash of (seed, k). What has happened so far is
     then told by k and the actions taken since: `state` and `restore` need no help from the environment, and a
     checkpoint needs no pickle of it. Environments that draw from global generators while stepping are not covered.
+
+    What the environment returns is held to Gymnasium's interface (`InterfaceError`), and whatever is raised says which
+    environment it comes from.
+
+    index: its place in a vector
     """
 
-    def __init__(self, env: gym.Env):
+    def __init__(self, env: gym.Env, index: int = 0):
         super().__init__(env)
+        self.index = index
         self.seed = 0
         self.episode = -1
         self.actions: list[Any] = []
@@ -47,12 +55,20 @@ class ReplayableEnv(gym.Wrapper):
         self.episode += 1
         self.actions = []
         episode_seed = int(np.random.SeedSequence([self.seed, self.episode]).generate_state(1)[0])
-        with global_seed(episode_seed):
-            return self.env.reset(seed=episode_seed, options=options)
+        try:
+            with global_seed(episode_seed):
+                return begun(self.env.reset(seed=episode_seed, options=options), self.env.observation_space)
+        except (Exception, SystemExit) as error:  # a script's sys.exit() must not end a run as if it were done
+            blame(error, self.index)
+            raise
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
         self.actions.append(action)
-        return self.env.step(action)
+        try:
+            return stepped(self.env.step(action), self.env.observation_space)
+        except (Exception, SystemExit) as error:
+            blame(error, self.index)
+            raise
 
     def state(self) -> dict[str, Any]:
         return {"seed": self.seed, "episode": self.episode, "actions": [np.asarray(a).tolist() for a in self.actions]}
@@ -74,8 +90,16 @@ class ReplayableVectorEnv(SyncVectorEnv):
     envs: tuple[ReplayableEnv, ...]  # type: ignore[assignment]
 
     def __init__(self, make_envs: Sequence[Callable[[], gym.Env]]):
-        replayable = [partial(_replayable, make) for make in make_envs]
+        replayable = [partial(_replayable, make, index) for index, make in enumerate(make_envs)]
         super().__init__(replayable, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
+        try:
+            return super()._add_info(vector_infos, env_info, env_num)
+        except Exception as error:  # of values that cannot stand in one array with those before
+            problem = InterfaceError(f"info {told(env_info)}; expected values of the same kinds in every step")
+            blame(problem, env_num)
+            raise problem from error
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on exactly from here, as ints and lists."""
@@ -89,5 +113,5 @@ class ReplayableVectorEnv(SyncVectorEnv):
         self._autoreset_envs[:] = state["autoreset"]
 
 
-def _replayable(make: Callable[[], gym.Env]) -> gym.Env:
-    return ReplayableEnv(make())
+def _replayable(make: Callable[[], gym.Env], index: int) -> gym.Env:
+    return ReplayableEnv(make(), index)

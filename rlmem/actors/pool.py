@@ -90,7 +90,9 @@ class Pool:
                 rollout, episodes = self._ray.get(ref)
                 break
             except self._ray.exceptions.RayTaskError as error:  # raised by the environment or by the agent
-                raise error.cause from error
+                if isinstance(cause := error.cause, Fault):
+                    raise Fault(f"step {self.steps}: actor {task.actor}: {cause}", cause.traceback) from error
+                raise cause from error
             except self._ray.exceptions.RayError as error:
                 self._replace(task.actor, _in_one_line(error))
         self.clock.wait += perf_counter() - began

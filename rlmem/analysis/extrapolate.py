@@ -8,7 +8,7 @@ from typing import Any
 
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import COLOURS, Result, figure
-from rlmem.assemble import EVAL_ENVS, evaluation_node
+from rlmem.assemble import EVAL_ENVS, evaluation_node, max_steps
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
@@ -37,7 +37,8 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     scores = []
     for value in values:
         env = run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])
-        scores.append(evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device))
+        most = max_steps(run.config.values)
+        scores.append(evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device, most, print))
         env.close()
     rows: list[dict[str, Any]] = [{key: value, **row(score)} for value, score in zip(values, scores, strict=True)]
     kinds = {"success": "success_rate", "return": "return_mean"}

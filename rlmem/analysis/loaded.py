@@ -12,7 +12,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
-from rlmem.assemble import Parts, assemble, make_evaluation_env, require_same_spaces
+from rlmem.assemble import Parts, assemble, make_evaluation_env, max_steps, require_same_spaces
 from rlmem.checkpoint import step_of
 from rlmem.config.compose import Config, apply
 from rlmem.config.messages import sentence
@@ -99,7 +99,11 @@ class LoadedRun:
         streams = Streams(self.seed)
         with closing(wrap(self.environment(episodes))) as env:
             collector = Collector(env, self.agent, streams.int("evaluation/env"), None, self.parts.device)
-            rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True)
+            most = max_steps(self.config.values)
+            rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True, most_slots=most)
+        if rollout.cut:
+            what = f"episodes did not end within evaluation.max_steps={most}, and an analysis looks at whole ones"
+            raise UserError(f"analyze: {self.path}: {what}; e.g. an environment with a time limit")
         batch = rollout.streams
         batch.state0 = None
         return Episodes(batch, batch.mask.sum(1))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+from rlmem.strictjson import dumps
 
 COMMON = ("what", "run", "step", "seed", "out", "json", "debug", "trust")
 """Flags that every analysis has; the others are options of its `measure`."""
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     with stdout_to_stderr():
         summary = analyze(args.what, args.run, args.step, args.seed, args.out, args.trust, **options)
     row = summary.row()
-    print(json.dumps(row, indent=2) if args.json else _table(row, summary.folder))
+    print(dumps(row, indent=2) if args.json else _table(row, summary.folder))
     return 0
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 
 from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+from rlmem.strictjson import dumps
 
 
 def parser() -> Parser:
@@ -53,5 +53,5 @@ def run(args: argparse.Namespace) -> int:
                 print(result, flush=True)
     ok = all(result.ok for result in found)
     if args.json:
-        print(json.dumps(head | {"ok": ok, "properties": [result.as_json() for result in found]}, indent=2))
+        print(dumps(head | {"ok": ok, "properties": [result.as_json() for result in found]}, indent=2))
     return 0 if ok else 1

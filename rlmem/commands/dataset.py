@@ -10,6 +10,7 @@ from typing import Any
 from rlmem.commands.toolkit import Parser, integer_from, out_file, stdout_to_stderr
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
+from rlmem.strictjson import dumps
 
 ACTIONS = ("generate", "import", "info")
 EXAMPLE = "rlmem dataset generate env=hopper --random --episodes 5 --out data/random.hdf5"
@@ -86,7 +87,7 @@ def _info(args: argparse.Namespace, overrides: list[str], places: list[str]) -> 
     if args.json:
         lengths, returns = found.lengths, found.returns
         numbers = {"episodes": len(lengths), "transitions": len(found.rewards), "returns": returns.tolist()}
-        return json.dumps({"file": places[0], **numbers, "intact": intact, "attrs": attrs}, indent=2, default=str)
+        return dumps({"file": places[0], **numbers, "intact": intact, "attrs": attrs}, indent=2, default=str)
     lines = [f"{places[0]}: {_line(found)}", *(f"  {name}: {value}" for name, value in attrs.items())]
     return "\n".join([*lines, *([] if intact else ["  the observations are not those that were written"])])
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
+from rlmem.strictjson import dumps
 
 
 def parser() -> Parser:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(sentence(f"video={wrong[0]}", "expected true or false", example="rlmem eval RUN video=true"))
     with stdout_to_stderr():
         result = evaluate_run(args.run, args.episodes, args.seed, overrides, args.step, "true" in video, args.trust)
-    print(json.dumps(result, indent=2) if args.json else _table(result))
+    print(dumps(result, indent=2) if args.json else _table(result))
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
 from rlmem.config.yamlfile import description, leaves
 from rlmem.errors import UserError
+from rlmem.strictjson import dumps
 
 Catalog = dict[str, dict[str, str]]
 WIDTH = 100
@@ -55,7 +55,7 @@ def select(group: str | None, lines: Sequence[str] = ()) -> Catalog:
 def as_json(groups: Catalog) -> str:
     """{"memory": [{"name": "ffm", "description": "..."}, ...]}"""
     rows = {g: [{"name": name, "description": text} for name, text in options.items()] for g, options in groups.items()}
-    return json.dumps(rows, indent=2)
+    return dumps(rows, indent=2)
 
 
 def as_text(groups: Catalog) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from rlmem.config.compose import compose_base, load
 from rlmem.config.messages import show
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.provenance import COMMAND_LINE, lookup, sources
+from rlmem.strictjson import dumps
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def explain(overrides: Sequence[str]) -> Explained:
 def as_json(explained: Explained) -> str:
     """{"algo.lr": {"value": 0.001, "source": "command line"}, ...}"""
     leaves = leaf_paths(explained.values)
-    return json.dumps({path: {"value": v, "source": explained.origins[path]} for path, v in leaves}, indent=2)
+    return dumps({path: {"value": v, "source": explained.origins[path]} for path, v in leaves}, indent=2)
 
 
 def as_yaml(explained: Explained) -> str:

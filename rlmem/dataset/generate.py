@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import EVAL_ENVS, assemble, make_env
+from rlmem.assemble import EVAL_ENVS, assemble, make_env, max_steps
 from rlmem.checkpoint import sha256
 from rlmem.config.compose import Config, load
 from rlmem.dataset.file import Recording, joined, read, require_room, write
@@ -63,7 +63,7 @@ def from_random(overrides: Sequence[str], episodes: int, out: Path, seed: int) -
     config, streams = _full(load(overrides)), Streams(seed)
     with closing(_environment(config, episodes)) as env:
         player = uniform(env.single_action_space, env.num_envs, np.random.default_rng(streams.int("dataset/act")))
-        recording = play(env, player, episodes, streams.int("dataset/env"))
+        recording = play(env, player, episodes, streams.int("dataset/env"), max_steps(config.values))
     return _written(out, recording, config, [{"policy": "random", **_told(recording)}], seed)
 
 
@@ -99,7 +99,7 @@ def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) ->
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]
         generator = None if greedy else streams.torch("act")
         player = AgentPlayer(parts.agent, env.single_action_space, env.num_envs, seen, generator)
-        return play(env, player, episodes, streams.int("env")), config
+        return play(env, player, episodes, streams.int("env"), max_steps(config.values)), config
 
 
 def _full(config: Config) -> Config:

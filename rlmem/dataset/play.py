@@ -12,6 +12,8 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlmem.dataset.file import Recording
+from rlmem.errors import Fault
+from rlmem.guard import Guard
 from rlmem.rollout import Actor
 from rlmem.spaces import to_env
 from rlmem.types import Inputs
@@ -44,23 +46,29 @@ def uniform(space: Space, num_envs: int, rng: np.random.Generator) -> Player:
     return lambda *slot: rng.uniform(space.low, space.high, (num_envs, *space.shape)).astype(space.dtype)
 
 
-def play(env: VectorEnv, player: Player, episodes: int, seed: int) -> Recording:
-    """`episodes` whole episodes, environment by environment: each plays its share, so short ones do not count more."""
-    N = env.num_envs
+def play(env: VectorEnv, player: Player, episodes: int, seed: int, max_steps: int | None = None) -> Recording:
+    """`episodes` whole episodes, environment by environment: each plays its share, so short ones do not count more.
+
+    Raises Fault if an environment breaks its interface, or if an episode takes more than `max_steps` steps.
+    """
+    N, guard = env.num_envs, Guard(env)
     left = episodes // N + (np.arange(N) < episodes % N)
-    obs = np.array(env.reset(seed=seed)[0])
+    lengths, steps = np.zeros(N, np.int64), 0
+    obs = guard.reset(seed)
     start, final, reward = np.ones(N, bool), np.zeros(N, bool), np.zeros(N, np.float32)
     slots: list[tuple[NDArray[Any], ...]] = []
     while left.any():
         counted = ~final & (left > 0)
         action = player(obs, reward, start)
-        following, paid, terminated, truncated, _ = env.step(action)
-        reward = paid.astype(np.float32)
-        terminated = np.array(terminated)
+        following, reward, terminated, truncated, _ = guard.step(action, final, steps, lengths)
         ended = (terminated | truncated) & ~final
         slots.append((obs, action.reshape(N, -1), reward, terminated, truncated & ~terminated, counted))
         left -= counted & ended
-        obs, start, final = np.array(following), final, ended
+        lengths, steps = np.where(ended | final, 0, lengths + 1), steps + int(counted.sum())
+        if max_steps is not None and (endless := (lengths >= max_steps) & (left > 0)).any():
+            what = f"its episode has not ended after {max_steps:,} steps, and a data set holds whole ones"
+            raise Fault(f"step {steps}: environment {endless.argmax()}: {what}; e.g. evaluation.max_steps=null")
+        obs, start, final = following, final, ended
     *fields, counted = (np.stack(part, 1) for part in zip(*slots, strict=True))  # [N, T, ...]
     observations, actions, rewards, terminals, timeouts = (field[counted] for field in fields)
     return Recording(observations.astype(np.float32), actions.astype(np.float32), rewards, terminals, timeouts)

@@ -64,6 +64,7 @@ class Loop(ABC):
     A subclass writes `advance`: collect, learn, and say what happened. One call of it is one iteration: one row in
     metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
 
+    evaluation_steps: that an episode of an evaluation may take; None: there is no bound
     experiment: what the run's numbers follow from, kept in every checkpoint
     """
 
@@ -78,6 +79,7 @@ class Loop(ABC):
     make_eval_env: Callable[[], VectorEnv]
     evaluation: Schedule
     evaluation_episodes: int
+    evaluation_steps: int | None
     streams: Streams
     recorder: Recorder
     checkpoints: Checkpoints
@@ -219,8 +221,17 @@ class Loop(ABC):
         return flat(results)
 
     def _play(self) -> dict[str, dict[str, float]]:
-        with closing(self.make_eval_env()) as env, one_thread():
-            return evaluate_both(self.agent, env, self.evaluation_episodes, self.streams, self.collector.device)
+        step, most = f"step {self.collector.steps}", self.evaluation_steps
+
+        def say(line: str) -> None:
+            self.progress.say(f"{step}: {line}")
+
+        try:
+            with closing(self.make_eval_env()) as env, one_thread():
+                device = self.collector.device
+                return evaluate_both(self.agent, env, self.evaluation_episodes, self.streams, device, most, say)
+        except Fault as fault:
+            raise Fault(f"{step}: evaluation: {fault}", fault.traceback) from fault
 
     def save(self) -> None:
         """Write a checkpoint. Raises Fault if it cannot be written; the earlier ones are intact then."""

@@ -23,6 +23,7 @@ def main(config: Any, port: int) -> int:
     except (Fault, UserError, Lost) as error:
         if not isinstance(error, Lost) and not isinstance(error.__cause__, Lost):
             there = launched()
-            print(f"rlmem: process {there.rank if there else '?'}: {error}", file=sys.stderr)
+            shown = error.traceback if isinstance(error, Fault) else ""
+            print(f"{shown}rlmem: process {there.rank if there else '?'}: {error}", file=sys.stderr)
         return 1
     return 0

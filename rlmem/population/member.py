@@ -203,4 +203,4 @@ class Member:
         try:
             yield
         except Fault as error:
-            raise Fault(f"{self.name}: {error}") from error
+            raise Fault(f"{self.name}: {error}", error.traceback) from error

@@ -141,7 +141,7 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
             with on_ray(folder, population.spec.agents, gpus) if ray else _here(folder) as ask:
                 return Rounds(folder, population, history, ask, SLICE if ray else 0.0).run()
         except Fault as error:
-            raise Fault(f"{error}; go on with    rlmem population {shell(folder)}") from error
+            raise Fault(f"{error}; go on with    rlmem population {shell(folder)}", error.traceback) from error
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -21,6 +20,7 @@ from rlmem.errors import Fault, UserError
 from rlmem.recorder import read_jsonl
 from rlmem.saved import AGENT, POPULATION
 from rlmem.seeding import Streams
+from rlmem.strictjson import dumps
 from rlmem.supervised.base import Supervised
 from rlmem.sweep.axes import Axis, Numbers, axes
 from rlmem.sweep.spec import Specification as Searched
@@ -126,7 +126,7 @@ class History:
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
+    return "".join(dumps(row) + "\n" for row in rows)
 
 
 def populate(spec: Specification) -> Population:

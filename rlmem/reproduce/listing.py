@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rlmem.reproduce.catalog import find, names
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.cost import cost_line, steps_and_seconds
 from rlmem.reproduce.spec import BUDGETS
+from rlmem.strictjson import dumps
 
 
 def as_text() -> str:
@@ -25,7 +25,7 @@ def as_text() -> str:
 
 
 def as_json() -> str:
-    return json.dumps([_described(name) for name in names()], indent=2)
+    return dumps([_described(name) for name in names()], indent=2)
 
 
 def _described(name: str) -> dict[str, Any]:

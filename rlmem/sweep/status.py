@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rlmem import strictjson
 from rlmem.sweep.manifest import Job, Manifest
 
 OBJECTIVES = ("eval/greedy/return_mean", "eval/score")
@@ -64,7 +64,7 @@ def newest_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
     """The last rows of a run's metrics, the newest first; the run may be writing one."""
     for line in reversed(tail(run_dir / "metrics.jsonl")):
         try:
-            yield json.loads(line)
+            yield strictjson.row(line)
         except ValueError:
             continue
 
@@ -104,7 +104,9 @@ def as_json(folder: Path) -> str:
         for row in found
         for job in [row.job]
     ]
-    return json.dumps({"sweep": str(folder), "counts": Counter(row.state for row in found), "jobs": jobs}, indent=2)
+    return strictjson.dumps(
+        {"sweep": str(folder), "counts": Counter(row.state for row in found), "jobs": jobs}, indent=2
+    )
 
 
 def counts(found: Sequence[Row]) -> Text:

@@ -18,6 +18,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rlmem_envs.interface import Blame, begun, blame, raised, stepped
+
 Arrays = tuple[NDArray[Any], ...]
 Column = Sequence[Any] | NDArray[Any]
 
@@ -35,7 +37,14 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class WorkerError(RuntimeError):
-    """A worker process has died, or an environment in it has raised."""
+    """A worker process has died, or an environment in it has raised.
+
+    blame: which environment it was, and what its author may see of it
+    """
+
+    def __init__(self, text: str, blame: Blame | None = None):
+        super().__init__(text)
+        self.blame = Blame(None, text, "") if blame is None else blame
 
 
 class WorkerDied(WorkerError, ConnectionError):
@@ -43,29 +52,44 @@ class WorkerDied(WorkerError, ConnectionError):
 
 
 class Share:
-    """The environments of one worker.
+    """The environments of one worker, `number` of them, the first of which has the index `first` in the vector.
 
-    `rows` [n] says which of them a method is for; it returns a tuple of arrays [n, ...].
+    `rows` [n] says which of them a method is for; it returns a tuple of arrays [n, ...]. What an environment raises
+    says which one it was, and what it returns is held to Gymnasium's interface.
     """
 
-    def __init__(self, make_env: Callable[[], gym.Env], number: int):
-        self.envs = [make_env() for _ in range(number)]
+    def __init__(self, make_env: Callable[[], gym.Env], number: int, first: int = 0):
+        self.envs, self.first = [make_env() for _ in range(number)], first
 
     def begin(self, rows: Sequence[int], seeds: Column) -> Arrays:
         """The first observations of episodes with these seeds."""
-        return (np.array([self.envs[j].reset(seed=int(seed))[0] for j, seed in zip(rows, seeds, strict=True)]),)
+        return (np.array([self._begin(j, int(seed)) for j, seed in zip(rows, seeds, strict=True)]),)
 
     def step(self, rows: Sequence[int], actions: NDArray[Any]) -> Arrays:
         """Observations, rewards, terminated, truncated."""
-        results = [self.envs[j].step(action)[:4] for j, action in zip(rows, actions, strict=True)]
+        results = [self._step(j, action) for j, action in zip(rows, actions, strict=True)]
         return tuple(np.array(column) for column in zip(*results, strict=True))
+
+    def _begin(self, j: int, seed: int) -> Any:
+        try:
+            return begun(self.envs[j].reset(seed=seed), self.envs[j].observation_space)[0]
+        except (Exception, SystemExit) as error:
+            blame(error, self.first + j)
+            raise
+
+    def _step(self, j: int, action: Any) -> tuple[Any, ...]:
+        try:
+            return stepped(self.envs[j].step(action), self.envs[j].observation_space)[:4]
+        except (Exception, SystemExit) as error:
+            blame(error, self.first + j)
+            raise
 
     def replay(self, rows: Sequence[int], seeds: Column, histories: Sequence[NDArray[Any]]) -> Arrays:
         """The last observations of episodes with these seeds after the actions of `histories`, [steps, ...] each."""
         (last,) = self.begin(rows, seeds)
         for k, (j, history) in enumerate(zip(rows, histories, strict=True)):
             for action in history:
-                last[k] = self.envs[j].step(action)[0]
+                last[k] = self._step(j, action)[0]
         return (last,)
 
     def picture(self, rows: Sequence[int]) -> Arrays:
@@ -146,7 +170,7 @@ class Worker:
         self.requests: Any = self.process.stdin
         self.replies: Any = self.process.stdout
         self._write(sys.path)
-        self._write((make_env, last - first))
+        self._write((make_env, last - first, first))
 
     def send(self, method: str, *args: Any) -> None:
         self._write((method, args))
@@ -156,8 +180,8 @@ class Worker:
             reply = pickle.load(self.replies)
         except (EOFError, pickle.UnpicklingError):
             raise self._died() from None
-        if isinstance(reply, str):
-            raise WorkerError(f"{self.name} failed:\n{reply}")
+        if isinstance(reply, Blame):
+            raise WorkerError(f"{self.name} failed:\n{reply.traceback or reply.line}", reply)
         return tuple(reply)
 
     def stop(self) -> None:
@@ -195,15 +219,24 @@ def serve() -> None:
     os.dup2(2, 1)
     with contextlib.suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
         share = None
-        make_env, number = pickle.load(requests)
+        make_env, number, first = pickle.load(requests)
         for method, args in _messages(requests):
+            reply: Arrays | Blame
             try:
-                share = share or Share(make_env, number)
+                share = share or Share(make_env, number, first)
                 reply = getattr(share, method)(*args)
-            except Exception:
-                reply = traceback.format_exc()
+            except (Exception, SystemExit) as error:
+                reply = _told(error)
             pickle.dump(reply, replies, pickle.HIGHEST_PROTOCOL)
             replies.flush()
+
+
+def _told(error: BaseException) -> Blame:
+    """What this process says of an exception to the one that asked."""
+    blame = getattr(error, "blame", Blame(None))
+    if blame.line is not None:
+        return blame
+    return blame._replace(line=raised(error), traceback=traceback.format_exc())
 
 
 def _messages(requests: Any) -> Iterator[Any]:

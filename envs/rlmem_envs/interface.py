@@ -1,0 +1,102 @@
+"""What a single environment gives, held to Gymnasium's interface, and whom an exception is about."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+NUMBERS = "biuf"
+"""The kinds of numpy's types that are real numbers."""
+
+
+class Blame(NamedTuple):
+    """What a vector of environments says of an exception, which carries it as its attribute `blame`.
+
+    environment: index of the one that it comes from; None: not known
+    line: what went wrong, where the exception need not be shown; None: that this exception was raised
+    traceback: of the author's code, if it ran in another process; None: the exception's own
+    """
+
+    environment: int | None
+    line: str | None = None
+    traceback: str | None = None
+
+
+class InterfaceError(TypeError):
+    """What an environment gives is not what Gymnasium's interface asks for."""
+
+
+def blame(error: BaseException, environment: int) -> None:
+    """Make an exception say of which environment it is."""
+    if not hasattr(error, "blame"):
+        told = isinstance(error, InterfaceError)
+        error.blame = Blame(environment, *((str(error), "") if told else ()))  # type: ignore[attr-defined]
+
+
+def raised(error: BaseException) -> str:
+    """That an exception was raised, in one line."""
+    said = str(error).strip().partition("\n")[0]
+    return f"raised {type(error).__name__}{said and ': '}{said}"
+
+
+def begun(result: Any, space: gym.Space) -> tuple[Any, dict[str, Any]]:
+    """What `reset` returned. Raises InterfaceError if it is not an observation of `space` and a dictionary."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise InterfaceError(f"reset() returned {_shape_of(result)}; expected (observation, info)")
+    _require_observation(result[0], space)
+    _require_info(result[1])
+    return result
+
+
+def stepped(result: Any, space: gym.Space) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    """What `step` returned. Raises InterfaceError if a part of it is not of the kind that it should be."""
+    if not isinstance(result, tuple) or len(result) != 5:
+        expected = "(observation, reward, terminated, truncated, info)"
+        raise InterfaceError(f"step() returned {_shape_of(result)}; expected {expected}")
+    obs, reward, terminated, truncated, info = result
+    _require_observation(obs, space)
+    if not isinstance(reward, float):  # most are
+        array = _array(reward)
+        if array is None or array.shape or array.dtype.kind not in NUMBERS:
+            raise InterfaceError(f"reward {told(reward)}; expected one number")
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            array = _array(flag)
+            if array is None or array.shape or array.dtype.kind not in "biu" or array not in (0, 1):
+                raise InterfaceError(f"{name} {told(flag)}; expected True or False")
+    _require_info(info)
+    return obs, reward, terminated, truncated, info
+
+
+def _require_observation(obs: Any, space: gym.Space) -> None:
+    array = _array(obs)
+    if array is None or array.dtype.kind not in NUMBERS:
+        raise InterfaceError(f"observation {told(obs)}; expected numbers of {space}")
+    if array.shape != space.shape:
+        raise InterfaceError(f"observation of shape {array.shape}; expected {space.shape}")
+    if not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):
+        raise InterfaceError(f"observation of type {array.dtype}; expected {space.dtype}")
+
+
+def _require_info(info: Any) -> None:
+    if not isinstance(info, dict):
+        raise InterfaceError(f"info {told(info)}; expected a dictionary")
+
+
+def _array(value: Any) -> np.ndarray | None:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError):  # rows of different lengths, or nothing that numpy knows
+        return None
+
+
+def _shape_of(result: Any) -> str:
+    return f"{len(result)} values" if isinstance(result, tuple) else told(result)
+
+
+def told(value: Any, most: int = 60) -> str:
+    """A value and its type in one short line."""
+    text = " ".join(repr(value).split())
+    return f"{text if len(text) <= most else text[: most - 3] + '...'} ({type(value).__name__})"

@@ -1,0 +1,183 @@
+"""A vector of environments whose every answer is looked at before anybody learns from it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from rlmem.errors import Fault, UserError, printable
+from rlmem.faults import lacks_memory
+
+T = TypeVar("T")
+
+LARGEST = float(np.finfo(np.float32).max)
+
+NUMBERS = "biuf"
+"""The kinds of numpy's types that are real numbers."""
+
+
+class Guard:
+    """Steps `env`. What it raises, and what no agent can learn from, becomes a Fault of one line.
+
+    The line names the environment and the step, and the Fault has the traceback of what the environment's author
+    wrote. An exception may know more, in an attribute `blame`: the index of its environment, a line in the place of
+    the exception's own, and a traceback of another process.
+
+    Looked at are shapes, kinds of numbers, numbers that are not finite, observations outside a discrete space, and
+    episodes that end before anything acted in them. What comes back are arrays of one's own.
+    """
+
+    def __init__(self, env: VectorEnv):
+        self.env = env
+        self.steps = 0
+        self.lengths = np.zeros(env.num_envs, np.int64)
+        self.begins = np.ones(env.num_envs, bool)
+        space = env.single_observation_space
+        self.shape = (env.num_envs, *(space.shape or ()))
+        self.dtype: np.dtype[Any] | None = None
+        self.whole = np.dtype(space.dtype).kind in "iu"
+        self.bounds = _bounds(space)
+
+    def reset(self, seed: int | None = None, steps: int = 0) -> np.ndarray:
+        """Begin an episode everywhere; the observations [N, ...].
+
+        steps: environment steps that were counted so far
+        """
+        self.steps, self.begins = steps, np.ones_like(self.begins)
+        result = self.call(lambda: self.env.reset() if seed is None else self.env.reset(seed=seed))
+        if not isinstance(result, tuple) or len(result) != 2:
+            self._refuse(None, f"reset() returned {_form(result)}; expected (observations, infos)")
+        return self._observations(result[0])
+
+    def step(
+        self, actions: np.ndarray, begins: np.ndarray, steps: int, lengths: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Mapping[str, Any]]:
+        """Observations [N, ...], rewards [N] (float32), terminated [N], truncated [N] and infos.
+
+        begins [N]: where this step ignores the action and begins an episode
+        steps: environment steps that were counted so far;  lengths [N]: those of the running episodes
+        """
+        self.steps, self.begins, self.lengths = steps, begins, lengths
+        result = self.call(lambda: self.env.step(actions))
+        if not isinstance(result, tuple) or len(result) != 5:
+            expected = "(observations, rewards, terminated, truncated, infos)"
+            self._refuse(None, f"step() returned {_form(result)}; expected {expected}")
+        obs, reward, terminated, truncated, infos = result
+        obs, reward = self._observations(obs), self._rewards(reward)
+        terminated, truncated = self._flags("terminated", terminated), self._flags("truncated", truncated)
+        if any_of(begins) and any_of(empty := (terminated | truncated) & begins):
+            self._refuse(empty, "the episode ended in the step that began it; expected one action at least")
+        if not isinstance(infos, Mapping):
+            self._refuse(None, f"infos {_told(infos)}; expected a dictionary")
+        for name in ("success", "_success"):
+            if name in infos and np.shape(infos[name]) != self.shape[:1]:
+                self._refuse(None, f"infos[{name!r}] {_told(infos[name])}; expected {self.shape[0]} values")
+        return obs, reward, terminated, truncated, infos
+
+    def call(self, ask: Callable[[], T]) -> T:
+        """What the environment answers to `ask`."""
+        try:
+            return ask()
+        except (UserError, Fault, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:  # it is anybody's code, which may even end a script
+            if lacks_memory(error):
+                raise
+            environment, line, trace = getattr(error, "blame", (None, None, None))
+            if trace is None:
+                trace = "".join(traceback.format_exception(error))
+            said = str(error).strip().partition("\n")[0]
+            where = f"step {self.steps}" if line and environment is None else self._where(environment)
+            line = line or f"raised {type(error).__name__}{said and ': '}{said}"
+            raise Fault(f"{where}: {printable(line)}", trace) from error
+
+    def _observations(self, given: Any) -> np.ndarray:
+        try:
+            obs = np.array(given)  # a copy: environments may reuse their buffers
+        except (ValueError, TypeError):
+            self._refuse(None, f"observations {_told(given)}; expected an array of shape {self.shape}")
+        if obs.shape != self.shape:
+            self._refuse(None, f"observations of shape {obs.shape}; expected {self.shape}")
+        if obs.dtype != self.dtype:
+            expected = self.env.single_observation_space.dtype if self.dtype is None else self.dtype
+            if obs.dtype.kind not in NUMBERS or (self.whole and obs.dtype.kind == "f"):
+                self._refuse(None, f"observations of type {obs.dtype}; expected {expected}")
+            self.dtype = self.dtype or obs.dtype
+            if not np.can_cast(obs.dtype, self.dtype, "same_kind"):
+                self._refuse(None, f"observations of type {obs.dtype}; expected {expected}, as before")
+            obs = obs.astype(self.dtype)
+        if obs.dtype.kind == "f":
+            if np.count_nonzero(finite := np.isfinite(obs)) < obs.size:
+                wrong = ~finite
+                self._refuse(self._anywhere(wrong), f"observation with {obs[wrong][0]}; expected finite numbers")
+        elif self.bounds is not None and any_of(outside := (obs < self.bounds[0]) | (obs > self.bounds[1])):
+            wrong, space = self._anywhere(outside), self.env.single_observation_space
+            self._refuse(wrong, f"observation {_told(obs[wrong.argmax()].tolist())}; expected one of {space}")
+        return obs
+
+    def _rewards(self, given: Any) -> np.ndarray:
+        rewards = np.asarray(given)
+        if rewards.shape != self.shape[:1] or rewards.dtype.kind not in NUMBERS:
+            what = f"rewards of shape {rewards.shape} and type {rewards.dtype}"
+            self._refuse(None, f"{what}; expected {self.shape[0]} numbers")
+        fits = np.abs(rewards) <= LARGEST  # which NaN does not
+        if np.count_nonzero(fits) < len(fits):
+            what = rewards[fits.argmin()]
+            self._refuse(~fits, f"reward {what}; expected a finite number{' of float32' * bool(np.isfinite(what))}")
+        return rewards.astype(np.float32)
+
+    def _flags(self, name: str, given: Any) -> np.ndarray:
+        flags = np.array(given)
+        if flags.dtype.kind in "iu" and ((flags == 0) | (flags == 1)).all():
+            flags = flags.astype(bool)
+        if flags.shape != self.shape[:1] or flags.dtype.kind != "b":
+            what = f"{name} of shape {flags.shape} and type {flags.dtype}"
+            self._refuse(None, f"{what}; expected {self.shape[0]} of True or False")
+        return flags
+
+    def _anywhere(self, wrong: np.ndarray) -> np.ndarray:
+        """[N]: in which environments any of [N, ...] is true."""
+        return np.asarray(wrong.reshape(len(wrong), -1).any(1))
+
+    def _refuse(self, wrong: np.ndarray | None, line: str) -> NoReturn:
+        """wrong [N]: which environments are to blame; None: the vector as a whole"""
+        where = self._where(None if wrong is None else int(wrong.argmax()))
+        raise Fault(f"{where}: {line}; nothing of it is kept, and another try needs a corrected environment")
+
+    def _where(self, environment: int | None) -> str:
+        if environment is None:
+            return f"step {self.steps}: the environments"
+        when = (
+            "beginning an episode"
+            if self.begins[environment]
+            else f"step {self.lengths[environment] + 1} of its episode"
+        )
+        return f"step {self.steps}: environment {environment}, {when}"
+
+
+def _bounds(space: Any) -> tuple[Any, Any] | None:
+    """The least and the greatest observation of a discrete space. A Box's bounds are often no more than a wish."""
+    if isinstance(space, spaces.Discrete):
+        return space.start, space.start + space.n - 1
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return None
+
+
+def any_of(mask: np.ndarray) -> bool:
+    """`mask.any()`, in a tenth of the time where arrays are small."""
+    return bool(np.count_nonzero(mask))
+
+
+def _form(result: Any) -> str:
+    return f"{len(result)} values" if isinstance(result, tuple) else _told(result)
+
+
+def _told(value: Any, most: int = 60) -> str:
+    text = printable(" ".join(repr(value).split()))
+    return f"{text if len(text) <= most else text[: most - 3] + '...'} ({type(value).__name__})"

@@ -1,0 +1,22 @@
+"""When to give a sign of life from what may take long."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+FIRST = 10.0
+"""Seconds until the first sign."""
+
+
+class Patience:
+    """Ends after `FIRST` seconds, and then each time that as much again has passed."""
+
+    def __init__(self) -> None:
+        self.began, self.pause = monotonic(), FIRST
+
+    def ended(self) -> bool:
+        """Whether it is time to say something."""
+        if monotonic() - self.began < self.pause:
+            return False
+        self.pause *= 2
+        return True
