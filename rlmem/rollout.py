@@ -255,7 +255,7 @@ class Collector:
         if self.generator is not None and state["device"] == self.device.type:  # else a generator of another kind
             self.generator.set_state(state["generator"].cpu())
         self.guard.steps = self.steps
-        self.guard.call(lambda: self.env.restore(tree_map(_to_array, state["env"])))  # type: ignore[attr-defined]
+        self.env.restore(tree_map(_to_array, state["env"]))  # type: ignore[attr-defined]
 
 
 def _to_tensor(leaf: Any) -> Any:
