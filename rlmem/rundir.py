@@ -259,7 +259,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         name = "config.yaml"
         text = (path / name).read_text(encoding="utf-8")
         if is_changed(text):
-            raise ValueError("not what was written; a new value belongs on the command line")
+            raise ValueError("edited since it was written; new values belong on the command line")
         config = yaml.safe_load(text)
         _require(isinstance(config, dict) and _is_data(config))
         name = "run.json"
