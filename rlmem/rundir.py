@@ -257,10 +257,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         )
     try:
         name = "config.yaml"
-        text = (path / name).read_text(encoding="utf-8")
-        if is_changed(text):
-            raise ValueError("edited since it was written; new values belong on the command line")
-        config = yaml.safe_load(text)
+        config = yaml.safe_load((path / name).read_text(encoding="utf-8"))
         _require(isinstance(config, dict) and _is_data(config))
         name = "run.json"
         about = json.loads((path / name).read_text(encoding="utf-8"))
@@ -279,10 +276,12 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def is_own_run(path: Path) -> bool:
     """Whether this user wrote config.yaml of a run, which nobody has edited since."""
-    try:
-        return is_own((path / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
+    return is_own((path / "config.yaml").read_text(encoding="utf-8"))
+
+
+def is_edited(path: Path) -> bool:
+    """Whether config.yaml of a run is not what was written, whoever wrote it."""
+    return is_changed((path / "config.yaml").read_text(encoding="utf-8"))
 
 
 MOST = 100_000

@@ -13,7 +13,7 @@ from rlmem import rundir
 from rlmem.checkpoint import BEST, Checkpoints, State, read, step_of
 from rlmem.config.compose import Config, apply
 from rlmem.config.foreign import foreign_problems, refuse
-from rlmem.config.messages import shell, show
+from rlmem.config.messages import sentence, shell, show
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError
@@ -61,6 +61,9 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
     if not trust and not rundir.is_own_run(run_dir):
         given = {override.partition("=")[0] for override in overrides}
         refuse({path: why for path, why in foreign_problems(values).items() if path not in given}, run_dir)
+        if rundir.is_edited(run_dir):
+            what = "was edited since it was written; new values belong on the command line"
+            raise UserError(sentence(str(run_dir / "config.yaml"), what, example="--trust if the change is meant"))
     stored = Config(values, about["choices"], tuple(about["overrides"]))
     if missing := [group for group in SUPPLIED if group not in about["choices"]]:
         raise rundir.NoRun(f"{run_dir / 'run.json'}: is damaged (it lacks {', '.join(missing)}); restore it")

@@ -238,6 +238,16 @@ def test_a_refusal_names_the_target_and_the_flag(received, capsys):
     assert "memory._target_" in line and "`r.evil.X`" in line and "--trust" in line and "RLMEM_KEY" in line
 
 
+def test_an_edit_is_refused_by_what_it_names_or_as_an_edit(received, capsys):
+    text("rlmem.memory.gru.GRU", "r.evil.X")(received)
+    assert main(COMMANDS["eval"]) == 2
+    assert "`r.evil.X` is code outside rlmem" in capsys.readouterr().err
+    text("r.evil.X", "rlmem.memory.elman.Elman")(received)
+    assert main(COMMANDS["eval"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "config.yaml: was edited since it was written" in line and "--trust" in line
+
+
 def test_rlmems_own_parts_need_no_flag_in_a_directory_that_somebody_else_made(received, monkeypatch, capsys):
     monkeypatch.setenv("RLMEM_KEY", "of somebody else")
     assert not rundir.is_own_run(received)
