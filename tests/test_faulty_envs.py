@@ -174,6 +174,19 @@ def test_a_corrected_environment_goes_on_as_if_nothing_had_been(in_tmp, monkeypa
     assert_same_end("run", "whole")
 
 
+def test_an_environment_that_never_begins_ends_the_run_at_step_0(in_tmp, monkeypatch):
+    monkeypatch.setattr(faulty_envs, "WHEN", -1000)
+    with pytest.raises(Fault, match=r"step 0: environment 1, beginning an episode: .*no map; there is no check"):
+        train(load(choices("ppo", "reset raises")))
+
+
+def test_an_environment_that_cannot_be_closed_changes_no_result(in_tmp, monkeypatch):
+    monkeypatch.setattr(Faulty, "close", lambda env: 1 / 0)
+    with pytest.warns(UserWarning, match=r"environment 3: close\(\) raised ZeroDivisionError: division by zero"):
+        train(load([*choices("ppo", "healthy"), "total_steps=8"]))
+    assert (Path("run") / "log.txt").read_text().count("done: 8 steps") == 1
+
+
 @pytest.mark.parametrize("name", ["reward -inf", "step raises"])
 def test_workers_tell_which_of_their_environments_it_was(name):
     env = faulty_envs.make(name, workers=2)

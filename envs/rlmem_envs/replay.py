@@ -1,6 +1,7 @@
 """Environments whose exact state can be saved without knowing what is inside them."""
 
 import random
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlmem_envs.interface import InterfaceError, begun, blame, stepped, told
+from rlmem_envs.interface import InterfaceError, begun, blame, raised, stepped, told
 
 
 @contextmanager
@@ -92,6 +93,14 @@ class ReplayableVectorEnv(SyncVectorEnv):
     def __init__(self, make_envs: Sequence[Callable[[], gym.Env]]):
         replayable = [partial(_replayable, make, index) for index, make in enumerate(make_envs)]
         super().__init__(replayable, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close every environment; what one raises then is said, and changes nothing that has been done."""
+        for env in self.envs:
+            try:
+                env.close()
+            except Exception as error:
+                warnings.warn(f"environment {env.index}: close() {raised(error)}", stacklevel=2)
 
     def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
         try:

@@ -14,7 +14,8 @@ from rlmem.strictjson import dumps
 def parser() -> Parser:
     made = Parser(
         "eval",
-        "Play episodes with the agent of a run, greedy and sampled. Only env.* may be replaced.",
+        "Play episodes with the agent of a run, greedy and sampled. Only env.* and evaluation.max_steps may be\n"
+        "replaced.",
         "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
         "RUN --episodes 100 env.level=hard --json",
         "RUN video=true          an animation of one greedy episode in RUN/videos",
@@ -25,7 +26,7 @@ def parser() -> Parser:
     which = "the checkpoint of this step, or best: the agent of the best evaluation (the newest)"
     made.add_argument("--step", type=_step, metavar="T", help=which)
     made.add_argument("--json", action="store_true", help="print JSON only")
-    made.add_overrides("env.key=value, or video=true")
+    made.add_overrides("env.key=value, evaluation.max_steps=N, or video=true")
     return made
 
 
