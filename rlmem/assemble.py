@@ -33,7 +33,7 @@ from rlmem.machine import cores
 from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
 from rlmem.parallel import launched
-from rlmem.room import large_agent, require_environments, require_room
+from rlmem.room import large_agent, require_environments, require_memory
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
@@ -45,7 +45,7 @@ EVAL_ENVS = 64
 """Environments that play evaluation episodes side by side, at most."""
 
 MANY_ENVS = 1024
-"""Of more environments, one is made first: nothing else is allocated before it is known that all fit in memory."""
+"""Above this count, build one environment first to estimate memory."""
 
 Agent = ActorCritic | OffPolicyAgent | Predictor
 Algorithm = OnPolicy | OffPolicy | Supervised
@@ -109,7 +109,7 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
             except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
                 raise UserError(f"memory={config.choices['memory']}: cannot be built ({in_one_line(error)})") from error
     if num_envs is None and not isinstance(algo, Supervised):
-        require_room(config, env, agent, algo, batching, asked or env.num_envs, device)
+        require_memory(config, env, agent, algo, batching, asked or env.num_envs, device)
     if first and not to_plan:
         env.close()
         env = make_source(config, asked)

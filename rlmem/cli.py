@@ -52,13 +52,13 @@ examples:
 
 
 TRAINING = ("train", "resume", "sweep", "population", "reproduce")
-"""The commands that train. What becomes of their output is no matter of theirs: a run has its own log."""
+"""Commands that train. They go on when their output cannot be written: every run has its own log."""
 
 NOT_TRAINING = ("--dry-run", "--show", "status")
-"""What makes them print something instead, beside a request for help."""
+"""Arguments with which such a command only prints; so does a request for help."""
 
 PRINTING = ("list", "config", "check", "play")
-"""The commands that do nothing but print, and end where nobody reads it."""
+"""Commands that only print. They end when nobody reads their output."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,32 +68,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     very end. With `argv` this is a function like any other.
     """
     if argv is not None:
-        return _answer(list(argv))
+        return _run(list(argv))
     arguments = sys.argv[1:]
     prints = any(argument in NOT_TRAINING or _asks_for_help(argument) for argument in arguments)
     if prints or _verb(arguments) not in TRAINING:
-        return _print(arguments)
-    requests = signals.Requests(whole=True)
+        return _run_to_print(arguments)
+    requests = signals.Requests(of_command=True)
     try:
-        signals.answer(requests)
+        signals.take_over(requests)
         from rlmem import output
 
         output.protect(ends=False)
-        return requests.ends_with(_answer(arguments))
+        return requests.ends_with(_run(arguments))
     except BaseException:
         if not requests.raised:
             raise
         return requests.ends_with(1)
 
 
-def _print(arguments: list[str]) -> int:
+def _run_to_print(arguments: list[str]) -> int:
     """Run a command for its output: without that it has failed, unless its reader, such as `head`, has seen enough."""
     from rlmem import output
 
     verb = _verb(arguments)
     output.protect(ends=verb in PRINTING or verb in TRAINING)
     try:
-        code = _answer(arguments)
+        code = _run(arguments)
     except output.Unread:
         code = 0
     if (lost := output.printed()) and code == 0:
@@ -102,19 +102,19 @@ def _print(arguments: list[str]) -> int:
     return code
 
 
-def _answer(arguments: list[str]) -> int:
+def _run(arguments: list[str]) -> int:
     """Run one command; what ends it early is one line on stderr, and a code."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a `_target_` may name a module of the current folder
     try:
         return _dispatch(arguments)
     except UserError as error:
-        _explain(arguments)
+        _print_traceback(arguments)
         for problem in error.problems:
             print(f"rlmem: error: {problem}", file=sys.stderr)
         return 2
     except Fault as error:
-        _explain(arguments)
+        _print_traceback(arguments)
         print(f"{error.traceback}rlmem: failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
@@ -129,7 +129,7 @@ def _answer(arguments: list[str]) -> int:
         return 2
 
 
-def _explain(arguments: list[str]) -> None:
+def _print_traceback(arguments: list[str]) -> None:
     """The traceback of what is being handled, for who asks for it."""
     if "--debug" in arguments:
         import traceback
@@ -139,8 +139,7 @@ def _explain(arguments: list[str]) -> None:
 
 def _asks_for_help(argument: str) -> bool:
     """--help, -h, or an h among other letters."""
-    letters = argument[1:].replace("_", "")
-    return argument == "--help" or (argument.startswith("-") and "h" in letters and letters.isalnum())
+    return argument == "--help" or (argument[:1] == "-" and argument[1:].isalnum() and "h" in argument)
 
 
 def _verb(arguments: Sequence[str]) -> str | None:

@@ -64,30 +64,26 @@ def evaluate(
     collector = Collector(env, agent, streams.int("evaluation/env"), generator, device)
     share = [episodes // env.num_envs + (i < episodes % env.num_envs) for i in range(env.num_envs)]
     played: list[list[Episode]] = [[] for _ in range(env.num_envs)]
-    stuck: set[int] = set()  # what an environment does after an episode that was cut belongs to that episode
+    cut: set[int] = set()  # environments whose episode was cut; it goes on in them until all are restarted
     unfinished, patience, kind = 0, Patience(), "greedy" if greedy else "sampled"
-
-    def running() -> list[int]:
-        return [i for i, n in enumerate(share) if len(played[i]) < n and i not in stuck]
-
-    while (going := running()) or stuck:
+    while missing := [i for i, n in enumerate(share) if len(played[i]) < n]:
+        going = [i for i in missing if i not in cut]
         if not going:
-            stuck.clear()
-            if running():
-                collector.restart()
+            cut.clear()
+            collector.restart()
             continue
         longest = int(collector.episode_length[going].max())
         _, ended = collector.collect(64 if max_steps is None else min(64, max_steps - longest), budget=2**62)
         for episode in ended:
-            if len(played[episode.env]) < share[episode.env] and episode.env not in stuck:
+            if episode.env in going and len(played[episode.env]) < share[episode.env]:
                 played[episode.env].append(episode)
-        for i in running():
-            if max_steps is not None and (length := int(collector.episode_length[i])) >= max_steps:
-                score = float(collector.episode_return[i])
+        for i in going:
+            length, score = int(collector.episode_length[i]), float(collector.episode_return[i])
+            if max_steps is not None and length >= max_steps and len(played[i]) < share[i]:
                 played[i].append(Episode(collector.steps, i, score, length, terminated=False, truncated=True))
-                stuck.add(i)
+                cut.add(i)
                 unfinished += 1
-        if patience.ended():
+        if patience.is_due():
             so_far = sum(map(len, played))
             say(f"evaluating: {so_far} of {episodes} {kind} episodes played, {collector.steps:,} steps taken")
     if max_steps is not None and unfinished:

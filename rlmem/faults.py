@@ -30,10 +30,13 @@ SIZES = (
 
 
 def smaller(values: Mapping[str, Any]) -> str:
-    """Those of SIZES that a configuration has, as words; without one, `networks`."""
-    nodes = [(key, values.get(key.partition(".")[0])) for key in SIZES]
-    found = [key for key, node in nodes if isinstance(node, Mapping) and node.get(key.partition(".")[2]) is not None]
-    return " or ".join(filter(None, [", ".join(found[:-1]), *found[-1:]])) or "networks"
+    """Those of SIZES that a configuration has, joined by `or`; `network` if it has none."""
+    found = []
+    for key in SIZES:
+        section, _, name = key.partition(".")
+        if (values.get(section) or {}).get(name) is not None:
+            found.append(key)
+    return " or ".join(found) or "network"
 
 
 @contextmanager

@@ -28,8 +28,8 @@ class Guard:
     wrote. An exception may know more, in an attribute `blame`: the index of its environment, a line in the place of
     the exception's own, and a traceback of another process.
 
-    Looked at are shapes, kinds of numbers, numbers that are not finite, observations outside a discrete space, and
-    episodes that end before anything acted in them. What comes back are arrays of one's own.
+    It checks shapes, kinds of numbers, numbers that are not finite, observations outside a discrete space, and
+    episodes that end before anything acted in them. The arrays that it returns are copies.
     """
 
     def __init__(self, env: VectorEnv):
@@ -60,7 +60,8 @@ class Guard:
         """Observations [N, ...], rewards [N] (float32), terminated [N], truncated [N] and infos.
 
         begins [N]: where this step ignores the action and begins an episode
-        steps: environment steps that were counted so far;  lengths [N]: those of the running episodes
+        steps: environment steps that were counted so far
+        lengths [N]: environment steps of the running episodes
         """
         self.steps, self.begins, self.lengths = steps, begins, lengths
         result = self.call(lambda: self.env.step(actions))
@@ -85,7 +86,7 @@ class Guard:
             return ask()
         except (UserError, Fault, MemoryError):
             raise
-        except (Exception, SystemExit) as error:  # it is anybody's code, which may even end a script
+        except (Exception, SystemExit) as error:  # third-party code, which may even call sys.exit()
             if lacks_memory(error):
                 raise
             environment, line, trace = getattr(error, "blame", (None, None, None))
@@ -147,7 +148,7 @@ class Guard:
     def _refuse(self, wrong: np.ndarray | None, line: str) -> NoReturn:
         """wrong [N]: which environments are to blame; None: the vector as a whole"""
         where = self._where(None if wrong is None else int(wrong.argmax()))
-        raise Fault(f"{where}: {line}; nothing of it is kept, and another try needs a corrected environment")
+        raise Fault(f"{where}: {line}; nothing of this step is kept; correct the environment before resuming")
 
     def _where(self, environment: int | None) -> str:
         if environment is None:

@@ -18,7 +18,8 @@ class Unread(BaseException):
 class Output(io.FileIO):
     """The stream of a file descriptor, which drops what it cannot write.
 
-    ends: whether the first such loss ends the command;  lost: why something was dropped first, if anything was
+    ends: whether the first loss ends the command
+    lost: the first error, if anything was dropped
     """
 
     def __init__(self, number: int, ends: bool):

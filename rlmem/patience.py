@@ -9,12 +9,12 @@ FIRST = 10.0
 
 
 class Patience:
-    """Ends after `FIRST` seconds, and then each time that as much again has passed."""
+    """Says when to speak: after FIRST seconds, and again whenever the time waited has doubled."""
 
     def __init__(self) -> None:
         self.began, self.pause = monotonic(), FIRST
 
-    def ended(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time to say something."""
         if monotonic() - self.began < self.pause:
             return False

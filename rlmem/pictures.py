@@ -24,7 +24,11 @@ GROUND, INK = (24, 26, 32), (230, 230, 225)
 
 @dataclass(frozen=True)
 class Frame:
-    """picture: [height, width, 3];  caption: the lines below it"""
+    """A picture of a film.
+
+    picture: [height, width, 3]
+    caption: the lines below it
+    """
 
     picture: np.ndarray
     caption: Sequence[str]

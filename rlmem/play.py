@@ -69,7 +69,12 @@ class _Screen:
         self.frames: list[Frame] = []
 
     def show(self, obs: Any, said: str, filmed: Sequence[str]) -> None:
-        """said: below the text of the terminal;  filmed: below the picture of the animation"""
+        """Show the environment as it is now.
+
+        obs: what the agent sees, for an environment without a text of its own
+        said: printed below the text
+        filmed: written below the picture of the animation
+        """
         if self.gif is not None:
             self.frames.append(Frame(picture(self.env), filmed))
         if self.quiet:

@@ -139,7 +139,7 @@ class Collector:
             self._step(record, inputs, acted, episodes)
             if complete_episodes and t + 1 >= slots:
                 finished |= self.final
-                if patience.ended():
+                if patience.is_due():
                     left, longest = np.count_nonzero(~finished), self.episode_length.max()
                     what = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
                     self.say(f"step {self.steps}: {what}")

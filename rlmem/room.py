@@ -57,7 +57,7 @@ def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.de
     except Exception as error:
         if "overflow" in str(error).lower():  # of 64 bits
             raise UserError(f"{where}: larger than any memory, and {device} has {there}; {example}") from error
-        return None  # somebody's code that looks at numbers; or a mistake, which building will tell
+        return None  # third-party code that needs real numbers, or a mistake that building will report
     weights = tensor_bytes(list(agent.parameters()))
     needed = max((4 if to_learn else 1) * weights + state, made.largest)  # Adam keeps two moments beside the gradient
     if needed > memory_of(device):
@@ -81,7 +81,7 @@ def require_environments(env: VectorEnv, number: int) -> None:
         raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
 
 
-def require_room(
+def require_memory(
     config: Config, env: VectorEnv, agent: Any, algo: Any, batching: Batching, num_envs: int, device: torch.device
 ) -> None:
     """UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
@@ -138,6 +138,6 @@ def _state_bytes(env: VectorEnv) -> int:
     try:
         env.reset(seed=0)
         state = env.state()  # type: ignore[attr-defined]
-    except Exception:  # it is anybody's code, and asked again when the run begins
+    except Exception:  # third-party code; the same call is made, and its error shown, when the run begins
         return 0
     return sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, np.ndarray))

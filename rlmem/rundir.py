@@ -147,11 +147,8 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-FILES = (".jsonl", ".json", ".yaml", ".txt", ".pt", ".sha256", ".partial", ".lock")
+SUFFIXES = (".jsonl", ".json", ".yaml", ".txt", ".pt", ".sha256", ".partial", ".lock")
 """What the names of a run's own files end in."""
-
-FOREIGN = ("wandb", "tensorboard")
-"""Folders of a run that libraries fill. W&B's holds links within the run."""
 
 
 def require_plain(path: Path) -> None:
@@ -173,17 +170,17 @@ def require_plain(path: Path) -> None:
                 mode = found.lstat().st_mode
             except FileNotFoundError:  # of a run that trains meanwhile
                 continue
-            if stat.S_ISLNK(mode):
-                within = Path(os.path.realpath(found)).is_relative_to(root)
-                what = None if within and set(inside.parts[:-1]) & set(FOREIGN) else "is a link"
+            if stat.S_ISLNK(mode):  # W&B makes some within its own folder
+                of_wandb = "wandb" in inside.parts[:-1] and Path(os.path.realpath(found)).is_relative_to(root)
+                what = None if of_wandb else "is a link"
             elif stat.S_ISDIR(mode):
-                what = "is a folder" if found.suffix in FILES or name in FILES else None
+                what = "is a folder" if found.suffix in SUFFIXES or name in SUFFIXES else None
             else:
                 what = None if stat.S_ISREG(mode) else "is no regular file"
             if what:
                 raise UserError(
-                    f"{path / inside}: {what}, and rlmem writes only to files of the run directory itself; "
-                    f"expected none such there; e.g. remove it, or copy the run elsewhere"
+                    f"{path / inside}: {what}; a run directory may hold only plain files and folders where rlmem "
+                    f"writes; e.g. remove it"
                 )
 
 

@@ -35,9 +35,6 @@ ASKED = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 NOTICE = "rlmem: saving, then stopping (once more: at once)\n"
 """What a run says when it has been asked."""
 
-NEW_LINE = "\n"
-"""What comes before, on a terminal: it stands at the end of the progress bar, behind the ^C that was typed."""
-
 
 SAME = 0.5
 """Seconds within which further signals are the same request: a terminal and a sweep both pass one on, and the kernel
@@ -62,11 +59,11 @@ class Stoppable(Protocol):
 class Requests:
     """The requests to stop that reach this process.
 
-    whole: whether the process is a command from beginning to end
+    of_command: whether the process is a command from beginning to end
     """
 
-    def __init__(self, whole: bool = False) -> None:
-        self.whole = whole
+    def __init__(self, of_command: bool = False) -> None:
+        self.of_command = of_command
         self.first: Stopped | None = None
         self.since = 0.0
         self.loop: Stoppable | None = None
@@ -82,15 +79,17 @@ class Requests:
         if first and self.loop is not None:
             self.pass_on()
             # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
+            # On a terminal the notice begins on a new line: the cursor stands behind the progress bar and the typed ^C.
+            begin = "\n" if os.isatty(2) else ""
             # A terminal that is lost cannot take it, which is no reason to lose the run as well.
             with suppress(OSError):
-                os.write(2, f"{NEW_LINE if os.isatty(2) else ''}{NOTICE}".encode())
+                os.write(2, f"{begin}{NOTICE}".encode())
         elif first and self.code is not None:
             return  # it ends anyway
         elif self.raised or self.code is not None:
             os._exit(Stopped(signum).code if self.code is None else self.code)
         else:
-            self.raised = self.whole
+            self.raised = self.of_command
             raise Stopped(signum)
 
     def pass_on(self) -> None:
@@ -108,10 +107,10 @@ class Requests:
 
 
 _process: Requests | None = None
-"""Those of a process that is a command."""
+"""The requests of this process if it is a command that trains."""
 
 
-def answer(requests: Requests) -> None:
+def take_over(requests: Requests) -> None:
     """Take signals from now on to the end of this process, which is a command that trains."""
     global _process
     _process = requests
@@ -126,7 +125,7 @@ def answer(requests: Requests) -> None:
     taken = _take(requests)
 
 
-def answered() -> bool:
+def taken_over() -> bool:
     """Whether this process is a command, and takes its signals itself."""
     return _process is not None
 

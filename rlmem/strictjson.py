@@ -16,11 +16,14 @@ def dumps(value: Any, **options: Any) -> str:
         return json.dumps(_finite(value), allow_nan=False, **options)
 
 
-def row(line: str | bytes) -> Any:
-    """A line of a `.jsonl` file, with NaN where a number of the row was not finite."""
+def row(line: str | bytes) -> dict[str, Any]:
+    """A line of a `.jsonl` file, with NaN where a number of the row was not finite.
+
+    Raises ValueError if it is not a JSON object.
+    """
     read = json.loads(line)
     if not isinstance(read, dict):
-        return read
+        raise ValueError("a line is not an object of names and values")
     return {name: math.nan if value is None else value for name, value in read.items()}
 
 

@@ -173,7 +173,7 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
         if problem := _little_room(config, parts, run_dir):
             progress.say(problem)
         if foreign_problems(values) and not rundir.is_own_run(run_dir):
-            progress.say("this user can have no key to sign the run with: `rlmem resume` will ask for --trust")
+            progress.say("this run is not signed (no key can be read or made): `rlmem resume` will ask for --trust")
         recorder = Recorder(run_dir, progress.say)
         failed = True
         try:

@@ -30,9 +30,12 @@ Step = tuple[Any, Any, Any, Any, Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """do: makes of what `step` returns, or `reset`, something wrong, or raises;  said: a part of rlmem's line
+    """What an environment does wrong, and what is said of it.
 
-    at: "step" or "reset";  raises: whether the environment's author sees a traceback
+    do: makes something wrong of what `step` or `reset` returns, or raises
+    said: a part of rlmem's line
+    at: "step" or "reset"
+    raises: whether the environment's author sees a traceback
     """
 
     do: Callable[[Any], Any]

@@ -295,7 +295,7 @@ def test_a_storm_at_any_moment_means_requeue_or_done_and_the_run_goes_on(in_tmp)
 @pytest.fixture
 def command_of_this_process(monkeypatch) -> Requests:
     """As if this process were one of `rlmem train`."""
-    requests = Requests(whole=True)
+    requests = Requests(of_command=True)
     monkeypatch.setattr(signals, "_process", requests)
     return requests
 
@@ -329,7 +329,7 @@ def test_whoever_insists_while_a_command_ends_has_the_code_of_what_it_did(comman
 def test_a_function_call_leaves_the_signals_of_its_process_alone(capsys):
     before = [signal.getsignal(number) for number in STORM]
     assert main(["train", "--dry-run", *SMALL]) == 0
-    assert [signal.getsignal(number) for number in STORM] == before and not signals.answered()
+    assert [signal.getsignal(number) for number in STORM] == before and not signals.taken_over()
 
 
 def test_an_episode_longer_than_the_replay_is_a_fault_since_the_run_has_begun(in_tmp, capsys):
@@ -337,6 +337,7 @@ def test_an_episode_longer_than_the_replay_is_a_fault_since_the_run_has_begun(in
     (line,) = capsys.readouterr().err.splitlines()
     assert re.match(r"rlmem: failed: step \d+: an episode of environment \d has more transitions than .*\(30\)", line)
     assert "algo.capacity=300" in line
+    assert "failed: step" in Path("run/log.txt").read_text()
 
 
 # --- the bar ---------------------------------------------------------------------------------------------------------

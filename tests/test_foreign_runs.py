@@ -6,6 +6,7 @@ copy changes, and no secret of the environment appears. One's own runs need no f
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -82,7 +83,13 @@ def setting(path: str, value: Any) -> Spoil:
 
 
 def text(old: str, new: str, name: str = "config.yaml") -> Spoil:
-    return lambda run_dir: (run_dir / name).write_text((run_dir / name).read_text().replace(old, new, 1)) and None
+    """One text in place of another, without the line of `rlmem.seal`, which would betray the change."""
+
+    def spoil(run_dir: Path) -> None:
+        content = (run_dir / name).read_text().replace(old, new, 1)
+        (run_dir / name).write_text(re.sub(r"\A# sha256 .*\n", "", content))
+
+    return spoil
 
 
 def link(name: str, target: str) -> Spoil:
@@ -239,10 +246,12 @@ def test_a_refusal_names_the_target_and_the_flag(received, capsys):
 
 
 def test_an_edit_is_refused_by_what_it_names_or_as_an_edit(received, capsys):
-    text("rlmem.memory.gru.GRU", "r.evil.X")(received)
+    file = received / "config.yaml"
+    own = file.read_text()
+    file.write_text(own.replace("rlmem.memory.gru.GRU", "r.evil.X"))
     assert main(COMMANDS["eval"]) == 2
     assert "`r.evil.X` is code outside rlmem" in capsys.readouterr().err
-    text("r.evil.X", "rlmem.memory.elman.Elman")(received)
+    file.write_text(own.replace("rlmem.memory.gru.GRU", "rlmem.memory.elman.Elman"))
     assert main(COMMANDS["eval"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "config.yaml: was edited since it was written" in line and "--trust" in line
@@ -320,7 +329,8 @@ def test_stored_values_mean_themselves(own_run, tmp_path, value):
     [
         ("env._target_=subprocess.call", "gives no gymnasium"),
         ("env._target_=test_foreign_runs.unannotated", "says so by its annotation"),
-        ("memory._target_=os.system", "gives no rlmem.memory"),
+        ("memory._target_=test_foreign_runs.unannotated", "gives no rlmem.memory"),
+        ("memory._target_=os.system", "does not take `input_size`"),
         ("batching._target_=test_foreign_runs.unannotated", "gives no rlmem.batching"),
     ],
 )
@@ -329,7 +339,7 @@ def test_the_kind_is_asked_before_anything_is_called(in_tmp, capsys, monkeypatch
     group = override.partition(".")[0]
     with pytest.raises(UserError) as refused:
         train(load([*RUN, override, "run_dir=r"]))
-    assert what in str(refused.value) or "does not take" in str(refused.value) or "no such key" in str(refused.value)
+    assert what in str(refused.value)
     assert group in str(refused.value)
     assert not CALLED and not Path("r").exists()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -155,10 +154,3 @@ def test_an_output_below_a_file_is_one_line(arguments, run_dir, in_tmp, capsys):
     (in_tmp / "file").write_text("")
     arguments = [str(run_dir) if word == "RUN" else word for word in arguments]
     assert "file/x" in refusal(capsys, *arguments, "file/x")
-
-
-def test_what_was_written_before_stays_readable(tmp_path):
-    """Manifests of sweeps that are not damaged open as ever."""
-    manifest = Manifest(tmp_path)
-    manifest.submit(Specification(("seed=0",)), [NewJob("seed0", ("seed=0",), "hash", 1, 10, json.dumps({"a": 1}))])
-    assert [job.name for job in Manifest(tmp_path).jobs()] == ["001-seed0"]

@@ -28,8 +28,10 @@ def catalog(lines: Sequence[str] = ()) -> Catalog:
     names.sort(key=lambda name: order.index(name) if name in order else len(order))
     groups = {}
     for name in names:
-        shipped, *own = [_options(folder) for folder in option_dirs(name, lines)]
-        groups[name] = shipped | {option: text for options in own for option, text in options.items() - shipped.items()}
+        found: dict[str, str] = {}
+        for folder in option_dirs(name, lines):  # the shipped ones come first, and are not replaced
+            found |= {option: text for option, text in _options(folder).items() if option not in found}
+        groups[name] = found
     experiments = experiments_dir()
     return groups | ({"experiment": _options(experiments)} if experiments else {})
 

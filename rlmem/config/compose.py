@@ -120,7 +120,7 @@ def config_loader() -> Iterator[ConfigLoader]:
             loader = GlobalHydra.instance().config_loader()
             for folder in reversed(own_dirs()):  # behind the shipped ones, which they do not replace
                 loader.get_search_path().append("own", f"file://{folder}", SearchPathQuery(provider="main"))
-            # Made from the search path when the loader was, and not made again by it.
+            # The loader built its repository from the old search path, and does not rebuild it.
             cast(ConfigLoaderImpl, loader).repository = ConfigRepository(loader.get_search_path())
             yield loader
     finally:

@@ -177,13 +177,13 @@ def job(_: DictConfig) -> float | Failed:
 
 
 def _train(overrides: Sequence[str]) -> float:
-    from rlmem.signals import Stopped, answered
+    from rlmem.signals import Stopped, taken_over
     from rlmem.train import train
 
     try:
         return train(load(overrides))
     except Stopped as stop:
-        if not answered():
+        if not taken_over():
             _tell_submitit(stop.signum)
         raise
 

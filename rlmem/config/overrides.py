@@ -32,7 +32,7 @@ def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[lis
     parsed, problems = [], []
     for line in lines:
         override = _read(parser, line)
-        if line.partition("=")[0] in PATHS and not _is_text(override):
+        if line.partition("=")[0] in PATHS and not _is_read_as_typed(override):
             override = _read(parser, as_typed(line)) or override
         if override is not None and override.key_or_group:
             parsed.append(override)
@@ -48,7 +48,7 @@ def _read(parser: OverridesParser, line: str) -> Override | None:
         return None
 
 
-def _is_text(override: Override | None) -> bool:
+def _is_read_as_typed(override: Override | None) -> bool:
     """Whether an override gives null, several values, or a text that Hydra reads as it was typed."""
     if override is None:
         return False

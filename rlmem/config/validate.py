@@ -57,7 +57,7 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
 def coerce(value: Any, kind: Any) -> Any:
     """`value` as `kind`, or ValidationError. 1 may be a float, 1e6 an integer; true and '1' no numbers.
 
-    An annotation that cannot be checked against, such as that of a callable in somebody's code, accepts everything.
+    An annotation that cannot be checked against, such as one that names a function for a type, accepts everything.
     """
     try:
         adapter = TypeAdapter(kind, config=_STRICT)

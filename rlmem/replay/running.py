@@ -46,7 +46,8 @@ class Running:
         if needed > self.capacity + 1:
             raise Fault(
                 f"an episode of environment {longest} has more transitions than the replay can hold ({self.capacity}), "
-                f"which keeps whole episodes; begin another run, e.g. with algo.capacity={10 * self.capacity}"
+                f"which keeps whole episodes; a resumed run would fail again: begin another one, "
+                f"e.g. with algo.capacity={10 * self.capacity}"
             )
         self._reserve(needed, slots)
         at = env[:, None], self.length[env][:, None] + np.arange(n)

@@ -28,7 +28,7 @@ APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger")
 class Group:
     """Runs side by side.
 
-    key: of metrics.jsonl, what curves and table show; None if no run has any;  metric: its last value
+    key: the key of metrics.jsonl that curves and table show; None if no run has any
     command: what makes these runs, if that is one command
     alike: `all runs` or options -> the keys that their runs were asked to have, and that are in no row's name
     half: directories that lack config.yaml or run.json, of which nothing is shown
@@ -65,7 +65,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Described:
-    """settings: what tells it apart;  about: run.json"""
+    """A run as it is compared with others.
+
+    settings: what tells the run apart
+    about: run.json
+    """
 
     settings: Settings
     seed: int
@@ -140,11 +144,8 @@ def _described(run: Run) -> Described:
 def _read(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """config.yaml and run.json. Raises NoRun, also where they hold something else than what was written."""
     config, about = rundir.read(run_dir)
-    choices, overrides = about["choices"], about["overrides"]
-    sound = isinstance(config.get("total_steps", 0), int)
-    sound &= isinstance(choices, dict) and isinstance(overrides, list) and all(isinstance(o, str) for o in overrides)
-    sound &= all(isinstance(about.get(name), str | None) for name in ("rlmem", "git"))
-    if not sound:
+    texts = all(isinstance(about.get(name), str | None) for name in ("rlmem", "git"))
+    if not (texts and isinstance(config.get("total_steps", 0), int)):
         raise rundir.NoRun(f"{run_dir}: config.yaml or run.json is damaged (not what was written); restore it")
     return config, about
 

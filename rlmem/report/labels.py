@@ -18,9 +18,10 @@ BUDGET = "total_steps"
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one run.
+    """What was set in one run.
 
-    options: group -> option;  values: the other keys -> value, as one would type them, without those of no concern
+    options: group -> option
+    values: other key -> value as typed, without those that concern no number
     asked: the keys that were set on the command line, of which one may hold others
     """
 
@@ -38,7 +39,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Labels:
-    """places: row and column of every run;  alike: what was set but tells nothing apart, by whom it concerns"""
+    """How runs are named.
+
+    places: row and column of every run
+    alike: whom it concerns -> what was set but is in no name
+    """
 
     places: Sequence[tuple[str, str]]
     alike: Mapping[str, str]

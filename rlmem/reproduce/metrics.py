@@ -141,7 +141,7 @@ def record(run_dir: Path) -> list[dict[str, Any]]:
         rows = read_jsonl(run_dir / "metrics.jsonl")
     except (OSError, ValueError):
         return []
-    steps = [row.get("step", 0) if isinstance(row, dict) else None for row in rows]
+    steps = [row.get("step", 0) for row in rows]
     if not all(isinstance(step, int) and 0 <= step < 2**63 for step in steps):
         return []
     return [{key: value if key == "step" else _number(value) for key, value in row.items()} for row in rows]

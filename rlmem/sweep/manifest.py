@@ -117,7 +117,7 @@ class Manifest:
                         self.connection.execute(statement)
             self._read_all()
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
-            why = f"misses {error}" if isinstance(error, KeyError) else error
+            why = f"lacks {error}" if isinstance(error, KeyError) else error
             raise UserError(f"{self.path}: {why}; expected a sweep's manifest or a place for one") from error
 
     def _read_all(self) -> None:
@@ -180,12 +180,16 @@ class Manifest:
 
     def foreign(self) -> list[str]:
         """The overrides that another user wrote, of jobs that are not done and of the specification (`rlmem.seal`)."""
-        own = lambda key, text: is_own(f"{self._value(key)}\n{text}")  # noqa: E731
-        found, spec = list[str](), self.specification()
+
+        def is_ours(key: str, text: str | None) -> bool:
+            return is_own(f"{self._value(key)}\n{text}")
+
+        found: list[str] = []
         for job in self.jobs():
-            if job.state != "done" and not own(f"seal {job.number}", json.dumps(job.overrides)):
+            if job.state != "done" and not is_ours(f"seal {job.number}", json.dumps(job.overrides)):
                 found += job.overrides
-        if spec is not None and not own("seal of specification", self._value("specification")):
+        spec = self.specification()
+        if spec is not None and not is_ours("seal of specification", self._value("specification")):
             found += [*spec.overrides, *(line for pair in spec.pairs for line in pair)]
         return found
 
@@ -288,7 +292,7 @@ def holds_sweep(folder: Path) -> bool:
 
 
 def _job(row: sqlite3.Row) -> Job:
-    values = dict(row)
+    values = dict(row)  # a column that is missing is a KeyError here, as any that is too much is a TypeError
     return Job(**values | {"overrides": tuple(json.loads(values["overrides"]))})
 
 

@@ -76,7 +76,7 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
     spec: what the sweep consists of; None: what the directory says. Raises UserError for what is refused, before
     anything is started, and Stopped after a signal.
     """
-    _require(options.gpus)
+    _require_gpus(options.gpus)
     console = Console()
     view = View(console, manifest := _open(spec, folder, console.print), folder)
     rundir.require_plain(folder)
@@ -133,7 +133,7 @@ def _open(spec: Specification | None, folder: Path, say: Say) -> Manifest:
     return manifest
 
 
-def _require(gpus: Sequence[str]) -> None:
+def _require_gpus(gpus: Sequence[str]) -> None:
     """UserError if there are no such GPUs here: jobs that are told of one would run on the CPU without a word."""
     if not gpus:
         return
