@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -71,6 +72,8 @@ class Checkpoints:
         return self._write(BEST, state)
 
     def _write(self, name: str, state: State) -> Path:
+        if self.directory.is_symlink():
+            raise OSError(errno.ELOOP, "the folder of checkpoints is a link", str(self.directory))
         self.directory.mkdir(exist_ok=True)  # without the run's own directory, which somebody has deleted then
         path = self.directory / name
         partial, digest = path.with_suffix(".partial"), path.with_suffix(".sha256.partial")

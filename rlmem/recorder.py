@@ -40,6 +40,7 @@ class Recorder:
         self.mirrored = 0
         self.cut: deque[dict[str, Any]] = deque()
         """Rows that were dropped by `rewind` and have not been written again."""
+        self.description = [path for path in (run_dir / "config.yaml", run_dir / "run.json") if path.exists()]
         self.files = {name: RecordFile(run_dir / f"{name}.jsonl") for name in ("metrics", "episodes")}
 
     def mirror(self, loggers: Sequence[tuple[str, Logger]]) -> None:
@@ -91,12 +92,18 @@ class Recorder:
         Raises Fault if a file is not what was written any more.
         """
         self.require_intact()
-        return {name: file.position() for name, file in self.files.items()}
+        found = {name: file.position() for name, file in self.files.items()}
+        for name, file in self.files.items():
+            if problem := changed(file.path, found[name]):
+                raise Fault(f"{problem} while the run was training")
+        return found
 
     def require_intact(self) -> None:
-        """Raise Fault if somebody deleted, replaced, cut or continued a file of the record."""
+        """Raise Fault if somebody deleted, replaced, cut or continued a file of the record, or took its description."""
         for file in self.files.values():
             file.require_intact()
+        if gone := [path for path in self.description if not path.exists()]:
+            raise Fault(f"{gone[0]} was deleted while the run was training")
 
     def rewind(self, position: Position) -> None:
         """Drop rows written after a checkpoint was taken, so that a resumed run neither repeats nor loses a row.
@@ -107,9 +114,9 @@ class Recorder:
             if problem := changed(file.path, position[name]):
                 raise UserError(f"{problem} since the checkpoint; restore the file or start a new run")
         with suppress(ValueError):  # rows that were being written when the machine went down
-            self.cut = deque(read_jsonl(self.files["metrics"].path, position["metrics"]["bytes"]))
+            self.cut = deque(read_jsonl(self.files["metrics"].path, _size(position["metrics"])))
         for name, file in self.files.items():
-            file.cut(position[name]["bytes"])
+            file.cut(_size(position[name]))
 
     def close(self, failed: bool = False) -> None:
         """Close files and mirrors; `failed`: the run did not reach its end."""
@@ -123,7 +130,7 @@ class Recorder:
                 self.say(f"logger={name} did not close: {_told(error)}; metrics.jsonl has every row")
 
 
-Position = dict[str, dict[str, Any]]
+Position = Mapping[str, Any]
 """Of each file of the record: its size in `bytes`, and the `sha256` of all of its rows."""
 
 START: Position = {name: {"bytes": 0, "sha256": hashlib.sha256().hexdigest()} for name in ("metrics", "episodes")}
@@ -191,12 +198,14 @@ class RecordFile:
             raise Fault(f"{self.path} cannot be written ({error.strerror})") from error
 
 
-def changed(path: Path, position: Mapping[str, Any]) -> str | None:
+def changed(path: Path, position: Mapping[str, Any] | int) -> str | None:
     """Why a file of the record is not what it was at `position`, if it is not; rows after it do not count.
 
     path: of the file
-    position: its size and hash then, as `RecordFile.position` said
+    position: its size and hash then, as `RecordFile.position` said; checkpoints of before knew the size alone
     """
+    if isinstance(position, int):
+        return None if path.is_file() and path.stat().st_size >= position else f"{path} lost rows"
     if not path.is_file():
         return f"{path} is missing"
     digest, left, block = hashlib.sha256(), position["bytes"], b"\n"
@@ -207,6 +216,10 @@ def changed(path: Path, position: Mapping[str, Any]) -> str | None:
     if left:
         return f"{path} lost rows"
     return None if digest.hexdigest() == position["sha256"] and block.endswith(b"\n") else f"{path} was changed"
+
+
+def _size(position: Mapping[str, Any] | int) -> int:
+    return position if isinstance(position, int) else position["bytes"]
 
 
 def _told(error: Exception) -> str:

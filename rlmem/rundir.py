@@ -177,6 +177,8 @@ def require_plain(path: Path) -> None:
                 what = "is a folder" if found.suffix in SUFFIXES or name in SUFFIXES else None
             else:
                 what = None if stat.S_ISREG(mode) else "is no regular file"
+            if inside.parts[-2:] == ("wandb", "settings"):
+                what = "would tell W&B another server"
             if what:
                 raise UserError(
                     f"{path / inside}: {what}; a run directory may hold only plain files and folders where rlmem "
@@ -231,7 +233,8 @@ def replace(path: Path, text: str) -> None:
     """Write a file so that it is either the old or the new one, never half."""
     partial = path.with_suffix(".partial")
     try:
-        with open(partial, "w", encoding="utf-8") as file:
+        partial.unlink(missing_ok=True)
+        with open(partial, "x", encoding="utf-8") as file:  # which follows no link
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -261,8 +264,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         _require(isinstance(about, dict) and _is_data(about))
         _require(isinstance(about.get("choices"), dict) and isinstance(about.get("overrides"), list))
         _require(all(isinstance(line, str) for line in about["overrides"]))
-        _require(all(isinstance(entry, dict) for entry in about.get("resumed", [])))
-    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        _require(isinstance(resumed := about.get("resumed", []), list) and all(isinstance(e, dict) for e in resumed))
+    except Exception as error:  # a file that holds anything can break the readers in any way
         # A parser's account goes on for many lines; where it was is the last of them.
         mark = getattr(error, "problem_mark", None)
         reason = str(getattr(error, "problem", None) or error).splitlines() or [type(error).__name__]

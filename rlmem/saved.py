@@ -158,9 +158,15 @@ def to_continue(config: Config, run_dir: Path) -> State | None:
 
 
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:
-    """The agent of the newest usable checkpoint (None), of the one at a step, or of the best evaluation ("best")."""
+    """The agent of the newest intact checkpoint (None), of the one at a step, or of the best evaluation ("best").
+
+    The record need not be what it was: only a run that goes on continues it.
+    """
     if which is None:
-        return newest(run_dir)
+        try:
+            return checkpoints(run_dir).load()[1]
+        except FileNotFoundError as error:
+            raise UserError(f"{run_dir}: {error}; expected what `rlmem train` wrote; restore the files") from error
     steps = {step_of(path): path for path in checkpoints(run_dir).paths()}
     best = run_dir / "checkpoints" / BEST
     there = best.exists() if which == "best" else which in steps

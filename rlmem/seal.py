@@ -60,7 +60,7 @@ def _seal(key: bytes, text: str) -> str:
 def _key(make: bool) -> bytes | None:
     """The key of this user; None if there is none, or others could have read or written it."""
     if given := os.environ.get(VARIABLE):
-        return given.encode()
+        return os.fsencode(given)
     try:
         path = key_file()
         if make and not path.exists():

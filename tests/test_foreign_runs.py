@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,15 +17,19 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from rlmem_envs.occlusion import workers
 
+import rlmem
 from rlmem import rundir
 from rlmem.checkpoint import Checkpoints, sha256
 from rlmem.cli import main
 from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.errors import UserError
+from rlmem.parallel import start
 from rlmem.saved import stored_config
-from rlmem.sweep.manifest import Manifest, NewJob
+from rlmem.sweep import pool
+from rlmem.sweep.manifest import SUPER_JOURNAL, Manifest, NewJob
 from rlmem.sweep.spec import Specification
 from rlmem.train import train
 
@@ -50,6 +55,7 @@ def received(own_run, tmp_path, monkeypatch) -> Path:
     shutil.copytree(own_run, tmp_path / "r")
     canary = "open('canary', 'a').write(__name__)\n"
     (tmp_path / "r" / "evil.py").write_text(f"{canary}\nclass X:\n    def __init__(self, **kwargs):\n        {canary}")
+    shutil.copy(tmp_path / "r" / "evil.py", tmp_path / "r-evil.py")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "file.txt").write_text(OUTSIDE)
     monkeypatch.chdir(tmp_path)
@@ -135,6 +141,13 @@ CASES: dict[str, Spoil] = {
     "a module in a Gymnasium id": setting(
         "env", {"_target_": "rlmem_envs.vector.make", "id": "r.evil:X-v0", "num_envs": 2, "evaluation": {}}
     ),
+    "a module with a dash in a Gymnasium id": setting(
+        "env", {"_target_": "rlmem_envs.vector.make", "id": "r-evil:X-v0", "num_envs": 2, "evaluation": {}}
+    ),
+    "a server for W&B": lambda run_dir: (run_dir / "wandb").mkdir()
+    or ((run_dir / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:1\n") and None),
+    "a tag that is none": text("total_steps: 32", "total_steps: !!bool x"),
+    "resumptions that are none": text('"choices"', '"resumed": 5, "choices"', "run.json"),
     "a module in a keyword of an environment": setting(
         "env",
         {"_target_": "rlmem_envs.vector.make", "id": "GymV26Environment-v0", "num_envs": 2, "evaluation": {},
@@ -378,6 +391,9 @@ def swept(name: str, *overrides: str) -> Manifest:
         "memory._target_=r.evil.X",
         "env={_target_: r.evil.X}",
         "env.id=r.evil:X-v0",
+        "env.id=r-evil:X-v0",
+        "hydra/launcher=submitit_local",
+        "launcher=submitit_local",
         "hydra.searchpath=[file://home]",
         "algo.replay_dir=home/replay",
         "memory.hidden_size=${oc.env:SECRET}",
@@ -407,3 +423,62 @@ def test_nothing_of_a_sweep_is_a_link(received, capsys):
     assert main(["sweep", "sweep"]) == 2
     assert "sweep/001-one: is a link" in capsys.readouterr().err
     assert os.listdir("home") == ["file.txt"]
+
+
+def test_jobs_that_somebody_else_wrote_choose_shipped_options(received, monkeypatch, capsys):
+    """A folder `conf` may have come with them."""
+    Path("conf/memory").mkdir(parents=True)
+    Path("conf/memory/mine.yaml").write_text("_target_: r.evil.X\n")
+    swept("sweep", *RUN, "memory=mine")
+    monkeypatch.setenv("RLMEM_KEY", "of somebody else")
+    monkeypatch.delenv("RLMEM_SEARCHPATH", raising=False)
+    assert main(["sweep", "sweep"]) == 1
+    assert "has no option mine" in capsys.readouterr().err and not Path("canary").exists()
+    monkeypatch.delenv("RLMEM_SEARCHPATH")
+
+
+@pytest.mark.parametrize("name", ["../r", "${oc.env:SECRET}", "-x", "", ".."])
+def test_a_name_of_a_job_is_a_name(received, capsys, name):
+    swept("sweep", *RUN).connection.execute("UPDATE jobs SET name = ?", [name])
+    assert main(["sweep", "sweep"]) == 2
+    assert "is no name of a job" in capsys.readouterr().err
+
+
+def test_overrides_are_no_flags(received, capsys):
+    swept("sweep", *RUN, "--help")
+    assert main(["sweep", "sweep"]) == 2
+    assert "are not all key=value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["status", "go on", "report"])
+def test_looking_at_a_manifest_deletes_and_changes_no_file(received, capsys, what):
+    """SQLite deletes the file that a journal of several databases names, when such a journal is rolled back."""
+    swept("sweep", *RUN)
+    Path("sweep/sweep.sqlite-journal").write_bytes(b"x" * 512 + SUPER_JOURNAL)
+    arguments = {"status": ["sweep", "status", "sweep"], "go on": ["sweep", "sweep"], "report": ["report", "sweep"]}
+    assert main(arguments[what]) == 2
+    assert "of several databases" in capsys.readouterr().err
+    Path("sweep/sweep.sqlite-journal").unlink()
+    shutil.move("sweep/sweep.sqlite", "home/other.sqlite")
+    Path("sweep/sweep.sqlite").symlink_to(Path("home/other.sqlite").absolute())
+    before = Path("home/other.sqlite").read_bytes()
+    assert main(arguments[what]) == 2
+    assert "is no regular file" in capsys.readouterr().err
+    assert Path("home/other.sqlite").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-c", start.START],
+        ["-c", workers.START],
+        ["-c", pool.CHILD, str(Path(rlmem.__file__).parents[1]), str(os.getpid()), "--version"],
+    ],
+    ids=["parallel", "workers", "sweep"],
+)
+def test_other_processes_import_nothing_of_the_current_folder(received, command):
+    for name in ("pickle", "signal", "ctypes", "rlmem"):
+        shutil.copy("r/evil.py", f"{name}.py")
+    done = subprocess.run([sys.executable, *command], input="", capture_output=True, text=True)
+    assert "EOFError" in done.stderr or done.stdout.startswith("rlmem "), done.stderr
+    assert not Path("canary").exists()

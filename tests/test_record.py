@@ -17,6 +17,7 @@ from rlmem.checkpoint import Checkpoints, sha256
 from rlmem.cli import main
 from rlmem.config.compose import load
 from rlmem.errors import UserError
+from rlmem.evaluate_run import evaluate_run
 from rlmem.loops.base import Loop
 from rlmem.train import resume, train
 
@@ -111,6 +112,47 @@ def test_a_record_that_somebody_touches_while_it_is_written_stops_the_run(in_tmp
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{gone or 'metrics.jsonl'} was {then} while the run was training" in line
     assert gone or not Path("run").exists()
+
+
+def test_an_edit_that_keeps_the_length_is_noticed_at_the_next_checkpoint(in_tmp, monkeypatch, capsys):
+    turn = Loop.turn
+
+    def turned(loop: Loop) -> None:
+        turn(loop)
+        path = Path("run/metrics.jsonl")
+        if loop.updates == 1:
+            path.write_bytes(path.read_bytes()[:-3] + b"9}\n")
+
+    monkeypatch.setattr(Loop, "turn", turned)
+    assert main(["train", *SMALL, *SHORT, "run_dir=run"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "run/metrics.jsonl was changed while the run was training" in line
+
+
+def test_a_description_that_is_taken_away_stops_the_run(in_tmp, monkeypatch, capsys):
+    turn = Loop.turn
+
+    def turned(loop: Loop) -> None:
+        turn(loop)
+        Path("run/config.yaml").unlink(missing_ok=True)
+
+    monkeypatch.setattr(Loop, "turn", turned)
+    assert main(["train", *SMALL, *SHORT, "run_dir=run"]) == 1
+    assert "run/config.yaml was deleted while the run was training" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:.*falling back")
+def test_a_checkpoint_of_before_knows_the_length_of_its_record(cut, whole):
+    for path in Checkpoints(cut / "checkpoints").paths():
+        state = of(path)
+        resealed(path, state | {"record": {name: known["bytes"] for name, known in state["record"].items()}})
+    resume(cut, [])
+    assert_same_end(cut, whole)
+
+
+def test_what_only_acts_needs_no_record(cut):
+    (cut / "metrics.jsonl").unlink()
+    assert evaluate_run(cut, 2)["step"] == 252
 
 
 def test_fewer_checkpoints_make_room_before_the_next_is_written(in_tmp):

@@ -39,6 +39,7 @@ def parser() -> Parser:
     made.add_argument("--gpus", type=device_list, default=(), metavar="0,1", help="spread the runs over these GPUs")
     made.add_argument("--per-gpu", type=integer_from(1), metavar="N", help="runs at once on each of --gpus (1)")
     made.add_argument("--retry-failed", action="store_true", help="give failed runs all their attempts again")
+    made.add_trust()
     return made
 
 
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from rlmem.sweep.run import Options
 
-        options = Options(args.jobs, args.gpus, args.per_gpu or 1, retry_failed=args.retry_failed)
+        options = Options(args.jobs, args.gpus, args.per_gpu or 1, retry_failed=args.retry_failed, trust=args.trust)
         outcome, code = runner.reproduce(experiment, where, args.cells, options)
     show(outcome, where.folder)
     if args.publish:

@@ -30,8 +30,8 @@ ANY = tuple(package for packages in PACKAGES.values() for package in packages)
 REACHING = ("algo.replay_dir", "algo.ray_address")
 """Keys that name a folder to write to, or a server whose answers are unpickled."""
 
-MODULE = re.compile(r"[\w.]+:\S")
-"""How a text begins that names a module to Gymnasium: `module:Name-v0`."""
+OPTIONS_OF_OTHERS = re.compile(r"[-+~]*(hydra|launcher)\b")
+"""How overrides begin that say where jobs run, and where options are looked for."""
 
 
 def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
@@ -47,8 +47,8 @@ def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
                 found[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
             found[path] = f"`{value}` is a place outside the run"
-        elif group == "env" and isinstance(value, str) and MODULE.match(value):
-            found[path] = f"`{value}` names a module to import"
+        elif group == "env" and isinstance(value, str) and ":" in value:
+            found[path] = f"`{value}` may name a module to import"
     return found
 
 
@@ -61,10 +61,10 @@ def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
             found[line] = "it may name code outside rlmem"
         elif "${" in line:
             found[line] = "it may name what lies outside the sweep"
-        elif key.startswith("hydra.") or any(name.partition(".")[2] in line for name in REACHING):
-            found[line] = "it names a place outside the sweep"
-        elif key.startswith("env") and MODULE.search(value):
-            found[line] = "it names a module to import"
+        elif OPTIONS_OF_OTHERS.match(line) or any(name.partition(".")[2] in line for name in REACHING):
+            found[line] = "it may name a place outside the sweep"
+        elif key.startswith("env") and ":" in value:
+            found[line] = "it may name a module to import"
     return found
 
 

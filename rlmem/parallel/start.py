@@ -22,7 +22,9 @@ from rlmem.signals import ASKED
 HERE = "127.0.0.1"
 
 START = f"""
-import pickle, signal, sys
+import sys
+sys.path[:] = filter(None, sys.path)  # without the current folder, which may hold modules of these names
+import pickle, signal
 for name in {ASKED}:
     if hasattr(signal, name):
         signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -94,10 +94,24 @@ def read(folder: Path) -> Population:
         content = yaml.safe_load((folder / POPULATION).read_text(encoding="utf-8"))
         asked: dict[str, Any] = {field.name: content[field.name] for field in fields(Specification)}
         asked |= {key: tuple(asked[key]) for key in ("overrides", "vary")}
-        return Population(Specification(**asked), content["seed"], tuple(map(tuple, content["own"])))
-    except (yaml.YAMLError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())
+        found = Population(Specification(**asked), content["seed"], tuple(map(tuple, content["own"])))
+        spec = found.spec
+        numbers = (spec.agents, spec.ready, spec.window, spec.every, spec.level, found.seed)
+        lines = [*spec.overrides, *spec.vary, *(line for own in found.own for line in own)]
+        if not (all(isinstance(n, int | float) for n in numbers) and all(isinstance(line, str) for line in lines)):
+            raise ValueError("not what was written")
+        return found
+    except Exception as error:  # a file that holds anything can break the reader in any way
+        reason = " ".join(str(error).split())[:100]
         raise UserError(f"{folder / POPULATION}: is damaged ({reason}); restore it") from error
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, none if it is not there. Raises UserError if it is damaged."""
+    try:
+        return read_jsonl(path) if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is damaged ({error}); restore it") from error
 
 
 class History:
@@ -105,7 +119,9 @@ class History:
 
     def __init__(self, folder: Path, agents: int):
         self.path = folder / "population.jsonl"
-        rows = read_jsonl(self.path) if self.path.exists() else []
+        rows = rows_of(self.path)
+        if not all(row.keys() >= {"round", "agent", "step", "other", "copied"} for row in rows):
+            raise UserError(f"{self.path}: is damaged (rows lack their keys); restore it")
         self.rounds = [rows[begin : begin + agents] for begin in range(0, len(rows) - agents + 1, agents)]
 
     def cut(self) -> None:

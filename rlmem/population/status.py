@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlmem import rundir
-from rlmem.population.spec import History, name, read
-from rlmem.recorder import read_jsonl
+from rlmem.population.spec import History, name, read, rows_of
 from rlmem.sweep.status import RETURNS, newest_rows
 
 
@@ -32,7 +31,7 @@ def _row(run_dir: Path, rounds: list[list[dict[str, Any]]], agent: int) -> list[
     newest = list(newest_rows(run_dir))
     steps = next((row["step"] for row in newest if "step" in row), 0)
     score = next((row[key] for key in RETURNS for row in newest if key in row), None)
-    episodes = len(read_jsonl(path)) if (path := run_dir / "episodes.jsonl").exists() else 0
+    episodes = len(rows_of(run_dir / "episodes.jsonl"))
     copied = [row for rows in rounds for row in rows if row["agent"] == agent and row["copied"]]
     told = f"{name(copied[-1]['other'])} in round {copied[-1]['round']}" if copied else ""
     total = rundir.read(run_dir)[0]["total_steps"]

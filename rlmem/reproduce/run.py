@@ -173,8 +173,10 @@ def _note(where: Place, listed: Sequence[dict]) -> None:
 
 
 def _require_own(where: Place) -> None:
-    """UserError if something else lies where the runs shall lie."""
+    """UserError if something else lies where the runs shall lie, or links that lead to other places."""
     folder = where.runs
+    for written in {where.folder, folder}:
+        rundir.require_plain(written)
     if (folder / CELLS).exists():
         there = read_cells(folder)
         if (there["item"], there["budget"]) != (where.owner, where.budget):

@@ -1,4 +1,4 @@
-"""What a sweep starts: `python -m rlmem.sweep.child PARENT train ...`, `rlmem train ...` that ends with PARENT."""
+"""What a sweep starts, with PARENT and `train ...` as arguments: `rlmem train ...` that ends with PARENT."""
 
 from __future__ import annotations
 

@@ -7,13 +7,14 @@ heard of for STALE seconds. Everything is one transaction: it has happened or it
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
@@ -107,6 +108,7 @@ class Manifest:
 
     def __init__(self, folder: Path):
         self.path = folder / FILE
+        _require_harmless(folder)
         try:
             # SQLite's usual journal: the newer one, WAL, needs memory that machines do not share.
             self.connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
@@ -123,10 +125,17 @@ class Manifest:
     def _read_all(self) -> None:
         """Raise what makes the manifest useless: a missing table, broken JSON, a name that leaves the sweep."""
         self.specification(), self.trials()
+        kinds = get_type_hints(Job)
+        kinds["overrides"] = tuple
         for job in self.jobs():
             json.loads(job.params or "null")
-            if Path(job.name).name != job.name or job.name in ("", ".."):
+            wrong = [name for name, kind in kinds.items() if not isinstance(getattr(job, name), kind)]
+            if wrong:
+                raise ValueError(f"{wrong[0]} of job {job.number!r} cannot be {getattr(job, wrong[0])!r}")
+            if not re.fullmatch(r"\w[\w.+-]*", job.name):
                 raise ValueError(f"{job.name!r} is no name of a job")
+            if not all(isinstance(line, str) and not line.startswith("-") for line in job.overrides):
+                raise ValueError(f"the overrides of {job.name} are not all key=value")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -285,6 +294,20 @@ class Manifest:
 
     def _set(self, key: str, value: str) -> None:
         self.connection.execute("INSERT OR REPLACE INTO sweep VALUES (?, ?)", [key, value])
+
+
+SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""How SQLite's journal of a transaction over several databases ends, which names a file to be deleted."""
+
+
+def _require_harmless(folder: Path) -> None:
+    """UserError for files that SQLite would follow, or delete others for, when the manifest is opened."""
+    for name in (FILE, f"{FILE}-journal", f"{FILE}-wal", f"{FILE}-shm"):
+        path = folder / name
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise UserError(f"{path}: is no regular file; expected a sweep's manifest or a place for one")
+        if name.endswith("-journal") and path.exists() and path.read_bytes().endswith(SUPER_JOURNAL):
+            raise UserError(f"{path}: is of several databases, which no sweep writes; e.g. remove it")
 
 
 def holds_sweep(folder: Path) -> bool:

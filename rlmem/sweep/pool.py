@@ -190,6 +190,14 @@ class Pool:
                     self.manifest.release(child.job)
 
 
+CHILD = """
+import sys
+sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]
+from rlmem.sweep.child import main
+sys.exit(main())
+"""
+"""What starts a job. rlmem is looked for where this one lies, not in the current folder, which `python -m` prefers."""
+
 HEADER, MARKS = "===", ("rlmem: error: ", "rlmem: failed: ")
 """How the lines in a log begin that say when a process started, and why it failed."""
 
@@ -197,7 +205,7 @@ HEADER, MARKS = "===", ("rlmem: error: ", "rlmem: failed: ")
 def command(job: Job, folder: Path) -> list[str]:
     """How a job is run: `rlmem train` in its own run directory, where it goes on if it has begun."""
     place = assignment("run_dir", str(folder / job.name))
-    child = [sys.executable, "-m", "rlmem.sweep.child", str(os.getpid())]
+    child = [sys.executable, "-c", CHILD, str(Path(__file__).parents[2]), str(os.getpid())]
     return [*child, "train", *job.overrides, place, "on_exists=resume"]
 
 

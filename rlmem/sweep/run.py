@@ -18,6 +18,7 @@ from rlmem.config.compose import Config, load
 from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.messages import shell
 from rlmem.config.multirun import check_jobs
+from rlmem.config.paths import SEARCHPATH
 from rlmem.errors import UserError, extra
 from rlmem.machine import cores, cuda_devices
 from rlmem.signals import Stopped
@@ -80,8 +81,9 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
     console = Console()
     view = View(console, manifest := _open(spec, folder, console.print), folder)
     rundir.require_plain(folder)
-    if not options.trust:
-        refuse(foreign_lines(manifest.foreign()), folder)
+    if not options.trust and (lines := manifest.foreign()):
+        refuse(foreign_lines(lines), folder)
+        os.environ[SEARCHPATH] = ""  # its jobs choose shipped options, not those of a folder `conf` that came with it
     spec = manifest.specification() or Specification(())
     if options.trials is not None:
         if spec.direction is None:

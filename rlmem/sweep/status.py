@@ -63,14 +63,16 @@ def objective(run_dir: Path) -> float | None:
 def newest_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
     """The last rows of a run's metrics, the newest first; the run may be writing one."""
     for line in reversed(tail(run_dir / "metrics.jsonl")):
-        try:
-            yield strictjson.row(line)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            row = strictjson.row(line)
+            if all(isinstance(row.get(key, 0), int | float) for key in ("step", *RETURNS)):
+                yield row
 
 
 def tail(path: Path) -> list[str]:
     """The last lines of a file, none if there is no such file."""
+    if not path.is_file():  # opening a pipe would wait for ever
+        return []
     try:
         with open(path, "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
@@ -129,7 +131,7 @@ def table(found: Sequence[Row]) -> Table:
         seen = f"{_age(job):.0f} s ago" if row.state == "running" else ""
         state = Text(row.state, COLOURS[row.state])
         attempts = str(job.attempts or "")
-        drawn.add_row(job.name, state, steps, score, job.host or "", attempts, seen, Text(job.error or ""))
+        drawn.add_row(Text(job.name), state, steps, score, Text(job.host or ""), attempts, seen, Text(job.error or ""))
     return drawn
 
 

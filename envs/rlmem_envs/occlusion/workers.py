@@ -24,7 +24,9 @@ Arrays = tuple[NDArray[Any], ...]
 Column = Sequence[Any] | NDArray[Any]
 
 START = """
-import pickle, signal, sys
+import sys
+sys.path[:] = filter(None, sys.path)  # without the current folder, which may hold modules of these names
+import pickle, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 sys.path[:] = pickle.load(sys.stdin.buffer)
