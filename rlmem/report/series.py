@@ -82,7 +82,7 @@ def _require_columns(sections: Sequence[Section], columns: Sequence[str]) -> Non
 def _nothing(sections: Sequence[Section], metric: str | None) -> str:
     names = ", ".join(name_of(section) for section in sections)
     if metric is None:
-        return f"{names}: no learning curves there; no run has been evaluated yet"
+        return f"{names}: no learning curves there; no run has an evaluation that can be read"
     run_dirs = [run.run_dir for section in sections for run in _records(section) if run.run_dir is not None]
     known = sorted({key for run_dir in run_dirs for line in record(run_dir) for key in line} - {"step"})
     if not known:
