@@ -170,8 +170,11 @@ def require_plain(path: Path) -> None:
                 mode = found.lstat().st_mode
             except FileNotFoundError:  # of a run that trains meanwhile
                 continue
-            if stat.S_ISLNK(mode):  # W&B makes some within its own folder
-                of_wandb = "wandb" in inside.parts[:-1] and Path(os.path.realpath(found)).is_relative_to(root)
+            if stat.S_ISLNK(mode):
+                # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
+                _, _, beyond = inside.as_posix().rpartition("wandb/")
+                within = Path(os.path.realpath(found)).is_relative_to(root)
+                of_wandb = "wandb" in inside.parts[:-1] and (within or "/" in beyond)
                 what = None if of_wandb else "is a link"
             elif stat.S_ISDIR(mode):
                 what = "is a folder" if found.suffix in SUFFIXES or name in SUFFIXES else None

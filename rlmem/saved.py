@@ -138,23 +138,25 @@ def unfit(run_dir: Path, state: State) -> str | None:
 def to_continue(config: Config, run_dir: Path) -> State | None:
     """Where `config` goes on in `run_dir`: a checkpoint, {} if none was written yet, None if nothing there can be used.
 
-    Raises UserError if another experiment is there. The description of the run may be damaged: `config` has all of it,
-    and every checkpoint knows its experiment.
+    Raises UserError if another experiment is there. The description of the run may be damaged or edited: `config` has
+    all of it, and every checkpoint knows its experiment.
     """
     experiment = experiment_of(config.values)
     elsewhere = f"run_dir={run_dir}_2"
     try:
-        stored = rundir.read(run_dir)[0]
-        require_same_experiment(experiment_of(stored), experiment, f"the run in {run_dir}", elsewhere)
-    except rundir.NoRun:
-        stored = None
+        described = not rundir.is_edited(run_dir)
+        if described:
+            stored = rundir.read(run_dir)[0]
+            require_same_experiment(experiment_of(stored), experiment, f"the run in {run_dir}", elsewhere)
+    except (rundir.NoRun, OSError, ValueError):
+        described = False
     try:
         state = newest(run_dir) if checkpoints(run_dir).paths() else {}
     except UserError:
         return None
     if state:
         require_same_experiment(state["experiment"], experiment, f"the checkpoint in {run_dir}", elsewhere)
-    return state if state or stored is not None else None
+    return state if state or described else None
 
 
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:

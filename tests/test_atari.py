@@ -30,9 +30,11 @@ def test_small_pixels_are_means_of_areas():
 
 def test_what_is_missing_is_said(monkeypatch, in_tmp):
     monkeypatch.setitem(sys.modules, "ale_py", None)  # importing it fails
-    with pytest.raises(ImportError, match=r"pip install 'rlmem\[atari\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[atari\]' in a clone of rlmem"):
         make("Breakout", 1)
-    with pytest.raises(UserError, match=r"^env=atari: Atari games need ale-py, .* pip install 'rlmem\[atari\]'$"):
+    with pytest.raises(
+        UserError, match=r"^env=atari: Atari games need ale-py, .* pip install '\.\[atari\]' in a clone of rlmem$"
+    ):
         train(load(["env=atari", "total_steps=100"]))
 
 

@@ -267,7 +267,7 @@ def test_bench_update_splits_the_time_of_every_layout_and_goes_on_after_an_error
 @pytest.mark.parametrize("bench", [memory, figure3, scan, returns, update])
 def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(bench, monkeypatch, in_tmp):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match=r"pip install 'rlmem\[bench\]'"):
+    with pytest.raises(UserError, match=r"pip install '\.\[bench\]' in a clone of rlmem"):
         bench.main()
 
 

@@ -373,7 +373,7 @@ def mistaken(tmp_path, monkeypatch):
         (["memory._target_=mistaken.Sizeless"], ["mistaken.Sizeless does not set input_size and output_size"]),
         (["memory._target_=mistaken.Unready"], ["Unready cannot be built (AttributeError: ", "Module.__init__()"]),
         (["memory._target_=mistaken.Shapeless"], ["Shapeless fails in initial_state(1)", "'state_shape'"]),
-        (["memory._target_=mistaken.Plain"], ["gives a Plain, which is no memory", "derive it from"]),
+        (["memory._target_=mistaken.Plain"], ["mistaken.Plain gives no rlmem.memory.base.Memory", "derive it from"]),
         (["memory._target_=mistyped.Thing"], ["mistyped.py:2: SyntaxError: "]),
         (["memory._target_=nameless.Thing"], ["nameless.py:2: NameError: name 'Positive' is not defined"]),
         (["memory=stack", "memory.layer._target_=mistaken.Abstract"], ["memory.layer._target_=", "is abstract"]),

@@ -52,7 +52,7 @@ def test_evaluation_does_not_change_training(in_tmp):
         ("env.evaluation.seed=3", ["supplied at run time"]),
         ("env.evaluation._target_=rlmem_envs.vector.make", ["no such key"]),
         ("env.evaluation=test", ["expected a mapping {key: value}", "e.g. env.evaluation={}"]),
-        ("env.evaluaton.level=easy", ["did you mean `env.evaluation`?", "e.g. rlmem train env.evaluation={}"]),
+        ("env.evaluaton.level=easy", ["did you mean `env.evaluation`?", "e.g. rlmem train 'env.evaluation={}'"]),
     ],
 )
 def test_a_mistake_is_one_line(override, facts):

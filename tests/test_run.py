@@ -286,7 +286,7 @@ def test_a_labyrinth_without_its_package_names_the_extra(in_tmp, monkeypatch):
     from rlmem_envs.popgym import package
 
     monkeypatch.setattr(package.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'rlmem\[labyrinth\]'"):
+    with pytest.raises(UserError, match=r"pip install '\.\[labyrinth\]' in a clone of rlmem"):
         train(load(["env=labyrinth_escape", "env.backend=popgym"]))
 
 
@@ -376,9 +376,14 @@ def test_rows_that_are_not_written_again_as_they_were_are_said(in_tmp, capsys):
 
 
 def test_a_damaged_record_turns_its_mirrors_off_and_not_the_run(in_tmp, capsys):
+    """One that is not noticed, since a checkpoint of before knows its length alone."""
     run_dir = run()
     file = run_dir / "metrics.jsonl"
     file.write_bytes(b"\0" + file.read_bytes()[1:])
+    checkpoints = Checkpoints(run_dir / "checkpoints")
+    _, state = checkpoints.load()
+    lengths = {name: position["bytes"] for name, position in state["record"].items()}
+    checkpoints.save(state["step"], state | {"record": lengths})
     resume(run_dir, ["total_steps=900", "+logger.tensorboard._target_=rlmem.loggers.TensorBoardLogger"])
     assert "logger=tensorboard stopped: metrics.jsonl is damaged" in capsys.readouterr().out
     assert json.loads(file.read_text().splitlines()[-1])["step"] == 900
