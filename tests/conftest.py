@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine holds
+os.environ.setdefault("RLMEM_KEY", "of the tests")  # none is made in the home of who runs them
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test per core; more threads would wait by spinning
 
 import golden_env

@@ -24,6 +24,7 @@ from rlmem import rundir
 from rlmem.checkpoint import Checkpoints, sha256
 from rlmem.cli import main
 from rlmem.config.compose import load
+from rlmem.config.paths import own_dirs
 from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.parallel import start
@@ -435,6 +436,16 @@ def test_jobs_that_somebody_else_wrote_choose_shipped_options(received, monkeypa
     assert main(["sweep", "sweep"]) == 1
     assert "has no option mine" in capsys.readouterr().err and not Path("canary").exists()
     monkeypatch.delenv("RLMEM_SEARCHPATH")
+
+
+def test_a_run_directory_brings_no_options(received, monkeypatch):
+    monkeypatch.delenv("RLMEM_SEARCHPATH", raising=False)
+    (received / "conf" / "env").mkdir(parents=True)
+    (received / "conf" / "env" / "mine.yaml").write_text("_target_: r.evil.X\n")
+    monkeypatch.chdir(received)
+    assert own_dirs() == []
+    (received / "run.json").unlink()
+    assert own_dirs() == [received / "conf"]
 
 
 @pytest.mark.parametrize("name", ["../r", "${oc.env:SECRET}", "-x", "", ".."])

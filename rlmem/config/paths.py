@@ -25,7 +25,8 @@ def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
     """Folders whose groups of options stand beside the shipped ones, which they do not replace.
 
     They are those of the environment variable RLMEM_SEARCHPATH, or else ./conf where it has options and is not the
-    shipped folder. They serve what is composed anew; a stored run needs none.
+    shipped folder. They serve what is composed anew; a stored run needs none, and brings none: within a run directory,
+    which somebody else may have made, ./conf is no folder of one's own.
 
     lines: overrides, among which `hydra.searchpath=[file://FOLDER]` adds more
     """
@@ -37,8 +38,9 @@ def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
     else:
         here = Path("conf")
         groups = [folder.name for folder in conf_dir().iterdir() if folder.is_dir()]
+        a_run = Path("run.json").exists() and Path("config.yaml").exists()
         own = here.resolve() != conf_dir() and any(any((here / group).glob("*.yaml")) for group in groups)
-        found = [here] if own else []
+        found = [here] if own and not a_run else []
     return [*(folder.resolve() for folder in found), *_searched(lines)]
 
 
