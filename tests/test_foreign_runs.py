@@ -435,7 +435,7 @@ def test_jobs_that_somebody_else_wrote_choose_shipped_options(received, monkeypa
     monkeypatch.delenv("RLMEM_SEARCHPATH", raising=False)
     assert main(["sweep", "sweep"]) == 1
     assert "has no option mine" in capsys.readouterr().err and not Path("canary").exists()
-    monkeypatch.delenv("RLMEM_SEARCHPATH")
+    assert "RLMEM_SEARCHPATH" not in os.environ
 
 
 def test_a_run_directory_brings_no_options(received, monkeypatch):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -42,6 +43,19 @@ def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
         own = here.resolve() != conf_dir() and any(any((here / group).glob("*.yaml")) for group in groups)
         found = [here] if own and not a_run else []
     return [*(folder.resolve() for folder in found), *_searched(lines)]
+
+
+@contextmanager
+def shipped_options() -> Iterator[None]:
+    """No options of one's own, here and in processes that are started meanwhile."""
+    before = os.environ.get(SEARCHPATH)
+    os.environ[SEARCHPATH] = ""
+    try:
+        yield
+    finally:
+        del os.environ[SEARCHPATH]
+        if before is not None:
+            os.environ[SEARCHPATH] = before
 
 
 def option_dirs(group: str, lines: Iterable[str] = ()) -> list[Path]:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,7 @@ from rlmem.config.compose import Config, load
 from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.messages import shell
 from rlmem.config.multirun import check_jobs
-from rlmem.config.paths import SEARCHPATH
+from rlmem.config.paths import shipped_options
 from rlmem.errors import UserError, extra
 from rlmem.machine import cores, cuda_devices
 from rlmem.signals import Stopped
@@ -79,11 +80,17 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
     """
     _require_gpus(options.gpus)
     console = Console()
-    view = View(console, manifest := _open(spec, folder, console.print), folder)
+    manifest = _open(spec, folder, console.print)
     rundir.require_plain(folder)
-    if not options.trust and (lines := manifest.foreign()):
-        refuse(foreign_lines(lines), folder)
-        os.environ[SEARCHPATH] = ""  # its jobs choose shipped options, not those of a folder `conf` that came with it
+    foreign = [] if options.trust else manifest.foreign()
+    refuse(foreign_lines(foreign), folder)
+    # Jobs of somebody else choose shipped options, not those of a folder `conf` that came with them.
+    with shipped_options() if foreign else nullcontext():
+        return _work(manifest, folder, options, View(console, manifest, folder))
+
+
+def _work(manifest: Manifest, folder: Path, options: Options, view: View) -> int:
+    """Work on the jobs of a manifest that is in order; returns the exit code."""
     spec = manifest.specification() or Specification(())
     if options.trials is not None:
         if spec.direction is None:
