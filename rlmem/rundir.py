@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ from filelock import FileLock, Timeout
 from rlmem import __version__
 from rlmem.errors import UserError
 from rlmem.machine import machine_class
-from rlmem.seal import is_changed, is_own, sealed
+from rlmem.trust import is_changed, is_data, is_own, require_plain, sealed
 
 PACKAGES = (
     "torch",
@@ -147,48 +146,6 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-SUFFIXES = (".jsonl", ".json", ".yaml", ".txt", ".pt", ".sha256", ".partial", ".lock")
-"""What the names of a run's own files end in."""
-
-
-def require_plain(path: Path) -> None:
-    """UserError for what a run directory may not hold if something is to be written there.
-
-    These are links, which may lead out of it, pipes and devices, and folders with the names of files. The directory
-    itself may be reached by a link, which its user made.
-    """
-    root = Path(os.path.realpath(path))
-
-    def failed(error: OSError) -> None:
-        raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
-
-    for folder, folders, files in os.walk(root, onerror=failed if root.exists() else None):
-        for name in [*folders, *files]:
-            found = Path(folder) / name
-            inside = found.relative_to(root)
-            try:
-                mode = found.lstat().st_mode
-            except FileNotFoundError:  # of a run that trains meanwhile
-                continue
-            if stat.S_ISLNK(mode):
-                # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
-                _, _, beyond = inside.as_posix().rpartition("wandb/")
-                within = Path(os.path.realpath(found)).is_relative_to(root)
-                of_wandb = "wandb" in inside.parts[:-1] and (within or "/" in beyond)
-                what = None if of_wandb else "is a link"
-            elif stat.S_ISDIR(mode):
-                what = "is a folder" if found.suffix in SUFFIXES or name in SUFFIXES else None
-            else:
-                what = None if stat.S_ISREG(mode) else "is no regular file"
-            if inside.parts[-2:] == ("wandb", "settings"):
-                what = "would tell W&B another server"
-            if what:
-                raise UserError(
-                    f"{path / inside}: {what}; a run directory may hold only plain files and folders where rlmem "
-                    f"writes; e.g. remove it"
-                )
-
-
 def describe(
     path: Path,
     config: Mapping[str, Any],
@@ -261,10 +218,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         name = "config.yaml"
         config = yaml.safe_load((path / name).read_text(encoding="utf-8"))
-        _require(isinstance(config, dict) and _is_data(config))
+        _require(isinstance(config, dict) and is_data(config))
         name = "run.json"
         about = json.loads((path / name).read_text(encoding="utf-8"))
-        _require(isinstance(about, dict) and _is_data(about))
+        _require(isinstance(about, dict) and is_data(about))
         _require(isinstance(about.get("choices"), dict) and isinstance(about.get("overrides"), list))
         _require(all(isinstance(line, str) for line in about["overrides"]))
         _require(isinstance(resumed := about.get("resumed", []), list) and all(isinstance(e, dict) for e in resumed))
@@ -287,31 +244,9 @@ def is_edited(path: Path) -> bool:
     return is_changed((path / "config.yaml").read_text(encoding="utf-8"))
 
 
-MOST = 100_000
-"""Values of a file that describes a run, at most. A short YAML file may stand for very many by its aliases."""
-
-
 def _require(condition: bool) -> None:
     if not condition:
         raise ValueError("not what was written")
-
-
-def _is_data(tree: Any) -> bool:
-    """Whether `tree` holds text, numbers, lists and mappings by names only, and not too many of them."""
-    left, number = [tree], 0
-    while left:
-        node, number = left.pop(), number + 1
-        if number > MOST:
-            return False
-        if isinstance(node, dict):
-            if not all(isinstance(key, str) for key in node):
-                return False
-            left += node.values()
-        elif isinstance(node, list):
-            left += node
-        elif not (node is None or isinstance(node, str | int | float)):
-            return False
-    return True
 
 
 def git_commit() -> str | None:

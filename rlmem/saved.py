@@ -19,6 +19,7 @@ from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError
 from rlmem.faults import lacks_memory
 from rlmem.recorder import START, changed
+from rlmem.trust import require_plain
 
 RESUMABLE = (
     "total_steps",
@@ -57,7 +58,7 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
     there would reach other places; NoRun where there is no run.
     """
     values, about = rundir.read(run_dir)
-    rundir.require_plain(run_dir)
+    require_plain(run_dir)
     if not trust and not rundir.is_own_run(run_dir):
         given = {override.partition("=")[0] for override in overrides}
         refuse({path: why for path, why in foreign_problems(values).items() if path not in given}, run_dir)

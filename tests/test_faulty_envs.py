@@ -28,10 +28,10 @@ from rlmem.evaluate_run import evaluate_run
 from rlmem.recorder import Recorder, read_jsonl
 from rlmem.reproduce import metrics
 from rlmem.rollout import Collector
-from rlmem.seal import sealed
 from rlmem.seeding import Streams
 from rlmem.sweep.status import newest_rows, objective
 from rlmem.train import plan, resume, train
+from rlmem.trust import sealed
 
 CPU = torch.device("cpu")
 TINY = [

@@ -90,7 +90,7 @@ def setting(path: str, value: Any) -> Spoil:
 
 
 def text(old: str, new: str, name: str = "config.yaml") -> Spoil:
-    """One text in place of another, without the line of `rlmem.seal`, which would betray the change."""
+    """One text in place of another, without the line of `rlmem.trust`, which would betray the change."""
 
     def spoil(run_dir: Path) -> None:
         content = (run_dir / name).read_text().replace(old, new, 1)
@@ -309,7 +309,7 @@ def test_ones_own_memory_in_ones_own_module_needs_no_flag(in_tmp, monkeypatch, c
 
 
 def test_a_key_is_made_once_and_is_for_its_user_alone(in_tmp, monkeypatch):
-    from rlmem.seal import is_changed, is_own, key_file, sealed
+    from rlmem.trust import is_changed, is_own, key_file, sealed
 
     monkeypatch.delenv("RLMEM_KEY", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(in_tmp / "config"))

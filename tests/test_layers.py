@@ -58,8 +58,8 @@ LAYERS = {
     "rlmem.loops": f"torch numpy gymnasium {RUNNING} rlmem.signals",
     "rlmem.checkpoint": "torch",
     "rlmem.recorder": "rlmem.errors rlmem.strictjson",
-    "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__ rlmem.machine rlmem.seal",
-    "rlmem.seal": "",
+    "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__ rlmem.machine rlmem.trust",
+    "rlmem.trust": "rlmem.errors",
     "rlmem.progress": "rich",
     "rlmem.faults": "torch rlmem.errors",
     "rlmem.sizes": "torch",
@@ -76,10 +76,10 @@ LAYERS = {
     "rlmem.make_loop": f"gymnasium {RUNNING} {WHOLE}",
     "rlmem.machine": "lazy:torch",
     "rlmem.mirrors": "rlmem.config rlmem.errors rlmem.loggers rlmem.recorder rlmem.rundir",
-    "rlmem.saved": "rlmem.checkpoint rlmem.recorder rlmem.rundir rlmem.errors rlmem.faults rlmem.config",
+    "rlmem.saved": "rlmem.checkpoint rlmem.recorder rlmem.rundir rlmem.trust rlmem.errors rlmem.faults rlmem.config",
     "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
     "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
-    "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.machine rlmem.rundir rlmem.seal "
+    "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.machine rlmem.rundir rlmem.trust "
     "rlmem.signals rlmem.strictjson rlmem.sweep lazy:rlmem.cli",
     "rlmem.population": f"torch numpy yaml rich scipy {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals "
     "rlmem.population rlmem.sweep rlmem.train",
@@ -94,7 +94,8 @@ LAYERS = {
     "rlmem.analysis": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.analysis lazy:matplotlib lazy:scipy lazy:sklearn",
     "rlmem.reproduce": "numpy yaml pydantic filelock rlmem.__version__ rlmem.config rlmem.errors rlmem.machine "
     "rlmem.published rlmem.checkpoint rlmem.recorder rlmem.reproduce rlmem.saved rlmem.rundir rlmem.stats rlmem.sweep "
-    "rlmem.strictjson rlmem.tables lazy:rlmem.analysis lazy:rlmem.bench lazy:rlmem.cli lazy:rlmem.population",
+    "rlmem.strictjson rlmem.tables rlmem.trust "
+    "lazy:rlmem.analysis lazy:rlmem.bench lazy:rlmem.cli lazy:rlmem.population",
     "rlmem.report": "numpy matplotlib rlmem.config rlmem.errors rlmem.report rlmem.reproduce rlmem.rundir rlmem.stats "
     "rlmem.sweep rlmem.tables",
     "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config rlmem.strictjson",

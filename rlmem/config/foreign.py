@@ -24,13 +24,13 @@ PACKAGES = {
 }
 """Where the classes of each group lie. Nothing else is imported for a foreign configuration, of rlmem neither."""
 
-ANY = tuple(package for packages in PACKAGES.values() for package in packages)
+EVERY_PACKAGE = tuple(package for packages in PACKAGES.values() for package in packages)
 """For a section that is no group, such as a misspelt one, of which nothing is built."""
 
 REACHING = ("algo.replay_dir", "algo.ray_address")
 """Keys that name a folder to write to, or a server whose answers are unpickled."""
 
-OPTIONS_OF_OTHERS = re.compile(r"[-+~]*(hydra|launcher)\b")
+LAUNCHING = re.compile(r"[-+~]*(hydra|launcher)\b")
 """How overrides begin that say where jobs run, and where options are looked for."""
 
 
@@ -42,7 +42,7 @@ def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
         if value is None:
             continue
         if key == "_target_":
-            packages = PACKAGES.get(group, ANY)
+            packages = PACKAGES.get(group, EVERY_PACKAGE)
             if not any(str(value).startswith(f"{package}.") for package in packages):
                 found[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
@@ -61,7 +61,7 @@ def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
             found[line] = "it may name code outside rlmem"
         elif "${" in line:
             found[line] = "it may name what lies outside the sweep"
-        elif OPTIONS_OF_OTHERS.match(line) or any(name.partition(".")[2] in line for name in REACHING):
+        elif LAUNCHING.match(line) or any(name.partition(".")[2] in line for name in REACHING):
             found[line] = "it may name a place outside the sweep"
         elif key.startswith("env") and ":" in value:
             found[line] = "it may name a module to import"

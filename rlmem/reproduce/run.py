@@ -24,6 +24,7 @@ from rlmem.reproduce.write import write
 from rlmem.sweep.manifest import Manifest, NewJob, holds_sweep
 from rlmem.sweep.run import Options, config_hash, sweep
 from rlmem.sweep.spec import Specification
+from rlmem.trust import require_plain
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def _require_own(where: Place) -> None:
     """UserError if something else lies where the runs shall lie, or links that lead to other places."""
     folder = where.runs
     for written in {where.folder, folder}:
-        rundir.require_plain(written)
+        require_plain(written)
     if (folder / CELLS).exists():
         there = read_cells(folder)
         if (there["item"], there["budget"]) != (where.owner, where.budget):

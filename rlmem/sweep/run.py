@@ -14,7 +14,6 @@ from types import ModuleType
 
 from rich.console import Console
 
-from rlmem import rundir
 from rlmem.config.compose import Config, load
 from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.messages import shell
@@ -28,6 +27,7 @@ from rlmem.sweep.manifest import Job, Manifest, NewJob, holds_sweep
 from rlmem.sweep.pool import Pool
 from rlmem.sweep.spec import EXAMPLE, Specification
 from rlmem.sweep.status import View, counts, log_file, rows
+from rlmem.trust import require_plain
 
 Say = Callable[[str], None]
 
@@ -81,7 +81,7 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
     _require_gpus(options.gpus)
     console = Console()
     manifest = _open(spec, folder, console.print)
-    rundir.require_plain(folder)
+    require_plain(folder)
     foreign = [] if options.trust else manifest.foreign()
     refuse(foreign_lines(foreign), folder)
     # Jobs of somebody else choose shipped options, not those of a folder `conf` that came with them.

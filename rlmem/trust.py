@@ -1,0 +1,154 @@
+"""How far a directory can be trusted: who wrote a file in it, what it may hold, and what may be written there.
+
+A configuration names the classes that a run is built from. In a run directory that somebody else made, or edited, it
+is data: only what bears this user's seal, a hash with a secret key (HMAC) in the file's first line, may name code
+outside rlmem (`rlmem.config.foreign`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rlmem.errors import UserError
+
+VARIABLE = "RLMEM_KEY"
+"""The environment variable that holds the key where machines share no home directory; any text will do."""
+
+MARK = re.compile(r"# sha256 ([0-9a-f]{64}) seal ([0-9a-f]{64}|none)")
+
+
+def mark(text: str) -> str:
+    """A line with the hash of `text`, and with this user's seal of it if the user can have a key."""
+    key = _key(make=True)
+    seal = "none" if key is None else _seal(key, text)
+    return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()} seal {seal}"
+
+
+def sealed(text: str) -> str:
+    """`text` under its mark."""
+    return f"{mark(text)}\n{text}"
+
+
+def is_changed(text: str) -> bool:
+    """Whether somebody edited what `sealed` made; False for a text without such a line, which says nothing."""
+    first, _, rest = text.partition("\n")
+    found = MARK.fullmatch(first)
+    return found is not None and found[1] != hashlib.sha256(rest.encode()).hexdigest()
+
+
+def is_own(text: str) -> bool:
+    """Whether `sealed` made this text with this user's key, and nobody has changed it since."""
+    first, _, rest = text.partition("\n")
+    found, key = MARK.fullmatch(first), _key(make=False)
+    return found is not None and key is not None and hmac.compare_digest(found[2], _seal(key, rest))
+
+
+def key_file() -> Path:
+    """Where the key of this user lies unless RLMEM_KEY holds one."""
+    configured = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(configured) if configured else Path("~/.config").expanduser()) / "rlmem" / "key"
+
+
+def _seal(key: bytes, text: str) -> str:
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _key(make: bool) -> bytes | None:
+    """The key of this user; None if there is none, or others could have read or written it."""
+    if given := os.environ.get(VARIABLE):
+        return os.fsencode(given)
+    try:
+        path = key_file()
+        if make and not path.exists():
+            _make(path)
+        if path.stat().st_mode & 0o077:
+            return None
+        return path.read_bytes().strip() or None
+    except (OSError, RuntimeError):  # no home directory, or one that cannot be read or written
+        return None
+
+
+def _make(path: Path) -> None:
+    """Draw a key. The first of several processes that do so at once wins, since a link is made once only."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    drawn = path.with_name(f"key.{secrets.token_hex(8)}")
+    descriptor = os.open(drawn, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+        with suppress(FileExistsError):
+            os.link(drawn, path)
+    finally:
+        drawn.unlink()
+
+
+SUFFIXES = (".jsonl", ".json", ".yaml", ".txt", ".pt", ".sha256", ".partial", ".lock")
+"""What the names of a run's own files end in."""
+
+
+def require_plain(path: Path) -> None:
+    """UserError for what a run directory may not hold if something is to be written there.
+
+    These are links, which may lead out of it, pipes and devices, and folders with the names of files. The directory
+    itself may be reached by a link, which its user made.
+    """
+    root = Path(os.path.realpath(path))
+
+    def failed(error: OSError) -> None:
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+    for folder, folders, files in os.walk(root, onerror=failed if root.exists() else None):
+        for name in [*folders, *files]:
+            found = Path(folder) / name
+            inside = found.relative_to(root)
+            try:
+                mode = found.lstat().st_mode
+            except FileNotFoundError:  # of a run that trains meanwhile
+                continue
+            if stat.S_ISLNK(mode):
+                # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
+                _, _, beyond = inside.as_posix().rpartition("wandb/")
+                within = Path(os.path.realpath(found)).is_relative_to(root)
+                of_wandb = "wandb" in inside.parts[:-1] and (within or "/" in beyond)
+                what = None if of_wandb else "is a link"
+            elif stat.S_ISDIR(mode):
+                what = "is a folder" if found.suffix in SUFFIXES or name in SUFFIXES else None
+            else:
+                what = None if stat.S_ISREG(mode) else "is no regular file"
+            if inside.parts[-2:] == ("wandb", "settings"):
+                what = "would tell W&B another server"
+            if what:
+                raise UserError(
+                    f"{path / inside}: {what}; a run directory may hold only plain files and folders where rlmem "
+                    f"writes; e.g. remove it"
+                )
+
+
+MOST = 100_000
+"""Values of a file that describes a run, at most. A short YAML file may stand for very many by its aliases."""
+
+
+def is_data(tree: Any) -> bool:
+    """Whether `tree` holds text, numbers, lists and mappings by names only, and not too many of them."""
+    left, number = [tree], 0
+    while left:
+        node, number = left.pop(), number + 1
+        if number > MOST:
+            return False
+        if isinstance(node, dict):
+            if not all(isinstance(key, str) for key in node):
+                return False
+            left += node.values()
+        elif isinstance(node, list):
+            left += node
+        elif not (node is None or isinstance(node, str | int | float)):
+            return False
+    return True
