@@ -26,9 +26,9 @@ from pathlib import Path
 
 import torch
 
-from rlmem.checkpoint import Checkpoints
-from rlmem.cli import main as rlmem
-from rlmem.recorder import read_jsonl
+from rlmem.commands.cli import main as rlmem
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
 
 SMALL = [
     "env.num_envs=4", "memory.hidden_size=16", "encoder.hidden_size=16", "algo.head_sizes=[16]", "threads=1",

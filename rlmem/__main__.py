@@ -2,6 +2,6 @@
 
 import sys
 
-from rlmem.cli import main
+from rlmem.commands.cli import main
 
 sys.exit(main())

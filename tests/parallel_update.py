@@ -11,13 +11,13 @@ import torch.distributed as dist
 from conftest import make_memory
 from rlmem_envs import popgym
 
+from rlmem.acting.collector import Collector
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Rollout, Segment, Tape
 from rlmem.nets.encoder import Encoder
 from rlmem.parallel import Place, joined
-from rlmem.rollout import Collector
 from rlmem.seeding import Streams
 from rlmem.types import Batch
 

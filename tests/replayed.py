@@ -9,13 +9,13 @@ from conftest import make_memory
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
+from rlmem.acting.collector import Collector
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.dqn import DQN
 from rlmem.algos.sac import SAC, SACD
 from rlmem.algos.td3 import TD3
 from rlmem.nets.encoder import Encoder
 from rlmem.replay import Replay
-from rlmem.rollout import Collector
 
 CPU = torch.device("cpu")
 ALGOS = {"dqn": DQN, "sac": SAC, "sacd": SACD, "td3": TD3}

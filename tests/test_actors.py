@@ -14,8 +14,8 @@ import pytest
 import torch
 from test_readme import commands, small
 
-from rlmem.recorder import read_jsonl
-from rlmem.saved import newest
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.restore import newest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

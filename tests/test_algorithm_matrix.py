@@ -13,8 +13,8 @@ import pytest
 from conftest import options
 
 from rlmem.config.compose import Config, load
-from rlmem.recorder import read_jsonl
-from rlmem.train import train
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.train import train
 
 BASES = ("ffm", "lru", "shm", "mlstm", "gru", "gpt", "stack", "mlp")
 """Linear recurrences, matrix memories, a recurrent cell, a window, a memoroid and the memoryless control."""

@@ -24,14 +24,14 @@ from rlmem.analysis.shm import calibrations, product_stats
 from rlmem.analysis.stored_string import StringMemory
 from rlmem.analysis.values import nothing_blocked, value_of
 from rlmem.batching import Segment, Tape
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.evaluate_run import evaluate_run
 from rlmem.memory.ffm import FFM
 from rlmem.memory.gru import GRU
 from rlmem.memory.shm import SHM
-from rlmem.train import train
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import train
 
 pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")

@@ -10,8 +10,8 @@ from rlmem_envs.atari import covering, make
 
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.recorder import read_jsonl
-from rlmem.train import train
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.train import train
 
 
 @pytest.fixture

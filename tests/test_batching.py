@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scripted import Scripted
 from test_rollout import Counter
 
+from rlmem.acting.collector import Collector
 from rlmem.batching import Segment, Tape
-from rlmem.rollout import Collector
 
 CPU = torch.device("cpu")
 SCHEMES = [Tape(), Segment(None), Segment(1), Segment(2), Segment(5)]

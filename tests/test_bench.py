@@ -12,7 +12,7 @@ from rlmem.bench import figure3, markdown, memory, output, returns, scan, update
 from rlmem.bench.memory import PEER, Rows, Setting
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, too_long
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.catalog import select
 from rlmem.errors import UserError
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlmem.checkpoint import Checkpoints, read
+from rlmem.record.checkpoint import Checkpoints, read
 
 
 def state_at(step: int, **more: object) -> dict[str, object]:

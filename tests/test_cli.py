@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import rlmem
-import rlmem.cli
-from rlmem.cli import VERBS, main
+import rlmem.commands.cli
+from rlmem.commands.cli import VERBS, main
 from rlmem.config.paths import conf_dir
 
 ROOT = conf_dir().parent
@@ -51,7 +51,7 @@ def test_help_names_every_command(arguments, capsys):
 def test_help_and_list_answer_fast_and_without_torch_or_hydra(arguments):
     code = """
 import sys
-from rlmem.cli import main
+from rlmem.commands.cli import main
 assert main(sys.argv[1:]) == 0
 assert not {"torch", "hydra", "omegaconf", "pydantic"} & set(sys.modules)
 """
@@ -62,7 +62,7 @@ assert not {"torch", "hydra", "omegaconf", "pydantic"} & set(sys.modules)
 
 
 def test_a_wrong_name_is_refused_without_loading_torch():
-    code = "import sys; from rlmem.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    code = "import sys; from rlmem.commands.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
     done = run(code, "train", "memroy=ffm", "algo.lrr=1")
     assert done.stdout.split() == ["2", "False"]
     assert len(done.stderr.splitlines()) == 2
@@ -168,7 +168,7 @@ def test_interruption_is_one_line(monkeypatch, capsys):
     def interrupted(arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rlmem.cli, "_dispatch", interrupted)
+    monkeypatch.setattr(rlmem.commands.cli, "_dispatch", interrupted)
     assert main(["train"]) == 130
     assert capsys.readouterr().err == "rlmem: interrupted\n"
 
@@ -185,7 +185,7 @@ def test_four_jobs_are_four_runs_and_nothing_else_appears(tmp_path, monkeypatch,
 
 def test_a_failing_job_is_named_and_the_others_still_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    import rlmem.train
+    import rlmem.run.train
 
     seen = []
 
@@ -195,7 +195,7 @@ def test_a_failing_job_is_named_and_the_others_still_run(tmp_path, monkeypatch, 
             raise RuntimeError("boom")
         return 0.0
 
-    monkeypatch.setattr(rlmem.train, "train", train)
+    monkeypatch.setattr(rlmem.run.train, "train", train)
     assert main(["train", "-m", "seed=0,1,2", "env.params.k=4"]) == 1
     assert seen == [(seed, {"k": 4}) for seed in (0, 1, 2)]
     error = capsys.readouterr().err

@@ -10,7 +10,7 @@ import yaml
 from annotated_types import Ge, Gt, Interval, Le
 from pydantic import ValidationError
 
-from rlmem.config import explain, multirun
+from rlmem.config import explain
 from rlmem.config.compose import Config, apply, load
 from rlmem.config.messages import describe
 from rlmem.config.paths import conf_dir
@@ -19,6 +19,7 @@ from rlmem.config.schema import SUPPLIED
 from rlmem.config.targets import build, locate, parameters
 from rlmem.config.validate import coerce, validate
 from rlmem.errors import UserError
+from rlmem.sweep import multirun
 
 OPTIONS = sorted(
     f"{file.parent.name}={file.stem}"

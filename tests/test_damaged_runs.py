@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from test_reliability import DQN, SMALL, assert_same_end, run
 
-from rlmem.checkpoint import Checkpoints
-from rlmem.cli import main
-from rlmem.recorder import read_jsonl
+from rlmem.commands.cli import main
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
 
 SHORT = ["total_steps=400", "checkpoint.keep=9"]
 Draw = random.Random

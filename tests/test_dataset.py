@@ -10,13 +10,13 @@ from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem_envs.occlusion.robots import ROBOTS
 
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.dataset.file import Recording, joined, read, write
-from rlmem.dataset.generate import from_runs
 from rlmem.dataset.play import play, uniform
 from rlmem.errors import UserError
-from rlmem.train import train
+from rlmem.run.dataset import from_runs
+from rlmem.run.train import train
 
 h5py = pytest.importorskip("h5py")
 

@@ -14,12 +14,12 @@ import torch
 import yaml
 from parallel_update import CASES, PARTS, updated
 
-from rlmem.checkpoint import Checkpoints
 from rlmem.commands.train import parser, run
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.recorder import read_jsonl
-from rlmem.train import plan, resume, train
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.train import plan, resume, train
 
 TWO = [
     "trainer.devices=2", "env=count_recall", "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32",

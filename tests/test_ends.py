@@ -19,13 +19,13 @@ import pytest
 from rich.console import Console
 from test_reliability import DQN, SMALL, assert_same_end
 
-from rlmem import output, signals
-from rlmem.checkpoint import Checkpoints
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.progress import Progress, clock
-from rlmem.signals import Requests, Stopped, stopping_politely
-from rlmem.train import train
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.progress import Progress, clock
+from rlmem.run.train import train
+from rlmem.system import output, signals
+from rlmem.system.signals import Requests, Stopped, stopping_politely
 
 RUN = ["train", *SMALL, "env=two_step_cue", "memory=mlp", "evaluation.every=250", "checkpoint.every=null"]
 LONG = [*RUN, "total_steps=100000", "evaluation.every=null", "run_dir=run", "on_exists=resume"]

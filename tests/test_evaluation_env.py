@@ -3,12 +3,12 @@
 import pytest
 from test_run import run
 
-from rlmem.assemble import make_env, make_evaluation_env
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.evaluate_run import evaluate_run
-from rlmem.recorder import read_jsonl
-from rlmem.train import plan, resume, train
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.assemble import make_env, make_evaluation_env
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import plan, resume, train
 
 LONGER = "env.evaluation.level=medium"  # 103 steps instead of 51
 

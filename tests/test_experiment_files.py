@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.expect import check, parse
@@ -14,7 +14,7 @@ from rlmem.reproduce.outcome import Outcome, Record, read_results
 from rlmem.reproduce.show import tables
 from rlmem.reproduce.spec import read
 from rlmem.reproduce.verdict import judge
-from rlmem.tables import Table, show
+from rlmem.stats.tables import Table, show
 
 BASE = """# A figure
 claim: FFM is better.

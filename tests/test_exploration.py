@@ -11,11 +11,11 @@ import torch
 from conftest import killed_at
 from test_off_policy_runs import CHOICES, assert_same_end, run, without_time
 
-from rlmem.assemble import assemble
-from rlmem.checkpoint import Checkpoints
+from rlmem.acting.collector import Collector
 from rlmem.config.compose import load
-from rlmem.rollout import Collector
-from rlmem.train import resume
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.run.assemble import assemble
+from rlmem.run.train import resume
 
 PARITY = ["algo=dqn", "env=parity", "env.n=6", "encoder.prev_action=false", "algo.epsilon_per=episode"]
 SIZES = ["memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "env.num_envs=200"]

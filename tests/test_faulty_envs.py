@@ -16,22 +16,23 @@ from gymnasium import spaces
 from test_reliability import assert_same_end, rows
 from torch.utils._pytree import tree_leaves
 
-from rlmem import patience, strictjson
+from rlmem.acting import patience
+from rlmem.acting.collector import Collector
+from rlmem.acting.evaluate import evaluate
 from rlmem.analysis.loaded import load_run
-from rlmem.checkpoint import Checkpoints
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.dataset.play import play, uniform
 from rlmem.errors import Fault, UserError
-from rlmem.evaluate import evaluate
-from rlmem.evaluate_run import evaluate_run
-from rlmem.recorder import Recorder, read_jsonl
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import Recorder, read_jsonl
+from rlmem.record.trust import sealed
 from rlmem.reproduce import metrics
-from rlmem.rollout import Collector
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import plan, resume, train
 from rlmem.seeding import Streams
 from rlmem.sweep.status import newest_rows, objective
-from rlmem.train import plan, resume, train
-from rlmem.trust import sealed
+from rlmem.system import strictjson
 
 CPU = torch.device("cpu")
 TINY = [

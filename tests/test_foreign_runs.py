@@ -20,19 +20,19 @@ import yaml
 from rlmem_envs.occlusion import workers
 
 import rlmem
-from rlmem import rundir
-from rlmem.checkpoint import Checkpoints, sha256
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.paths import own_dirs
 from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.parallel import start
-from rlmem.saved import stored_config
+from rlmem.record import rundir
+from rlmem.record.checkpoint import Checkpoints, sha256
+from rlmem.run.restore import stored_config
+from rlmem.run.train import train
 from rlmem.sweep import pool
 from rlmem.sweep.manifest import SUPER_JOURNAL, Manifest, NewJob
 from rlmem.sweep.spec import Specification
-from rlmem.train import train
 
 RUN = [
     "env=two_step_cue", "memory=gru", "memory.hidden_size=4", "encoder.hidden_size=4", "env.num_envs=2",
@@ -90,7 +90,7 @@ def setting(path: str, value: Any) -> Spoil:
 
 
 def text(old: str, new: str, name: str = "config.yaml") -> Spoil:
-    """One text in place of another, without the line of `rlmem.trust`, which would betray the change."""
+    """One text in place of another, without the line of `rlmem.record.trust`, which would betray the change."""
 
     def spoil(run_dir: Path) -> None:
         content = (run_dir / name).read_text().replace(old, new, 1)
@@ -169,7 +169,7 @@ CASES: dict[str, Spoil] = {
     "a number": setting("algo.lr", {"_target_": EVIL}),
     "a mapping": setting("env.params", {"_target_": EVIL}),
     "a list": setting("logger.x", [{"_target_": EVIL}]),
-    "a function of rlmem": setting("env._target_", "rlmem.cli.main"),
+    "a function of rlmem": setting("env._target_", "rlmem.commands.cli.main"),
     "a main module": setting("memory._target_", "rlmem.__main__.main"),
     "a class of rlmem of another kind": setting("memory._target_", "rlmem.memory.gru.Tensor"),
     "what a module of rlmem imports": setting("env._target_", "rlmem_envs.vector.Callable"),
@@ -181,7 +181,7 @@ CASES: dict[str, Spoil] = {
     "a secret of the environment": setting("run_dir", "${oc.env:SECRET}"),
     "a secret for a mirror": setting(
         "logger.wandb",
-        {"_target_": "rlmem.loggers.WandbLogger", "mode": "offline", "project": "${oc.env:SECRET}", "tags": []},
+        {"_target_": "rlmem.record.loggers.WandbLogger", "mode": "offline", "project": "${oc.env:SECRET}", "tags": []},
     ),
     "an interpolation of code": setting("memory.hidden_size", "${oc.create:{_target_:r.evil.X}}"),
     "a folder for the replay": setting("algo.replay_dir", "home/replay"),
@@ -309,7 +309,7 @@ def test_ones_own_memory_in_ones_own_module_needs_no_flag(in_tmp, monkeypatch, c
 
 
 def test_a_key_is_made_once_and_is_for_its_user_alone(in_tmp, monkeypatch):
-    from rlmem.trust import is_changed, is_own, key_file, sealed
+    from rlmem.record.trust import is_changed, is_own, key_file, sealed
 
     monkeypatch.delenv("RLMEM_KEY", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(in_tmp / "config"))

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from rlmem.cli import VERBS, main
+from rlmem.commands.cli import VERBS, main
 from rlmem.config.paths import conf_dir
 from rlmem.config.yamlfile import leaves
 
@@ -72,9 +72,9 @@ shutil.rmtree time.sleep types.SimpleNamespace unittest.mock.Mock threading.Thre
 typing.Protocol os.path os.environ math.pi own.Plain own.nothing own.falls own.number own.missing nopkg.X nopkg GRU
 . .. .os os. os..system os.system() rlmem.memory.gru.GRUU rlmem.memory.gru:GRU rlmem.memory.base.Memory
 rlmem.memory.gru.GRU rlmem.memory.stack.Stack rlmem.memory.mlp.MLP rlmem.algos.ppo.PPO rlmem.batching.Segment
-rlmem.nets.encoder.Encoder rlmem.loggers.WandbLogger rlmem.cli.main rlmem_envs.popgym.make gymnasium.make_vec
-gymnasium.make gymnasium.vector.VectorEnv gymnasium.vector.SyncVectorEnv torch.nn.Linear torch.nn.Module torch.zeros
-torch.save __main__.x numpy.zeros file.txt
+rlmem.nets.encoder.Encoder rlmem.record.loggers.WandbLogger rlmem.commands.cli.main rlmem_envs.popgym.make
+gymnasium.make gymnasium.make_vec gymnasium.vector.VectorEnv gymnasium.vector.SyncVectorEnv torch.nn.Linear
+torch.nn.Module torch.zeros torch.save __main__.x numpy.zeros file.txt
 """)
 
 TEXTS = words_of("""

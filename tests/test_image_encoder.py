@@ -10,17 +10,17 @@ from gymnasium import spaces
 from rlmem_envs.registration import make
 from torch.nn import functional as F
 
+from rlmem.acting.collector import Collector
 from rlmem.batching import Tape
-from rlmem.checkpoint import Checkpoints
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.nets.encoder import Embeddings, Encoder, Features
 from rlmem.nets.image import ImageEncoder
-from rlmem.recorder import read_jsonl
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
 from rlmem.replay import Replay
-from rlmem.rollout import Collector
+from rlmem.run.train import resume, train
 from rlmem.spaces import channels_first, is_flat, is_image, is_readable
-from rlmem.train import resume, train
 
 ACTION = spaces.Discrete(4)
 CPU = torch.device("cpu")

@@ -9,19 +9,19 @@ import torch
 from conftest import killed_at, make_memory
 from rlmem_envs import popgym
 
+from rlmem.acting.collector import Collector
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
-from rlmem.assemble import assemble
 from rlmem.batching import Segment, Tape
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.losses.returns import discounted_return
 from rlmem.nets.encoder import Encoder
-from rlmem.recorder import read_jsonl
-from rlmem.rollout import Collector
-from rlmem.saved import newest
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.assemble import assemble
+from rlmem.run.restore import newest
+from rlmem.run.train import resume, train
 from rlmem.seeding import Streams
-from rlmem.train import resume, train
 
 SCHEMES = {"tape": Tape(), "detached": Tape(detach_every=4), "segment": Segment(None), "segment-5": Segment(5)}
 BOUNDS = [{}, {"rho_bar": 0.8, "c_bar": 1.4, "trace_lambda": 0.6, "reduction": "mean"}, {"clip": 0.3}]
@@ -232,7 +232,9 @@ def test_a_killed_run_resumes_exactly(in_tmp, choices):
 def test_actors_without_ray_and_beside_other_learners_are_refused(monkeypatch):
     asked = load([*SMALL, "algo.actors=2", "trainer.devices=2"])
     find_spec = util.find_spec
-    monkeypatch.setattr("rlmem.actors.cluster.find_spec", lambda name: None if name == "ray" else find_spec(name))
+    monkeypatch.setattr(
+        "rlmem.acting.actors.cluster.find_spec", lambda name: None if name == "ray" else find_spec(name)
+    )
     with pytest.raises(UserError) as refusal:
         assemble(asked)
     ray, devices = refusal.value.problems

@@ -14,8 +14,8 @@ from rlmem_envs.registration import make
 
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.evaluate_run import evaluate_run
-from rlmem.train import train
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import train
 
 
 def permuted(string: tuple[int, ...]) -> int:

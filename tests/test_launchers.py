@@ -22,11 +22,11 @@ from hydra.core.config_store import ConfigStore
 from test_cli import TINY
 from test_readme import blocks, commands, small, with_examples
 
-from rlmem import rundir
-from rlmem.cli import main
-from rlmem.config import launchers, multirun
+from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
 from rlmem.errors import UserError
+from rlmem.record import rundir
+from rlmem.sweep import launchers, multirun
 
 GUIDE = "docs/clusters.md"
 ELSEWHERE = [

@@ -1,4 +1,4 @@
-"""Which part of the source may import what: the layers of docs/design.md, read from the syntax tree.
+"""Which part of the source may import what. docs/design.md has the table below.
 
 Every import statement counts, also inside functions and under TYPE_CHECKING. Names built at run time
 (importlib, a `_target_`) are not seen.
@@ -8,113 +8,151 @@ import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 
-SPACES = "gymnasium.Space gymnasium.spaces"
-DATA = "rlmem.types rlmem.products rlmem.scan rlmem.spaces rlmem.errors rlmem.state_dicts"
-LEARNING = f"{DATA} rlmem.batching rlmem.memory rlmem.nets rlmem.losses rlmem.agents rlmem.algos rlmem.parallel"
-RECORD = "rlmem.__version__ rlmem.checkpoint rlmem.loggers rlmem.progress rlmem.recorder rlmem.rundir rlmem.strictjson"
-WHOLE = "rlmem.config rlmem.assemble rlmem.saved rlmem.summary rlmem.make_loop rlmem.room rlmem.sizes rlmem.supervised"
-ACTING = f"{LEARNING} rlmem.seeding rlmem.rollout rlmem.guard rlmem.patience rlmem.slots"
-RUNNING = f"{ACTING} {RECORD} rlmem.evaluate rlmem.replay rlmem.actors rlmem.loops"
+
+class Layer(NamedTuple):
+    """What a package is for, and what it may import beside the standard library and itself.
+
+    `lazy:` marks what may be imported inside functions only.
+    """
+
+    purpose: str
+    below: str = ""
+    """Packages of rlmem, each of which stands before this one in LAYERS."""
+    others: str = ""
+    """Packages of others."""
+
 
 LAYERS = {
-    # the environments, which know nothing of rlmem
-    "rlmem_envs": "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet lazy:PIL lazy:ale_py",
-    # the bottom: data and mathematics
-    "rlmem": "",
-    "rlmem.errors": "",
-    "rlmem.strictjson": "",
-    "rlmem.patience": "",
-    "rlmem.types": "torch numpy annotated_types",
-    "rlmem.state_dicts": "torch",
-    "rlmem.products": "torch",
-    "rlmem.scan": "torch numpy rlmem.errors rlmem.types rlmem.products rlmem.scan lazy:triton",
-    "rlmem.scan.triton_kernels": "triton",
-    "rlmem.seeding": "torch numpy",
-    "rlmem.spaces": f"torch numpy {SPACES}",
-    # networks and losses, which do not know each other
-    "rlmem.memory": f"torch numpy {DATA} rlmem.memory",
-    "rlmem.nets": f"torch numpy {SPACES} {DATA} rlmem.nets",
-    "rlmem.losses": f"torch numpy {DATA} rlmem.losses rlmem.parallel",
-    "rlmem.parallel": "torch rlmem.errors rlmem.signals rlmem.parallel lazy:rlmem.train",
-    "rlmem.batching": "torch numpy rlmem.types rlmem.errors rlmem.batching",
-    "rlmem.replay": "torch numpy rlmem.types rlmem.errors rlmem.batching rlmem.replay",
-    "rlmem.conformance": f"torch numpy {DATA} rlmem.memory rlmem.conformance",
-    "rlmem.stats": "numpy rlmem.stats",
-    "rlmem.tables": "rlmem.stats lazy:rich",
-    # agents and algorithms
-    "rlmem.agents": f"torch {SPACES} {DATA} rlmem.agents rlmem.batching rlmem.memory rlmem.nets",
-    "rlmem.algos": f"torch numpy {SPACES} {LEARNING}",
-    # acting, recording, and the loop around both: the Gymnasium interface, never a concrete environment
-    "rlmem.guard": "numpy gymnasium rlmem.errors rlmem.faults",
-    "rlmem.slots": "torch numpy rlmem.batching rlmem.types",
-    "rlmem.rollout": f"torch numpy gymnasium {ACTING}",
-    "rlmem.evaluate": f"torch numpy gymnasium {ACTING}",
-    "rlmem.actors": f"torch gymnasium {ACTING} rlmem.signals rlmem.actors lazy:ray",
-    "rlmem.loops": f"torch numpy gymnasium {RUNNING} rlmem.signals",
-    "rlmem.checkpoint": "torch",
-    "rlmem.recorder": "rlmem.errors rlmem.strictjson",
-    "rlmem.rundir": f"yaml filelock {DATA} rlmem.__version__ rlmem.machine rlmem.trust",
-    "rlmem.trust": "rlmem.errors",
-    "rlmem.progress": "rich",
-    "rlmem.faults": "torch rlmem.errors",
-    "rlmem.sizes": "torch",
-    "rlmem.signals": "",
-    "rlmem.loggers": f"{DATA} rlmem.rundir lazy:tensorboard lazy:wandb",
-    "rlmem.pictures": "numpy gymnasium rlmem.errors lazy:PIL",
-    "rlmem.play": "numpy gymnasium rlmem.errors rlmem.pictures",
-    # the configuration, and what turns it into a run; only here: hydra, omegaconf, pydantic
-    "rlmem.config": "hydra omegaconf pydantic pydantic_core annotated_types yaml rlmem.errors rlmem.strictjson "
-    "rlmem.config lazy:rlmem.train lazy:rlmem.signals lazy:rlmem.output",
-    "rlmem.room": f"torch numpy gymnasium {LEARNING} rlmem.config rlmem.sizes",
-    "rlmem.assemble": f"torch gymnasium {RUNNING} rlmem.config rlmem.machine rlmem.room rlmem.supervised",
-    "rlmem.summary": f"torch {RUNNING} rlmem.config rlmem.assemble rlmem.room rlmem.sizes rlmem.supervised",
-    "rlmem.make_loop": f"gymnasium {RUNNING} {WHOLE}",
-    "rlmem.machine": "lazy:torch",
-    "rlmem.mirrors": "rlmem.config rlmem.errors rlmem.loggers rlmem.recorder rlmem.rundir",
-    "rlmem.saved": "rlmem.checkpoint rlmem.recorder rlmem.rundir rlmem.trust rlmem.errors rlmem.faults rlmem.config",
-    "rlmem.train": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals",
-    "rlmem.evaluate_run": f"{RUNNING} {WHOLE} rlmem.pictures",
-    "rlmem.sweep": "hydra.core yaml rich rlmem.errors rlmem.config rlmem.machine rlmem.rundir rlmem.trust "
-    "rlmem.signals rlmem.strictjson rlmem.sweep lazy:rlmem.cli",
-    "rlmem.population": f"torch numpy yaml rich scipy {RUNNING} {WHOLE} rlmem.faults rlmem.mirrors rlmem.signals "
-    "rlmem.population rlmem.sweep rlmem.train",
-    "rlmem.sweep.search": "optuna rlmem.errors rlmem.sweep",
-    # supervised tasks as runs of their own kind, and files of episodes
-    "rlmem.supervised": f"torch numpy gymnasium annotated_types {RUNNING} rlmem.dataset.file rlmem.supervised",
-    "rlmem.dataset": "numpy rlmem.errors lazy:h5py",
-    "rlmem.dataset.play": f"torch numpy gymnasium {ACTING} rlmem.dataset",
-    "rlmem.dataset.generate": f"numpy gymnasium {RUNNING} {WHOLE} rlmem.dataset",
-    # tables and figures of papers: data, runs, verdicts, and looking into what was trained
-    "rlmem.published": "numpy rlmem.config.messages rlmem.config.paths rlmem.errors rlmem.stats",
-    "rlmem.analysis": f"torch numpy gymnasium {RUNNING} {WHOLE} rlmem.analysis lazy:matplotlib lazy:scipy lazy:sklearn",
-    "rlmem.reproduce": "numpy yaml pydantic filelock rlmem.__version__ rlmem.config rlmem.errors rlmem.machine "
-    "rlmem.published rlmem.checkpoint rlmem.recorder rlmem.reproduce rlmem.saved rlmem.rundir rlmem.stats rlmem.sweep "
-    "rlmem.strictjson rlmem.tables rlmem.trust "
-    "lazy:rlmem.analysis lazy:rlmem.bench lazy:rlmem.cli lazy:rlmem.population",
-    "rlmem.report": "numpy matplotlib rlmem.config rlmem.errors rlmem.report rlmem.reproduce rlmem.rundir rlmem.stats "
-    "rlmem.sweep rlmem.tables",
-    "rlmem.env_table": "yaml gymnasium rlmem.errors rlmem.config rlmem.strictjson",
-    "rlmem.bench": "torch numpy gymnasium rich popgym sb3_contrib stable_baselines3 rlmem_envs "
-    f"{RUNNING} rlmem.bench rlmem.config rlmem.conformance rlmem.assemble rlmem.machine rlmem.make_loop rlmem.train "
-    "lazy:matplotlib",
-    # `rlmem --help` must be instant: the command line imports what is heavy inside its verbs
-    "rlmem.output": "",
-    "rlmem.cli": "rlmem.errors rlmem.output rlmem.signals rlmem.config.messages lazy:rlmem",
-    "rlmem.commands": "rlmem.errors rlmem.strictjson rlmem.config.messages rlmem.commands lazy:rlmem",
-    "rlmem.__main__": "rlmem.cli",
+    "errors": Layer("a user's mistake and a named fault, as opposed to a bug"),
+    "types": Layer("annotated scalars, memory states, `Batch` with the slot rule", others="torch annotated_types"),
+    "seeding": Layer("named random streams from one seed", others="torch numpy"),
+    "spaces": Layer(
+        "what is needed to know of Gymnasium spaces", others="torch numpy gymnasium.Space gymnasium.spaces"
+    ),
+    "system": Layer("signals, streams, cores, JSON, and names for what fails outside", "errors", "torch"),
+    "scan": Layer("everything that runs over time, with starts", "errors types", "torch triton"),
+    "memory": Layer("the memory models", "errors types scan", "torch"),
+    "nets": Layer(
+        "encoders, heads and distributions", "types scan spaces", "torch numpy gymnasium.Space gymnasium.spaces"
+    ),
+    "losses": Layer("pure functions of rewards, values and masks", "scan", "torch"),
+    "batching": Layer("which slots form a row", "errors types", "torch numpy"),
+    "replay": Layer("slots of whole episodes", "errors types batching", "torch numpy"),
+    "agents": Layer(
+        "encoder, memory and heads; `step` and `read`",
+        "types spaces batching memory nets",
+        "torch gymnasium.Space gymnasium.spaces",
+    ),
+    "parallel": Layer("how the processes of one run talk, not what they compute", "errors system", "torch"),
+    "algos": Layer(
+        "from a batch to a better agent",
+        "errors types spaces system batching losses agents parallel",
+        "torch numpy gymnasium.Space gymnasium.spaces",
+    ),
+    "conformance": Layer("the memory contract, measured", "errors types scan memory", "torch numpy"),
+    "stats": Layer("numbers of many runs, and tables of them", others="numpy lazy:rich"),
+    "acting": Layer(
+        "acting in environments: rollouts, evaluation, films; never a concrete environment",
+        "errors types seeding spaces system batching agents",
+        "torch numpy gymnasium lazy:PIL lazy:ray",
+    ),
+    "config": Layer(
+        "composing and checking one run; the only one with Hydra's compose and pydantic",
+        "errors system",
+        "hydra omegaconf pydantic pydantic_core annotated_types yaml",
+    ),
+    "record": Layer(
+        "what a run leaves behind, and the loggers beside it",
+        "__version__ errors types system config",
+        "torch yaml filelock rich lazy:tensorboard lazy:wandb",
+    ),
+    "loops": Layer(
+        "when to act, learn, evaluate and save",
+        "errors types seeding system memory batching replay agents parallel algos acting record",
+        "torch numpy gymnasium",
+    ),
+    "dataset": Layer("files of episodes", "errors types spaces acting", "torch numpy gymnasium lazy:h5py"),
+    "supervised": Layer(
+        "learning without acting",
+        "errors types seeding scan memory nets batching agents algos acting record loops dataset",
+        "torch numpy gymnasium annotated_types",
+    ),
+    "run": Layer(
+        "from a configuration to a trained agent",
+        "__version__ errors types seeding spaces system scan memory nets batching replay agents parallel algos acting "
+        "config record loops dataset supervised",
+        "torch numpy gymnasium yaml",
+    ),
+    "sweep": Layer(
+        "many runs: grids, searches, queues; its jobs are processes",
+        "errors system config record lazy:run",
+        "hydra omegaconf yaml rich optuna",
+    ),
+    "population": Layer(
+        "runs that copy each other's weights",
+        "errors seeding system algos acting config record loops supervised run sweep",
+        "torch numpy yaml rich scipy",
+    ),
+    "analysis": Layer(
+        "looking into what was trained",
+        "errors types seeding scan memory nets losses batching agents acting config record loops supervised run",
+        "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
+    ),
+    "bench": Layer(
+        "speed beside named peers and physical limits",
+        "errors types system scan memory losses conformance replay algos acting config record loops run",
+        "torch numpy rich gymnasium rlmem_envs lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
+    ),
+    "reproduce": Layer(
+        "tables and figures of papers: runs, published numbers, verdicts",
+        "__version__ errors system stats config record run sweep lazy:population lazy:analysis lazy:bench",
+        "numpy yaml pydantic filelock",
+    ),
+    "report": Layer("pages and plots of many runs", "errors stats config record sweep reproduce", "numpy matplotlib"),
+    "commands": Layer(
+        "the command line; --help must be instant, so what is heavy is imported inside a command",
+        "errors system.output system.signals system.strictjson config.messages __version__ lazy:types lazy:seeding "
+        "lazy:spaces lazy:system lazy:conformance lazy:stats lazy:parallel lazy:acting lazy:config lazy:record "
+        "lazy:loops lazy:dataset lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench lazy:reproduce "
+        "lazy:report",
+        "yaml lazy:gymnasium",
+    ),
+    "__main__": Layer("`python -m rlmem`", "commands"),
 }
-"""Module or package -> what it may import beside the standard library; `lazy:` only inside a function."""
+"""Package or module of rlmem -> what it may import, from bottom to top."""
+
+ENVIRONMENTS = "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet lazy:PIL lazy:ale_py"
+"""What `rlmem_envs` may import; it knows nothing of rlmem."""
+
+
+def rules_of(layer: str) -> list[str]:
+    """The dotted names that a layer may import, `lazy:` before some."""
+    if layer == "rlmem_envs":
+        return ENVIRONMENTS.split()
+    mark = lambda name: f"lazy:rlmem.{name[5:]}" if name.startswith("lazy:") else f"rlmem.{name}"  # noqa: E731
+    return [f"rlmem.{layer}", *map(mark, LAYERS[layer].below.split()), *LAYERS[layer].others.split()]
 
 
 def layer_of(module: str) -> str | None:
-    """The most specific entry that holds `module`; the entry `rlmem` is rlmem/__init__.py alone."""
-    holders = [layer for layer in LAYERS if within(module, layer) and (layer != "rlmem" or module == "rlmem")]
-    return max(holders, key=len, default=None)
+    """The layer that holds `module`; None: there is none."""
+    first, _, rest = module.partition(".")
+    layer = rest.partition(".")[0]
+    return first if first == "rlmem_envs" else layer if layer in LAYERS else None
+
+
+def design_table() -> str:
+    """The table of docs/design.md."""
+    code = lambda names: ", ".join(f"`{name}`" for name in names.replace("lazy:", "").split()) or "-"  # noqa: E731
+    rows = [
+        f"| `{name}` | {layer.purpose} | {code(layer.below)} | {code(layer.others)} |" for name, layer in LAYERS.items()
+    ]
+    return "\n".join(["| package | for | may import | and from others |", "|---|---|---|---|", *rows])
 
 
 def within(name: str, prefix: str) -> bool:
@@ -137,10 +175,13 @@ def imports(tree: ast.AST, package: str, in_function: bool = False) -> Iterator[
 
 def violations(source: str, module: str, file: str) -> list[str]:
     """One line for each import that the layer of `module` does not allow."""
-    layer = layer_of(module)
-    if layer is None:
-        return [f"{file}: `{module}` is in no layer; add it to LAYERS in {Path(__file__).name}"]
-    rules = LAYERS[layer].split()
+    if module == "rlmem":
+        layer, rules = "rlmem", []
+    else:
+        layer = layer_of(module)
+        if layer is None:
+            return [f"{file}: `{module}` is in no layer; add it to LAYERS in {Path(__file__).name}"]
+        rules = rules_of(layer)
     found = []
     package = module if file.endswith("__init__.py") else module.rpartition(".")[0]
     for line, name, in_function in imports(ast.parse(source), package):
@@ -170,11 +211,25 @@ def test_every_import_stays_within_its_layer():
     assert not found, "\n" + "\n".join(found)
 
 
-def test_every_layer_of_the_table_allows_only_layers_that_exist():
-    rules = {rule.removeprefix("lazy:") for rules in LAYERS.values() for rule in rules.split()}
-    modules = {module_name(path) for path in source_files()} | {"rlmem.__version__"}
-    missing = [rule for rule in rules if within(rule, "rlmem") and not any(within(m, rule) for m in modules)]
-    assert not missing
+def test_layers_only_import_downwards():
+    order = list(LAYERS)
+    for name, layer in LAYERS.items():
+        below = [rule.removeprefix("lazy:").partition(".")[0] for rule in layer.below.split()]
+        assert not [other for other in below if other != "__version__" and other not in order[: order.index(name)]], (
+            name
+        )
+
+
+def test_every_layer_is_there_and_few_stand_at_the_top():
+    entries = {
+        path.stem for path in (ROOT / "rlmem").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert entries == {"__init__", *LAYERS}
+    assert len(entries) <= 32
+
+
+def test_the_table_of_layers_in_the_design_is_this_one():
+    assert design_table() in (ROOT / "docs" / "design.md").read_text(), f"docs/design.md needs:\n{design_table()}"
 
 
 BAD = {
@@ -188,10 +243,10 @@ BAD = {
     "a relative import is no way around": ("rlmem.memory.gru", "from ..algos import ppo"),
     "a package's name through the front door": ("rlmem.losses.ppo", "from rlmem import agent"),
     "only the spaces of gymnasium": ("rlmem.nets.encoder", "import gymnasium"),
-    "a concrete environment in the rollout": ("rlmem.rollout", "from rlmem_envs.popgym import make"),
+    "a concrete environment in the rollout": ("rlmem.acting.collector", "from rlmem_envs.popgym import make"),
     "an environment that knows rlmem": ("rlmem_envs.vector", "from rlmem.types import Batch"),
     "popgym is imported when it is needed": ("rlmem_envs.popgym.package", "import popgym"),
-    "a heavy import at the top of the command line": ("rlmem.cli", "from rlmem.train import train"),
+    "a heavy import at the top of the command line": ("rlmem.commands.cli", "from rlmem.run.train import train"),
     "a new module without a layer": ("rlmem.misc", ""),
 }
 

@@ -7,9 +7,9 @@ import yaml
 
 from rlmem.config.compose import load
 from rlmem.config.paths import experiments_dir
-from rlmem.evaluate_run import evaluate_run
-from rlmem.recorder import read_jsonl
-from rlmem.train import train
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import train
 
 FIRST_RUN = experiments_dir() / "first_run"
 EXPERIMENT = yaml.safe_load((FIRST_RUN / "memory_matters.yaml").read_text())

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
+from rlmem.run.train import train
 from rlmem.sweep.manifest import FILE, Manifest, NewJob
 from rlmem.sweep.spec import Specification
-from rlmem.train import train
 
 SMALL = [
     "env=repeat_first", "env.num_envs=2", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4",

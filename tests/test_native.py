@@ -10,8 +10,8 @@ import torch
 from rlmem.errors import UserError
 from rlmem.losses.returns import gae
 from rlmem.memory import FFM, GPT, SHM, FrameStack
-from rlmem.products import linear
 from rlmem.scan import chosen_engine, hadamard_scan, linear_scan, native
+from rlmem.scan.matmul import linear
 from rlmem.scan.native import missing
 
 NATIVE = pytest.mark.skipif(missing() is not None, reason="no C++ compiler")

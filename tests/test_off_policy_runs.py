@@ -14,15 +14,15 @@ from conftest import killed_at
 from rlmem_envs.vector import vectorise
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
-from rlmem.checkpoint import Checkpoints
-from rlmem.cli import main
+from rlmem.acting.collector import Collector
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.evaluate_run import evaluate_run
 from rlmem.loops.off_policy import OffPolicyLoop
-from rlmem.recorder import read_jsonl
-from rlmem.rollout import Collector
-from rlmem.signals import Stopped
-from rlmem.train import resume, train
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import resume, train
+from rlmem.system.signals import Stopped
 
 SMALL = [
     "env.num_envs=4", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "algo.batch_size=40",

@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 from rlmem_envs.registration import TASKS
 
-from rlmem.assemble import make_env
+from rlmem.acting.film import Frame, Watched, caption, write_gif
 from rlmem.bench import env as bench
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.pictures import Frame, Watched, caption, write_gif
+from rlmem.run.assemble import make_env
 
 
 def test_a_person_plays_by_keys(monkeypatch, capsys):
@@ -100,7 +100,7 @@ def test_a_caption_of_many_numbers_is_cut_and_still_fits(in_tmp):
 
 
 def test_a_film_ends_before_it_fills_the_memory(monkeypatch, in_tmp, capsys):
-    monkeypatch.setattr("rlmem.pictures.LONGEST", 10)
+    monkeypatch.setattr("rlmem.acting.film.LONGEST", 10)
     run = ["env=repeat_previous", "memory=mlp", "total_steps=60", "env.num_envs=1", "evaluation.every=null"]
     assert main(["train", *run, "evaluation.episodes=1", "run_dir=run", "algo.rollout_slots=26"]) == 0
     assert main(["eval", "run", "--episodes", "1", "video=true"]) == 0

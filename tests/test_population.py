@@ -20,17 +20,17 @@ from scipy.stats import ttest_ind
 from test_readme import commands
 from torch.utils._pytree import tree_flatten
 
-from rlmem import rundir
-from rlmem.checkpoint import Checkpoints, step_of
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.errors import Fault, UserError
 from rlmem.population import rounds
 from rlmem.population.member import Member
 from rlmem.population.rule import compare, partners, welch
 from rlmem.population.spec import History, Specification, populate, read
-from rlmem.recorder import read_jsonl
-from rlmem.signals import Stopped
-from rlmem.train import resume
+from rlmem.record import rundir
+from rlmem.record.checkpoint import Checkpoints, step_of
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.train import resume
+from rlmem.system.signals import Stopped
 
 SMALL = ("env=two_step_cue", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=8",
     "threads=1", "algo.head_sizes=[8]", "evaluation.every=null", "evaluation.episodes=2",

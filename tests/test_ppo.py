@@ -7,11 +7,11 @@ from gymnasium import spaces
 from rlmem_envs import popgym
 from torch.utils._pytree import tree_map
 
+from rlmem.acting.collector import Collector
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Segment, Tape
 from rlmem.nets.encoder import Encoder, Features
-from rlmem.rollout import Collector
 from rlmem.seeding import Streams
 from rlmem.spaces import to_env
 

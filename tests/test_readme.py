@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.reproduce import catalog
 from rlmem.reproduce.outcome import Outcome, read_results
 from rlmem.reproduce.verdict import judge

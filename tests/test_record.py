@@ -12,14 +12,14 @@ import torch
 from conftest import killed_at
 from test_reliability import SMALL, assert_same_end, run
 
-from rlmem import rundir
-from rlmem.checkpoint import Checkpoints, sha256
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.evaluate_run import evaluate_run
 from rlmem.loops.base import Loop
-from rlmem.train import resume, train
+from rlmem.record import rundir
+from rlmem.record.checkpoint import Checkpoints, sha256
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import resume, train
 
 SHORT = ["total_steps=400", "checkpoint.keep=9"]
 

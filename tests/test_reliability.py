@@ -19,15 +19,15 @@ from conftest import killed_at
 from rlmem_envs.diagnostics import two_step_cue
 from rlmem_envs.occlusion.robots import Robot
 
-from rlmem import rundir
-from rlmem.checkpoint import Checkpoints
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
-from rlmem.evaluate_run import evaluate_run
-from rlmem.recorder import read_jsonl
-from rlmem.signals import SAME, Stopped, stopping_politely
-from rlmem.train import plan, resume, train
+from rlmem.record import rundir
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import plan, resume, train
+from rlmem.system.signals import SAME, Stopped, stopping_politely
 
 SMALL = [
     "env=count_recall", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=4",
@@ -396,7 +396,7 @@ def test_other_signals_save_as_well(in_tmp, name):
 
 def test_a_second_signal_does_not_wait(in_tmp, monkeypatch):
     """It comes before the update is over that the first one waits for: nothing of it is saved."""
-    monkeypatch.setattr("rlmem.signals.SAME", 0.0)  # this environment sends both within milliseconds
+    monkeypatch.setattr("rlmem.system.signals.SAME", 0.0)  # this environment sends both within milliseconds
     choices = ["env=two_step_cue", *faulty(what="signal", period=35), "evaluation.episodes=2"]
     with pytest.raises(Stopped):
         run(*choices, "algo.rollout_slots=80")

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from scripted import Scripted
 from test_rollout import Counter
 
+from rlmem.acting.collector import Collector
 from rlmem.batching import Batching, Pieces, Segment, StateSlots, Tape
 from rlmem.errors import Fault, UserError
 from rlmem.replay import FIELDS, Replay
-from rlmem.rollout import Collector
 from rlmem.types import Inputs
 
 CPU = torch.device("cpu")

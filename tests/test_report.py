@@ -16,9 +16,9 @@ import pytest
 from made_results import ITEMS, outcome, results
 from test_readme import blocks
 
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.errors import UserError
-from rlmem.recorder import read_jsonl
+from rlmem.record.recorder import read_jsonl
 from rlmem.report import bands, draw
 from rlmem.report.draw import together
 from rlmem.report.facts import departures
@@ -33,7 +33,7 @@ from rlmem.reproduce.outcome import Curve, Record
 from rlmem.reproduce.verdict import judge
 from rlmem.reproduce.write import write
 from rlmem.stats import interval, mean
-from rlmem.tables import Value, show
+from rlmem.stats.tables import Value, show
 
 ROOT = Path(__file__).parent.parent
 TINY = "env=repeat_first memory=mlp env.num_envs=2 algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=1 "

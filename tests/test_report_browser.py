@@ -12,7 +12,7 @@ import pytest
 from made_results import results
 from test_report_mixed import made
 
-from rlmem.cli import main
+from rlmem.commands.cli import main
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from test_report import Page
 
-from rlmem import rundir
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
+from rlmem.record import rundir
 from rlmem.report import bands
 from rlmem.report.draw import together
 from rlmem.report.find import find

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
-from rlmem.published import load as published
 from rlmem.report.find import Item, find
 from rlmem.reproduce import catalog, metrics
 from rlmem.reproduce.cells import cells, merged, skipped
@@ -26,6 +25,7 @@ from rlmem.reproduce.outcome import (
     write_curves,
     write_results,
 )
+from rlmem.reproduce.published import load as published
 from rlmem.reproduce.spec import BUDGETS, Experiment, read
 from rlmem.reproduce.verdict import MEAN, judge, misprinted
 from rlmem.reproduce.write import publish, write

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.errors import UserError
 from rlmem.population.spec import read as population_in
-from rlmem.recorder import read_jsonl
+from rlmem.record.recorder import read_jsonl
 from rlmem.reproduce import populations
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.outcome import read_curves, read_results
 from rlmem.reproduce.spec import read
-from rlmem.saved import checkpoints
+from rlmem.run.restore import checkpoints
 
 ITEM = """# Two agents side by side
 claim: The better one is copied.

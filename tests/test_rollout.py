@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
 
+from rlmem.acting.collector import Collector
+from rlmem.acting.evaluate import evaluate
 from rlmem.batching import StateSlots
-from rlmem.evaluate import evaluate
-from rlmem.rollout import Collector
 from rlmem.seeding import Streams
 
 CPU = torch.device("cpu")

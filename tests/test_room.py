@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlmem.assemble import assemble
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.sizes import memory_of
+from rlmem.run.assemble import assemble
+from rlmem.run.sizes import memory_of
 
 THERE = memory_of(torch.device("cpu"))
 MANY = int(THERE / 5_000)

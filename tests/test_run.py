@@ -12,13 +12,13 @@ import torch
 from conftest import killed_at, options
 from gymnasium.vector import VectorEnv
 
-from rlmem.checkpoint import Checkpoints
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.errors import UserError
-from rlmem.evaluate_run import evaluate_run
-from rlmem.recorder import read_jsonl
-from rlmem.train import plan, resume, train
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import plan, resume, train
 
 SMALL = [
     "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32", "algo.epochs=1", "memory.hidden_size=16",
@@ -175,7 +175,7 @@ def test_a_record_that_lost_rows_is_refused(in_tmp):
 
 
 def test_two_processes_never_train_in_one_directory(in_tmp):
-    from rlmem import rundir
+    from rlmem.record import rundir
 
     run_dir = run()
     with rundir.lock(run_dir), pytest.raises(UserError, match="another process"):
@@ -384,13 +384,13 @@ def test_a_damaged_record_turns_its_mirrors_off_and_not_the_run(in_tmp, capsys):
     _, state = checkpoints.load()
     lengths = {name: position["bytes"] for name, position in state["record"].items()}
     checkpoints.save(state["step"], state | {"record": lengths})
-    resume(run_dir, ["total_steps=900", "+logger.tensorboard._target_=rlmem.loggers.TensorBoardLogger"])
+    resume(run_dir, ["total_steps=900", "+logger.tensorboard._target_=rlmem.record.loggers.TensorBoardLogger"])
     assert "logger=tensorboard stopped: metrics.jsonl is damaged" in capsys.readouterr().out
     assert json.loads(file.read_text().splitlines()[-1])["step"] == 900
 
 
 def test_a_logger_that_breaks_is_said_once_and_never_stops_the_run(in_tmp, monkeypatch, capsys):
-    from rlmem.loggers import TensorBoardLogger
+    from rlmem.record.loggers import TensorBoardLogger
 
     def broken(self, number, row):
         raise RuntimeError("the server is gone")

@@ -13,16 +13,16 @@ from conftest import killed_at
 from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem_envs.temporal_order import TemporalOrder, TemporalOrderStream
 
-from rlmem.assemble import Parts, assemble
-from rlmem.checkpoint import Checkpoints, read
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.dataset.file import Recording, write
 from rlmem.dataset.play import play, uniform
 from rlmem.errors import UserError
-from rlmem.evaluate_run import evaluate_run
-from rlmem.recorder import read_jsonl
-from rlmem.signals import Stopped
+from rlmem.record.checkpoint import Checkpoints, read
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.assemble import Parts, assemble
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import plan, resume, train
 from rlmem.supervised.classify import StreamFeed
 from rlmem.supervised.feed import Feed, Window
 from rlmem.supervised.windows import Tables, split
@@ -30,7 +30,7 @@ from rlmem.sweep.axes import axes, probes
 from rlmem.sweep.search import propose
 from rlmem.sweep.spec import Specification, specify
 from rlmem.sweep.status import objective
-from rlmem.train import plan, resume, train
+from rlmem.system.signals import Stopped
 from rlmem.types import Inputs
 
 SHORT = [

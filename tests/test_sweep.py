@@ -20,11 +20,11 @@ import torch
 from rich.console import Console
 from test_readme import commands, with_examples
 
-from rlmem import rundir
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.recorder import read_jsonl
+from rlmem.record import rundir
+from rlmem.record.recorder import read_jsonl
 from rlmem.sweep.axes import axes, expand, label, probes
 from rlmem.sweep.manifest import STALE, Job, Manifest, NewJob
 from rlmem.sweep.pool import Pool, command, environment, told

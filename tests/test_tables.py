@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlmem.stats import interval, mean
-from rlmem.tables import Table, Value, show
+from rlmem.stats.tables import Table, Value, show
 
 SMALL = Table(
     "Return, 5 % gone",

@@ -17,12 +17,12 @@ from conftest import killed_at
 from test_run import SMALL, run, without_time
 from wandb_server import StoredRun, WandbServer
 
-from rlmem import rundir
-from rlmem.cli import main
-from rlmem.loggers import forget_wandb
+from rlmem.commands.cli import main
 from rlmem.loops.base import Loop
-from rlmem.recorder import read_jsonl
-from rlmem.train import resume
+from rlmem.record import rundir
+from rlmem.record.loggers import forget_wandb
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.train import resume
 
 KEY = "0" * 40
 
@@ -173,7 +173,7 @@ def test_without_a_key_or_network_the_run_goes_offline_in_time(in_tmp, monkeypat
 
 def test_a_process_ends_soon_though_the_server_never_answers(in_tmp):
     """W&B's reports about itself would keep it for 20 s."""
-    code = "from pathlib import Path; from rlmem.loggers import RunInfo, WandbLogger; "
+    code = "from pathlib import Path; from rlmem.record.loggers import RunInfo, WandbLogger; "
     code += "WandbLogger(Path('.'), RunInfo('a', {}), init_timeout=1).close(False); print('closed', flush=True)"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
@@ -209,7 +209,7 @@ def test_a_dead_service_is_said_once_and_the_run_goes_on(in_tmp, monkeypatch, ca
 
 STANDING_STILL = """
 import sys, time
-from rlmem.cli import main
+from rlmem.commands.cli import main
 from rlmem.loops.base import Loop
 
 def iterate(loop):

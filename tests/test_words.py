@@ -15,20 +15,20 @@ from made_results import outcome
 from test_mistakes import SMALL, refusal
 from test_readme import blocks
 
-from rlmem.cli import VERBS, main
+from rlmem.commands.cli import VERBS, main
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, extra
-from rlmem.faults import SIZES, named
 from rlmem.memory import GRU
-from rlmem.recorder import read_jsonl
+from rlmem.record.recorder import read_jsonl
 from rlmem.reproduce.show import tables
 from rlmem.reproduce.verdict import judge
+from rlmem.run.train import train
 from rlmem.sweep.manifest import Manifest, NewJob
 from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import Specification
-from rlmem.train import train
+from rlmem.system.failures import SIZES, named
 
 ROOT = Path(__file__).parent.parent
 

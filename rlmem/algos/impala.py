@@ -34,7 +34,7 @@ class Impala(OnPolicy):
     optimiser, eps, decay, momentum: RMSProp, or Adam (with `eps` alone)
     trace_lambda: of V-trace's remark 2; 1: as published;  rho_bar, c_bar: where importance weights are clipped
     actors: processes on Ray that collect, each in `env.num_envs` environments; 0: this one does, between updates
-    ray_address: of a Ray cluster for them; see `rlmem.actors.cluster.attached`
+    ray_address: of a Ray cluster for them; see `rlmem.acting.actors.cluster.attached`
     """
 
     rollout_slots: PositiveInt = 100

@@ -12,10 +12,10 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from rlmem.agents.off_policy import OffPolicyAgent
+from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.losses.returns import n_step_return
-from rlmem.state_dicts import load_optimiser
 from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
 
 Metrics = dict[str, Tensor]

@@ -10,11 +10,11 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
+from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.parallel import alone, largest, place, sum_gradients, totals
-from rlmem.state_dicts import load_optimiser
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
 
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from rlmem.acting.evaluate import Scores, evaluate
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import COLOURS, Result, figure
-from rlmem.assemble import EVAL_ENVS, evaluation_node, max_steps
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
-from rlmem.evaluate import Scores, evaluate
+from rlmem.run.assemble import EVAL_ENVS, evaluation_node, max_steps
 from rlmem.seeding import Streams
 
 OFFSETS = (0, 1, 2, 3, 4, 8, 16, 32)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import COLOURS, Result, figure
-from rlmem.assemble import assemble
 from rlmem.errors import UserError
 from rlmem.memory.ffm import FFM
+from rlmem.run.assemble import assemble
 
 Array = NDArray[np.float64]
 Times = dict[str, Array]

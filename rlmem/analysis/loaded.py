@@ -12,13 +12,13 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
-from rlmem.assemble import Parts, assemble, make_evaluation_env, max_steps, require_same_spaces
-from rlmem.checkpoint import step_of
+from rlmem.acting.collector import Collector
 from rlmem.config.compose import Config, apply
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
-from rlmem.rollout import Collector
-from rlmem.saved import agent_state, checkpoints, fitting, refuse_others, stored_config
+from rlmem.record.checkpoint import step_of
+from rlmem.run.assemble import Parts, assemble, make_evaluation_env, max_steps, require_same_spaces
+from rlmem.run.restore import agent_state, checkpoints, fitting, refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.types import Batch

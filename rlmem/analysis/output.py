@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rlmem import rundir
 from rlmem.analysis import Summary
 from rlmem.errors import UserError
+from rlmem.record import rundir
 
 Figure = Any
 """A figure of matplotlib, which is imported when one is made."""

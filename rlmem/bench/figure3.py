@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from rlmem.assemble import choose_device
 from rlmem.bench import output
 from rlmem.bench.memory import BLOCK, PEERS, STEPS, Rows, Setting, chosen, make, node, stream
 from rlmem.bench.output import number
@@ -26,6 +25,7 @@ from rlmem.bench.timing import MIB, Measured, Run, in_turns, peak_bytes, reason,
 from rlmem.bench.train import threads as using_threads
 from rlmem.conformance import facts
 from rlmem.memory.base import Memory
+from rlmem.run.assemble import choose_device
 
 PAPER = {
     "MLP": "mlp",

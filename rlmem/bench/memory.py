@@ -16,7 +16,6 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from rlmem.assemble import choose_device
 from rlmem.bench import memory_report, output, scan
 from rlmem.bench.peers import TorchGRU
 from rlmem.bench.timing import CPU, Measured, Run, in_turns, peak_bytes, reason, too_long, wait
@@ -28,6 +27,7 @@ from rlmem.config.targets import build
 from rlmem.conformance import facts
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
+from rlmem.run.assemble import choose_device
 from rlmem.scan import chosen_engine
 
 MODEL, PEER = "model", "torch.nn.GRU"

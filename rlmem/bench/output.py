@@ -16,7 +16,7 @@ from rich.table import Table
 
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError, extra
-from rlmem.machine import processor
+from rlmem.system.hardware import processor
 
 Item = TypeVar("Item")
 MARKERS = "os^Dv<>"

@@ -18,15 +18,15 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlmem.assemble import assemble
 from rlmem.bench.output import unwritable, write
 from rlmem.config.compose import load
 from rlmem.errors import UserError, extra
 from rlmem.loops.base import Loop
-from rlmem.machine import processor
-from rlmem.make_loop import make_loop
-from rlmem.progress import Progress
-from rlmem.recorder import Recorder
+from rlmem.record.progress import Progress
+from rlmem.record.recorder import Recorder
+from rlmem.run.assemble import assemble
+from rlmem.run.make_loop import make_loop
+from rlmem.system.hardware import processor
 
 ENVS, SLOTS, EPOCHS, MINIBATCHES, WIDTH, HEADS = 16, 128, 4, 4, 256, 64
 SETTING = (

@@ -33,8 +33,8 @@ from gymnasium.spaces import Box
 from rich.console import Console
 from torch import Tensor
 
+from rlmem.acting.collector import Collector
 from rlmem.algos.sac import SAC
-from rlmem.assemble import Parts, assemble, choose_device
 from rlmem.bench import output, update_report
 from rlmem.bench.memory import PEER as TORCH
 from rlmem.bench.memory import PEERS, chosen
@@ -45,7 +45,7 @@ from rlmem.bench.update_report import PARTS, PEER, SQUARE, TAPE, Row
 from rlmem.config.compose import Config, load
 from rlmem.loops.base import one_thread
 from rlmem.replay import Replay
-from rlmem.rollout import Collector
+from rlmem.run.assemble import Parts, assemble, choose_device
 from rlmem.scan import chosen_engine
 from rlmem.types import Batch
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
-from rlmem.strictjson import dumps
+from rlmem.system.strictjson import dumps
 
 COMMON = ("what", "run", "step", "seed", "out", "json", "debug", "trust")
 """Flags that every analysis has; the others are options of its `measure`."""

@@ -7,7 +7,7 @@ import contextlib
 import os
 
 from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
-from rlmem.strictjson import dumps
+from rlmem.system.strictjson import dumps
 
 
 def parser() -> Parser:
@@ -31,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
     from rlmem.config.compose import load
 
     config = load(args.overrides)
-    from rlmem.assemble import build_memory, choose_device
     from rlmem.conformance import facts, on_two_cores, results
     from rlmem.loops.base import one_thread
+    from rlmem.run.assemble import build_memory, choose_device
     from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []

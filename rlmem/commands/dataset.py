@@ -10,7 +10,7 @@ from typing import Any
 from rlmem.commands.toolkit import Parser, integer_from, out_file, stdout_to_stderr
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
-from rlmem.strictjson import dumps
+from rlmem.system.strictjson import dumps
 
 ACTIONS = ("generate", "import", "info")
 EXAMPLE = "rlmem dataset generate env=hopper --random --episodes 5 --out data/random.hdf5"
@@ -54,7 +54,7 @@ def _generate(args: argparse.Namespace, overrides: list[str], places: list[str])
     if args.random == bool(places) or bool(overrides) != args.random:
         what = "needs runs, or --random with env=NAME"
         raise UserError(sentence("rlmem dataset generate", what, example=EXAMPLE))
-    from rlmem.dataset.generate import from_random, from_runs
+    from rlmem.run.dataset import from_random, from_runs
 
     with stdout_to_stderr():
         if args.random:
@@ -68,7 +68,7 @@ def _import(args: argparse.Namespace, overrides: list[str], places: list[str]) -
     example = "rlmem dataset import FILE.hdf5 env=hopper --out data/hopper.hdf5"
     if len(places) != 1 or not any(text.startswith("env=") for text in overrides):
         raise UserError(sentence("rlmem dataset import", "needs one file and env=NAME", example=example))
-    from rlmem.dataset.generate import imported
+    from rlmem.run.dataset import imported
 
     with stdout_to_stderr():
         found = imported(Path(places[0]), overrides, args.out)

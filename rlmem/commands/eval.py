@@ -8,7 +8,7 @@ from typing import Any
 from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
-from rlmem.strictjson import dumps
+from rlmem.system.strictjson import dumps
 
 
 def parser() -> Parser:
@@ -35,7 +35,7 @@ def _step(text: str) -> int | str:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rlmem.evaluate_run import evaluate_run
+    from rlmem.run.evaluate import evaluate_run
 
     overrides = [override for override in args.overrides if not override.startswith("video=")]
     video = [override.partition("=")[2].lower() for override in args.overrides if override.startswith("video=")]

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if more:
         raise UserError(sentence(more[0], "one group, or all of them", example=f"rlmem list {shell(group)}"))
     if group == "env":
-        from rlmem import env_table
+        from rlmem.run import env_table
 
         with stdout_to_stderr():
             text = env_table.as_json(lines) if args.json else env_table.as_text(lines)

@@ -31,8 +31,8 @@ def run(args: argparse.Namespace) -> int:
     from rlmem.config.compose import load
 
     config = load(args.overrides)
-    from rlmem.assemble import make_env
-    from rlmem.play import play
+    from rlmem.acting.play import play
+    from rlmem.run.assemble import make_env
 
     if wrong := [o for o in args.overrides if not o.lstrip("+~").startswith(("env=", "env.", "hydra."))]:
         example = "rlmem play env=cued_catch"

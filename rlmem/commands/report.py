@@ -28,7 +28,7 @@ def parser() -> Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rlmem import rundir
+    from rlmem.record import rundir
     from rlmem.report.draw import require_matplotlib
     from rlmem.report.find import find
     from rlmem.report.markdown import write

@@ -20,7 +20,7 @@ def parser() -> Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rlmem.train import resume
+    from rlmem.run.train import resume
 
     resume(args.run, args.overrides, args.trust)
     return 0

@@ -30,8 +30,8 @@ def parser() -> Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rlmem.loggers import NoKey
-    from rlmem.mirrors import upload
+    from rlmem.record.loggers import NoKey
+    from rlmem.record.sync import upload
 
     given = {key: getattr(args, key) for key in ("project", "entity", "group", "tags")}
     failed, problems = False, list[str]()

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from rlmem.config.compose import load
 
     config = load(args.overrides)
-    from rlmem.train import plan, train
+    from rlmem.run.train import plan, train
 
     if args.dry_run:
         print(plan(config))
@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _multirun(args: argparse.Namespace) -> int:
-    from rlmem.config.multirun import check, launch, plans
     from rlmem.parallel import launched
+    from rlmem.sweep.multirun import check, launch, plans
 
     configs = check(args.overrides)
     if (there := launched()) and there.size > 1:

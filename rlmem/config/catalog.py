@@ -12,7 +12,7 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
 from rlmem.config.yamlfile import description, leaves
 from rlmem.errors import UserError
-from rlmem.strictjson import dumps
+from rlmem.system.strictjson import dumps
 
 Catalog = dict[str, dict[str, str]]
 WIDTH = 100

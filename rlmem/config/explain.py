@@ -12,7 +12,7 @@ from rlmem.config.compose import compose_base, load
 from rlmem.config.messages import show
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.provenance import COMMAND_LINE, lookup, sources
-from rlmem.strictjson import dumps
+from rlmem.system.strictjson import dumps
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ PACKAGES = {
     "batching": ("rlmem.batching",),
     "encoder": ("rlmem.nets",),
     "env": ("rlmem_envs",),
-    "logger": ("rlmem.loggers",),
+    "logger": ("rlmem.record.loggers",),
 }
 """Where the classes of each group lie. Nothing else is imported for a foreign configuration, of rlmem neither."""
 

@@ -17,7 +17,7 @@ SUPPLIED = {
     "batching": set(),
     "logger": {"run_dir", "run"},
 }
-"""The groups of a run, and the constructor arguments that `rlmem.train` supplies, not the configuration."""
+"""The groups of a run, and the constructor arguments that `rlmem.run.train` supplies, not the configuration."""
 
 
 @dataclass

@@ -57,12 +57,17 @@ def gives(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
     return inspect.isclass(returned) and issubclass(returned, kinds)
 
 
+MOVED = {"rlmem.loggers": "rlmem.record.loggers"}
+"""Where modules are now that the configurations of older runs name."""
+
+
 def locate(target: str) -> Callable[..., Any]:
     """The class or function at `package.module.Name`; a UserError says what is missing.
 
     Hydra's `get_object` does the same, but logs the error first and hides which package is missing.
     """
     module_name, _, name = target.rpartition(".")
+    module_name = MOVED.get(module_name, module_name)
     if not module_name:
         raise UserError("expected package.module.Name, such as rlmem.memory.gru.GRU")
     module = _import(module_name)

@@ -11,10 +11,10 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from rlmem.acting.collector import Actor
+from rlmem.acting.guard import Guard
 from rlmem.dataset.file import Recording
 from rlmem.errors import Fault
-from rlmem.guard import Guard
-from rlmem.rollout import Actor
 from rlmem.spaces import to_env
 from rlmem.types import Inputs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from rlmem.actors import Pool
+from rlmem.acting.actors import Pool
 from rlmem.loops.base import Iteration
 from rlmem.loops.on_policy import OnPolicyLoop
 

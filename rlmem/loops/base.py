@@ -17,16 +17,16 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from rlmem.acting.collector import Collector, Episode
+from rlmem.acting.evaluate import evaluate_both, flat
 from rlmem.batching import Batching, Rollout
-from rlmem.checkpoint import Checkpoints
 from rlmem.errors import Fault
-from rlmem.evaluate import evaluate_both, flat
 from rlmem.parallel import alone, largest, of_first, place
-from rlmem.progress import Progress
-from rlmem.recorder import Recorder
-from rlmem.rollout import Collector, Episode
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.progress import Progress
+from rlmem.record.recorder import Recorder
 from rlmem.seeding import Streams
-from rlmem.signals import Stopped
+from rlmem.system.signals import Stopped
 
 RECENT = 100
 """Episodes behind the running return that is shown and logged."""

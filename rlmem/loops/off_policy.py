@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlmem.acting.collector import Episode
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.loops.base import Iteration, Loop
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
-from rlmem.rollout import Episode
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from rlmem.acting.collector import Episode
 from rlmem.algos.on_policy import OnPolicy
 from rlmem.batching import Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
 from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
-from rlmem.rollout import Episode
 
 RATIO_ALARM = 1e-3
 """Rounding stays far below; see the replay invariant in docs/design.md."""

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import LinearRecurrence
-from rlmem.products import Linear, linear
+from rlmem.scan.matmul import Linear, linear
 
 
 def complex_from_real(u: Tensor, W: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -5,7 +5,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.dnc_sequence import DNCState, Sequence, access, controller, interface, interface_sizes
-from rlmem.products import Linear
+from rlmem.scan.matmul import Linear
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
-from rlmem.products import Linear
 from rlmem.scan import Engine, chosen_engine
 from rlmem.scan.ffm import ffm_unroll
+from rlmem.scan.matmul import Linear
 from rlmem.types import PositiveInt
 
 BETA = 0.01

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory
-from rlmem.products import Linear
 from rlmem.scan import Engine
+from rlmem.scan.matmul import Linear
 from rlmem.scan.outer import delta_scan, outer_scan
 from rlmem.types import PositiveInt
 

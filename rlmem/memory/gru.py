@@ -6,7 +6,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import previous_states
 from rlmem.memory.torch_cell import TorchCell
-from rlmem.products import linear, product, weight_gradients
+from rlmem.scan.matmul import linear, product, weight_gradients
 from rlmem.types import PositiveInt
 
 

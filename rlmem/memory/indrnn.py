@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, previous_states
-from rlmem.products import Linear
+from rlmem.scan.matmul import Linear
 from rlmem.types import Layers, PositiveInt
 
 

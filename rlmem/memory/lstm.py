@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, previous_states
-from rlmem.products import linear, product, weight_gradients
+from rlmem.scan.matmul import linear, product, weight_gradients
 from rlmem.types import PositiveInt
 
 Pair = tuple[Tensor, Tensor]

@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from rlmem.memory.base import LinearRecurrence, Memory
 from rlmem.memory.blocks import log_uniform
-from rlmem.products import Linear
 from rlmem.scan import Engine, linear_scan
+from rlmem.scan.matmul import Linear
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
 
 STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from rlmem.memory.base import Memory
 from rlmem.memory.positions import ages, counting
-from rlmem.products import Linear
 from rlmem.scan import Engine
 from rlmem.scan.hadamard import hadamard_scan
+from rlmem.scan.matmul import Linear
 from rlmem.scan.outer import outer_scan
 from rlmem.types import PositiveFloat, PositiveInt
 

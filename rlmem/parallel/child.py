@@ -14,7 +14,7 @@ def main(config: Any, port: int) -> int:
 
     A fault of its own is said here. That another process is gone is said by the first, which may be it.
     """
-    from rlmem.train import follow
+    from rlmem.run.train import follow
 
     try:
         follow(config, port)

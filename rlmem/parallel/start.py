@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from rlmem.parallel.group import PATIENCE, Lost, Place, joined, launched, speaking
-from rlmem.signals import ASKED
+from rlmem.system.signals import ASKED
 
 HERE = "127.0.0.1"
 
@@ -29,7 +29,7 @@ for name in {ASKED}:
     if hasattr(signal, name):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
 sys.path[:] = pickle.load(sys.stdin.buffer)
-from rlmem.signals import die_with
+from rlmem.system.signals import die_with
 die_with(int(sys.argv[1]), signal.SIGKILL)
 from rlmem.parallel.child import main
 sys.exit(main(*pickle.load(sys.stdin.buffer)))

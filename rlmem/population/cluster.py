@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlmem.actors.cluster import attached, missing
+from rlmem.acting.actors.cluster import attached, missing
 from rlmem.errors import Fault, UserError
 from rlmem.population.member import Member
 from rlmem.population.spec import name

@@ -15,21 +15,21 @@ from rich.console import Console
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem import rundir
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import assemble, threads_of
-from rlmem.checkpoint import State
 from rlmem.errors import Fault, UserError
-from rlmem.faults import named
 from rlmem.loops.base import Loop
-from rlmem.make_loop import make_loop
-from rlmem.mirrors import make_loggers
 from rlmem.population.spec import History, name, read
-from rlmem.progress import Progress
-from rlmem.recorder import START, Recorder, read_jsonl
-from rlmem.saved import checkpoints, fitting, stored_config, unfit
-from rlmem.summary import summary
-from rlmem.train import warm_start
+from rlmem.record import rundir
+from rlmem.record.checkpoint import State
+from rlmem.record.progress import Progress
+from rlmem.record.recorder import START, Recorder, read_jsonl
+from rlmem.record.sync import make_loggers
+from rlmem.run.assemble import assemble, threads_of
+from rlmem.run.make_loop import make_loop
+from rlmem.run.restore import checkpoints, fitting, stored_config, unfit
+from rlmem.run.summary import summary
+from rlmem.run.train import warm_start
+from rlmem.system.failures import named
 
 ROUND = "population.round"
 """In the experiment that every checkpoint of an agent keeps: how many rounds it has behind it."""

@@ -8,9 +8,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rlmem import rundir
-from rlmem.assemble import assemble
-from rlmem.checkpoint import step_of
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.errors import Fault, UserError
@@ -18,9 +15,12 @@ from rlmem.population.cluster import SLICE, Ask, on_ray
 from rlmem.population.member import Member, Standing, Weights
 from rlmem.population.rule import Comparison, compare, partners
 from rlmem.population.spec import History, Population, Specification, holds_population, name, populate, read
-from rlmem.progress import Progress
-from rlmem.saved import AGENT, checkpoints, require_resumable, stored_config
-from rlmem.signals import stopping_politely
+from rlmem.record import rundir
+from rlmem.record.checkpoint import step_of
+from rlmem.record.progress import Progress
+from rlmem.run.assemble import assemble
+from rlmem.run.restore import AGENT, checkpoints, require_resumable, stored_config
+from rlmem.system.signals import stopping_politely
 
 
 def start(spec: Specification, folder: Path) -> None:

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import yaml
 
-from rlmem import rundir
 from rlmem.config.compose import Config, load
 from rlmem.config.messages import sentence
 from rlmem.config.targets import locate
 from rlmem.errors import Fault, UserError
-from rlmem.recorder import read_jsonl
-from rlmem.saved import AGENT, POPULATION
+from rlmem.record import rundir
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.restore import AGENT, POPULATION
 from rlmem.seeding import Streams
-from rlmem.strictjson import dumps
 from rlmem.supervised.base import Supervised
 from rlmem.sweep.axes import Axis, Numbers, axes
 from rlmem.sweep.spec import Specification as Searched
+from rlmem.system.strictjson import dumps
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 

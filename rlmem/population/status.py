@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rlmem import rundir
 from rlmem.population.spec import History, name, read, rows_of
+from rlmem.record import rundir
 from rlmem.sweep.status import RETURNS, newest_rows
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rlmem import rundir
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import show
+from rlmem.record import rundir
 from rlmem.report.labels import COLUMN, Settings, labels
 from rlmem.reproduce import metrics
 from rlmem.reproduce.outcome import Curve, Record

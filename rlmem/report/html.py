@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from rlmem.tables import Cell, Table, show
+from rlmem.stats.tables import Cell, Table, show
 
 VOID = ("br", "img", "input", "meta")
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from rlmem import rundir
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
+from rlmem.record import rundir
 from rlmem.report.bands import panels
 from rlmem.report.draw import save, together
 from rlmem.report.facts import INTERVALS, axes_of, curve_name, departures, facts, runs
 from rlmem.report.find import Item, Section
 from rlmem.reproduce.outcome import Outcome
 from rlmem.reproduce.show import tables
-from rlmem.tables import Cell, Table
+from rlmem.stats.tables import Cell, Table
 
 
 def write(sections: Sequence[Section], path: Path) -> None:

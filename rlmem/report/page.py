@@ -30,7 +30,7 @@ from rlmem.report.picture import embedded
 from rlmem.report.returns import returns
 from rlmem.reproduce.outcome import Record
 from rlmem.reproduce.show import tables
-from rlmem.tables import Cell, show
+from rlmem.stats.tables import Cell, show
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 RUN_COLUMNS = (

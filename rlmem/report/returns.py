@@ -10,7 +10,7 @@ from rlmem.reproduce import metrics
 from rlmem.reproduce.expect import across
 from rlmem.stats import percentile_bounds
 from rlmem.stats.resampling import SEED
-from rlmem.tables import Cell, Table, Value
+from rlmem.stats.tables import Cell, Table, Value
 
 
 def returns(shown: Group) -> Table:

@@ -8,14 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlmem import rundir
 from rlmem.errors import Fault, UserError
-from rlmem.machine import machine_class
+from rlmem.record import rundir
 from rlmem.reproduce.cells import cells, read_cells
 from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read, record
 from rlmem.reproduce.outcome import Curve, Outcome, Record, short
 from rlmem.reproduce.spec import Analysis, Experiment
 from rlmem.sweep.manifest import Job, Manifest
+from rlmem.system.hardware import machine_class
 
 
 def collect(name: str, experiment: Experiment, budget: str, folder: Path) -> Outcome:

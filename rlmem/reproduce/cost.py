@@ -12,11 +12,11 @@ import yaml
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.paths import conf_dir, results_dir
-from rlmem.machine import cores
 from rlmem.reproduce import populations
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.outcome import Record, read_results
 from rlmem.reproduce.spec import Experiment
+from rlmem.system.hardware import cores
 
 Kind = tuple[str, ...]
 """(algo, memory, env), or the beginning of it."""

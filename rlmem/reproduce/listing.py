@@ -8,7 +8,7 @@ from rlmem.reproduce.catalog import find, names
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.cost import cost_line, steps_and_seconds
 from rlmem.reproduce.spec import BUDGETS
-from rlmem.strictjson import dumps
+from rlmem.system.strictjson import dumps
 
 
 def as_text() -> str:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlmem import __version__, rundir
+from rlmem import __version__
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
-from rlmem.machine import machine_class
+from rlmem.record import rundir
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.outcome import RESULTS, Outcome, Record, read_results, short, write_results
 from rlmem.reproduce.spec import Experiment
+from rlmem.system.hardware import machine_class
 
 Values = Mapping[str, Mapping[str, float]]
 """row -> column -> number"""

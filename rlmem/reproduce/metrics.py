@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rlmem import rundir
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
-from rlmem.recorder import read_jsonl
+from rlmem.record import rundir
+from rlmem.record.recorder import read_jsonl
 from rlmem.stats import expert_normalised, reference_of
 
 Rows = Sequence[Mapping[str, Any]]

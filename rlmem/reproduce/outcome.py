@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem import rundir
 from rlmem.errors import UserError
+from rlmem.record import rundir
 from rlmem.reproduce.spec import Experiment
 
 FIXED = (

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem import rundir
-from rlmem.checkpoint import step_of
 from rlmem.config.messages import nearest, sentence
-from rlmem.config.multirun import check_jobs
 from rlmem.errors import Fault, UserError, extra
-from rlmem.machine import machine_class
+from rlmem.record import rundir
+from rlmem.record.checkpoint import step_of
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.metrics import BESIDE, curve_key, made_of, record
 from rlmem.reproduce.outcome import Curve, Outcome, Record, short
 from rlmem.reproduce.spec import Experiment
-from rlmem.saved import AGENT, checkpoints
+from rlmem.run.restore import AGENT, checkpoints
+from rlmem.sweep.multirun import check_jobs
+from rlmem.system.hardware import machine_class
 
 TOP = 3
 """Agents whose mean is the result of a population (Stepleton et al. 2018, arXiv:1805.04955, caption of figure 5)."""

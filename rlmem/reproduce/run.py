@@ -10,10 +10,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from rlmem import rundir
 from rlmem.config.messages import sentence, shell
-from rlmem.config.multirun import check_jobs
 from rlmem.errors import Fault, UserError
+from rlmem.record import rundir
+from rlmem.record.trust import require_plain
 from rlmem.reproduce import measure, populations
 from rlmem.reproduce.cells import CELLS, Cell, cells, read_cells
 from rlmem.reproduce.collect import analyse, collect
@@ -22,9 +22,9 @@ from rlmem.reproduce.outcome import Outcome
 from rlmem.reproduce.spec import Experiment
 from rlmem.reproduce.write import write
 from rlmem.sweep.manifest import Manifest, NewJob, holds_sweep
+from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options, config_hash, sweep
 from rlmem.sweep.spec import Specification
-from rlmem.trust import require_plain
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def reproduce(experiment: Experiment, where: Place, wanted: Sequence[str], optio
 
 def _make_files(experiment: Experiment, budget: str) -> None:
     """Make what the runs read, where it is not there. Raises Fault if that fails."""
-    from rlmem.cli import main
+    from rlmem.commands.cli import main
 
     for path, how in experiment.budget(budget).files.items():
         if not Path(path).exists():

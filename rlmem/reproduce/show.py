@@ -10,7 +10,7 @@ import numpy as np
 from rlmem.reproduce.metrics import BESIDE, METRICS
 from rlmem.reproduce.outcome import Outcome
 from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge, misprinted
-from rlmem.tables import Cell, Table, Value
+from rlmem.stats.tables import Cell, Table, Value
 
 WIDEST = 6
 """Columns that fit side by side."""

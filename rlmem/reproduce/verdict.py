@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from rlmem.published import Published, load, misprints
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.expect import Finding, across, check
 from rlmem.reproduce.outcome import Outcome
+from rlmem.reproduce.published import Published, load, misprints
 from rlmem.stats import percentile_bounds
 from rlmem.stats.resampling import SEED
 

@@ -7,8 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
-from rlmem import rundir
 from rlmem.errors import UserError
+from rlmem.record import rundir
 from rlmem.reproduce.outcome import RESULTS, Outcome, read_results, write_curves, write_results
 from rlmem.reproduce.show import tables
 from rlmem.reproduce.verdict import judge

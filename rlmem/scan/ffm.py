@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlmem.products import product, weight_gradients
 from rlmem.scan import native
 from rlmem.scan.linear import check_flags
+from rlmem.scan.matmul import product, weight_gradients
 
 
 class _Range(ctypes.Structure):

@@ -9,10 +9,10 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.seeding import Streams
-from rlmem.state_dicts import load_optimiser
 from rlmem.supervised.feed import Feed, Window
 from rlmem.supervised.predictor import Predictor
 from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat

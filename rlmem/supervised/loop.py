@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from rlmem.acting.collector import Episode
 from rlmem.loops.base import Iteration, Loop
 from rlmem.memory.base import redraw
-from rlmem.rollout import Episode
 from rlmem.supervised.base import Results, Supervised
 from rlmem.supervised.feed import Feed
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.errors import UserError
 from rlmem.nets.layers import hidden_layers
-from rlmem.products import Linear
+from rlmem.scan.matmul import Linear
 from rlmem.types import Inputs, State
 
 

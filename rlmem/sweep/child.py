@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from rlmem.signals import die_with
+from rlmem.system.signals import die_with
 
 
 def main() -> int:
     parent, *arguments = sys.argv[1:]
     die_with(int(parent))
-    from rlmem.cli import main as rlmem
+    from rlmem.commands.cli import main as rlmem
 
     sys.argv = ["rlmem", *arguments]
     return rlmem()

@@ -18,9 +18,9 @@ from typing import Any, get_type_hints
 
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
+from rlmem.record.trust import is_own, mark
 from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import Specification
-from rlmem.trust import is_own, mark
 
 FILE = "sweep.sqlite"
 STALE = 300.0
@@ -188,7 +188,7 @@ class Manifest:
         return len(fresh)
 
     def foreign(self) -> list[str]:
-        """The overrides that another user wrote, of jobs that are not done and of the specification (`rlmem.trust`)."""
+        """The overrides that another user wrote, of jobs that are not done and of the specification."""
 
         def is_ours(key: str, text: str | None) -> bool:
             return is_own(f"{self._value(key)}\n{text}")

@@ -19,13 +19,13 @@ from math import inf
 from pathlib import Path
 from time import monotonic, sleep, time
 
-from rlmem import rundir
-from rlmem.machine import cores
-from rlmem.signals import ASKED, NOTICE, REQUEUE, stopping_politely
+from rlmem.record import rundir
 from rlmem.sweep.manifest import Job, Manifest
 from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import assignment
 from rlmem.sweep.status import View, log_file, objective, tail
+from rlmem.system.hardware import cores
+from rlmem.system.signals import ASKED, NOTICE, REQUEUE, stopping_politely
 
 TICK, LOOK, BEAT = 0.1, 2.0, 15.0
 """Seconds between looks at the processes, at the manifest for work, and between heartbeats."""
@@ -71,7 +71,7 @@ class Pool:
         self.trouble = ""
 
     def run(self) -> None:
-        """Raises `rlmem.signals.Stopped` after a signal: after the first the jobs save, after a second they die."""
+        """Raises `Stopped` after a signal: after the first the jobs save, after a second they die."""
         try:
             with stopping_politely(self):
                 while not self._patient_round():

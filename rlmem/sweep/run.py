@@ -17,17 +17,17 @@ from rich.console import Console
 from rlmem.config.compose import Config, load
 from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.messages import shell
-from rlmem.config.multirun import check_jobs
 from rlmem.config.paths import shipped_options
 from rlmem.errors import UserError, extra
-from rlmem.machine import cores, cuda_devices
-from rlmem.signals import Stopped
+from rlmem.record.trust import require_plain
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
 from rlmem.sweep.manifest import Job, Manifest, NewJob, holds_sweep
+from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.pool import Pool
 from rlmem.sweep.spec import EXAMPLE, Specification
 from rlmem.sweep.status import View, counts, log_file, rows
-from rlmem.trust import require_plain
+from rlmem.system.hardware import cores, cuda_devices
+from rlmem.system.signals import Stopped
 
 Say = Callable[[str], None]
 

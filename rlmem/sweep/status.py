@@ -16,8 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rlmem import strictjson
 from rlmem.sweep.manifest import Job, Manifest
+from rlmem.system import strictjson
 
 OBJECTIVES = ("eval/greedy/return_mean", "eval/score")
 """What evaluation says of a run in one number, larger for better: a return, or the score of a supervised algorithm."""

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from rlmem.actors.cluster import attached
-from rlmem.actors.worker import Maker, Worker
+from rlmem.acting.actors.cluster import attached
+from rlmem.acting.actors.worker import Maker, Worker
+from rlmem.acting.collector import Episode
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
-from rlmem.rollout import Episode
 from rlmem.seeding import Streams
 
 DEATHS = 3
@@ -51,7 +51,7 @@ class Pool:
     make: makes what an actor acts with (picklable);  actors, num_envs: processes, and environments of each
     agent: the learner's;  streams: those of the run; every process has its own of them
     device: where rollouts go;  say: tells the user
-    address: of a Ray cluster; see `rlmem.actors.cluster.attached`
+    address: of a Ray cluster; see `rlmem.acting.actors.cluster.attached`
     """
 
     def __init__(

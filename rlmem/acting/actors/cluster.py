@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.errors import UserError, extra
-from rlmem.signals import ASKED
+from rlmem.system.signals import ASKED
 
 KNOCK = 10.0
 """Seconds to wait for a cluster's answer."""

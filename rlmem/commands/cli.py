@@ -13,8 +13,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rlmem import signals
 from rlmem.errors import Fault, UserError, printable
+from rlmem.system import signals
 
 VERBS = {
     "train": "train one agent, or with -m one per combination of values",
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     requests = signals.Requests(of_command=True)
     try:
         signals.take_over(requests)
-        from rlmem import output
+        from rlmem.system import output
 
         output.protect(ends=False)
         return requests.ends_with(_run(arguments))
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_to_print(arguments: list[str]) -> int:
     """Run a command for its output: without that it has failed, unless its reader, such as `head`, has seen enough."""
-    from rlmem import output
+    from rlmem.system import output
 
     verb = _verb(arguments)
     output.protect(ends=verb in PRINTING or verb in TRAINING)

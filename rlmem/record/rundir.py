@@ -20,8 +20,8 @@ from filelock import FileLock, Timeout
 
 from rlmem import __version__
 from rlmem.errors import UserError
-from rlmem.machine import machine_class
-from rlmem.trust import is_changed, is_data, is_own, require_plain, sealed
+from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
+from rlmem.system.hardware import machine_class
 
 PACKAGES = (
     "torch",
@@ -251,7 +251,7 @@ def _require(condition: bool) -> None:
 
 def git_commit() -> str | None:
     """Commit of the source checkout, with `+changes` if files differ from it; None for an installed package."""
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
     try:

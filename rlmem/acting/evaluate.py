@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.patience import Patience
-from rlmem.rollout import Actor, Collector, Episode
+from rlmem.acting.collector import Actor, Collector, Episode
+from rlmem.acting.patience import Patience
 from rlmem.seeding import Streams
 
 

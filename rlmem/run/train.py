@@ -1,6 +1,6 @@
 """Train and resume runs: the run directory, the loop, and what is said around them.
 
-With `rlmem.assemble`, the only modules below the command line that know the configuration.
+With `rlmem.run.assemble`, the only modules below the command line that know the configuration.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from typing import cast
 
 import torch
 
-from rlmem import rundir
-from rlmem.assemble import Parts, assemble, choose_device, threads_of
-from rlmem.checkpoint import State, step_of
 from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_problems
 from rlmem.config.messages import shell, show
 from rlmem.errors import Fault, UserError
-from rlmem.faults import named
 from rlmem.loops.base import Loop
-from rlmem.make_loop import Silent, make_loop
-from rlmem.mirrors import make_loggers
 from rlmem.parallel import joined, launched, meet, of_first, outlast, place, team
-from rlmem.progress import Progress
-from rlmem.recorder import START, Recorder
-from rlmem.saved import (
+from rlmem.record import rundir
+from rlmem.record.checkpoint import State, step_of
+from rlmem.record.progress import Progress
+from rlmem.record.recorder import START, Recorder
+from rlmem.record.sync import make_loggers
+from rlmem.run.assemble import Parts, assemble, choose_device, threads_of
+from rlmem.run.make_loop import Silent, make_loop
+from rlmem.run.restore import (
     agent_state,
     checkpoints,
     experiment_of,
@@ -40,9 +39,10 @@ from rlmem.saved import (
     stored_config,
     to_continue,
 )
-from rlmem.signals import stopping_politely
-from rlmem.sizes import size
-from rlmem.summary import checkpoint_bytes, env_name, summary
+from rlmem.run.sizes import size
+from rlmem.run.summary import checkpoint_bytes, env_name, summary
+from rlmem.system.failures import named
+from rlmem.system.signals import stopping_politely
 
 
 def train(config: Config) -> float:

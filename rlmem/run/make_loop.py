@@ -9,13 +9,12 @@ from typing import Any, cast
 
 from gymnasium.vector import VectorEnv
 
-from rlmem.actors import Pool
+from rlmem.acting.actors import Pool
+from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import EVAL_ENVS, Parts, assemble, make_evaluation_env, max_steps
-from rlmem.checkpoint import Checkpoints
 from rlmem.config.compose import Config
 from rlmem.errors import UserError
 from rlmem.loops.actors import ActorLoop
@@ -23,11 +22,12 @@ from rlmem.loops.base import Loop, Schedule
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.parallel import place
-from rlmem.progress import Progress
-from rlmem.recorder import Recorder
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.progress import Progress
+from rlmem.record.recorder import Recorder
 from rlmem.replay import Replay
-from rlmem.rollout import Collector
-from rlmem.saved import experiment_of
+from rlmem.run.assemble import EVAL_ENVS, Parts, assemble, make_evaluation_env, max_steps
+from rlmem.run.restore import experiment_of
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.loop import SupervisedLoop
 

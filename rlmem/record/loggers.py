@@ -18,7 +18,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from rlmem.errors import UserError
-from rlmem.rundir import replace
+from rlmem.record.rundir import replace
 from rlmem.types import PositiveInt
 
 

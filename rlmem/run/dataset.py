@@ -15,14 +15,14 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.assemble import EVAL_ENVS, assemble, make_env, max_steps
-from rlmem.checkpoint import sha256
 from rlmem.config.compose import Config, load
 from rlmem.dataset.file import Recording, joined, read, require_room, write
 from rlmem.dataset.play import AgentPlayer, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.saved import agent_state, fitting, parse_source, stored_config
+from rlmem.record.checkpoint import sha256
+from rlmem.run.assemble import EVAL_ENVS, assemble, make_env, max_steps
+from rlmem.run.restore import agent_state, fitting, parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
 from rlmem.supervised.base import Supervised

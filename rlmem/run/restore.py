@@ -9,17 +9,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from rlmem import rundir
-from rlmem.checkpoint import BEST, Checkpoints, State, read, step_of
 from rlmem.config.compose import Config, apply
 from rlmem.config.foreign import foreign_problems, refuse
 from rlmem.config.messages import sentence, shell, show
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError
-from rlmem.faults import lacks_memory
-from rlmem.recorder import START, changed
-from rlmem.trust import require_plain
+from rlmem.record import rundir
+from rlmem.record.checkpoint import BEST, Checkpoints, State, read, step_of
+from rlmem.record.recorder import START, changed
+from rlmem.record.trust import require_plain
+from rlmem.system.failures import lacks_memory
 
 RESUMABLE = (
     "total_steps",

@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.film import Frame, caption, picture, write_gif
 from rlmem.errors import UserError
-from rlmem.pictures import Frame, caption, picture, write_gif
 
 Player = Literal["keys", "random", "memoryless", "oracle"]
 CLEAR = "\x1b[2J\x1b[H"

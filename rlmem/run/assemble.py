@@ -14,7 +14,7 @@ import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 
-from rlmem.actors.cluster import missing
+from rlmem.acting.actors.cluster import missing
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
@@ -29,17 +29,17 @@ from rlmem.config.schema import Evaluation
 from rlmem.config.targets import build, in_one_line, locate, require_kind
 from rlmem.errors import NotHere, UserError
 from rlmem.loops.base import one_thread
-from rlmem.machine import cores
 from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
 from rlmem.parallel import launched
-from rlmem.room import large_agent, require_environments, require_memory
+from rlmem.run.forecast import large_agent, require_environments, require_memory
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.classify import Labelled
 from rlmem.supervised.predictor import Predictor
+from rlmem.system.hardware import cores
 
 EVAL_ENVS = 64
 """Environments that play evaluation episodes side by side, at most."""

@@ -12,12 +12,12 @@ from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.on_policy import OnPolicy
 from rlmem.algos.ppo import PPO
-from rlmem.assemble import Parts, scan_engines, threads_of
 from rlmem.batching import Segment
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
-from rlmem.room import replay_bytes
-from rlmem.sizes import parameters, size
+from rlmem.run.assemble import Parts, scan_engines, threads_of
+from rlmem.run.forecast import replay_bytes
+from rlmem.run.sizes import parameters, size
 from rlmem.supervised.base import Supervised
 
 

@@ -7,7 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rlmem.assemble import (
+from rlmem.acting.evaluate import evaluate, evaluate_both
+from rlmem.acting.film import LONGEST, Watched, write_gif
+from rlmem.config.compose import Config, apply
+from rlmem.config.messages import shell
+from rlmem.errors import UserError
+from rlmem.loops.base import one_thread
+from rlmem.run.assemble import (
     EVAL_ENVS,
     assemble,
     evaluation_node,
@@ -15,16 +21,10 @@ from rlmem.assemble import (
     max_steps,
     require_same_spaces,
 )
-from rlmem.config.compose import Config, apply
-from rlmem.config.messages import shell
-from rlmem.errors import UserError
-from rlmem.evaluate import evaluate, evaluate_both
-from rlmem.loops.base import one_thread
-from rlmem.pictures import LONGEST, Watched, write_gif
-from rlmem.saved import agent_state, fitting, refuse_others, stored_config
+from rlmem.run.restore import agent_state, fitting, refuse_others, stored_config
 from rlmem.seeding import Streams
-from rlmem.strictjson import dumps
 from rlmem.supervised.base import Supervised
+from rlmem.system.strictjson import dumps
 
 ACCEPTED = ("env.*", "device", "evaluation.max_steps")
 """Keys that may be set otherwise for an evaluation."""

@@ -10,9 +10,9 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
+from rlmem.acting.collector import Collector, Episode
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.batching import Rollout
-from rlmem.rollout import Collector, Episode
 from rlmem.seeding import Streams
 
 Maker = Callable[[], tuple[VectorEnv, ActorCritic]]

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.errors import Fault, UserError, printable
-from rlmem.faults import lacks_memory
+from rlmem.system.failures import lacks_memory
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rlmem import rundir
 from rlmem.config.messages import shell
 from rlmem.config.targets import build, require_kind
 from rlmem.errors import Fault, UserError
-from rlmem.loggers import NoKey, RunInfo, WandbRun, reason
-from rlmem.recorder import Logger, read_jsonl
+from rlmem.record import rundir
+from rlmem.record.loggers import NoKey, RunInfo, WandbRun, reason
+from rlmem.record.recorder import Logger, read_jsonl
 
 
 def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> list[tuple[str, Logger]]:

@@ -22,7 +22,7 @@ from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build
 from rlmem.errors import UserError
-from rlmem.sizes import memory_of, parameters, shapes_only, size, tensor_bytes
+from rlmem.run.sizes import memory_of, parameters, shapes_only, size, tensor_bytes
 
 USUAL = 1024
 """Networks without a greater number in their configuration are made without asking first how large they are."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from rlmem import strictjson
 from rlmem.errors import Fault, UserError
+from rlmem.system import strictjson
 
 
 @runtime_checkable

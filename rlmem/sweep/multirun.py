@@ -22,10 +22,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config import launchers
 from rlmem.config.compose import Base, Config, compose_base, config_loader, first_line, load
 from rlmem.config.overrides import parse, require_few, swept
 from rlmem.errors import Fault, NotHere, UserError
+from rlmem.sweep import launchers
 
 
 class JobFailed(Exception):
@@ -79,7 +79,7 @@ def check_jobs(
 
 def plans(configs: Iterable[Config]) -> Iterator[str]:
     """The summaries of checked jobs that are not started; of one that needs another machine, what this one lacks."""
-    from rlmem.train import plan
+    from rlmem.run.train import plan
 
     for config in configs:
         try:
@@ -90,7 +90,7 @@ def plans(configs: Iterable[Config]) -> Iterator[str]:
 
 def _unfit(configs: Sequence[Config], elsewhere: bool) -> list[str]:
     """Why choices do not go together, found by assembling every combination once, whatever its seed."""
-    from rlmem.train import plan
+    from rlmem.run.train import plan
 
     distinct = {repr(config.values | {"seed": 0, "run_dir": None}): config for config in configs}
     problems: list[str] = []
@@ -145,7 +145,7 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
 
 def job(_: DictConfig) -> float | Failed:
     """One job: the same composition and checks as a single run. Returns the objective, for a sweeper."""
-    from rlmem.output import protect
+    from rlmem.system.output import protect
 
     hydra = HydraConfig.get()
     here = hydra.runtime.choices["hydra/launcher"] == "basic"
@@ -177,8 +177,8 @@ def job(_: DictConfig) -> float | Failed:
 
 
 def _train(overrides: Sequence[str]) -> float:
-    from rlmem.signals import Stopped, taken_over
-    from rlmem.train import train
+    from rlmem.run.train import train
+    from rlmem.system.signals import Stopped, taken_over
 
     try:
         return train(load(overrides))

@@ -14,12 +14,12 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from rlmem.acting.guard import Guard
+from rlmem.acting.patience import Patience
+from rlmem.acting.slots import Slots
+from rlmem.agents.state_dicts import require_alike
 from rlmem.batching import Rollout, StateSlots
-from rlmem.guard import Guard
-from rlmem.patience import Patience
-from rlmem.slots import Slots
 from rlmem.spaces import to_env
-from rlmem.state_dicts import require_alike
 from rlmem.types import Inputs, State
 
 

@@ -16,7 +16,7 @@ from rlmem.config.paths import option_dirs
 from rlmem.config.targets import build
 from rlmem.config.yamlfile import description
 from rlmem.errors import UserError
-from rlmem.strictjson import dumps
+from rlmem.system.strictjson import dumps
 
 PLAYERS = ("random", "memoryless", "oracle")
 

@@ -1,0 +1,1 @@
+"""Acting in environments: collecting rollouts, evaluating, playing, and actors in other processes."""

@@ -1,0 +1,1 @@
+"""From a checked configuration to a trained agent: building, checking, training, resuming, evaluating."""
