@@ -31,7 +31,7 @@ def parser() -> Parser:
 
 def run(args: argparse.Namespace) -> int:
     from rlmem.record.loggers import NoKey
-    from rlmem.record.sync import upload
+    from rlmem.record.upload import upload
 
     given = {key: getattr(args, key) for key in ("project", "entity", "group", "tags")}
     failed, problems = False, list[str]()

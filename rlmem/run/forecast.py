@@ -1,18 +1,23 @@
-"""Whether a run fits into the memory of its machine: asked before anything large is allocated, or written.
+"""Whether a run fits into the memory of its machine, estimated before anything large is allocated or written.
 
-Everything here is a lower bound. What is refused cannot run; what is accepted may still turn out to be too much.
+Every estimate is a lower bound. What is refused cannot run; what is accepted may still turn out to be too much. The
+sizes of networks are those of tensors on torch's meta device, which allocates nothing and computes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from rlmem.algos.off_policy import OffPolicy
@@ -22,7 +27,6 @@ from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build
 from rlmem.errors import UserError
-from rlmem.run.sizes import memory_of, parameters, shapes_only, size, tensor_bytes
 
 USUAL = 1024
 """Networks without a greater number in their configuration are made without asking first how large they are."""
@@ -141,3 +145,59 @@ def _state_bytes(env: VectorEnv) -> int:
     except Exception:  # third-party code; the same call is made, and its error shown, when the run begins
         return 0
     return sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, np.ndarray))
+
+
+class TensorCount(TorchFunctionMode):
+    """Counts the tensors that are made inside.
+
+    total: bytes of all of them
+    largest: bytes of the largest
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = self.largest = 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.total += tensor.numel() * tensor.element_size()
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes())
+        return result
+
+
+@contextmanager
+def shapes_only() -> Iterator[TensorCount]:
+    """Inside, new tensors have a shape and a type, and no numbers."""
+    with torch.device("meta"), TensorCount() as made:
+        yield made
+
+
+def tensor_bytes(tree: Any) -> int:
+    """Bytes of all tensors in a pytree."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+
+
+def memory_of(device: torch.device) -> float:
+    """Bytes of a GPU, or of this machine; infinite where the system does not say."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return float("inf")
+
+
+def size(number: float) -> str:
+    """A number of bytes in a readable unit."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def parameters(module: torch.nn.Module) -> int:
+    """How many numbers a module learns."""
+    return sum(parameter.numel() for parameter in module.parameters())

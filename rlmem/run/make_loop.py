@@ -26,8 +26,9 @@ from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
 from rlmem.replay import Replay
-from rlmem.run.assemble import EVAL_ENVS, Parts, assemble, make_evaluation_env, max_steps
-from rlmem.run.restore import experiment_of
+from rlmem.run.assemble import Parts, assemble
+from rlmem.run.environments import EVAL_ENVS, make_evaluation_env
+from rlmem.run.experiment import experiment_of
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.loop import SupervisedLoop
 
@@ -63,7 +64,7 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
         "make_eval_env": lambda: make_evaluation_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
         "evaluation": Schedule(values["evaluation"]["every"]),
         "evaluation_episodes": values["evaluation"]["episodes"],
-        "evaluation_steps": max_steps(values),
+        "evaluation_steps": config.settings.evaluation.max_steps,
         "streams": streams,
         "recorder": recorder,
         "checkpoints": Silent() if run_dir is None else Checkpoints(run_dir / "checkpoints", keep),

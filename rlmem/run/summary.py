@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import disk_usage
 from typing import Any, cast
 
 from torch.utils._pytree import tree_leaves
@@ -14,10 +17,13 @@ from rlmem.algos.on_policy import OnPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Segment
 from rlmem.config.compose import Config
+from rlmem.config.foreign import foreign_problems
 from rlmem.config.messages import show
-from rlmem.run.assemble import Parts, scan_engines, threads_of
-from rlmem.run.forecast import replay_bytes
-from rlmem.run.sizes import parameters, size
+from rlmem.record import rundir
+from rlmem.run.assemble import Parts
+from rlmem.run.build import scan_engines
+from rlmem.run.device import learning_threads
+from rlmem.run.forecast import parameters, replay_bytes, size
 from rlmem.supervised.base import Supervised
 
 
@@ -32,7 +38,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     params = ", ".join(f"{name}={value}" for name, value in (values["env"].get("params") or {}).items())
     level = params or values["env"].get("level") or values["env"].get("id")
     level = f" ({level})" if level else ""
-    threads = f", {threads_of(config)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
+    threads = f", {learning_threads(config.settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     devices = values["trainer"]["devices"]
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     learning = _learning(config, parts)
@@ -52,6 +58,17 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items()]
     return "\n".join([f"rlmem {__version__}, seed {values['seed']}", *lines])
+
+
+def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
+    """What a run says before it starts: its summary, and warnings."""
+    yield summary(config, parts, str(run_dir))
+    number = config.settings.checkpoint.keep + 1  # there is one more while the newest is written
+    needed, free = number * checkpoint_bytes(parts, config.settings.total_steps), disk_usage(run_dir).free
+    if free <= needed:
+        yield f"the disk of {run_dir} has {size(free)} left, and {number} checkpoints may take {size(needed)}"
+    if foreign_problems(config.values) and not rundir.is_own_run(run_dir):
+        yield "this run is not signed (no key can be read or made): `rlmem resume` will ask for --trust"
 
 
 def env_name(config: Config) -> str:
