@@ -22,7 +22,6 @@ from rlmem.run.environments import make_evaluation_env, require_same_spaces
 from rlmem.run.experiment import refuse_others
 from rlmem.run.stored import agent_state, checkpoints, fitting, stored_config
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Supervised
 from rlmem.types import Batch
 
 MOST = 1024
@@ -81,7 +80,7 @@ class LoadedRun:
 
     def environment(self, num_envs: int, overrides: Sequence[str] = ()) -> VectorEnv:
         """The environment of evaluations with `env.*` keys in place; UserError if the agent cannot play it."""
-        if isinstance(self.parts.algo, Supervised):
+        if not self.parts.algo.acts:
             where, algo = f"analyze: {self.path}", self.config.choices["algo"]
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
         refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")

@@ -46,7 +46,7 @@ from rlmem.config.compose import Config, load
 from rlmem.loops.base import one_thread
 from rlmem.replay import Replay
 from rlmem.run.assemble import Parts, assemble
-from rlmem.run.device import choose_device
+from rlmem.run.hardware import choose_device
 from rlmem.scan import chosen_engine
 from rlmem.types import Batch
 

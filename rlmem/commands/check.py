@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from rlmem.conformance import facts, on_two_cores, results
     from rlmem.loops.base import one_thread
     from rlmem.run.build import build_memory
-    from rlmem.run.device import choose_device
+    from rlmem.run.hardware import choose_device
     from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []

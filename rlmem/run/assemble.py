@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
+from rlmem.algos.base import Algorithm, Plan
 from rlmem.batching import Batching
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
@@ -21,12 +22,10 @@ from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
 from rlmem.run.build import build_group, build_memory
-from rlmem.run.checks import Algorithm, require_compatible, share_of_envs
-from rlmem.run.device import choose_device
 from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, require_same_spaces
 from rlmem.run.forecast import large_agent, require_memory
+from rlmem.run.hardware import choose_device, share_of_envs
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Supervised
 from rlmem.supervised.predictor import Predictor
 
 Agent = ActorCritic | OffPolicyAgent | Predictor
@@ -37,6 +36,7 @@ class Parts:
     """What a run is made of, before anything is written.
 
     num_envs: the environments, or the rows that a supervised algorithm reads side by side
+    plan: the run as its algorithm sees it
     """
 
     streams: Streams
@@ -46,12 +46,13 @@ class Parts:
     algo: Algorithm
     batching: Batching
     num_envs: int
+    plan: Plan
 
 
 def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False) -> Parts:
     """Build and check everything that a run needs, writing nothing. Raises UserError.
 
-    num_envs: environments of an agent that acts, and learns no more; None: what the configuration says
+    num_envs: environments of an agent that acts and learns no more; None: as many as the configuration says
     to_plan: build only what `summary` needs: a single environment, and a large agent as shapes without numbers
     """
     settings = config.settings
@@ -66,7 +67,10 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
             require_same_spaces(config, env, other, f"env.evaluation={show(replaced)}")
-    require_compatible(config, env, algo, batching)
+    rows = algo.rows or asked or getattr(env, "num_envs", 1)
+    plan = Plan(config.choices, env, batching, settings.total_steps, rows, settings.trainer.devices)
+    if problems := algo.problems(plan):
+        raise UserError(*problems)
 
     def make_agent(make_memory: Callable[[int], Memory]) -> Agent:
         def make_trunk() -> Trunk:
@@ -83,10 +87,9 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
                 agent = make_agent(lambda size: build_memory(config, size, device)).to(device)
             except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
                 raise UserError(f"memory={config.choices['memory']}: cannot be built ({in_one_line(error)})") from error
-    if num_envs is None and not isinstance(algo, Supervised):
-        require_memory(config, env, agent, algo, batching, asked or env.num_envs, device)
+    if num_envs is None:
+        require_memory(plan, agent, algo, device)
     if only_one and not to_plan:
         env.close()
         env = make_source(config, asked)
-    rows = algo.batch_size if isinstance(algo, Supervised) else asked or env.num_envs
-    return Parts(streams, device, env, agent, algo, batching, rows)
+    return Parts(streams, device, env, agent, algo, batching, rows, plan)

@@ -9,8 +9,7 @@ from typing import Any, cast
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.algos.off_policy import OffPolicy
-from rlmem.algos.on_policy import OnPolicy
+from rlmem.algos.base import Algorithm
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
@@ -19,11 +18,10 @@ from rlmem.errors import UserError
 from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
-from rlmem.supervised.base import Supervised
 from rlmem.supervised.classify import Labelled
 
 BASES: dict[str, tuple[type, ...]] = {
-    "algo": (OnPolicy, OffPolicy, Supervised),
+    "algo": (Algorithm,),
     "batching": (Batching,),
     "encoder": (InputEncoder,),
     "env": (VectorEnv, Labelled),

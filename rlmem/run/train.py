@@ -18,9 +18,9 @@ from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
 from rlmem.run.assemble import Parts, assemble
-from rlmem.run.device import choose_device, learning_threads
 from rlmem.run.ending import conclusion, recorded
 from rlmem.run.experiment import require_resumable
+from rlmem.run.hardware import choose_device, learning_threads
 from rlmem.run.make_loop import Silent, make_loop
 from rlmem.run.resume import Fresh, Start, begin, open_run, reopen_run, warm_start
 from rlmem.run.stored import fitting, require_alone, stored_config
