@@ -86,7 +86,7 @@ def write(result: Result, folder: Path, about: dict[str, Any]) -> Summary:
         for name, picture in result.pictures.items():
             files += [_draw(picture, folder / f"{name}.{kind}") for kind in ("png", "svg")]
         summary = Summary(metrics=result.metrics, about=result.about, files=tuple(files), folder=folder, **about)
-        rundir.replace(folder / "summary.json", json.dumps(summary.row(), indent=2) + "\n")
+        rundir.write_atomically(folder / "summary.json", json.dumps(summary.row(), indent=2) + "\n")
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror or error}); e.g. --out /tmp/analysis") from error
     return summary

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         text = page(sections, args.title)
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            rundir.replace(out, text)
+            rundir.write_atomically(out, text)
         except OSError as error:
             raise UserError(f"{out}: cannot be written ({error.strerror}); e.g. --out /tmp/report.html") from error
         print(f"wrote {out}")

@@ -96,7 +96,7 @@ class Member:
                         restored.clear()  # a replay in it need not be held twice
                     else:
                         recorder.rewind(START)
-                recorder.mirror(make_loggers(values, self.run_dir, progress.say))
+                recorder.attach(make_loggers(values, self.run_dir, progress.say))
                 if warmed:
                     loop.save()  # the other run may have gone on when this one is resumed
                 yield loop

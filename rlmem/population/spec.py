@@ -66,7 +66,7 @@ class Population:
     def write(self, folder: Path) -> None:
         tidy = asdict(self.spec) | {"overrides": list(self.spec.overrides), "vary": list(self.spec.vary)}
         content = {**tidy, "seed": self.seed, "own": [list(lines) for lines in self.own]}
-        rundir.replace(folder / POPULATION_FILE, yaml.safe_dump(content, sort_keys=False))
+        rundir.write_atomically(folder / POPULATION_FILE, yaml.safe_dump(content, sort_keys=False))
 
 
 def name(agent: int) -> str:
@@ -126,7 +126,7 @@ class History:
     def cut(self) -> None:
         """Drop what was written of a round that did not happen."""
         if self.path.exists():
-            rundir.replace(self.path, "".join(map(_lines, self.rounds)))
+            rundir.write_atomically(self.path, "".join(map(_lines, self.rounds)))
 
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
         """Write down a round, durably. Raises Fault if that fails."""

@@ -17,7 +17,12 @@ from rlmem.record.recorder import read_jsonl
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What became of an upload: rows that were sent, rows of the run, and where to look at them."""
+    """The result of an upload.
+
+    sent: rows that the server did not have
+    rows: rows of the run
+    url: the page of the run
+    """
 
     sent: int
     rows: int
@@ -25,13 +30,14 @@ class Uploaded:
 
 
 def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
-    """Send to W&B the rows of metrics.jsonl that it does not have; the run directory keeps only the id.
+    """Send to W&B the rows of metrics.jsonl that it does not have. The run directory keeps only the id.
 
-    given: project, entity, group and tags that win over those of the run's own logger=wandb; None: not given
+    run_dir: the run directory
+    given: project, entity, group and tags that replace those of the run's own logger=wandb; None: not given
     timeout: seconds to reach the server, and again to send what is left at the end
 
-    Raises UserError if this is no run or one that is being trained, NoKey, or Fault if the server cannot be reached or
-    does not take the rows.
+    Raises UserError if this is no run or if it is being trained, NoKey without an API key, and Fault if the server
+    cannot be reached or does not take the rows.
     """
     again = f"the run directory has them all, and `rlmem sync {shell(run_dir)}` sends what is missing"
     values, _ = rundir.read(run_dir)
@@ -43,23 +49,23 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
         failed = not rows or rows[-1]["step"] < values["total_steps"]
 
         def send() -> WandbRun:
-            mirror = WandbRun(run_dir, run, "online", Path(folder), **where, timeout=timeout)
+            logger = WandbRun(run_dir, run, "online", Path(folder), **where, timeout=timeout)
             for number, row in enumerate(rows):
-                mirror.log(number, row)
-            mirror.close(failed)
-            return mirror
+                logger.log(number, row)
+            logger.close(failed)
+            return logger
 
         try:
-            mirror = send()
+            logger = send()
             # A server that refuses rows makes no error; what it has is said when the run is taken up again.
-            arrived = len(rows) if mirror.held >= len(rows) else send().held
+            arrived = len(rows) if logger.held >= len(rows) else send().held
         except NoKey:
             raise
         except Exception as error:  # of many kinds, of W&B and of its service
             raise Fault(f"{run_dir}: not uploaded: {reason(error)}; {again}") from error
     if arrived < len(rows):
         raise Fault(f"{run_dir}: W&B took {arrived} of {len(rows)} rows; {again}")
-    return Uploaded(max(0, len(rows) - mirror.held), len(rows), mirror.run.url)
+    return Uploaded(max(0, len(rows) - logger.held), len(rows), logger.run.url)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

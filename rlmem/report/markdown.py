@@ -34,7 +34,7 @@ def write(sections: Sequence[Section], path: Path) -> None:
             save(together(panels(item.outcome.curves, rows, columns, curve_name(item.outcome))), picture(item))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        rundir.replace(path, document(items, path.parent))
+        rundir.write_atomically(path, document(items, path.parent))
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. --markdown /tmp/RESULTS.md") from error
 

@@ -44,7 +44,7 @@ def analyse(experiment: Experiment, budget: str, folder: Path, say: Callable[[st
             if job.state == "done" and not _made(analysis, run_dir):
                 try:
                     analyze(analysis.what, run_dir, **analysis.options)
-                    rundir.replace(_note(analysis, run_dir), _asked(analysis))
+                    rundir.write_atomically(_note(analysis, run_dir), _asked(analysis))
                 except (UserError, Fault) as error:
                     say(f"{job.name}: {analysis.what}: {error}")
 

@@ -168,7 +168,7 @@ def _note(where: Place, listed: Sequence[dict]) -> None:
             before = read_cells(where.runs)["cells"] if (where.runs / CELLS).exists() else []
             merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *listed]}
             about = {"item": where.owner, "budget": where.budget, "cells": list(merged.values())}
-            rundir.replace(where.runs / CELLS, json.dumps(about, indent=1) + "\n")
+            rundir.write_atomically(where.runs / CELLS, json.dumps(about, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"{where.runs}: cannot be written ({error.strerror}); e.g. --dir /tmp/reproduce") from error
 

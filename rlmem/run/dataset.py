@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rlmem.dataset.file import Recording, joined, read, require_room, write
 from rlmem.dataset.play import AgentPlayer, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
+from rlmem.record import rundir
 from rlmem.record.checkpoint import sha256
 from rlmem.run.assemble import assemble
 from rlmem.run.environments import EVAL_ENVS, make_env
@@ -45,7 +45,7 @@ def from_runs(
     parts, levels, full = [], [], None
     for number, source in enumerate(sources):
         recording, config = _of_run(source, episodes, Streams(seed).int(f"dataset/{number}"), greedy, trust)
-        levels.append({"policy": source, "greedy": greedy, **_told(recording)})
+        levels.append(_source(recording, policy=source, greedy=greedy))
         parts.append(recording)
         if parts[0].observations.shape[1:] + parts[0].actions.shape[1:] != (
             recording.observations.shape[1:] + recording.actions.shape[1:]
@@ -63,7 +63,7 @@ def from_random(overrides: Sequence[str], episodes: int, out: Path, seed: int) -
     with closing(_environment(config, episodes)) as env:
         player = uniform(env.single_action_space, env.num_envs, np.random.default_rng(streams.int("dataset/act")))
         recording = play(env, player, episodes, streams.int("dataset/env"), config.settings.evaluation.max_steps)
-    return _written(out, recording, config, [{"policy": "random", **_told(recording)}], seed)
+    return _written(out, recording, config, [_source(recording, policy="random")], seed)
 
 
 def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
@@ -71,11 +71,11 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
     require_room(out)
     config, recording = _full(load(overrides)), read(path)
     with closing(make_env(config, 1)) as env:
-        for name, table, size in zip(("observations", "actions"), _tables(recording), _sizes(env), strict=True):
-            if table.shape[1] != size:
-                what = f"{name} of {table.shape[1]} numbers, and env={config.choices['env']} has {size}"
+        for name, size in zip(("observations", "actions"), _sizes(env), strict=True):
+            if (width := getattr(recording, name).shape[1]) != size:
+                what = f"{name} of {width} numbers, and env={config.choices['env']} has {size}"
                 raise UserError(f"{path}: {what}; expected a recording of that environment, all of its state")
-    source = {"policy": "unknown", "file": path.name, "sha256": sha256(path), **_told(recording)}
+    source = _source(recording, policy="unknown", file=path.name, sha256=sha256(path))
     return _written(out, recording, config, [source], None)
 
 
@@ -124,13 +124,10 @@ def _sizes(env: VectorEnv) -> tuple[int, int]:
     return seen.shape[0], acts.shape[0]
 
 
-def _tables(recording: Recording) -> tuple[Any, Any]:
-    return recording.observations, recording.actions
-
-
-def _told(recording: Recording) -> dict[str, Any]:
+def _source(recording: Recording, **about: Any) -> dict[str, Any]:
+    """A level of the data set: who played it, and how well."""
     returns = recording.returns
-    return {
+    return about | {
         "episodes": len(returns),
         "transitions": len(recording.rewards),
         "return_mean": float(returns.mean()),
@@ -142,16 +139,9 @@ def _written(out: Path, recording: Recording, config: Config, levels: list[dict[
     recording.attrs = {
         "env": str(config.choices["env"]),
         "env_config": json.dumps(config.values["env"], sort_keys=True),
-        "versions": json.dumps({name: found for name in PACKAGES if (found := _version(name))}),
+        "versions": json.dumps({name: found for name in PACKAGES if (found := rundir.installed_version(name))}),
         "levels": json.dumps(levels),
         **({} if seed is None else {"seed": seed}),
     }
     write(out, recording)
     return recording
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -108,17 +108,9 @@ def as_text(lines: Sequence[str] = ()) -> str:
         text = row.description if name else ""
         table.append((name, row.level or "", row.observation, row.action, row.steps, *scores, text))
         last = row.name
-    widths = [max(len(line[column]) for line in table) for column in range(len(head) - 1)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     aligned = [
-        "  ".join(
-            [
-                *(
-                    cell.rjust(width) if 4 < k < 8 else cell.ljust(width)
-                    for k, (cell, width) in enumerate(zip(line, widths, strict=False))
-                ),
-                line[-1],
-            ]
-        ).rstrip()
+        "  ".join(f"{cell:{'>' if 4 < k < 8 else '<'}{widths[k]}}" for k, cell in enumerate(line)).rstrip()
         for line in table
     ]
     legend = [

@@ -150,7 +150,7 @@ def _start_or_continue(config: Config, parts: Parts, run_dir: Path) -> Start:
         require_same_experiment(start.state["experiment"], experiment, f"the checkpoint in {run_dir}", elsewhere)
     elif start is None or not described:
         fresh = Fresh(warm_start(config, parts))
-        if aside := rundir.clear(run_dir):
+        if aside := rundir.move_aside(run_dir):
             print(f"{run_dir}: what was there is damaged and lies in {aside} now; starting from the beginning")
         rundir.describe(run_dir, config.values, config.choices, config.overrides)
         return fresh

@@ -88,7 +88,7 @@ def _train(config: Config, open_run: OpenRun) -> float:
             if line := str(start):
                 progress.say(line)
             with stopping_politely(loop), named(lambda: loop.collector.steps, values):
-                recorder.mirror(make_loggers(values, run_dir, progress.say))
+                recorder.attach(make_loggers(values, run_dir, progress.say))
                 _learn(loop, start)
         progress.say(conclusion(run_dir, loop))
     return loop.objective()
