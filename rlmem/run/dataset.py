@@ -1,4 +1,4 @@
-"""Data sets from trained runs, from random play, and from the files of others."""
+"""Data sets from trained runs, from random play, and from recordings of other programs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-g
 def from_runs(
     sources: Sequence[str], episodes: int, out: Path, seed: int, greedy: bool, trust: bool = False
 ) -> Recording:
-    """So many episodes of every run, one level after another: all numbers of the state, whatever an agent saw of them.
+    """Record episodes of trained agents, with the whole state of the environment, whatever part of it an agent sees.
 
-    sources: RUN, RUN@step or RUN@best each
-    episodes: of each run
+    sources: the runs, each as RUN, RUN@step or RUN@best; each becomes a level of the data set
+    episodes: how many episodes of each run
     out: the file to write
     seed: root of the random streams
-    greedy: without the policy's own noise
-    trust: take the runs as one's own, whoever made them (`stored_config`)
+    greedy: whether agents act without the noise of their policies
+    trust: accept the configurations of the runs whoever wrote them (`stored_config`)
     """
     require_room(out)
     parts, levels, full = [], [], None
@@ -53,21 +53,21 @@ def from_runs(
             raise UserError(f"{source}: other observations or actions than {sources[0]}; e.g. runs in one environment")
         full = full or config
     assert full is not None
-    return _written(out, joined(parts), full, levels, seed)
+    return _write(out, joined(parts), full, levels, seed)
 
 
 def from_random(overrides: Sequence[str], episodes: int, out: Path, seed: int) -> Recording:
-    """Episodes of uniform random actions in the environment that `overrides` choose."""
+    """Record episodes of uniform random actions in the environment that `overrides` choose; see `from_runs`."""
     require_room(out)
     config, streams = _full(load(overrides)), Streams(seed)
     with closing(_environment(config, episodes)) as env:
         player = uniform(env.single_action_space, env.num_envs, np.random.default_rng(streams.int("dataset/act")))
         recording = play(env, player, episodes, streams.int("dataset/env"), config.settings.evaluation.max_steps)
-    return _written(out, recording, config, [_source(recording, policy="random")], seed)
+    return _write(out, recording, config, [_source(recording, policy="random")], seed)
 
 
 def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
-    """Somebody else's file, held to an environment and written as ours."""
+    """Check a recording of another program against an environment, and write it in the layout of rlmem."""
     require_room(out)
     config, recording = _full(load(overrides)), read(path)
     with closing(make_env(config, 1)) as env:
@@ -76,7 +76,7 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
                 what = f"{name} of {width} numbers, and env={config.choices['env']} has {size}"
                 raise UserError(f"{path}: {what}; expected a recording of that environment, all of its state")
     source = _source(recording, policy="unknown", file=path.name, sha256=sha256(path))
-    return _written(out, recording, config, [source], None)
+    return _write(out, recording, config, [source], None)
 
 
 def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
@@ -101,7 +101,7 @@ def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) ->
 
 
 def _full(config: Config) -> Config:
-    """The same environment with all of its state in view."""
+    """The same configuration, with observations that hold the whole state of the environment."""
     node = config.values["env"]
     return replace(config, values=config.values | {"env": node | ({"observe": "full"} if "observe" in node else {})})
 
@@ -113,7 +113,7 @@ def _environment(config: Config, episodes: int) -> VectorEnv:
 
 
 def _sizes(env: VectorEnv) -> tuple[int, int]:
-    """D and A of its recordings. UserError if it cannot be recorded."""
+    """The sizes D and A of observations and actions in a recording. Raises UserError if there can be none."""
     seen, acts = env.single_observation_space, env.single_action_space
     if not isinstance(env, VectorEnv) or not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise UserError(f"observations {seen}: a data set holds rows of numbers; e.g. env=hopper")
@@ -135,7 +135,7 @@ def _source(recording: Recording, **about: Any) -> dict[str, Any]:
     }
 
 
-def _written(out: Path, recording: Recording, config: Config, levels: list[dict[str, Any]], seed: int | None) -> Any:
+def _write(out: Path, recording: Recording, config: Config, levels: list[dict[str, Any]], seed: int | None) -> Any:
     recording.attrs = {
         "env": str(config.choices["env"]),
         "env_config": json.dumps(config.values["env"], sort_keys=True),

@@ -26,27 +26,32 @@ from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build
 from rlmem.errors import UserError
 
-USUAL = 1024
-"""Networks without a greater number in their configuration are made without asking first how large they are."""
+LARGE = 1024
+"""Only networks with a greater number in their configuration are measured before they are built."""
 
 PLANNED_BYTES = 10**8
-"""A plan shows the shapes of a network for which more than this would be computed."""
+"""A dry run does not build networks for which more bytes than this would be computed; shapes are enough for it."""
 
-FLAGS = 23
+FLAG_BYTES = 23
 """Bytes of a slot beside observation and action: rewards, three flags, a log-probability, the previous action."""
 
-COPIES = 3
-"""States of every environment at once while acting: before a rollout, now, and next."""
+STATE_COPIES = 3
+"""Memory states that each environment has at once while acting: before a rollout, now, and next."""
 
 
 def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, to_learn: bool) -> Any:
-    """An agent that takes long to build, as shapes only; None for any other, or where shapes alone do not tell.
+    """An agent that takes long to build, as shapes without numbers; None for any other agent.
 
-    UserError if there is not enough memory for it on the device.
+    config: the configuration of the run
+    make_agent: builds the agent, given what builds a memory for a number of features
+    device: where the agent will be
+    to_learn: whether it will be trained, which takes memory for gradients and moments
+
+    Raises UserError if the device has not enough memory for it.
     """
     values = config.values
     nodes = {"memory": values["memory"], "encoder": values["encoder"], "algo": values["algo"]}
-    large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > USUAL}
+    large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > LARGE}
     if not large:
         return None
     names = {name: config.choices[name] for name in ("memory", "encoder")}
@@ -76,7 +81,7 @@ def _largest(value: Any) -> int:
 
 
 def require_environments(env: VectorEnv, number: int) -> None:
-    """UserError if this machine cannot hold `number` environments of which `env` is one."""
+    """Raise UserError if this machine cannot hold `number` environments like `env`."""
     needed, there = number * (_bytes(env.single_observation_space) + _state_bytes(env)), memory_of(torch.device("cpu"))
     if needed > there:
         what = f"so many take {size(needed)} of memory or more, and this machine has {size(there)}"
@@ -84,7 +89,7 @@ def require_environments(env: VectorEnv, number: int) -> None:
 
 
 def require_memory(plan: Plan, agent: Any, algo: Algorithm, device: torch.device) -> None:
-    """UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
+    """Raise UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
     storage, host = algo.storage(plan.batching), torch.device("cpu")
     if storage is None:
         return
@@ -92,8 +97,8 @@ def require_memory(plan: Plan, agent: Any, algo: Algorithm, device: torch.device
     trunk = agent.trunks.critic
     features = 4 * (trunk.encoder.output_size + trunk.memory.output_size) if storage.with_gradient else 0
     slots = min(storage.slots, -(-plan.total_steps // plan.num_envs)) + 1
-    states = COPIES * plan.num_envs * tensor_bytes(agent.initial_state(1))
-    rollout = plan.num_envs * slots * (observation + 2 * action + FLAGS + features)
+    states = STATE_COPIES * plan.num_envs * tensor_bytes(agent.initial_state(1))
+    rollout = plan.num_envs * slots * (observation + 2 * action + FLAG_BYTES + features)
     replay = 0 if storage.directory else sum(replay_bytes(plan, agent, storage))
     for where, needed in (
         (device, states + rollout),
@@ -106,21 +111,21 @@ def require_memory(plan: Plan, agent: Any, algo: Algorithm, device: torch.device
 def _too_much(
     storage: Storage, num_envs: int, slots: int, replay: int, needed: float, where: torch.device, there: float
 ) -> str:
-    """The sentence that names the key whose value is to be smaller."""
-    told = f"{size(needed)} of memory or more, and {where} has {size(there)}"
+    """The sentence of the error, which names the key whose value must be smaller."""
+    takes = f"{size(needed)} of memory or more, and {where} has {size(there)}"
     if 2 * replay > needed:
-        what = f"algo.capacity={storage.capacity}: a replay of so many transitions, as the run fills it, takes {told}"
+        what = f"algo.capacity={storage.capacity}: a replay of so many transitions, as the run fills it, takes {takes}"
         return f"{what}; e.g. algo.replay_dir=/tmp, which keeps it on the disk, or a smaller algo.capacity"
     fitting = max(1, 2 ** int(math.log2(max(1, num_envs * there / needed / 2))))
     if fitting < 8 and storage.slots_key:
         key = f"algo.{storage.slots_key}"
-        return f"{key}={storage.slots}: rollouts of {num_envs} x {slots} slots take {told}; e.g. {key}=128"
-    what = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take {told}"
+        return f"{key}={storage.slots}: rollouts of {num_envs} x {slots} slots take {takes}; e.g. {key}=128"
+    what = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take {takes}"
     return f"{what}; e.g. env.num_envs={fitting}"
 
 
 def replay_bytes(plan: Plan, agent: Any, storage: Storage | None) -> tuple[int, int]:
-    """At most, of the transitions in a replay and of the memory states kept with them; 0 where there is no replay."""
+    """The most bytes of the transitions in a replay, and of the memory states kept with them; 0 without a replay."""
     if storage is None or storage.capacity is None:
         return 0, 0
     slot = _bytes(plan.env.single_observation_space) + _bytes(plan.env.single_action_space) + 6
@@ -129,18 +134,18 @@ def replay_bytes(plan: Plan, agent: Any, storage: Storage | None) -> tuple[int, 
 
 
 def checkpoint_bytes(plan: Plan, agent: Any, algo: Algorithm) -> int:
-    """At most, of one checkpoint: copies of the weights, such as moments of the optimiser, and the replay."""
+    """The most bytes of a checkpoint, with the copies of the weights that an optimiser keeps, and the replay."""
     replay = replay_bytes(plan, agent, algo.storage(plan.batching))
     return algo.weight_copies * tensor_bytes(list(agent.parameters())) + sum(replay)
 
 
 def _bytes(space: Space) -> int:
-    """Of one observation or action."""
+    """Bytes of one observation or action."""
     return max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
 
 
 def _state_bytes(env: VectorEnv) -> int:
-    """Of the arrays that are the state of one environment; 0 where it does not tell."""
+    """Bytes of the arrays in the state of an environment; 0 where they are unknown."""
     try:
         env.reset(seed=0)
         state = env.state()  # type: ignore[attr-defined]
