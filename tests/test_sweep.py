@@ -311,8 +311,7 @@ def test_a_job_has_its_threads_its_gpu_and_its_directory():
     assert environment(a_job(), "3")["CUDA_VISIBLE_DEVICES"] == "3"
     assert environment(a_job(), None).get("CUDA_VISIBLE_DEVICES") == os.environ.get("CUDA_VISIBLE_DEVICES")
     assert environment(a_job(), None)["OMP_NUM_THREADS"] == "2"
-    assert command(a_job(), Path("my sweeps/x"))[-4:] == [
-        "train",
+    assert command(a_job(), Path("my sweeps/x"))[-3:] == [
         "seed=1",
         "run_dir=my sweeps/x/001-a",
         "on_exists=resume",

@@ -31,7 +31,7 @@ from rlmem.config.provenance import COMMAND_LINE, hint, lookup, sources
 from rlmem.config.schema import SECTIONS, SUPPLIED
 from rlmem.config.validate import MISSING, Fault, validate
 from rlmem.config.yamlfile import yaml_problem
-from rlmem.errors import UserError
+from rlmem.errors import UserError, first_line
 
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
 """What composing raises, beside a UserError; an AttributeError where a mapping is to replace one of Hydra's nulls."""
@@ -252,8 +252,3 @@ def root_cause(error: BaseException) -> str:
     key = getattr(root, "full_key", None)
     lines = dict.fromkeys([first_line(error), f"{key}: {first_line(root)}" if key else first_line(root)])
     return " ".join(line for line in lines if line) or type(root).__name__
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text that is not empty."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

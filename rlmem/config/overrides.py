@@ -13,9 +13,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from rlmem.config.messages import SYNONYMS, brief, nearest_key, sentence, shell, show
+from rlmem.config.messages import SYNONYMS, nearest_key, sentence, shell, show
 from rlmem.config.schema import SUPPLIED
-from rlmem.errors import UserError
+from rlmem.errors import UserError, brief
 
 EXAMPLE = "rlmem train memory=ffm"
 

@@ -26,8 +26,8 @@ from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
 from rlmem.config.schema import Evaluation
-from rlmem.config.targets import build, in_one_line, locate, require_kind
-from rlmem.errors import NotHere, UserError
+from rlmem.config.targets import build, locate, require_kind
+from rlmem.errors import NotHere, UserError, one_line
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
@@ -107,7 +107,7 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
             try:
                 agent = make_agent(lambda size: build_memory(config, size, device)).to(device)
             except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
-                raise UserError(f"memory={config.choices['memory']}: cannot be built ({in_one_line(error)})") from error
+                raise UserError(f"memory={config.choices['memory']}: cannot be built ({one_line(error)})") from error
     if num_envs is None and not isinstance(algo, Supervised):
         require_memory(config, env, agent, algo, batching, asked or env.num_envs, device)
     if first and not to_plan:
@@ -156,7 +156,7 @@ def _build(config: Config, group: str, **runtime: Any) -> Any:
     except UserError:
         raise
     except Exception as error:  # it is anybody's code
-        what = f"{node['_target_']} cannot be built ({in_one_line(error)})"
+        what = f"{node['_target_']} cannot be built ({one_line(error)})"
         raise UserError(f"{where}: {what}; --debug shows the traceback") from error
 
 
@@ -194,7 +194,7 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
     except UserError:
         raise
     except Exception as error:  # the memory is anybody's code
-        raise UserError(f"{where}: {name} {doing} ({in_one_line(error)}); --debug shows the traceback") from error
+        raise UserError(f"{where}: {name} {doing} ({one_line(error)}); --debug shows the traceback") from error
     scan_engines(memory, device)
     return memory
 
@@ -261,7 +261,7 @@ def _make_env(where: str, config: Config, node: dict[str, Any]) -> VectorEnv:
     except (gym.error.Error, TypeError, ValueError, AssertionError) as error:
         raise UserError(f"{where}: cannot be made ({error}); {see}") from error
     except Exception as error:  # it is anybody's code
-        raise UserError(f"{where}: cannot be made ({in_one_line(error)}); {see}") from error
+        raise UserError(f"{where}: cannot be made ({one_line(error)}); {see}") from error
 
 
 def max_steps(values: Mapping[str, Any]) -> int | None:

@@ -14,10 +14,10 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlmem.config.compose import FAILURES, config_loader, first_line, root_cause
+from rlmem.config.compose import FAILURES, config_loader, root_cause
 from rlmem.config.messages import nearest, sentence, show
 from rlmem.config.overrides import parse
-from rlmem.errors import UserError, extra
+from rlmem.errors import UserError, extra, first_line
 
 EXTRAS = {"joblib": "cluster", "submitit_local": "cluster", "submitit_slurm": "cluster", "ray": "ray", "ray_aws": "ray"}
 """Hydra's launchers that are packages of their own, and the extra of rlmem that installs each."""

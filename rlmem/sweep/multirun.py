@@ -22,9 +22,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.compose import Base, Config, compose_base, config_loader, first_line, load
+from rlmem.config.compose import Base, Config, compose_base, config_loader, load
 from rlmem.config.overrides import parse, require_few, swept
-from rlmem.errors import Fault, NotHere, UserError
+from rlmem.errors import Fault, NotHere, UserError, first_line
 from rlmem.sweep import launchers
 
 

@@ -203,10 +203,10 @@ HEADER, MARKS = "===", ("rlmem: error: ", "rlmem: failed: ")
 
 
 def command(job: Job, folder: Path) -> list[str]:
-    """How a job is run: `rlmem train` in its own run directory, where it goes on if it has begun."""
+    """How a job is run: as `rlmem train` in its own run directory, where it goes on if it has begun."""
     place = assignment("run_dir", str(folder / job.name))
     child = [sys.executable, "-c", CHILD, str(Path(__file__).parents[2]), str(os.getpid())]
-    return [*child, "train", *job.overrides, place, "on_exists=resume"]
+    return [*child, *job.overrides, place, "on_exists=resume"]
 
 
 def environment(job: Job, gpu: str | None) -> dict[str, str]:
