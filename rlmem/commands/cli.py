@@ -100,8 +100,8 @@ def _dispatch(arguments: list[str]) -> int:
         arguments.remove(verb)
         module = import_module(f"rlmem.commands.{verb}")
         if not wants_help:
-            return module.run(module.parser().parse_intermixed_args(arguments))
-        module.parser().print_help()
+            return module.run(module.PARSER.parse_intermixed_args(arguments)) or 0
+        module.PARSER.print_help()
         if verb in ("train", "config"):
             from rlmem.config.catalog import train_help
 
