@@ -25,9 +25,10 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.reproduce.show import tables
 from rlmem.reproduce.verdict import judge
 from rlmem.run.train import train
-from rlmem.sweep.manifest import Manifest, NewJob
+from rlmem.sweep.jobs import NewJob
+from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.process import Owner
-from rlmem.sweep.spec import Specification
+from rlmem.sweep.spec import SweepSpec
 from rlmem.system.failures import SIZES, named
 
 ROOT = Path(__file__).parent.parent
@@ -184,7 +185,7 @@ def test_a_sweep_lies_where_it_was_told_to_and_says_so(in_tmp, capsys):
     folder = in_tmp / "größe = 1"
     folder.mkdir()
     manifest = Manifest(folder)
-    manifest.submit(Specification(("seed=0",)), [NewJob("", ("seed=0",), "hash", 1, 10)])
+    manifest.submit(SweepSpec(("seed=0",)), [NewJob("", ("seed=0",), "hash", 1, 10)])
     job = manifest.claim(Owner.me(), lambda name: False)
     assert job is not None
     manifest.finish(job, None)

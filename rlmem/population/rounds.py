@@ -14,7 +14,7 @@ from rlmem.errors import Fault, UserError
 from rlmem.population.cluster import SLICE, Ask, on_ray
 from rlmem.population.member import Member, Standing, Weights
 from rlmem.population.rule import Comparison, compare, partners
-from rlmem.population.spec import History, Population, Specification, holds_population, name, populate, read
+from rlmem.population.spec import History, Population, PopulationSpec, holds_population, name, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
@@ -23,7 +23,7 @@ from rlmem.run.restore import AGENT, checkpoints, require_resumable, stored_conf
 from rlmem.system.signals import stopping_politely
 
 
-def start(spec: Specification, folder: Path) -> None:
+def start(spec: PopulationSpec, folder: Path) -> None:
     """Make the population that `spec` asks for, if it is not in `folder` yet.
 
     Raises UserError for what is refused, before anything is written.
@@ -42,7 +42,7 @@ def start(spec: Specification, folder: Path) -> None:
         population.write(folder)  # last: with it, everything is there
 
 
-def dry_run(spec: Specification) -> str:
+def dry_run(spec: PopulationSpec) -> str:
     """The agents of a population that is not started, composed and checked."""
     check(population := populate(spec))
     return "\n".join(f"{name(agent)}: {' '.join(own)}" for agent, own in enumerate(population.own))
@@ -81,12 +81,12 @@ def _shapes(config: Config) -> dict[str, Any]:
     return {key: tensor.shape for key, tensor in parts.agent.state_dict().items()}
 
 
-def require_same(stored: Specification, given: Specification, folder: Path) -> None:
+def require_same(stored: PopulationSpec, given: PopulationSpec, folder: Path) -> None:
     """UserError with everything in which two specifications differ."""
     problems = [
         f"{field.name}: {folder} has {_told(was)}, not {_told(now)}; `rlmem population {shell(folder)}` goes on with "
         f"it; e.g. --dir {folder}_2"
-        for field in fields(Specification)
+        for field in fields(PopulationSpec)
         if (was := getattr(stored, field.name)) != (now := getattr(given, field.name))
     ]
     if problems:

@@ -22,14 +22,14 @@ from rlmem.run.restore import AGENT, POPULATION
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.sweep.axes import Axis, Numbers, axes
-from rlmem.sweep.spec import Specification as Searched
+from rlmem.sweep.spec import SweepSpec
 from rlmem.system.strictjson import dumps
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 
 
 @dataclass(frozen=True)
-class Specification:
+class PopulationSpec:
     """A population, as asked for.
 
     overrides: `key=value` of every agent;  vary: `key=a,b` or `key=interval(a,b)`, in which they differ
@@ -55,7 +55,7 @@ class Population:
     """A specification, with what followed from it when the population began: its root seed, and for every agent the
     overrides that are its own."""
 
-    spec: Specification
+    spec: PopulationSpec
     seed: int
     own: tuple[tuple[str, ...], ...]
 
@@ -75,7 +75,7 @@ def name(agent: int) -> str:
     return f"{AGENT}{agent}"
 
 
-def default_folder(spec: Specification) -> Path:
+def default_folder(spec: PopulationSpec) -> Path:
     """runs/population-<memory>-<algo>-<env>-s<seed>: the same for the same command."""
     config = load(spec.overrides)
     parts = [*(str(config.choices[group]) for group in ("memory", "algo", "env")), f"s{config.values['seed']}"]
@@ -92,9 +92,9 @@ def read(folder: Path) -> Population:
         raise UserError(f"{folder}: holds no population (no {POPULATION} in it); e.g. {EXAMPLE} --dir {folder}")
     try:
         content = yaml.safe_load((folder / POPULATION).read_text(encoding="utf-8"))
-        asked: dict[str, Any] = {field.name: content[field.name] for field in fields(Specification)}
+        asked: dict[str, Any] = {field.name: content[field.name] for field in fields(PopulationSpec)}
         asked |= {key: tuple(asked[key]) for key in ("overrides", "vary")}
-        found = Population(Specification(**asked), content["seed"], tuple(map(tuple, content["own"])))
+        found = Population(PopulationSpec(**asked), content["seed"], tuple(map(tuple, content["own"])))
         spec = found.spec
         numbers = (spec.agents, spec.ready, spec.window, spec.every, spec.level, found.seed)
         lines = [*spec.overrides, *spec.vary, *(line for own in found.own for line in own)]
@@ -145,7 +145,7 @@ def _lines(rows: Sequence[dict[str, Any]]) -> str:
     return "".join(dumps(row) + "\n" for row in rows)
 
 
-def populate(spec: Specification) -> Population:
+def populate(spec: PopulationSpec) -> Population:
     """Draw the seeds and hyperparameters of the agents. Raises UserError.
 
     Each number has a stream of its own, by key and agent: another key or agent changes no other's numbers. The values
@@ -165,8 +165,8 @@ def populate(spec: Specification) -> Population:
     return Population(spec, seed, tuple(own))
 
 
-def _varied(spec: Specification) -> list[Axis]:
-    found = axes(Searched((*spec.overrides, *spec.vary), direction="maximize"))[len(spec.overrides) :]
+def _varied(spec: PopulationSpec) -> list[Axis]:
+    found = axes(SweepSpec((*spec.overrides, *spec.vary), direction="maximize"))[len(spec.overrides) :]
     for line, axis in zip(spec.vary, found, strict=True):
         if not axis.varies:
             raise UserError(sentence(f"--vary {line}", "expected a list of values or an interval", example=EXAMPLE))

@@ -17,9 +17,9 @@ from rlmem.config.catalog import default_choices
 from rlmem.config.compose import FAILURES, config_loader, root_cause
 from rlmem.config.groups import Groups
 from rlmem.config.messages import sentence, shell
-from rlmem.config.overrides import parse, require_few, swept
+from rlmem.config.overrides import lines_of, parse, require_few
 from rlmem.errors import UserError
-from rlmem.sweep.spec import EXAMPLE, PAIR, Specification
+from rlmem.sweep.spec import EXAMPLE, PAIR, SweepSpec
 
 Lines = tuple[str, ...]
 
@@ -57,7 +57,7 @@ class Axis:
         return self.when.items() <= chosen(lines).items()
 
 
-def axes(spec: Specification) -> list[Axis]:
+def axes(spec: SweepSpec) -> list[Axis]:
     """The axes of a specification, fixed values among them. Raises UserError with every problem."""
     with config_loader() as loader:
         lines, problems = parse(spec.overrides, loader)
@@ -149,7 +149,7 @@ def _axis(together: Sequence[Override], options: Mapping[str, Sequence[str]], se
     keys = tuple(override.key_or_group for override in together)
     if len(together) == 1 and isinstance(sweep := together[0].value(), IntervalSweep | RangeSweep):
         return _numeric(together[0], sweep, when, searched)
-    columns = [_values(override, when) for override in together]
+    columns = [[_bare(line, when) for line in lines_of(override, EXAMPLE)] for override in together]
     if len({len(column) for column in columns}) > 1:
         lengths = ", ".join(f"{key} has {len(column)}" for key, column in zip(keys, columns, strict=True))
         what = f"values that go together must be equally many; {lengths}"
@@ -174,14 +174,6 @@ def _numeric(override: Override, sweep: IntervalSweep | RangeSweep, when: Mappin
     name = _bare(override.get_key_element(), when)
     numbers = Numbers(min(values), max(values), step, log) if searched else None
     return Axis((key,), tuple((f"{name}={value}",) for value in values), when, numbers)
-
-
-def _values(override: Override, when: Mapping[str, str]) -> list[str]:
-    """The override of each value; one value is given as it was written."""
-    if override.is_hydra_override() or not override.is_sweep_override():
-        return [_bare(str(override.input_line), when)]
-    key = _bare(override.get_key_element(), when)
-    return [f"{key}={value}" for value in swept(override, EXAMPLE)]
 
 
 def _condition(key: str, options: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
 from rlmem.config.compose import Base, Config, compose_base, config_loader, load
-from rlmem.config.overrides import parse, require_few, swept
+from rlmem.config.overrides import lines_of, parse, require_few
 from rlmem.errors import Fault, NotHere, UserError, first_line
 from rlmem.sweep import launchers
 
@@ -110,7 +110,7 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
         own = [o for o in parsed if not _of_the_multirun(o)]
         if not _basic_sweeper(parsed):
             return [[str(o.input_line) for o in own if not o.is_sweep_override()]]
-        values = [_values(override) for override in own]
+        values = [lines_of(override, "rlmem train -m seed=0,1,2") for override in own]
         require_few(values)
         return [list(job) for job in itertools.product(*values)]
 
@@ -238,12 +238,6 @@ def _of_the_multirun(override: Override) -> bool:
 
 def _basic_sweeper(parsed: Sequence[Override]) -> bool:
     return all(o.value() == "basic" for o in parsed if o.key_or_group == "hydra/sweeper")
-
-
-def _values(override: Override) -> list[str]:
-    if override.is_hydra_override() or not override.is_sweep_override():
-        return [str(override.input_line)]
-    return [f"{override.get_key_element()}={value}" for value in swept(override, "rlmem train -m seed=0,1,2")]
 
 
 def _shared_run_dir(configs: Sequence[Config]) -> list[str]:

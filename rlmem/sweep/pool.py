@@ -20,7 +20,8 @@ from pathlib import Path
 from time import monotonic, sleep, time
 
 from rlmem.record import rundir
-from rlmem.sweep.manifest import Job, Manifest
+from rlmem.sweep.jobs import Job
+from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import assignment
 from rlmem.sweep.status import View, log_file, objective, tail
@@ -160,7 +161,7 @@ class Pool:
             self.manifest.release(job)
             self.view.say(f"{job.name}: stopped, to go on later")
         else:
-            self._failed(job, code, told(code, log_file(self.folder, job.name)))
+            self._failed(job, code, reason_of_failure(code, log_file(self.folder, job.name)))
 
     def _failed(self, job: Job, code: int, error: str) -> None:
         last = self.manifest.fail(job, code, error, self.retries)
@@ -176,7 +177,7 @@ class Pool:
         elif monotonic() >= self.telling:
             self.telling = inf
             for child in self.children:
-                if NOTICE.strip() not in since_start(log_file(self.folder, child.job.name)):
+                if NOTICE.strip() not in lines_since_start(log_file(self.folder, child.job.name)):
                     child.process.terminate()
 
     def _abandon(self, kill: bool) -> None:
@@ -215,18 +216,18 @@ def environment(job: Job, gpu: str | None) -> dict[str, str]:
     return {**os.environ, **threads, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
 
 
-def told(code: int, log: Path) -> str:
+def reason_of_failure(code: int, log: Path) -> str:
     """Why a job failed: the signal that killed it, or the last line that it wrote."""
     if code < 0:
         name = signal.Signals(-code).name
         return f"killed by {name}{', perhaps for want of memory' if code == -signal.SIGKILL else ''}"
-    lines = [line.strip() for line in since_start(log) if line.strip()]
+    lines = [line.strip() for line in lines_since_start(log) if line.strip()]
     named = [line for line in lines if line.startswith(MARKS)]
     line = (named or lines or ["(it wrote nothing)"])[-1]
     return next((line.removeprefix(mark) for mark in MARKS if line.startswith(mark)), line)
 
 
-def since_start(log: Path) -> list[str]:
+def lines_since_start(log: Path) -> list[str]:
     """The last lines that a job has written since it was started last."""
     lines = tail(log)
     starts = [number for number, line in enumerate(lines) if line.startswith(HEADER)]

@@ -21,10 +21,11 @@ from rlmem.config.paths import shipped_options
 from rlmem.errors import UserError, extra
 from rlmem.record.trust import require_plain
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
-from rlmem.sweep.manifest import Job, Manifest, NewJob, holds_sweep
+from rlmem.sweep.jobs import Job, NewJob
+from rlmem.sweep.manifest import Manifest, holds_sweep
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.pool import Pool
-from rlmem.sweep.spec import EXAMPLE, Specification
+from rlmem.sweep.spec import EXAMPLE, SweepSpec
 from rlmem.sweep.status import View, counts, log_file, rows
 from rlmem.system.hardware import cores, cuda_devices
 from rlmem.system.signals import Stopped
@@ -51,7 +52,7 @@ class Options:
     trust: bool = False
 
 
-def default_folder(spec: Specification, file: Path | None, whole: bool) -> Path:
+def default_folder(spec: SweepSpec, file: Path | None, whole: bool) -> Path:
     """sweeps/<name>, the same for the same command; whole: the file says everything."""
     if file is not None:
         return Path("sweeps") / (file.stem if whole else f"{file.stem}-{spec.short_hash}")
@@ -59,7 +60,7 @@ def default_folder(spec: Specification, file: Path | None, whole: bool) -> Path:
     return Path("sweeps") / "-".join([*keys[:4], spec.short_hash])
 
 
-def dry_run(spec: Specification, folder: Path) -> str:
+def dry_run(spec: SweepSpec, folder: Path) -> str:
     """The jobs of a sweep that is not started, composed and checked."""
     found = axes(spec)
     if spec.direction is not None:
@@ -72,7 +73,7 @@ def dry_run(spec: Specification, folder: Path) -> str:
     return "\n".join([*lines, *repeated, f"{len(jobs)} jobs in {folder}"])
 
 
-def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
+def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     """Work in `folder` until every job is done or has failed; returns the exit code, 1 if one failed.
 
     spec: what the sweep consists of; None: what the directory says. Raises UserError for what is refused, before
@@ -91,7 +92,7 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
 
 def _work(manifest: Manifest, folder: Path, options: Options, view: View) -> int:
     """Work on the jobs of a manifest that is in order; returns the exit code."""
-    spec = manifest.specification() or Specification(())
+    spec = manifest.specification() or SweepSpec(())
     if options.trials is not None:
         if spec.direction is None:
             raise UserError(f"--trials {options.trials}: {folder} holds a grid, not a search; e.g. --dir sweeps/search")
@@ -115,7 +116,7 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _open(spec: Specification | None, folder: Path, say: Say) -> Manifest:
+def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
     """The manifest in `folder`, with the jobs of `spec`; they are checked before anything is written."""
     stored = Manifest(folder).specification() if holds_sweep(folder) else None
     if spec is None and stored is None:
@@ -190,7 +191,7 @@ def _search() -> ModuleType:
     return search
 
 
-def _searcher(spec: Specification, manifest: Manifest, say: Say) -> Callable[[], bool]:
+def _searcher(spec: SweepSpec, manifest: Manifest, say: Say) -> Callable[[], bool]:
     """What adds the next trial to the manifest, as long as there is one."""
     found, exhausted, propose = axes(spec), False, _search().propose
 
@@ -210,7 +211,7 @@ def _searcher(spec: Specification, manifest: Manifest, say: Say) -> Callable[[],
     return lambda: not exhausted and manifest.draw(manifest.trials(), trial)
 
 
-def _places(spec: Specification, jobs: Sequence[Job], options: Options) -> int:
+def _places(spec: SweepSpec, jobs: Sequence[Job], options: Options) -> int:
     if options.gpus:
         places = len(options.gpus) * options.per_gpu
         return min(places, options.places or places)
@@ -220,7 +221,7 @@ def _places(spec: Specification, jobs: Sequence[Job], options: Options) -> int:
     return max(1, cores() // max(count or cores() for count in threads))
 
 
-def _last_words(spec: Specification, manifest: Manifest, folder: Path, say: Say) -> int:
+def _last_words(spec: SweepSpec, manifest: Manifest, folder: Path, say: Say) -> int:
     """The counts, the best trial, and a line on stderr for each failure."""
     jobs = manifest.jobs()
     say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {shell(folder)}")
