@@ -10,8 +10,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rlmem.acting.actors import Pool
+from rlmem.acting.actors.cluster import missing
+from rlmem.algos.base import Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
+from rlmem.loops.actors import ActorLoop
+from rlmem.loops.base import Loop
+from rlmem.loops.parts import LoopParts
 from rlmem.losses.ppo import clipped_surrogate
 from rlmem.losses.reduce import masked_mean
 from rlmem.losses.returns import vtrace
@@ -53,6 +59,42 @@ class Impala(OnPolicy):
     c_bar: PositiveFloat = 1.0
     actors: NonNegativeInt = 0
     ray_address: str | None = None
+
+    @property
+    def resumes_environments(self) -> bool:
+        return not self.actors
+
+    def make_loop(self, parts: LoopParts) -> Loop:
+        if not self.actors:
+            return super().make_loop(parts)
+        self.setup(parts.agent, parts.streams.torch("rows"), parts.on_nan)
+        pool = Pool(
+            parts.make_actor,
+            self.actors,
+            parts.num_envs,
+            parts.agent,
+            parts.streams,
+            parts.device,
+            parts.progress.say,
+            self.ray_address,
+        )
+        return ActorLoop(algo=self, collector=pool, **vars(parts))
+
+    def setting_problems(self, plan: Plan) -> list[str]:
+        if not self.actors:
+            return []
+        together = (
+            f"one process learns from actors, not trainer.devices={plan.processes}; expected 1; e.g. algo.actors=0"
+        )
+        found = (missing(), together if plan.processes > 1 else None)
+        return [f"algo.actors={self.actors}: {problem}" for problem in found if problem]
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        if not self.actors:
+            return super().describe(plan)
+        processes = f"{self.actors} processes on Ray" if self.actors > 1 else "a process on Ray"
+        unordered = "rollouts come in any order, so neither this run nor a resumed one can be repeated exactly"
+        return super().describe(plan) | {"actors": f"{processes}; {unordered}"}
 
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if self.optimiser == "adam":

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from rlmem.algos.base import Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
@@ -44,6 +45,11 @@ class PPO(OnPolicy):
     normalize_advantage: Literal["minibatch", "batch", "none"] = "minibatch"
     kl_coef: NonNegativeFloat = 0.0
     kl_target: PositiveFloat = 0.01
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        rows = plan.num_envs if plan.choices["batching"] == "tape" else self.num_minibatches
+        passes = f"{self.epochs} epochs of {min(self.num_minibatches, rows)} minibatches"
+        return {"training": f"{super().describe(plan)['training']}, {passes}"}
 
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)

@@ -20,7 +20,6 @@ from rlmem.record.checkpoint import step_of
 from rlmem.run.assemble import Parts, assemble, make_evaluation_env, max_steps, require_same_spaces
 from rlmem.run.restore import agent_state, checkpoints, fitting, refuse_others, stored_config
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Supervised
 from rlmem.types import Batch
 
 MOST = 1024
@@ -79,7 +78,7 @@ class LoadedRun:
 
     def environment(self, num_envs: int, overrides: Sequence[str] = ()) -> VectorEnv:
         """The environment of evaluations with `env.*` keys in place; UserError if the agent cannot play it."""
-        if isinstance(self.parts.algo, Supervised):
+        if not self.parts.algo.acts:
             where, algo = f"analyze: {self.path}", self.config.choices["algo"]
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
         refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")

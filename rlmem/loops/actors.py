@@ -10,7 +10,7 @@ from rlmem.loops.base import Iteration
 from rlmem.loops.on_policy import OnPolicyLoop
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ActorLoop(OnPolicyLoop):
     """One iteration is one update, from the rollout of the actor that is ready first.
 

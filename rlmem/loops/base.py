@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -13,19 +13,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.acting.collector import Collector, Episode
-from rlmem.acting.evaluate import evaluate_both, flat
-from rlmem.batching import Batching, Rollout
+from rlmem.acting.evaluate import flat
+from rlmem.batching import Rollout
 from rlmem.errors import Fault
+from rlmem.loops.parts import Learner, LoopParts, Results
 from rlmem.parallel import alone, largest, of_first, place
-from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder
-from rlmem.seeding import Streams
 from rlmem.system.signals import Stopped
 
 RECENT = 100
@@ -43,52 +39,26 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-@dataclass
-class Schedule:
-    """Something due every `every` environment steps; never, if None."""
-
-    every: int | None
-
-    def due(self, before: int, now: int) -> bool:
-        return self.every is not None and now // self.every > before // self.every
-
-
 Iteration = tuple[dict[str, float], list[Episode]]
 """Metrics, and the episodes that ended."""
 
 
-@dataclass
-class Loop(ABC):
+@dataclass(kw_only=True)
+class Loop(LoopParts, ABC):
     """Train `agent` with `algo` for exactly `total_steps` environment steps.
 
     A subclass writes `advance`: collect, learn, and say what happened. One call of it is one iteration: one row in
     metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
-
-    evaluation_steps: that an episode of an evaluation may take; None: there is no bound
-    experiment: what the run's numbers follow from, kept in every checkpoint
     """
 
     best_metric: ClassVar[str] = "eval/greedy/best"
     """The best `objective` so far, in metrics.jsonl."""
 
-    total_steps: int
-    agent: Any
-    algo: Any
-    batching: Batching
+    algo: Learner
     collector: Collector
-    make_eval_env: Callable[[], VectorEnv]
-    evaluation: Schedule
-    evaluation_episodes: int
-    evaluation_steps: int | None
-    streams: Streams
-    recorder: Recorder
-    checkpoints: Checkpoints
-    checkpoint: Schedule
-    progress: Progress
-    experiment: dict[str, Any] = field(default_factory=dict)
     updates: int = 0
     best_return: float | None = None
-    last_evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
+    last_evaluation: Results = field(default_factory=dict)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     cut: bool = False
     """Whether the last rollout was (`Rollout.cut`): the mean return of what has ended in it would say nothing."""
@@ -101,7 +71,7 @@ class Loop(ABC):
     stop: BaseException | None = None
     """Set from outside: save as soon as a checkpoint can be taken, then raise this."""
 
-    def run(self) -> dict[str, dict[str, float]]:
+    def run(self) -> Results:
         """Train to the end; returns the last evaluation. Raises `stop`, once it is set and the state is saved."""
         while not self.done:
             self.turn()
@@ -216,20 +186,20 @@ class Loop(ABC):
         """What an evaluation is the mean of."""
         return f"{self.evaluation_episodes} episodes each; ± is the standard error of the mean"
 
-    def flat(self, results: dict[str, dict[str, float]]) -> dict[str, Any]:
+    def flat(self, results: Results) -> dict[str, Any]:
         """An evaluation as metrics."""
         return flat(results)
 
-    def _play(self) -> dict[str, dict[str, float]]:
+    def _play(self) -> Results:
         step, most = f"step {self.collector.steps}", self.evaluation_steps
 
         def say(line: str) -> None:
             self.progress.say(f"{step}: {line}")
 
         try:
-            with closing(self.make_eval_env()) as env, one_thread():
-                device = self.collector.device
-                return evaluate_both(self.agent, env, self.evaluation_episodes, self.streams, device, most, say)
+            with closing(self.make_eval_env()) as env:
+                number, streams = self.evaluation_episodes, self.streams
+                return self.algo.evaluate(self.agent, env, number, streams, self.device, most, say)
         except Fault as fault:
             raise Fault(f"{step}: evaluation: {fault}", fault.traceback) from fault
 

@@ -15,7 +15,6 @@ from rich.console import Console
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.algos.off_policy import OffPolicy
 from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
 from rlmem.population.spec import History, name, read
@@ -150,18 +149,9 @@ class Member:
         return list(self.returns)
 
     def weights(self, episodes: int) -> Weights:
-        """A copy, on the CPU, of what the agent has learnt, and of the target network if there is one.
-
-        What a critic says is in units of `algo.reward_scale`: where the algorithm has found that by itself, the number
-        belongs to the weights.
-        """
+        """A copy, on the CPU, of the agent's weights and of what belongs to them (`Algorithm.learnt`)."""
         self.train(episodes)
-        algo = self.loop.algo
-        found: Weights = {"agent": self.loop.agent.state_dict()}
-        if isinstance(algo, OffPolicy):
-            found["target"] = algo.target.state_dict()
-            if algo.reward_scale is None:
-                found["scale"] = algo.scale
+        found: Weights = {"agent": self.loop.agent.state_dict()} | self.loop.algo.learnt()
         return tree_map(lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, found)
 
     def end_round(self, episodes: int, rounds: int, weights: Weights | None) -> int:
@@ -175,9 +165,7 @@ class Member:
         if not loop.done:
             if weights is not None:
                 loop.agent.load_state_dict(weights["agent"])
-                if isinstance(loop.algo, OffPolicy):
-                    loop.algo.target.load_state_dict(weights["target"])
-                    loop.algo.scale = weights.get("scale", loop.algo.scale)
+                loop.algo.load_learnt(weights)
             loop.experiment[ROUND] = rounds
             self.save()
         return loop.collector.steps

@@ -20,7 +20,6 @@ from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.restore import AGENT, POPULATION
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Supervised
 from rlmem.sweep.axes import Axis, Numbers, axes
 from rlmem.sweep.spec import SweepSpec
 from rlmem.system.strictjson import dumps
@@ -153,7 +152,7 @@ def populate(spec: PopulationSpec) -> Population:
     """
     config, found = load(spec.overrides), _varied(spec)
     seed, target = config.values["seed"], locate(config.values["algo"]["_target_"])
-    if isinstance(target, type) and issubclass(target, Supervised):
+    if not getattr(target, "acts", True):
         what = f"algo={config.choices['algo']}: has no episodes, by which agents are compared"
         raise UserError(f"{what}; e.g. rlmem sweep for several agents")
     own = []

@@ -14,7 +14,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from rlmem.algos.off_policy import OffPolicy
 from rlmem.config.compose import Config, load
 from rlmem.dataset.file import Recording, joined, read, require_room, write
 from rlmem.dataset.play import AgentPlayer, play, uniform
@@ -25,7 +24,6 @@ from rlmem.run.assemble import EVAL_ENVS, assemble, make_env, max_steps
 from rlmem.run.restore import agent_state, fitting, parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
-from rlmem.supervised.base import Supervised
 
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium")
 
@@ -86,14 +84,13 @@ def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) ->
     values = trained.values
     parts = assemble(trained, num_envs=1)
     parts.env.close()
-    if isinstance(parts.algo, Supervised):
+    if not parts.algo.acts:
         raise UserError(f"{run}: nothing acts in a run of algo={trained.choices['algo']}; e.g. a run of algo=ppo")
     with fitting(run):
         parts.agent.load_state_dict(agent_state(run, which)["agent"])
     streams, config = Streams(seed), _full(trained)
-    if isinstance(parts.algo, OffPolicy):  # as it explored at the end of its run
-        parts.algo.setup(parts.agent, streams.torch("losses"))
-        parts.algo.explore(values["total_steps"], values["total_steps"])
+    parts.algo.agent = parts.agent
+    parts.algo.explore(values["total_steps"], values["total_steps"])  # as it explored at the end of its run
     with closing(_environment(config, episodes)) as env, one_thread():
         size = _sizes(env)[0]
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rlmem.acting.evaluate import evaluate, evaluate_both
+from rlmem.acting.evaluate import evaluate
 from rlmem.acting.film import LONGEST, Watched, write_gif
 from rlmem.config.compose import Config, apply
 from rlmem.config.messages import shell
@@ -23,7 +23,6 @@ from rlmem.run.assemble import (
 )
 from rlmem.run.restore import agent_state, fitting, refuse_others, stored_config
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Supervised
 from rlmem.system.strictjson import dumps
 
 ACCEPTED = ("env.*", "device", "evaluation.max_steps")
@@ -62,7 +61,7 @@ def evaluate_run(
     given = {key[1] for key in keys if key[0] == "env"}
     env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
     require_same_spaces(config, parts.env, env, " ".join(overrides))
-    if video and isinstance(parts.algo, Supervised):
+    if video and not parts.algo.acts:
         raise UserError(
             f"video=true: nothing acts in a run of algo={config.choices['algo']}; e.g. rlmem eval {shell(run_dir)}"
         )
@@ -77,11 +76,8 @@ def evaluate_run(
                 evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device, min(most or LONGEST, LONGEST))
                 write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
             film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
-        if isinstance(parts.algo, Supervised):
-            parts.algo.load(parts.streams, parts.device)
-            results = parts.algo.held_out(parts.agent, env, episodes, Streams(seed), parts.device)
-        else:
-            results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device, most, print)
+        parts.algo.prepare_evaluation(parts.streams, parts.device)
+        results = parts.algo.evaluate(parts.agent, env, episodes, Streams(seed), parts.device, most, print)
     env.close()
     parts.env.close()
     row = {

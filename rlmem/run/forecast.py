@@ -15,9 +15,7 @@ from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
 from torch.utils._pytree import tree_leaves
 
-from rlmem.algos.off_policy import OffPolicy
-from rlmem.algos.on_policy import OnPolicy
-from rlmem.batching import Batching
+from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build
@@ -81,51 +79,49 @@ def require_environments(env: VectorEnv, number: int) -> None:
         raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
 
 
-def require_memory(
-    config: Config, env: VectorEnv, agent: Any, algo: Any, batching: Batching, num_envs: int, device: torch.device
-) -> None:
+def require_memory(env: VectorEnv, agent: Any, algo: Algorithm, plan: Plan, device: torch.device) -> None:
     """UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
-    total_steps, host = config.values["total_steps"], torch.device("cpu")
+    storage, host = algo.storage(plan.batching), torch.device("cpu")
+    if storage is None:
+        return
     observation, action = _bytes(env.single_observation_space), _bytes(env.single_action_space)
     trunk = agent.trunks.critic
-    features = 4 * (trunk.encoder.output_size + trunk.memory.output_size)
-    slots = algo.rollout_slots if isinstance(algo, OnPolicy) else algo.collect_slots
-    slots = min(slots, -(-total_steps // num_envs)) + 1
-    states = COPIES * num_envs * tensor_bytes(agent.initial_state(1))
-    rollout = num_envs * slots * (observation + 2 * action + FLAGS + (features if isinstance(algo, OnPolicy) else 0))
-    replay = sum(replay_bytes(env, agent, algo, batching, total_steps))
-    replay = 0 if getattr(algo, "replay_dir", None) else replay
+    features = 4 * (trunk.encoder.output_size + trunk.memory.output_size) if storage.with_gradient else 0
+    slots = min(storage.slots, -(-plan.total_steps // plan.num_envs)) + 1
+    states = COPIES * plan.num_envs * tensor_bytes(agent.initial_state(1))
+    rollout = plan.num_envs * slots * (observation + 2 * action + FLAGS + features)
+    replay = 0 if storage.directory else sum(replay_bytes(env, agent, storage, plan.total_steps))
     for where, needed in (
         (device, states + rollout),
         (host, replay + (states + rollout if device == host else 0)),
     ):
         if needed > (there := memory_of(where)):
-            raise UserError(_too_much(algo, num_envs, slots, replay, needed, where, there))
+            raise UserError(_too_much(storage, plan.num_envs, slots, replay, needed, where, there))
 
 
 def _too_much(
-    algo: Any, num_envs: int, slots: int, replay: int, needed: float, where: torch.device, there: float
+    storage: Storage, num_envs: int, slots: int, replay: int, needed: float, where: torch.device, there: float
 ) -> str:
     """The sentence that names the key whose value is to be smaller."""
     told = f"{size(needed)} of memory or more, and {where} has {size(there)}"
     if 2 * replay > needed:
-        what = f"algo.capacity={algo.capacity}: a replay of so many transitions, as the run fills it, takes {told}"
+        what = f"algo.capacity={storage.capacity}: a replay of so many transitions, as the run fills it, takes {told}"
         return f"{what}; e.g. algo.replay_dir=/tmp, which keeps it on the disk, or a smaller algo.capacity"
     fitting = max(1, 2 ** int(math.log2(max(1, num_envs * there / needed / 2))))
-    if fitting < 8 and isinstance(algo, OnPolicy):
-        what = f"algo.rollout_slots={algo.rollout_slots}: rollouts of {num_envs} x {slots} slots take {told}"
-        return f"{what}; e.g. algo.rollout_slots=128"
+    if fitting < 8 and storage.slots_key:
+        key = f"algo.{storage.slots_key}"
+        return f"{key}={storage.slots}: rollouts of {num_envs} x {slots} slots take {told}; e.g. {key}=128"
     what = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take {told}"
     return f"{what}; e.g. env.num_envs={fitting}"
 
 
-def replay_bytes(env: VectorEnv, agent: Any, algo: Any, batching: Batching, total_steps: int) -> tuple[int, int]:
-    """At most, of the transitions and of the memory states kept with them; none for an on-policy algorithm."""
-    if not isinstance(algo, OffPolicy):
+def replay_bytes(env: VectorEnv, agent: Any, storage: Storage | None, total_steps: int) -> tuple[int, int]:
+    """At most, of the transitions in a replay and of the memory states kept with them; 0 where there is no replay."""
+    if storage is None or storage.capacity is None:
         return 0, 0
     slot = _bytes(env.single_observation_space) + _bytes(env.single_action_space) + 6
-    most, kept = min(algo.capacity, total_steps), batching.state_slots(replay=True)
-    return most * slot, most // kept.every * tensor_bytes(agent.initial_state(1)) if kept else 0
+    most, every = min(storage.capacity, total_steps), storage.state_every
+    return most * slot, most // every * tensor_bytes(agent.initial_state(1)) if every else 0
 
 
 def _bytes(space: Space) -> int:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, cast
+from typing import Any
 
 from torch.utils._pytree import tree_leaves
 
 from rlmem import __version__
-from rlmem.algos.impala import Impala
-from rlmem.algos.off_policy import OffPolicy
-from rlmem.algos.on_policy import OnPolicy
-from rlmem.algos.ppo import PPO
-from rlmem.batching import Segment
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
 from rlmem.run.assemble import Parts, scan_engines, threads_of
 from rlmem.run.forecast import replay_bytes
 from rlmem.run.sizes import parameters, size
-from rlmem.supervised.base import Supervised
 
 
 def summary(config: Config, parts: Parts, where: str) -> str:
@@ -35,17 +29,18 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     threads = f", {threads_of(config)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     devices = values["trainer"]["devices"]
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
-    learning = _learning(config, parts)
+    told = algo.describe(parts.plan)
+    training = f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps"
     data = f"{parts.num_envs * devices} x {choices['env']}{level}: observation {env.single_observation_space}"
-    acts = "" if isinstance(algo, Supervised) else f", action {env.single_action_space}{_evaluated(values['env'])}"
+    acts = f", action {env.single_action_space}{_evaluated(values['env'])}" if algo.acts else ""
     rows = {
         "memory": f"{choices['memory']}: {parameters(memory):,} parameters, state of {numbers:,} numbers{engine}{each}",
         "agent": f"{parameters(parts.agent):,} parameters on {parts.device}{threads}",
         **({"devices": together} if devices > 1 else {}),
-        **({"actors": _actors(algo)} if isinstance(algo, Impala) and algo.actors else {}),
+        **({"actors": told["actors"]} if "actors" in told else {}),
         "env": data + acts,
-        "training": f"{choices['algo']}, {choices['batching']} batching: {values['total_steps']:,} steps {learning}",
-        **({"replay": _replay(parts, values["total_steps"])} if isinstance(algo, OffPolicy) else {}),
+        "training": f"{training} {told['training']}",
+        **({"replay": replay} if (replay := _replay(parts, values["total_steps"])) else {}),
         "saving": _checkpoints(config, parts),
         "logging": ", ".join(values["logger"]),
         "output": where,
@@ -66,63 +61,29 @@ def _evaluated(node: dict[str, Any]) -> str:
     return f"; evaluated with {pairs}" if pairs else ""
 
 
-def _learning(config: Config, parts: Parts) -> str:
-    """In how many updates, and from what."""
-    if isinstance(parts.algo, Supervised):
-        rows, window = parts.algo.batch_size, parts.algo.window_size()
-        updates = -(-config.values["total_steps"] // (rows * window))
-        return f"in about {updates:,} updates, each on {rows} rows of {window} slots; {parts.algo.outputs} outputs"
-    return _off_policy(config, parts) if isinstance(parts.algo, OffPolicy) else _on_policy(config, parts)
-
-
-def _on_policy(config: Config, parts: Parts) -> str:
-    algo, each, total_steps = cast(OnPolicy, parts.algo), parts.num_envs, config.values["total_steps"]
-    num_envs = each * config.values["trainer"]["devices"]
-    updates = -(-total_steps // (algo.rollout_slots * num_envs))
-    text = f"in about {updates:,} updates of {num_envs} x {algo.rollout_slots} slots"
-    if not isinstance(algo, PPO):
-        return text
-    minibatches = min(algo.num_minibatches, each) if config.choices["batching"] == "tape" else algo.num_minibatches
-    return f"{text}, {algo.epochs} epochs of {minibatches} minibatches"
-
-
-def _actors(algo: Impala) -> str:
-    processes = f"{algo.actors} processes on Ray" if algo.actors > 1 else "a process on Ray"
-    return f"{processes}; rollouts come in any order, so neither this run nor a resumed one can be repeated exactly"
-
-
-def _off_policy(config: Config, parts: Parts) -> str:
-    algo = cast(OffPolicy, parts.algo)
-    rate = f"{algo.update_ratio:g} updates per {algo.update_per} after {algo.learning_starts:,}"
-    rows = parts.batching.num_rows if isinstance(parts.batching, Segment) else None
-    size = f"{rows} segments" if rows else f"{algo.batch_size:,} transitions"
-    return f"(the first {algo.random_steps:,} at random), {rate}, {size} each"
-
-
-def _replay(parts: Parts, total_steps: int) -> str:
-    """What the replay may come to hold, and in how much memory."""
-    algo = cast(OffPolicy, parts.algo)
-    where = f"mapped from {algo.replay_dir}" if algo.replay_dir else "in memory"
-    slots, states = _replay_bytes(parts, total_steps)
-    text = f"up to {min(algo.capacity, total_steps):,} transitions, {size(slots)} {where}"
-    kept = parts.batching.state_slots(replay=True)
-    return text + (f", and memory states every {kept.every} slots, {size(states)}" if kept else "")
-
-
-def _replay_bytes(parts: Parts, total_steps: int) -> tuple[int, int]:
-    return replay_bytes(parts.env, parts.agent, parts.algo, parts.batching, total_steps)
+def _replay(parts: Parts, total_steps: int) -> str | None:
+    """What the replay may come to hold, and in how much memory; None: there is no replay."""
+    storage = parts.algo.storage(parts.batching)
+    if storage is None or storage.capacity is None:
+        return None
+    where = f"mapped from {storage.directory}" if storage.directory else "in memory"
+    slots, states = replay_bytes(parts.env, parts.agent, storage, total_steps)
+    text = f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}"
+    return text + (
+        f", and memory states every {storage.state_every} slots, {size(states)}" if storage.state_every else ""
+    )
 
 
 def checkpoint_bytes(parts: Parts, total_steps: int) -> int:
     """At most, of one checkpoint: weights, two moments of each, a target network if there is one, and the replay."""
     weights = sum(parameter.numel() * parameter.element_size() for parameter in parts.agent.parameters())
-    copies = 4 if isinstance(parts.algo, OffPolicy) else 3
-    return copies * weights + sum(_replay_bytes(parts, total_steps))
+    replay = replay_bytes(parts.env, parts.agent, parts.algo.storage(parts.batching), total_steps)
+    return parts.algo.weight_copies * weights + sum(replay)
 
 
 def _checkpoints(config: Config, parts: Parts) -> str:
     every, keep = config.values["checkpoint"]["every"], config.values["checkpoint"]["keep"]
     when = "at the end only" if every is None else f"every {every:,} steps and at the end"
     most = checkpoint_bytes(parts, config.values["total_steps"])
-    whole = " with the replay" if isinstance(parts.algo, OffPolicy) else ""
+    whole = " with the replay" if _replay(parts, config.values["total_steps"]) else ""
     return f"{when}, about {size(most)} each{whole}, the newest {keep} kept"

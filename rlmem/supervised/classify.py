@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
+from rlmem.loops.parts import Results
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Results, Supervised
+from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import Feed, Window
 from rlmem.supervised.predictor import Predictor
 from rlmem.types import Inputs, PositiveInt, State
