@@ -28,7 +28,7 @@ from rlmem.errors import UserError
 from rlmem.parallel import start
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, sha256
-from rlmem.run.restore import stored_config
+from rlmem.run.stored import stored_config
 from rlmem.run.train import train
 from rlmem.sweep import pool
 from rlmem.sweep.jobs import NewJob

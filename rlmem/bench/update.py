@@ -45,7 +45,8 @@ from rlmem.bench.update_report import PARTS, PEER, SQUARE, TAPE, Row
 from rlmem.config.compose import Config, load
 from rlmem.loops.base import one_thread
 from rlmem.replay import Replay
-from rlmem.run.assemble import Parts, assemble, choose_device
+from rlmem.run.assemble import Parts, assemble
+from rlmem.run.hardware import choose_device
 from rlmem.scan import chosen_engine
 from rlmem.types import Batch
 

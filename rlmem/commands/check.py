@@ -29,7 +29,8 @@ def run(args: Arguments) -> int:
     config = load(args.overrides)
     from rlmem.conformance import facts, on_two_cores, results
     from rlmem.loops.base import one_thread
-    from rlmem.run.assemble import build_memory, choose_device
+    from rlmem.run.build import build_memory
+    from rlmem.run.hardware import choose_device
     from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []

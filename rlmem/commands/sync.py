@@ -27,7 +27,7 @@ PARSER.add_argument(
 
 def run(args: Arguments) -> int:
     from rlmem.record.loggers import NoKey
-    from rlmem.record.sync import upload
+    from rlmem.record.upload import upload
 
     given = {key: getattr(args, key) for key in ("project", "entity", "group", "tags")}
     failed, problems = False, list[str]()

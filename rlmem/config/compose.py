@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ from rlmem.config.messages import sentence, shell, show
 from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
 from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.provenance import COMMAND_LINE, hint, lookup, sources
-from rlmem.config.schema import SECTIONS, SUPPLIED
+from rlmem.config.schema import SECTIONS, SUPPLIED, Run, Settings
 from rlmem.config.validate import MISSING, Fault, validate
 from rlmem.config.yamlfile import yaml_problem
 from rlmem.errors import UserError, first_line
@@ -44,6 +44,12 @@ class Config:
     values: dict[str, Any]
     choices: dict[str, Choice]
     overrides: tuple[str, ...]
+
+    @property
+    def settings(self) -> Settings:
+        """The values that belong to no group, typed."""
+        scalars = {field.name: self.values[field.name] for field in fields(Run)}
+        return Settings(**scalars, **{name: section(**self.values[name]) for name, section in SECTIONS.items()})
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,15 @@ from rlmem.loops.base import Loop
 from rlmem.population.spec import History, name, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
+from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import START, Recorder, read_jsonl
-from rlmem.record.sync import make_loggers
-from rlmem.run.assemble import assemble, threads_of
+from rlmem.run.assemble import assemble
+from rlmem.run.hardware import learning_threads
 from rlmem.run.make_loop import make_loop
-from rlmem.run.restore import checkpoints, fitting, stored_config, unfit
+from rlmem.run.resume import unfit, warm_start
+from rlmem.run.stored import checkpoints, fitting, stored_config
 from rlmem.run.summary import summary
-from rlmem.run.train import warm_start
 from rlmem.system.failures import named
 
 ROUND = "population.round"
@@ -73,7 +74,7 @@ class Member:
     def _opened(self, rounds: int, step: int) -> Iterator[Loop]:
         config = stored_config(self.run_dir, trust=True)  # `rounds.train` has asked whose it is
         values = config.values
-        torch.set_num_threads(threads_of(config))
+        torch.set_num_threads(learning_threads(config.settings))
         parts, restored = assemble(config), self._saved(rounds, step)
         quiet = Console(quiet=True, force_terminal=False)
         begin = restored["step"] if restored else 0

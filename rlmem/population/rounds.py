@@ -19,7 +19,8 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import assemble
-from rlmem.run.restore import AGENT, checkpoints, require_resumable, stored_config
+from rlmem.run.experiment import require_resumable
+from rlmem.run.stored import AGENT_PREFIX, checkpoints, stored_config
 from rlmem.system.signals import stopping_politely
 
 
@@ -31,7 +32,7 @@ def start(spec: PopulationSpec, folder: Path) -> None:
     if holds_population(folder):
         require_same(read(folder).spec, spec, folder)
         return
-    if left := [run for run in folder.glob(f"{AGENT}*") if (run / "checkpoints").exists()]:
+    if left := [run for run in folder.glob(f"{AGENT_PREFIX}*") if (run / "checkpoints").exists()]:
         raise UserError(f"{folder}: holds runs already, such as {left[0].name}; e.g. --dir {folder}_2")
     configs = check(population := populate(spec))
     rundir.make(folder)

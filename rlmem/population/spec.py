@@ -18,7 +18,7 @@ from rlmem.config.targets import locate
 from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
-from rlmem.run.restore import AGENT, POPULATION
+from rlmem.run.stored import AGENT_PREFIX, POPULATION_FILE
 from rlmem.seeding import Streams
 from rlmem.sweep.axes import Axis, Numbers, axes
 from rlmem.sweep.spec import SweepSpec
@@ -66,12 +66,12 @@ class Population:
     def write(self, folder: Path) -> None:
         tidy = asdict(self.spec) | {"overrides": list(self.spec.overrides), "vary": list(self.spec.vary)}
         content = {**tidy, "seed": self.seed, "own": [list(lines) for lines in self.own]}
-        rundir.replace(folder / POPULATION, yaml.safe_dump(content, sort_keys=False))
+        rundir.replace(folder / POPULATION_FILE, yaml.safe_dump(content, sort_keys=False))
 
 
 def name(agent: int) -> str:
     """The run directory of an agent, in that of its population."""
-    return f"{AGENT}{agent}"
+    return f"{AGENT_PREFIX}{agent}"
 
 
 def default_folder(spec: PopulationSpec) -> Path:
@@ -82,15 +82,15 @@ def default_folder(spec: PopulationSpec) -> Path:
 
 
 def holds_population(folder: Path) -> bool:
-    return (folder / POPULATION).is_file()
+    return (folder / POPULATION_FILE).is_file()
 
 
 def read(folder: Path) -> Population:
     """The population in `folder`. Raises UserError if there is none, or not readably."""
     if not holds_population(folder):
-        raise UserError(f"{folder}: holds no population (no {POPULATION} in it); e.g. {EXAMPLE} --dir {folder}")
+        raise UserError(f"{folder}: holds no population (no {POPULATION_FILE} in it); e.g. {EXAMPLE} --dir {folder}")
     try:
-        content = yaml.safe_load((folder / POPULATION).read_text(encoding="utf-8"))
+        content = yaml.safe_load((folder / POPULATION_FILE).read_text(encoding="utf-8"))
         asked: dict[str, Any] = {field.name: content[field.name] for field in fields(PopulationSpec)}
         asked |= {key: tuple(asked[key]) for key in ("overrides", "vary")}
         found = Population(PopulationSpec(**asked), content["seed"], tuple(map(tuple, content["own"])))
@@ -102,7 +102,7 @@ def read(folder: Path) -> Population:
         return found
     except Exception as error:  # a file that holds anything can break the reader in any way
         reason = " ".join(str(error).split())[:100]
-        raise UserError(f"{folder / POPULATION}: is damaged ({reason}); restore it") from error
+        raise UserError(f"{folder / POPULATION_FILE}: is damaged ({reason}); restore it") from error
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

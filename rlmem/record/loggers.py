@@ -10,14 +10,16 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+from rlmem.config.targets import build, require_kind
 from rlmem.errors import UserError
+from rlmem.record.recorder import Logger
 from rlmem.record.rundir import replace
 from rlmem.types import PositiveInt
 
@@ -28,6 +30,25 @@ class RunInfo:
 
     name: str
     config: dict[str, Any]
+
+
+def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> list[tuple[str, Logger]]:
+    """The chosen mirrors; one that cannot start is said and left out."""
+    run = RunInfo(run_dir.name, dict(values))
+    loggers: list[tuple[str, Logger]] = []
+    for name, node in values["logger"].items():
+        if "_target_" not in node:
+            continue
+        try:
+            require_kind(node["_target_"], (Logger,))
+            logger = build(node, run_dir=run_dir, run=run)
+        except Exception as error:  # a mirror must never stop a run, whatever its library raises
+            say(f"logger={name} could not start: {reason(error)}; the run goes on, metrics.jsonl has every row")
+            continue
+        if note := getattr(logger, "note", None):
+            say(note)
+        loggers.append((name, logger))
+    return loggers
 
 
 class TensorBoardLogger:

@@ -18,7 +18,7 @@ from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.metrics import BESIDE, curve_key, made_of, record
 from rlmem.reproduce.outcome import Curve, Outcome, Record, short
 from rlmem.reproduce.spec import Experiment
-from rlmem.run.restore import AGENT, checkpoints
+from rlmem.run.stored import AGENT_PREFIX, checkpoints
 from rlmem.sweep.multirun import check_jobs
 from rlmem.system.hardware import machine_class
 
@@ -129,7 +129,7 @@ def _options(experiment: Experiment, budget: str) -> dict[str, Any]:
 
 
 def _agents(place: Path) -> list[Path]:
-    return sorted(place.glob(f"{AGENT}*"))
+    return sorted(place.glob(f"{AGENT_PREFIX}*"))
 
 
 def _series(run_dir: Path, key: str) -> Result:

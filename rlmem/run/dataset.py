@@ -20,8 +20,9 @@ from rlmem.dataset.play import AgentPlayer, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.record.checkpoint import sha256
-from rlmem.run.assemble import EVAL_ENVS, assemble, make_env, max_steps
-from rlmem.run.restore import agent_state, fitting, parse_source, stored_config
+from rlmem.run.assemble import assemble
+from rlmem.run.environments import EVAL_ENVS, make_env
+from rlmem.run.stored import agent_state, fitting, parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
 
@@ -61,7 +62,7 @@ def from_random(overrides: Sequence[str], episodes: int, out: Path, seed: int) -
     config, streams = _full(load(overrides)), Streams(seed)
     with closing(_environment(config, episodes)) as env:
         player = uniform(env.single_action_space, env.num_envs, np.random.default_rng(streams.int("dataset/act")))
-        recording = play(env, player, episodes, streams.int("dataset/env"), max_steps(config.values))
+        recording = play(env, player, episodes, streams.int("dataset/env"), config.settings.evaluation.max_steps)
     return _written(out, recording, config, [{"policy": "random", **_told(recording)}], seed)
 
 
@@ -96,7 +97,7 @@ def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) ->
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]
         generator = None if greedy else streams.torch("act")
         player = AgentPlayer(parts.agent, env.single_action_space, env.num_envs, seen, generator)
-        return play(env, player, episodes, streams.int("env"), max_steps(config.values)), config
+        return play(env, player, episodes, streams.int("env"), config.settings.evaluation.max_steps), config
 
 
 def _full(config: Config) -> Config:

@@ -13,15 +13,10 @@ from rlmem.config.compose import Config, apply
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.run.assemble import (
-    EVAL_ENVS,
-    assemble,
-    evaluation_node,
-    make_evaluation_env,
-    max_steps,
-    require_same_spaces,
-)
-from rlmem.run.restore import agent_state, fitting, refuse_others, stored_config
+from rlmem.run.assemble import assemble
+from rlmem.run.environments import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
+from rlmem.run.experiment import refuse_others
+from rlmem.run.stored import agent_state, fitting, stored_config
 from rlmem.seeding import Streams
 from rlmem.system.strictjson import dumps
 
@@ -67,7 +62,7 @@ def evaluate_run(
         )
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
-    taken, most = checkpoint["step"], max_steps(config.values)
+    taken, most = checkpoint["step"], config.settings.evaluation.max_steps
     film = {}
     with one_thread():
         if video:  # first, since it may turn out that this environment cannot be drawn

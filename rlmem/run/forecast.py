@@ -1,18 +1,23 @@
-"""Whether a run fits into the memory of its machine: asked before anything large is allocated, or written.
+"""Whether a run fits into the memory of its machine, estimated before anything large is allocated or written.
 
-Everything here is a lower bound. What is refused cannot run; what is accepted may still turn out to be too much.
+Every estimate is a lower bound. What is refused cannot run; what is accepted may still turn out to be too much. The
+sizes of networks are those of tensors on torch's meta device, which allocates nothing and computes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from rlmem.algos.base import Algorithm, Plan, Storage
@@ -20,7 +25,6 @@ from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build
 from rlmem.errors import UserError
-from rlmem.run.sizes import memory_of, parameters, shapes_only, size, tensor_bytes
 
 USUAL = 1024
 """Networks without a greater number in their configuration are made without asking first how large they are."""
@@ -79,18 +83,18 @@ def require_environments(env: VectorEnv, number: int) -> None:
         raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
 
 
-def require_memory(env: VectorEnv, agent: Any, algo: Algorithm, plan: Plan, device: torch.device) -> None:
+def require_memory(plan: Plan, agent: Any, algo: Algorithm, device: torch.device) -> None:
     """UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
     storage, host = algo.storage(plan.batching), torch.device("cpu")
     if storage is None:
         return
-    observation, action = _bytes(env.single_observation_space), _bytes(env.single_action_space)
+    observation, action = _bytes(plan.env.single_observation_space), _bytes(plan.env.single_action_space)
     trunk = agent.trunks.critic
     features = 4 * (trunk.encoder.output_size + trunk.memory.output_size) if storage.with_gradient else 0
     slots = min(storage.slots, -(-plan.total_steps // plan.num_envs)) + 1
     states = COPIES * plan.num_envs * tensor_bytes(agent.initial_state(1))
     rollout = plan.num_envs * slots * (observation + 2 * action + FLAGS + features)
-    replay = 0 if storage.directory else sum(replay_bytes(env, agent, storage, plan.total_steps))
+    replay = 0 if storage.directory else sum(replay_bytes(plan, agent, storage))
     for where, needed in (
         (device, states + rollout),
         (host, replay + (states + rollout if device == host else 0)),
@@ -115,13 +119,19 @@ def _too_much(
     return f"{what}; e.g. env.num_envs={fitting}"
 
 
-def replay_bytes(env: VectorEnv, agent: Any, storage: Storage | None, total_steps: int) -> tuple[int, int]:
+def replay_bytes(plan: Plan, agent: Any, storage: Storage | None) -> tuple[int, int]:
     """At most, of the transitions in a replay and of the memory states kept with them; 0 where there is no replay."""
     if storage is None or storage.capacity is None:
         return 0, 0
-    slot = _bytes(env.single_observation_space) + _bytes(env.single_action_space) + 6
-    most, every = min(storage.capacity, total_steps), storage.state_every
+    slot = _bytes(plan.env.single_observation_space) + _bytes(plan.env.single_action_space) + 6
+    most, every = min(storage.capacity, plan.total_steps), storage.state_every
     return most * slot, most // every * tensor_bytes(agent.initial_state(1)) if every else 0
+
+
+def checkpoint_bytes(plan: Plan, agent: Any, algo: Algorithm) -> int:
+    """At most, of one checkpoint: copies of the weights, such as moments of the optimiser, and the replay."""
+    replay = replay_bytes(plan, agent, algo.storage(plan.batching))
+    return algo.weight_copies * tensor_bytes(list(agent.parameters())) + sum(replay)
 
 
 def _bytes(space: Space) -> int:
@@ -137,3 +147,59 @@ def _state_bytes(env: VectorEnv) -> int:
     except Exception:  # third-party code; the same call is made, and its error shown, when the run begins
         return 0
     return sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, np.ndarray))
+
+
+class TensorCount(TorchFunctionMode):
+    """Counts the tensors that are made inside.
+
+    total: bytes of all of them
+    largest: bytes of the largest
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = self.largest = 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.total += tensor.numel() * tensor.element_size()
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes())
+        return result
+
+
+@contextmanager
+def shapes_only() -> Iterator[TensorCount]:
+    """Inside, new tensors have a shape and a type, and no numbers."""
+    with torch.device("meta"), TensorCount() as made:
+        yield made
+
+
+def tensor_bytes(tree: Any) -> int:
+    """Bytes of all tensors in a pytree."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+
+
+def memory_of(device: torch.device) -> float:
+    """Bytes of a GPU, or of this machine; infinite where the system does not say."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return float("inf")
+
+
+def size(number: float) -> str:
+    """A number of bytes in a readable unit."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def parameters(module: torch.nn.Module) -> int:
+    """How many numbers a module learns."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,67 +1,67 @@
-"""From the parts of a run to its loop: what collects, learns, evaluates and saves."""
+"""From the parts of a run to its loop, which collects, learns, evaluates and saves."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from rlmem.agents.actor_critic import ActorCritic
 from rlmem.config.compose import Config
 from rlmem.errors import UserError
 from rlmem.loops.base import Loop
 from rlmem.loops.parts import LoopParts, Schedule
 from rlmem.parallel import place
-from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
-from rlmem.run.assemble import EVAL_ENVS, Parts, assemble, make_evaluation_env, max_steps
-from rlmem.run.restore import experiment_of
+from rlmem.run.assemble import Agent, Parts, assemble
+from rlmem.run.environments import EVAL_ENVS, make_evaluation_env
+from rlmem.run.experiment import experiment_of
+from rlmem.run.stored import checkpoints
 
 
 class Silent:
-    """What a process that writes nothing has in the place of recorder, checkpoints and progress."""
+    """Recorder, checkpoints and progress of a process that writes nothing: every method does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: None
 
 
 def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Recorder, progress: Progress) -> Loop:
-    """The loop of this process; run_dir: None for one that writes nothing."""
-    values = config.values
-    if (devices := values["trainer"]["devices"]) != place().size:
+    """The loop of this process; run_dir: None for a process that writes nothing. Raises UserError."""
+    settings = config.settings
+    if (devices := settings.trainer.devices) != place().size:
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
-    keep = values["checkpoint"]["keep"]
-    checkpoints: Any = Silent() if run_dir is None else Checkpoints(run_dir / "checkpoints", keep)
+    kept: Any = Silent() if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep)
+    episodes = settings.evaluation.episodes
     return parts.algo.make_loop(
         LoopParts(
-            total_steps=values["total_steps"],
+            total_steps=settings.total_steps,
             agent=parts.agent,
             env=parts.env,
             num_envs=parts.num_envs,
-            make_actor=partial(_acting, config),
+            make_actor=partial(_make_actor, config),
             device=parts.device,
             batching=parts.batching,
             streams=parts.streams,
-            on_nan=values["on_nan"],
-            make_eval_env=lambda: make_evaluation_env(config, min(values["evaluation"]["episodes"], EVAL_ENVS)),
-            evaluation=Schedule(values["evaluation"]["every"]),
-            evaluation_episodes=values["evaluation"]["episodes"],
-            evaluation_steps=max_steps(values),
+            on_nan=settings.on_nan,
+            make_eval_env=lambda: make_evaluation_env(config, min(episodes, EVAL_ENVS)),
+            evaluation=Schedule(settings.evaluation.every),
+            evaluation_episodes=episodes,
+            evaluation_steps=settings.evaluation.max_steps,
             recorder=recorder,
-            checkpoints=checkpoints,
-            checkpoint=Schedule(values["checkpoint"]["every"]),
+            checkpoints=kept,
+            checkpoint=Schedule(settings.checkpoint.every),
             progress=progress,
-            experiment=experiment_of(values),
+            experiment=experiment_of(config.values),
         )
     )
 
 
-def _acting(config: Config) -> tuple[VectorEnv, ActorCritic]:
+def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
     """The environments of an actor in another process, and its agent, which acts on the CPU."""
     parts = assemble(replace(config, values=config.values | {"device": "cpu"}))
-    return parts.env, cast(ActorCritic, parts.agent)
+    return parts.env, parts.agent

@@ -1,38 +1,18 @@
-"""The mirrors that a configuration chooses, and W&B filled from a run directory afterwards."""
+"""Upload the record of a run to Weights & Biases after the run (`rlmem sync`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.config.messages import shell
-from rlmem.config.targets import build, require_kind
 from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
 from rlmem.record.loggers import NoKey, RunInfo, WandbRun, reason
-from rlmem.record.recorder import Logger, read_jsonl
-
-
-def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> list[tuple[str, Logger]]:
-    """The chosen mirrors; one that cannot start is said and left out."""
-    run = RunInfo(run_dir.name, dict(values))
-    loggers: list[tuple[str, Logger]] = []
-    for name, node in values["logger"].items():
-        if "_target_" not in node:
-            continue
-        try:
-            require_kind(node["_target_"], (Logger,))
-            logger = build(node, run_dir=run_dir, run=run)
-        except Exception as error:  # a mirror must never stop a run, whatever its library raises
-            say(f"logger={name} could not start: {reason(error)}; the run goes on, metrics.jsonl has every row")
-            continue
-        if note := getattr(logger, "note", None):
-            say(note)
-        loggers.append((name, logger))
-    return loggers
+from rlmem.record.recorder import read_jsonl
 
 
 @dataclass(frozen=True)
