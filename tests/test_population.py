@@ -23,9 +23,10 @@ from torch.utils._pytree import tree_flatten
 from rlmem.commands.cli import main
 from rlmem.errors import Fault, UserError
 from rlmem.population import rounds
+from rlmem.population.history import History
 from rlmem.population.member import Member
 from rlmem.population.rule import compare, partners, welch
-from rlmem.population.spec import History, PopulationSpec, populate, read
+from rlmem.population.spec import PopulationSpec, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, step_of
 from rlmem.record.recorder import read_jsonl

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+import json
+from dataclasses import asdict, astuple, dataclass, fields
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,27 @@ import yaml
 from rlmem.config.compose import Config, load
 from rlmem.config.messages import sentence
 from rlmem.config.targets import locate
-from rlmem.errors import Fault, UserError
+from rlmem.errors import UserError
 from rlmem.record import rundir
-from rlmem.record.recorder import read_jsonl
 from rlmem.run.stored import AGENT_PREFIX, POPULATION_FILE
 from rlmem.seeding import Streams
 from rlmem.sweep.axes import Axis, Numbers, axes
 from rlmem.sweep.spec import SweepSpec
-from rlmem.system.strictjson import dumps
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 
 
 @dataclass(frozen=True)
 class PopulationSpec:
-    """A population, as asked for.
+    """A population, as it is asked for.
 
-    overrides: `key=value` of every agent;  vary: `key=a,b` or `key=interval(a,b)`, in which they differ
-    ready: episodes of each agent before the first round;  every: between rounds
-    window: newest episodes whose returns are compared;  level: p-value below which a difference counts
+    overrides: `key=value` of every agent
+    vary: `key=a,b` or `key=interval(a,b)`, in which the agents differ
+    agents: how many there are
+    ready: episodes of each agent before the first round
+    window: newest episodes whose returns are compared
+    every: episodes of each agent between two rounds
+    level: the p-value below which a difference counts
     """
 
     overrides: tuple[str, ...]
@@ -51,8 +52,12 @@ class PopulationSpec:
 
 @dataclass(frozen=True)
 class Population:
-    """A specification, with what followed from it when the population began: its root seed, and for every agent the
-    overrides that are its own."""
+    """A specification, with what was drawn from it when the population began.
+
+    spec: what was asked for
+    seed: root of the random streams
+    own: for every agent the overrides that it alone has
+    """
 
     spec: PopulationSpec
     seed: int
@@ -64,8 +69,8 @@ class Population:
         return [load([*shared, *lines]) for lines in self.own]
 
     def write(self, folder: Path) -> None:
-        tidy = asdict(self.spec) | {"overrides": list(self.spec.overrides), "vary": list(self.spec.vary)}
-        content = {**tidy, "seed": self.seed, "own": [list(lines) for lines in self.own]}
+        """Write DIR/population.yaml."""
+        content = json.loads(json.dumps({**asdict(self.spec), "seed": self.seed, "own": self.own}))  # tuples as lists
         rundir.replace(folder / POPULATION_FILE, yaml.safe_dump(content, sort_keys=False))
 
 
@@ -82,6 +87,7 @@ def default_folder(spec: PopulationSpec) -> Path:
 
 
 def holds_population(folder: Path) -> bool:
+    """Whether `folder` is the directory of a population."""
     return (folder / POPULATION_FILE).is_file()
 
 
@@ -94,54 +100,15 @@ def read(folder: Path) -> Population:
         asked: dict[str, Any] = {field.name: content[field.name] for field in fields(PopulationSpec)}
         asked |= {key: tuple(asked[key]) for key in ("overrides", "vary")}
         found = Population(PopulationSpec(**asked), content["seed"], tuple(map(tuple, content["own"])))
-        spec = found.spec
-        numbers = (spec.agents, spec.ready, spec.window, spec.every, spec.level, found.seed)
-        lines = [*spec.overrides, *spec.vary, *(line for own in found.own for line in own)]
+        *lists, agents, ready, window, every, level = astuple(found.spec)
+        lines = [line for own in (*lists, *found.own) for line in own]
+        numbers = (agents, ready, window, every, level, found.seed)
         if not (all(isinstance(n, int | float) for n in numbers) and all(isinstance(line, str) for line in lines)):
             raise ValueError("not what was written")
         return found
     except Exception as error:  # a file that holds anything can break the reader in any way
         reason = " ".join(str(error).split())[:100]
         raise UserError(f"{folder / POPULATION_FILE}: is damaged ({reason}); restore it") from error
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file, none if it is not there. Raises UserError if it is damaged."""
-    try:
-        return read_jsonl(path) if path.exists() else []
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: is damaged ({error}); restore it") from error
-
-
-class History:
-    """DIR/population.jsonl: a row for every agent in every round. A round has happened when it has all its rows."""
-
-    def __init__(self, folder: Path, agents: int):
-        self.path = folder / "population.jsonl"
-        rows = rows_of(self.path)
-        if not all(row.keys() >= {"round", "agent", "step", "other", "copied"} for row in rows):
-            raise UserError(f"{self.path}: is damaged (rows lack their keys); restore it")
-        self.rounds = [rows[begin : begin + agents] for begin in range(0, len(rows) - agents + 1, agents)]
-
-    def cut(self) -> None:
-        """Drop what was written of a round that did not happen."""
-        if self.path.exists():
-            rundir.replace(self.path, "".join(map(_lines, self.rounds)))
-
-    def append(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Write down a round, durably. Raises Fault if that fails."""
-        try:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(_lines(rows))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise Fault(f"{self.path} cannot be written ({error.strerror})") from error
-        self.rounds.append(list(rows))
-
-
-def _lines(rows: Sequence[dict[str, Any]]) -> str:
-    return "".join(dumps(row) + "\n" for row in rows)
 
 
 def populate(spec: PopulationSpec) -> Population:
@@ -159,7 +126,7 @@ def populate(spec: PopulationSpec) -> Population:
     for agent in range(spec.agents):
         lines = [f"seed={Streams(seed).int(f'population/seed/{agent}')}"]
         for axis in found:
-            lines += _of(axis, seed, agent)
+            lines += _line_of(axis, seed, agent)
         own.append(tuple(lines))
     return Population(spec, seed, tuple(own))
 
@@ -172,8 +139,8 @@ def _varied(spec: PopulationSpec) -> list[Axis]:
     return found
 
 
-def _of(axis: Axis, seed: int, agent: int) -> tuple[str, ...]:
-    """What an agent has of an axis."""
+def _line_of(axis: Axis, seed: int, agent: int) -> tuple[str, ...]:
+    """The overrides that an agent takes from an axis."""
     numbers = axis.numbers
     if numbers is None or numbers.step is not None:
         return axis.points[agent % len(axis.points)]
