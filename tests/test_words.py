@@ -29,7 +29,7 @@ from rlmem.sweep.jobs import NewJob
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import SweepSpec
-from rlmem.system.failures import SIZES, named
+from rlmem.system.failures import SIZES, as_faults
 
 ROOT = Path(__file__).parent.parent
 
@@ -228,7 +228,7 @@ OUT_OF = {"algo=ppo": {"algo.rollout_slots"}, "algo=dqn": {"algo.batch_size", "a
 @pytest.mark.parametrize("algo", OUT_OF)
 def test_a_lack_of_memory_names_keys_that_the_run_has(algo):
     values = load([algo]).values
-    with pytest.raises(Fault) as fault, named(lambda: 3, values):
+    with pytest.raises(Fault) as fault, as_faults(lambda: 3, values):
         raise MemoryError
     told = set(re.findall(r"[a-z]+\.[a-z_]+", str(fault.value).rpartition("e.g. a smaller ")[2]))
     assert OUT_OF[algo] | {"env.num_envs", "memory.hidden_size"} <= told <= set(SIZES)

@@ -116,12 +116,5 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"rlmem {__version__}")
         return 0
     wrong = verb or arguments[0]
-    raise UserError(
-        sentence(
-            wrong,
-            "no such command",
-            near=nearest(wrong, VERBS),
-            accepted=VERBS,
-            example="rlmem train memory=ffm",
-        )
-    )
+    near, example = nearest(wrong, VERBS), "rlmem train memory=ffm"
+    raise UserError(sentence(wrong, "no such command", near=near, accepted=VERBS, example=example))

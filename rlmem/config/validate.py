@@ -18,13 +18,14 @@ from rlmem.config.schema import SECTIONS, SUPPLIED, Run
 from rlmem.config.targets import annotation, gives, locate, parameters, takes_any_keyword
 from rlmem.config.yamlfile import leaves
 from rlmem.errors import UserError
+from rlmem.system.strictjson import map_values
 
 MISSING = "???"
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
-class Fault:
+class Refusal:
     """One refused value or key: its dotted path, what is wrong, the nearest and the accepted names."""
 
     path: str
@@ -34,7 +35,7 @@ class Fault:
     accepted: tuple[str, ...] = ()
 
 
-def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tuple[dict[str, Any], list[Fault]]:
+def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tuple[dict[str, Any], list[Refusal]]:
     """The values coerced to their annotations, and every fault; `only`: check these top-level keys alone."""
     checked, faults = dict(values), []
     for name in values if only is None else only:
@@ -66,11 +67,11 @@ def coerce(value: Any, kind: Any) -> Any:
     try:
         checked = adapter.validate_json(json.dumps(value))
     except ValidationError:
-        checked = adapter.validate_json(json.dumps(_whole(value)))
+        checked = adapter.validate_json(json.dumps(map_values(_whole, value)))
     return adapter.dump_python(checked, mode="json")
 
 
-def _environment(node: Any) -> tuple[Any, list[Fault]]:
+def _environment(node: Any) -> tuple[Any, list[Refusal]]:
     """The node of `env`; its mapping `evaluation` holds arguments of the same target."""
     if not isinstance(node, dict) or "evaluation" not in node:
         return _node("env", node, SUPPLIED["env"])
@@ -84,9 +85,9 @@ def _environment(node: Any) -> tuple[Any, list[Fault]]:
     return checked | {"evaluation": evaluation}, faults + found
 
 
-def _loggers(entries: Any) -> tuple[Any, list[Fault]]:
+def _loggers(entries: Any) -> tuple[Any, list[Refusal]]:
     if not isinstance(entries, dict):
-        return entries, [Fault("logger", "expected a mapping of loggers", entries)]
+        return entries, [Refusal("logger", "expected a mapping of loggers", entries)]
     checked, faults = {}, []
     for name, node in entries.items():
         path = f"logger.{name}"
@@ -98,37 +99,37 @@ def _loggers(entries: Any) -> tuple[Any, list[Fault]]:
     return checked, faults
 
 
-def _node(path: str, node: Any, supplied: Collection[str], made: Any = None) -> tuple[Any, list[Fault]]:
+def _node(path: str, node: Any, supplied: Collection[str], made: Any = None) -> tuple[Any, list[Refusal]]:
     """A node with `_target_`; `made`: the class whose subclasses alone may stand there."""
     target = node.get("_target_") if isinstance(node, dict) else None
     if not isinstance(target, str):
-        return node, [Fault(f"{path}._target_", "expected a class or function, as package.module.Name", target)]
+        return node, [Refusal(f"{path}._target_", "expected a class or function, as package.module.Name", target)]
     try:
         found = locate(target)
         names, takes_any = parameters(found).keys(), takes_any_keyword(found)
     except UserError as error:
-        return node, [Fault(f"{path}._target_", str(error), target)]
+        return node, [Refusal(f"{path}._target_", str(error), target)]
     if inspect.isclass(made) and not gives(found, made):
-        return node, [Fault(f"{path}._target_", f"expected a subclass of {_name(made)}", target)]
+        return node, [Refusal(f"{path}._target_", f"expected a subclass of {_name(made)}", target)]
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        return node, [Fault(f"{path}._target_", f"{_name(found)} is abstract, it does not define {missing}", target)]
+        return node, [Refusal(f"{path}._target_", f"{_name(found)} is abstract, it does not define {missing}", target)]
     passed = set() if path == "env" or takes_any else set(supplied)  # environments are seeded by reset
     if refused := sorted(passed - names):
         what = f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
-        return node, [Fault(f"{path}._target_", what, target)]
+        return node, [Refusal(f"{path}._target_", what, target)]
     arguments = {key: value for key, value in node.items() if key != "_target_"}
     checked, faults = _arguments(path, arguments, found, supplied)
     return {"_target_": target} | checked, faults
 
 
-def _inner_node(path: str, node: Any, supplied: Collection[str], made: Any) -> tuple[Any, list[Fault]]:
+def _inner_node(path: str, node: Any, supplied: Collection[str], made: Any) -> tuple[Any, list[Refusal]]:
     """The node of an argument that builds a `made` itself, given what is supplied to the node around it."""
     if isinstance(node, dict):
         return _node(path, node, supplied, made)
     target = node if isinstance(node, str) and "." in node else _target_of(path.partition(".")[0], node)
     near = (f"{path}._target_={target}",) if target else ()
-    return node, [Fault(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", node, near)]
+    return node, [Refusal(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", node, near)]
 
 
 def _target_of(group: str, option: Any) -> str | None:
@@ -140,10 +141,10 @@ def _target_of(group: str, option: Any) -> str | None:
 
 def _arguments(
     path: str, node: Any, target: Callable[..., Any], supplied: Collection[str] = (), complete: bool = True
-) -> tuple[Any, list[Fault]]:
+) -> tuple[Any, list[Refusal]]:
     """The keys of one node against the arguments of its target."""
     if not isinstance(node, dict):
-        return node, [Fault(path, "expected a mapping {key: value}", node)]
+        return node, [Refusal(path, "expected a mapping {key: value}", node)]
     accepted = {name: p for name, p in parameters(target).items() if name not in supplied}
     prefix = f"{path}." if path else ""
     checked, faults = dict(node), []
@@ -159,30 +160,27 @@ def _arguments(
             except ValidationError:
                 faults.append(_wrong_value(f"{prefix}{key}", value, kind))
         elif key in supplied:
-            faults.append(Fault(f"{prefix}{key}", "supplied at run time, not by the configuration", value))
+            faults.append(Refusal(f"{prefix}{key}", "supplied at run time, not by the configuration", value))
         elif key not in accepted and not takes_any_keyword(target):
             faults.append(_unknown_key(prefix, key, value, target, accepted))
     for name, parameter in accepted.items():
         if complete and name not in node and parameter.default is inspect.Parameter.empty:
-            faults.append(Fault(f"{prefix}{name}", f"required by {_name(target)} and not given", MISSING))
+            faults.append(Refusal(f"{prefix}{name}", f"required by {_name(target)} and not given", MISSING))
     return checked, faults
 
 
-def _wrong_value(path: str, value: Any, kind: Any) -> Fault:
+def _wrong_value(path: str, value: Any, kind: Any) -> Refusal:
     near = nearest(value, choices(kind)) if isinstance(value, str) else []
-    return Fault(path, f"expected {describe(kind)}, got {got(value)}", value, tuple(near))
+    return Refusal(path, f"expected {describe(kind)}, got {got(value)}", value, tuple(near))
 
 
-def _unknown_key(prefix: str, key: str, value: Any, target: Any, accepted: Collection[str]) -> Fault:
+def _unknown_key(prefix: str, key: str, value: Any, target: Any, accepted: Collection[str]) -> Refusal:
     near = tuple(f"{prefix}{name}" for name in nearest_key(key, accepted))
-    return Fault(f"{prefix}{key}", f"no such key for {_name(target)}", value, near, tuple(sorted(accepted)))
+    return Refusal(f"{prefix}{key}", f"no such key for {_name(target)}", value, near, tuple(sorted(accepted)))
 
 
 def _whole(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_whole(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
+    """1e6 as an integer; any other value as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

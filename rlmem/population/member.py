@@ -30,7 +30,7 @@ from rlmem.run.make_loop import make_loop
 from rlmem.run.resume import Fresh, Restored, Start, begin, unfit, warm_start
 from rlmem.run.stored import checkpoints, fitting, stored_config
 from rlmem.run.summary import summary
-from rlmem.system.failures import named
+from rlmem.system.failures import as_faults
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ class Member:
     def train(self, episodes: int, seconds: float = float("inf")) -> Standing:
         """Train until there are so many episodes, or for about so many seconds: at least for one turn of the loop."""
         began = monotonic()
-        with self._named(), named(lambda: self.loop.collector.steps):
+        with self._named(), as_faults(lambda: self.loop.collector.steps):
             while self.episodes < episodes and not self.loop.done:
                 self.loop.turn()
                 self._read_episodes()

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -21,7 +20,7 @@ from filelock import FileLock, Timeout
 from rlmem import __version__
 from rlmem.errors import UserError
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
-from rlmem.system.hardware import machine_class
+from rlmem.system.hardware import installed_version, machine_class
 
 PACKAGES = (
     "torch",
@@ -180,8 +179,8 @@ def _here_and_now() -> dict[str, Any]:
         "started": datetime.now().isoformat(timespec="seconds"),
         "rlmem": __version__,
         "git": git_commit(),
-        "python": platform.python_version(),
-        "versions": {package: _version(package) for package in PACKAGES},
+        "python": platform.pythoninstalled_version(),
+        "versions": {package: installed_version(package) for package in PACKAGES},
         "host": platform.node(),
         "platform": platform.platform(),
         "machine": machine_class(),
@@ -260,11 +259,4 @@ def git_commit() -> str | None:
         ).stdout.strip()
         return ask("rev-parse", "HEAD") + ("+changes" if ask("status", "--porcelain") else "")
     except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
         return None

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from rlmem.run.environments import EVAL_ENVS, make_env
 from rlmem.run.stored import agent_state, fitting, parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
+from rlmem.system.hardware import installed_version
 
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium")
 
@@ -142,16 +142,9 @@ def _written(out: Path, recording: Recording, config: Config, levels: list[dict[
     recording.attrs = {
         "env": str(config.choices["env"]),
         "env_config": json.dumps(config.values["env"], sort_keys=True),
-        "versions": json.dumps({name: found for name in PACKAGES if (found := _version(name))}),
+        "versions": json.dumps({name: found for name in PACKAGES if (found := installed_version(name))}),
         "levels": json.dumps(levels),
         **({} if seed is None else {"seed": seed}),
     }
     write(out, recording)
     return recording
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
