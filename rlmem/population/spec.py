@@ -18,7 +18,7 @@ from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.run.stored import AGENT_PREFIX, POPULATION_FILE
 from rlmem.seeding import Streams
-from rlmem.sweep.axes import Axis, Numbers, axes
+from rlmem.sweep.axes import Axis, NumberRange, axes
 from rlmem.sweep.spec import SweepSpec
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
@@ -149,7 +149,7 @@ def _line_of(axis: Axis, seed: int, agent: int) -> tuple[str, ...]:
     return (f"{key}={_draw(numbers, u)!r}",)
 
 
-def _draw(numbers: Numbers, u: float) -> float:
+def _draw(numbers: NumberRange, u: float) -> float:
     """The number of an interval at `u` in [0, 1), of its logarithm if asked; whole if both ends are."""
     low, high = numbers.low, numbers.high
     whole = isinstance(low, int) and isinstance(high, int)

@@ -40,6 +40,8 @@ STOPPED = {REQUEUE, 130} | {-getattr(signal, name) for name in ASKED if hasattr(
 
 @dataclass(frozen=True)
 class Child:
+    """A job that runs, its process, and the GPU that it was given."""
+
     job: Job
     process: subprocess.Popen[bytes]
     gpu: str | None
@@ -48,8 +50,13 @@ class Child:
 class Pool:
     """Works on the jobs of a manifest until none is left, also those that other machines give up.
 
-    places: jobs at once;  gpus: devices to spread them over;  retries: failures of a job after which it is tried again
-    more: adds a job to the manifest if there is one to add, and says whether it did
+    manifest: of the sweep
+    folder: of the sweep
+    view: prints what happens
+    places: jobs at once
+    gpus: devices to spread the jobs over
+    retries: failures of a job after which it is tried again
+    more: adds a job to the manifest if there is one to add, and returns whether it did
     """
 
     def __init__(
@@ -67,7 +74,7 @@ class Pool:
         self.owner = Owner.me()
         self.children: list[Child] = []
         self.stop: BaseException | None = None
-        self.telling: float | None = None
+        self.ask_at: float | None = None
         self.next_look = self.next_beat = 0.0
         self.trouble = ""
 
@@ -75,7 +82,7 @@ class Pool:
         """Raises `Stopped` after a signal: after the first the jobs save, after a second they die."""
         try:
             with stopping_politely(self):
-                while not self._patient_round():
+                while not self._round_or_retry():
                     sleep(TICK)
         except BaseException as error:
             self._abandon(kill=isinstance(error, KeyboardInterrupt))
@@ -83,8 +90,8 @@ class Pool:
         if self.stop is not None and self.manifest.left():
             raise self.stop
 
-    def _patient_round(self) -> bool:
-        """A manifest that cannot be written now, on a full disk or a slow network, is tried again."""
+    def _round_or_retry(self) -> bool:
+        """A round, after which another tries again what a full disk or a slow network has kept out of the manifest."""
         try:
             return self._round()
         except sqlite3.OperationalError as error:
@@ -94,10 +101,10 @@ class Pool:
             return False
 
     def _round(self) -> bool:
-        """Whether all is done that can be done."""
+        """Look at everything once; whether all is done that can be done."""
         ended = self._reap()
         if self.stop is not None:
-            self._tell()
+            self._ask_to_stop()
             return not self.children
         now = monotonic()
         if now >= self.next_beat:
@@ -167,15 +174,16 @@ class Pool:
         last = self.manifest.fail(job, code, error, self.retries)
         self.view.say(f"{job.name}: {error}; {'given up' if last else 'to be tried again'}")
 
-    def _tell(self) -> None:
+    def _ask_to_stop(self) -> None:
         """Ask the jobs, once, to save and stop.
 
-        Not those that the signal has reached as well, as Slurm's and systemd's do: asked twice, they would not save.
+        Jobs that the signal has reached as well, as those of Slurm and systemd do, are left out: asked twice, they
+        would not save.
         """
-        if self.telling is None:
-            self.telling = monotonic() + GRACE
-        elif monotonic() >= self.telling:
-            self.telling = inf
+        if self.ask_at is None:
+            self.ask_at = monotonic() + GRACE
+        elif monotonic() >= self.ask_at:
+            self.ask_at = inf
             for child in self.children:
                 if NOTICE.strip() not in lines_since_start(log_file(self.folder, child.job.name)):
                     child.process.terminate()

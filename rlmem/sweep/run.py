@@ -37,10 +37,13 @@ Say = Callable[[str], None]
 class Options:
     """How to work on a sweep, which may differ every time.
 
-    places: jobs at once, None: as many as have cores;  gpus: devices to spread them over, with `per_gpu` on each
-    retries: failures of a job after which it is tried again;  retry_failed: failed jobs begin with none
-    trials: jobs of a search, None: as before
-    trust: take jobs that another user wrote as one's own
+    places: jobs at once; None: as many as there are cores for
+    gpus: devices to spread the jobs over
+    per_gpu: jobs at once on each of these devices
+    retries: failures of a job after which it is tried again
+    retry_failed: whether the failures of failed jobs are forgotten
+    trials: jobs of a search; None: as many as before
+    trust: whether jobs that another user wrote are accepted
     """
 
     places: int | None = None
@@ -53,7 +56,12 @@ class Options:
 
 
 def default_folder(spec: SweepSpec, file: Path | None, whole: bool) -> Path:
-    """sweeps/<name>, the same for the same command; whole: the file says everything."""
+    """sweeps/<name>, the same for the same command.
+
+    spec: what the sweep consists of
+    file: the sweep file, if there is one
+    whole: whether nothing but the file says what the sweep consists of
+    """
     if file is not None:
         return Path("sweeps") / (file.stem if whole else f"{file.stem}-{spec.short_hash}")
     keys = [key.rpartition(".")[2] for axis in axes(spec) if axis.varies for key in axis.keys]
@@ -76,8 +84,11 @@ def dry_run(spec: SweepSpec, folder: Path) -> str:
 def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     """Work in `folder` until every job is done or has failed; returns the exit code, 1 if one failed.
 
-    spec: what the sweep consists of; None: what the directory says. Raises UserError for what is refused, before
-    anything is started, and Stopped after a signal.
+    spec: what the sweep consists of; None: what the directory says
+    folder: of the sweep
+    options: how to work on it
+
+    Raises UserError for what is refused, before anything is started, and Stopped after a signal.
     """
     _require_gpus(options.gpus)
     console = Console()
@@ -107,7 +118,7 @@ def _work(manifest: Manifest, folder: Path, options: Options, view: View) -> int
     except Stopped:
         view.say(f"{counts(rows(manifest, folder)).plain}; go on with    rlmem sweep {shell(folder)}")
         raise
-    return _last_words(spec, manifest, folder, view.say)
+    return _conclude(spec, manifest, folder, view.say)
 
 
 def config_hash(config: Config) -> str:
@@ -173,8 +184,8 @@ def _compose(every: Sequence[Lines], found: Sequence[Axis]) -> tuple[list[NewJob
         job = _job(lines, config, found)
         if unique.setdefault(job.config_hash, job) is not job:
             repeats.append(" ".join(lines))
-    said = f"{len(repeats)} jobs repeat others and are left out, such as {repeats[0]}" if repeats else ""
-    return list(unique.values()), [said] if said else []
+    said = [f"{len(repeats)} jobs repeat others and are left out, such as {repeats[0]}"] if repeats else []
+    return list(unique.values()), said
 
 
 def _job(lines: Lines, config: Config, found: Sequence[Axis], params: str | None = None) -> NewJob:
@@ -221,7 +232,7 @@ def _places(spec: SweepSpec, jobs: Sequence[Job], options: Options) -> int:
     return max(1, cores() // max(count or cores() for count in threads))
 
 
-def _last_words(spec: SweepSpec, manifest: Manifest, folder: Path, say: Say) -> int:
+def _conclude(spec: SweepSpec, manifest: Manifest, folder: Path, say: Say) -> int:
     """The counts, the best trial, and a line on stderr for each failure."""
     jobs = manifest.jobs()
     say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {shell(folder)}")
@@ -231,9 +242,8 @@ def _last_words(spec: SweepSpec, manifest: Manifest, folder: Path, say: Say) -> 
         say(f"best: return {best.result:.3f} in {folder / best.name}: {' '.join(best.overrides)}")
     failed = [job for job in jobs if job.state == "failed"]
     lines = [
-        f"{job.name} failed (exit code {job.exit_code}, attempt {job.attempts}): {job.error}; "
-        f"see {log_file(folder, job.name)}"
-        for job in failed
+        f"{j.name} failed (exit code {j.exit_code}, attempt {j.attempts}): {j.error}; see {log_file(folder, j.name)}"
+        for j in failed
     ]
     if failed:
         lines.append(f"{len(failed)} of {len(jobs)} jobs failed; again    rlmem sweep {shell(folder)} --retry-failed")
