@@ -117,7 +117,7 @@ LAYERS = {
     "report": Layer("pages and plots of many runs", "errors stats config record sweep reproduce", "numpy matplotlib"),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
-        "errors system.output system.signals system.strictjson config.messages __version__ lazy:types lazy:seeding "
+        "errors system.command system.strictjson config.messages analysis.ANALYSES __version__ lazy:types lazy:seeding "
         "lazy:spaces lazy:system lazy:conformance lazy:stats lazy:parallel lazy:acting lazy:config lazy:record "
         "lazy:loops lazy:dataset lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench lazy:reproduce "
         "lazy:report",

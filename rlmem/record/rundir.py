@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -21,7 +20,7 @@ from filelock import FileLock, Timeout
 from rlmem import __version__
 from rlmem.errors import UserError
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
-from rlmem.system.hardware import machine_class
+from rlmem.system.hardware import installed_version, machine_class
 
 PACKAGES = (
     "torch",
@@ -273,12 +272,4 @@ def git_commit() -> str | None:
         ).stdout.strip()
         return ask("rev-parse", "HEAD") + ("+changes" if ask("status", "--porcelain") else "")
     except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def installed_version(package: str) -> str | None:
-    """The version of a package; None if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
         return None

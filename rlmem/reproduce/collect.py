@@ -14,7 +14,8 @@ from rlmem.reproduce.cells import cells, read_cells
 from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read, record
 from rlmem.reproduce.outcome import Curve, Outcome, Record, short
 from rlmem.reproduce.spec import Analysis, Experiment
-from rlmem.sweep.manifest import Job, Manifest
+from rlmem.sweep.jobs import Job
+from rlmem.sweep.manifest import Manifest
 from rlmem.system.hardware import machine_class
 
 

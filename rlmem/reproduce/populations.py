@@ -35,21 +35,21 @@ Result = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 def specification(experiment: Experiment, budget: str, cell: Cell, seed: int) -> Any:
     """The population of a cell and seed, as `rlmem population` would be asked for it. Raises UserError."""
-    from rlmem.population.spec import Specification
+    from rlmem.population.spec import PopulationSpec
 
     options = _options(experiment, budget)
     if unknown := [name for name in options if name not in ASKED]:
         near = nearest(unknown[0], ASKED)
         raise UserError(sentence(f"options: {unknown[0]}", "unknown key", near=near, accepted=ASKED))
     given = {name: value for name, value in options.items() if name not in ("vary", "top")}
-    return Specification(cell.lines(seed), tuple(options.get("vary", ())), **given)
+    return PopulationSpec(cell.lines(seed), tuple(options.get("vary", ())), **given)
 
 
 def agents_of(experiment: Experiment, budget: str) -> int:
     """Agents of each population."""
-    from rlmem.population.spec import Specification
+    from rlmem.population.spec import PopulationSpec
 
-    return int(_options(experiment, budget).get("agents", Specification.agents))
+    return int(_options(experiment, budget).get("agents", PopulationSpec.agents))
 
 
 def check(experiment: Experiment, budget: str, planned: Sequence[Cell]) -> None:

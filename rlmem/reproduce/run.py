@@ -21,10 +21,11 @@ from rlmem.reproduce.cost import cost_line
 from rlmem.reproduce.outcome import Outcome
 from rlmem.reproduce.spec import Experiment
 from rlmem.reproduce.write import write
-from rlmem.sweep.manifest import Manifest, NewJob, holds_sweep
+from rlmem.sweep.jobs import NewJob
+from rlmem.sweep.manifest import Manifest, holds_sweep
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options, config_hash, sweep
-from rlmem.sweep.spec import Specification
+from rlmem.sweep.spec import SweepSpec
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def submit(where: Place, planned: Sequence[Cell]) -> None:
             jobs.append(job)
             listed.append({"row": cell.row, "column": cell.column, "seed": seed, "config_hash": job.config_hash})
     _note(where, listed)
-    Manifest(where.runs).submit(Specification((f"experiment={where.owner}", f"budget={where.budget}")), jobs)
+    Manifest(where.runs).submit(SweepSpec((f"experiment={where.owner}", f"budget={where.budget}")), jobs)
 
 
 def _populations(experiment: Experiment, where: Place, planned: Sequence[Cell]) -> tuple[Outcome, int]:

@@ -17,8 +17,7 @@ from rlmem.algos.base import Algorithm, Plan
 from rlmem.batching import Batching
 from rlmem.config.compose import Config
 from rlmem.config.messages import show
-from rlmem.config.targets import in_one_line
-from rlmem.errors import UserError
+from rlmem.errors import UserError, one_line
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
 from rlmem.run.build import build_group, build_memory
@@ -86,7 +85,7 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
             try:
                 agent = make_agent(lambda size: build_memory(config, size, device)).to(device)
             except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
-                raise UserError(f"memory={config.choices['memory']}: cannot be built ({in_one_line(error)})") from error
+                raise UserError(f"memory={config.choices['memory']}: cannot be built ({one_line(error)})") from error
     if num_envs is None:
         require_memory(plan, agent, algo, device)
     if only_one and not to_plan:

@@ -13,8 +13,8 @@ from rlmem.algos.base import Algorithm
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
-from rlmem.config.targets import build, in_one_line, require_kind
-from rlmem.errors import UserError
+from rlmem.config.targets import build, require_kind
+from rlmem.errors import UserError, one_line
 from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
@@ -44,7 +44,7 @@ def refused(where: str, what: str, hint: str, plain: tuple[type[Exception], ...]
     except UserError:
         raise
     except Exception as error:
-        reason = error if isinstance(error, plain) else in_one_line(error)
+        reason = error if isinstance(error, plain) else one_line(error)
         raise UserError(f"{where}: {what} ({reason}); {hint}") from error
 
 

@@ -18,13 +18,13 @@ from rlmem.dataset.file import Recording, joined, read, require_room, write
 from rlmem.dataset.play import AgentPlayer, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.record import rundir
 from rlmem.record.checkpoint import sha256
 from rlmem.run.assemble import assemble
 from rlmem.run.environments import EVAL_ENVS, make_env
 from rlmem.run.stored import agent_state, fitting, parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
+from rlmem.system.hardware import installed_version
 
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium")
 
@@ -139,7 +139,7 @@ def _write(out: Path, recording: Recording, config: Config, levels: list[dict[st
     recording.attrs = {
         "env": str(config.choices["env"]),
         "env_config": json.dumps(config.values["env"], sort_keys=True),
-        "versions": json.dumps({name: found for name in PACKAGES if (found := rundir.installed_version(name))}),
+        "versions": json.dumps({name: found for name in PACKAGES if (found := installed_version(name))}),
         "levels": json.dumps(levels),
         **({} if seed is None else {"seed": seed}),
     }

@@ -25,7 +25,7 @@ from rlmem.run.make_loop import Silent, make_loop
 from rlmem.run.resume import Fresh, Start, begin, open_run, reopen_run, warm_start
 from rlmem.run.stored import fitting, require_alone, stored_config
 from rlmem.run.summary import announcements, summary
-from rlmem.system.failures import named
+from rlmem.system.failures import as_faults
 from rlmem.system.signals import stopping_politely
 
 OpenRun = Callable[[Config, Parts], AbstractContextManager[tuple[Path, Start]]]
@@ -70,7 +70,7 @@ def _train(config: Config, open_run: OpenRun) -> float:
     values, settings, parts = config.values, config.settings, assemble(config)
     torch.set_num_threads(learning_threads(settings))
     with (
-        named(lambda: 0, values),
+        as_faults(lambda: 0, values),
         open_run(config, parts) as (run_dir, start),
         Progress(settings.total_steps, run_dir / "log.txt", start.step) as progress,
         closing(parts.env),
@@ -79,7 +79,7 @@ def _train(config: Config, open_run: OpenRun) -> float:
             progress.say(line)
         with (
             recorded(run_dir, progress) as recorder,
-            named(lambda: start.step, values),
+            as_faults(lambda: start.step, values),
             team(config, settings.trainer.devices, parts.device),
         ):
             loop = make_loop(config, parts, run_dir, recorder, progress)
@@ -87,7 +87,7 @@ def _train(config: Config, open_run: OpenRun) -> float:
                 begin(loop, start)
             if line := str(start):
                 progress.say(line)
-            with stopping_politely(loop), named(lambda: loop.collector.steps, values):
+            with stopping_politely(loop), as_faults(lambda: loop.collector.steps, values):
                 recorder.attach(make_loggers(values, run_dir, progress.say))
                 _learn(loop, start)
         progress.say(conclusion(run_dir, loop))
@@ -103,11 +103,11 @@ def follow(config: Config, port: int | None = None) -> float:
     place, device = launched(), choose_device(config.settings.device)
     assert place is not None
     torch.set_num_threads(learning_threads(config.settings))
-    with named(lambda: 0, config.values), joined(place, device, None if port is None else meet(port, place)):
+    with as_faults(lambda: 0, config.values), joined(place, device, None if port is None else meet(port, place)):
         parts = assemble(config)
         loop = make_loop(config, parts, None, cast(Recorder, Silent()), cast(Progress, Silent()))
         start = begin(loop)
-        with closing(parts.env), stopping_politely(loop), named(lambda: loop.collector.steps, config.values):
+        with closing(parts.env), stopping_politely(loop), as_faults(lambda: loop.collector.steps, config.values):
             try:
                 _learn(loop, start)
             except KeyboardInterrupt:
