@@ -179,7 +179,7 @@ def _here_and_now() -> dict[str, Any]:
         "started": datetime.now().isoformat(timespec="seconds"),
         "rlmem": __version__,
         "git": git_commit(),
-        "python": platform.pythoninstalled_version(),
+        "python": platform.python_version(),
         "versions": {package: installed_version(package) for package in PACKAGES},
         "host": platform.node(),
         "platform": platform.platform(),
