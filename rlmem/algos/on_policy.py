@@ -18,7 +18,8 @@ from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import LoopParts
-from rlmem.parallel import alone, largest, place, sum_gradients, totals
+from rlmem.losses.reduce import masked_mean, masked_total
+from rlmem.parallel import alone, largest, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
 
 
@@ -123,6 +124,15 @@ class OnPolicy(Algorithm):
         load_optimiser(self.optim, state["optimiser"])
         self.generator.set_state(state["generator"].cpu())
         self.finite.load_state_dict(state["finite"])
+
+
+def mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Mean of x [B, T] where mask, over the rows of all processes that train together; zero if nothing is."""
+    if alone():
+        return masked_mean(x, mask)
+    total, count = masked_total(x, mask)
+    total, count = summed(torch.stack([total, count.to(total.dtype)])).unbind()
+    return total / count.clamp(min=1)
 
 
 def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:

@@ -77,7 +77,8 @@ def evaluate_run(
                 write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
             film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
         parts.algo.prepare_evaluation(parts.streams, parts.device)
-        results = parts.algo.evaluate(parts.agent, env, episodes, Streams(seed), parts.device, most, print)
+        exploration = parts.algo.explore(values["total_steps"], values["total_steps"])
+        results = parts.algo.evaluate(parts.agent, env, episodes, Streams(seed), parts.device, most, print, exploration)
     env.close()
     parts.env.close()
     row = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from shutil import disk_usage
 from typing import cast
@@ -179,7 +180,10 @@ def _run(config: Config, parts: Parts, run_dir: Path, restored: State | None, wa
         try:
             if warmed is not None:
                 progress.say(warmed)
-            with named(lambda: begin, values), team(config, values["trainer"]["devices"], parts.device):
+            with (
+                named(lambda: begin, values),
+                team(partial(follow, config), values["trainer"]["devices"], parts.device),
+            ):
                 loop = make_loop(config, parts, run_dir, recorder, progress)
                 with fitting(run_dir):
                     _begin(loop, restored)
@@ -282,7 +286,7 @@ def last_words(run_dir: Path, loop: Loop) -> str:
     return "\n".join(
         [
             f"done: {loop.collector.steps:,} steps, {loop.updates:,} updates in {loop.elapsed:.0f} s",
-            f"  mean evaluation {loop.told()} ({loop.sample()})",
+            f"  mean evaluation {loop.evaluation_text()} ({loop.evaluation_sample()})",
             f"  results lie in   {run_dir}",
             f"  evaluate         rlmem eval {shell(run_dir)}",
             f"  train longer     rlmem resume {shell(run_dir)} total_steps={2 * loop.total_steps}",

@@ -9,6 +9,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.agents.exploration import Exploration
 from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
@@ -119,6 +120,7 @@ class Supervised(Algorithm):
         device: torch.device,
         max_steps: int | None,
         say: Callable[[str], None],
+        exploration: Exploration,
     ) -> Results:
         return self.held_out(agent, env, episodes, streams, device)
 
