@@ -184,19 +184,9 @@ class Collector:
 
     def _bootstrap(self) -> Slot:
         """The last slot of a rollout, in which nothing acts."""
-        nothing, log_prob = np.zeros_like(self.start), torch.zeros(len(self.start), device=self.prev_action.device)
-        before, unrewarded = self.prev_action, np.zeros_like(self.prev_reward)
-        return Slot(
-            self.obs,
-            before,
-            self.prev_reward,
-            self.start,
-            before,
-            log_prob,
-            unrewarded,
-            terminated=nothing,
-            mask=nothing,
-        )
+        nothing, action = np.zeros_like(self.start), self.prev_action
+        log_prob, reward = torch.zeros(len(self.start), device=action.device), np.zeros_like(self.prev_reward)
+        return Slot(self.obs, action, self.prev_reward, self.start, action, log_prob, reward, nothing, nothing)
 
     def _step(
         self, record: Slots, inputs: Inputs, acted: np.ndarray, episodes: list[Episode], exploration: Exploration
@@ -211,19 +201,9 @@ class Collector:
         )
         self.seconds["act"] += acting_done - began
         self.seconds["env"] += perf_counter() - acting_done
-        record.slots.append(
-            Slot(
-                self.obs,
-                self.prev_action,
-                self.prev_reward,
-                self.start,
-                action,
-                log_prob,
-                reward,
-                terminated,
-                mask=acted,
-            )
-        )
+        before, start = self.prev_action, self.start
+        slot = Slot(self.obs, before, self.prev_reward, start, action, log_prob, reward, terminated, mask=acted)
+        record.slots.append(slot)
         self._count(acted, reward, terminated, truncated, info, episodes)
         self.start, self.final = self.final, (terminated | truncated) & ~self.final
         self.age = np.where(self.start, 0, self.age + 1)

@@ -115,7 +115,7 @@ def evaluate_both(
     say: Callable[[str], None] = lambda line: None,
     exploration: Exploration = ON_POLICY,
 ) -> dict[str, dict[str, float]]:
-    """{"greedy": ..., "sampled": ...}, each the summary of `episodes` episodes. The arguments are those of `evaluate`."""
+    """{"greedy": ..., "sampled": ...}, each the summary of its episodes. The arguments are those of `evaluate`."""
     return {
         name: evaluate(agent, env, episodes, name == "greedy", streams, device, max_steps, say, exploration).summary()
         for name in ("greedy", "sampled")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,9 @@ class Slots:
 
     def rollout(self) -> Rollout:
         device = self.slots[0].action.device
-        stacked = {f.name: _stacked([getattr(slot, f.name) for slot in self.slots], device) for f in fields(Slot)}
+        stacked: dict[str, Any] = {
+            name: _stacked([getattr(slot, name) for slot in self.slots], device) for name in Slot.__annotations__
+        }
         streams = Batch(state0=self.state0, behaviour={"log_prob": stacked.pop("log_prob")}, **stacked)
         if not self.kept:
             return Rollout(streams)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from math import log
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from rlmem.acting.actors import Pool
 from rlmem.acting.actors.cluster import missing
+from rlmem.agents.actor_critic import ActorCritic
 from rlmem.algos.base import Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
@@ -66,7 +67,7 @@ class Impala(OnPolicy):
     def make_loop(self, parts: LoopParts) -> Loop:
         if not self.actors:
             return super().make_loop(parts)
-        self.setup(parts.agent, parts.streams.torch("rows"), parts.on_nan)
+        self.setup(cast(ActorCritic, parts.agent), parts.streams.torch("rows"), parts.on_nan)
         pool = Pool(
             parts.make_actor,
             self.actors,

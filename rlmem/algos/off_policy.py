@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +89,7 @@ class OffPolicy(Algorithm):
         return {}
 
     def make_loop(self, parts: LoopParts) -> Loop:
-        self.setup(parts.agent, parts.streams.torch("losses", parts.device), parts.on_nan)
+        self.setup(cast(OffPolicyAgent, parts.agent), parts.streams.torch("losses", parts.device), parts.on_nan)
         stores = parts.batching.state_slots(replay=True) is not None
         parts.agent.trunks.step_all = stores
         replay = Replay(

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from gymnasium import Space, spaces
@@ -64,7 +64,8 @@ class OnPolicy(Algorithm):
         self.finite = Finite(on_nan)
 
     def make_loop(self, parts: LoopParts) -> Loop:
-        self.setup(parts.agent, parts.streams.torch(parts.own_stream("rows")), parts.on_nan)
+        generator = parts.streams.torch(parts.own_stream("rows"))
+        self.setup(cast(ActorCritic, parts.agent), generator, parts.on_nan)
         return OnPolicyLoop(algo=self, collector=parts.make_collector(), **vars(parts))
 
     def describe(self, plan: Plan) -> dict[str, str]:

@@ -58,7 +58,7 @@ class Loop(LoopParts, ABC):
     best_return: the largest `objective` so far
     last_evaluation: the result of the newest evaluation
     recent: returns of the newest episodes
-    cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`), which biases the mean return of the others
+    cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`): those that did end are a biased sample
     elapsed: seconds spent in iterations
     learn_time: seconds of these spent on learning
     completed_steps: environment steps at the end of the last complete iteration

@@ -42,7 +42,7 @@ class Learner(Protocol):
 
     def evaluate(
         self,
-        agent: Network,
+        agent: Any,
         env: Any,
         episodes: int,
         streams: Streams,

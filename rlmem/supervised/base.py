@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from gymnasium import Space
@@ -87,7 +87,7 @@ class Supervised(Algorithm):
 
     def make_loop(self, parts: LoopParts) -> Loop:
         feed = self.feed(parts.env, parts.streams, parts.device)
-        self.setup(parts.agent, parts.on_nan)
+        self.setup(cast(Predictor, parts.agent), parts.on_nan)
         return SupervisedLoop(algo=self, collector=feed, **vars(parts))
 
     def describe(self, plan: Plan) -> dict[str, str]:
@@ -113,7 +113,7 @@ class Supervised(Algorithm):
 
     def evaluate(
         self,
-        agent: Predictor,
+        agent: Any,
         env: Any,
         episodes: int,
         streams: Streams,

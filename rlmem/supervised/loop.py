@@ -39,7 +39,7 @@ class SupervisedLoop(Loop):
     best_metric = "eval/best"
 
     algo: WindowLearner
-    collector: Feed  # type: ignore[assignment]
+    collector: Feed
     sums: dict[str, Tensor] = field(default_factory=dict)
     answered: int = field(default=0)
 
