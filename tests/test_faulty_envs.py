@@ -55,7 +55,7 @@ class Idle:
     def initial_state(self, n: int) -> Any:
         return torch.zeros(n, 1)
 
-    def act(self, inputs: Any, state: Any, generator: Any) -> Any:
+    def act(self, inputs: Any, state: Any, generator: Any, exploration: Any) -> Any:
         return torch.zeros(len(state), dtype=torch.long), torch.zeros(len(state)), state
 
 

@@ -72,7 +72,7 @@ LAYERS = {
         "errors types seeding system memory batching replay agents parallel acting record",
         "torch numpy gymnasium",
     ),
-    "dataset": Layer("files of episodes", "errors types spaces acting", "torch numpy gymnasium lazy:h5py"),
+    "dataset": Layer("files of episodes", "errors types spaces agents acting", "torch numpy gymnasium lazy:h5py"),
     "algos": Layer(
         "from a batch to a better agent",
         "errors types seeding spaces system batching losses replay agents parallel acting loops",
@@ -106,7 +106,7 @@ LAYERS = {
     ),
     "bench": Layer(
         "speed beside named peers and physical limits",
-        "errors types system scan memory losses conformance replay algos acting config record loops run",
+        "errors types system scan memory losses conformance replay agents acting config record loops algos run",
         "torch numpy rich gymnasium rlmem_envs lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
     ),
     "reproduce": Layer(

@@ -13,6 +13,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.evaluate import evaluate_both
+from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite
 from rlmem.batching import Batching
@@ -80,8 +81,6 @@ class Algorithm(ABC):
     """What hinders several processes from training together, such as "learns from one replay"; None: nothing does."""
     weight_copies: ClassVar[int] = 3
     """Tensors of the size of the weights in a checkpoint: here the weights and two moments of the optimiser."""
-    agent: Any
-    """The network that is trained."""
     finite: Finite
     """Counts the gradient steps that were not finite; set when training begins."""
 
@@ -174,6 +173,7 @@ class Algorithm(ABC):
         device: torch.device,
         max_steps: int | None,
         say: Callable[[str], None],
+        exploration: Exploration,
     ) -> Results:
         """Means over `episodes` evaluation episodes, {policy: {metric: mean}}; the same `streams` give the same ones.
 
@@ -184,13 +184,14 @@ class Algorithm(ABC):
         device: the agent's
         max_steps: bound of an episode's length; None: no bound
         say: is told of the progress of long evaluations
+        exploration: how the agent explores where actions are sampled
         """
         with one_thread():
-            return evaluate_both(agent, env, episodes, streams, device, max_steps, say)
+            return evaluate_both(agent, env, episodes, streams, device, max_steps, say, exploration)
 
-    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
-        """Set how the agent explores after so many of `total_steps` environment steps; metrics of it."""
-        return {}
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        """How the agent explores after so many of `total_steps` environment steps."""
+        return ON_POLICY
 
     def learnt(self) -> dict[str, Any]:
         """What was learnt beside the agent's weights and belongs to them, such as a target network."""

@@ -1,21 +1,20 @@
 """What the off-policy algorithms share: their settings, targets, the optimiser and the target network."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.agents.exploration import Exploration
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.state_dicts import load_optimiser
-from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.batching import Batching, Segment
@@ -82,15 +81,15 @@ class OffPolicy(Algorithm):
     weight_copies = 4  # with those of the target network
 
     @abstractmethod
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> OffPolicyAgent:
-        """The agent that acts; `make_trunk` builds an encoder and a memory."""
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        """How the agent explores after so many of `total_steps` environment steps."""
 
-    @abstractmethod
-    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
-        """Set how the agent explores after so many environment steps; metrics."""
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        """What metrics.jsonl says of it."""
+        return {}
 
     def make_loop(self, parts: LoopParts) -> Loop:
-        self.setup(parts.agent, parts.streams.torch("losses", parts.device), parts.on_nan)
+        self.setup(cast(OffPolicyAgent, parts.agent), parts.streams.torch("losses", parts.device), parts.on_nan)
         stores = parts.batching.state_slots(replay=True) is not None
         parts.agent.trunks.step_all = stores
         replay = Replay(
@@ -104,7 +103,12 @@ class OffPolicy(Algorithm):
         )
         generator = parts.streams.torch("replay")
         return OffPolicyLoop(
-            algo=self, collector=parts.make_collector(), replay=replay, generator=generator, **vars(parts)
+            algo=self,
+            collector=parts.make_collector(),
+            replay=replay,
+            generator=generator,
+            exploration=self.explore(parts.total_steps, parts.total_steps),
+            **vars(parts),
         )
 
     def describe(self, plan: Plan) -> dict[str, str]:

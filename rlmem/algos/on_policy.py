@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from gymnasium import Space, spaces
@@ -18,7 +18,8 @@ from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import LoopParts
-from rlmem.parallel import alone, largest, place, sum_gradients, totals
+from rlmem.losses.reduce import masked_mean, masked_total
+from rlmem.parallel import alone, largest, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
 
 
@@ -63,7 +64,8 @@ class OnPolicy(Algorithm):
         self.finite = Finite(on_nan)
 
     def make_loop(self, parts: LoopParts) -> Loop:
-        self.setup(parts.agent, parts.streams.torch(parts.own_stream("rows")), parts.on_nan)
+        generator = parts.streams.torch(parts.own_stream("rows"))
+        self.setup(cast(ActorCritic, parts.agent), generator, parts.on_nan)
         return OnPolicyLoop(algo=self, collector=parts.make_collector(), **vars(parts))
 
     def describe(self, plan: Plan) -> dict[str, str]:
@@ -123,6 +125,15 @@ class OnPolicy(Algorithm):
         load_optimiser(self.optim, state["optimiser"])
         self.generator.set_state(state["generator"].cpu())
         self.finite.load_state_dict(state["finite"])
+
+
+def mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Mean of x [B, T] where mask, over the rows of all processes that train together; zero if nothing is."""
+    if alone():
+        return masked_mean(x, mask)
+    total, count = masked_total(x, mask)
+    total, count = summed(torch.stack([total, count.to(total.dtype)])).unbind()
+    return total / count.clamp(min=1)
 
 
 def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:

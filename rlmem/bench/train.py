@@ -82,7 +82,7 @@ class Ours:
 
     def forget_times(self) -> None:
         self.loop.learn_time = self.loop.elapsed = 0.0
-        self.loop.collector.clock.env = self.loop.collector.clock.act = 0.0
+        self.loop.collector.seconds.update(env=0.0, act=0.0)
 
 
 class StableBaselines:

@@ -17,7 +17,7 @@ class ActorLoop(OnPolicyLoop):
     The order in which rollouts come is not that of another run, so `state_dict` continues the run, but not exactly.
     """
 
-    collector: Pool  # type: ignore[assignment]
+    collector: Pool
 
     redraws = False  # a rollout that comes late is read with the seed that it was acted with
 

@@ -9,18 +9,19 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.acting.collector import Collector, Episode
+from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import flat
+from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
-from rlmem.loops.parts import Learner, LoopParts, Results
+from rlmem.loops.parts import Learner, LoopParts, Results, RolloutSource, Source
 from rlmem.parallel import alone, largest, of_first, place
 from rlmem.system.signals import Stopped
 
@@ -45,31 +46,42 @@ Iteration = tuple[dict[str, float], list[Episode]]
 
 @dataclass(kw_only=True)
 class Loop(LoopParts, ABC):
-    """Train `agent` with `algo` for exactly `total_steps` environment steps.
+    """Trains `agent` with `algo` for exactly `total_steps` environment steps.
 
-    A subclass writes `advance`: collect, learn, and say what happened. One call of it is one iteration: one row in
+    A subclass writes `advance`: collect, learn, and return what happened. One call of it is one iteration: one row in
     metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
+
+    algo: the algorithm
+    collector: where its data come from
+    exploration: how the agent explores at present, also where an evaluation samples its actions
+    updates: of the agent so far
+    best_return: the largest `objective` so far
+    last_evaluation: the result of the newest evaluation
+    recent: returns of the newest episodes
+    cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`): those that did end are a biased sample
+    elapsed: seconds spent in iterations
+    learn_time: seconds of these spent on learning
+    completed_steps: environment steps at the end of the last complete iteration
+    evaluation_due: an evaluation is due, which a stop has put off
+    stop: set from outside to end the run: it is raised as soon as a checkpoint has been saved
     """
 
     best_metric: ClassVar[str] = "eval/greedy/best"
-    """The best `objective` so far, in metrics.jsonl."""
+    """The name of the best `objective` so far in metrics.jsonl."""
 
     algo: Learner
-    collector: Collector
+    collector: Source
+    exploration: Exploration = ON_POLICY
     updates: int = 0
     best_return: float | None = None
     last_evaluation: Results = field(default_factory=dict)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     cut: bool = False
-    """Whether the last rollout was (`Rollout.cut`): the mean return of what has ended in it would say nothing."""
     elapsed: float = 0.0
     learn_time: float = 0.0
-    since: int = 0
-    """Environment steps at the end of the last complete iteration."""
-    owed: bool = False
-    """An evaluation is due, which a stop put off."""
+    completed_steps: int = 0
+    evaluation_due: bool = False
     stop: BaseException | None = None
-    """Set from outside: save as soon as a checkpoint can be taken, then raise this."""
 
     def run(self) -> Results:
         """Train to the end; returns the last evaluation. Raises `stop`, once it is set and the state is saved."""
@@ -80,21 +92,21 @@ class Loop(LoopParts, ABC):
     @property
     def done(self) -> bool:
         """Whether the budget is spent and what was learnt has been evaluated."""
-        return self.collector.steps >= self.total_steps and bool(self.last_evaluation) and not self.owed
+        return self.collector.steps >= self.total_steps and bool(self.last_evaluation) and not self.evaluation_due
 
     def turn(self) -> None:
         """One iteration, and the evaluation and the checkpoint that are due after it."""
-        before = self.since
-        if self.collector.steps < self.total_steps and not self.owed:
+        before = self.completed_steps
+        if self.collector.steps < self.total_steps and not self.evaluation_due:
             complete = self.iterate()
-            self.owed = complete and self.evaluation.due(before, self.since)
+            self.evaluation_due = complete and self.evaluation.due(before, self.completed_steps)
         if self.collector.steps >= self.total_steps:
-            self.owed = True
-        if self.owed and self.asked_to_stop() is None:
+            self.evaluation_due = True
+        if self.evaluation_due and self.asked_to_stop() is None:
             self.evaluate()
-            self.owed = False
+            self.evaluation_due = False
         stop = self.asked_to_stop()
-        if self.done or stop is not None or self.checkpoint.due(before, self.since):
+        if self.done or stop is not None or self.checkpoint.due(before, self.completed_steps):
             self.save()
             stop = self.asked_to_stop()
         if stop is not None and not self.done:
@@ -116,7 +128,7 @@ class Loop(LoopParts, ABC):
         self.elapsed += perf_counter() - began
         if iteration is None:
             return False
-        self.since = self.collector.steps
+        self.completed_steps = self.collector.steps
         self._record(*iteration)
         return True
 
@@ -125,9 +137,10 @@ class Loop(LoopParts, ABC):
         """Collect and learn for a while, at least for one environment step; None if `stop` came in between."""
 
     def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
-        """Act for so many slots in every environment, at most to the end of the budget."""
+        """Act for so many slots in every environment, at most to the end of the budget; see `Collector.collect`."""
         with one_thread():
-            return self.collector.collect(slots, self.total_steps - self.collector.steps, **how)
+            source = cast(RolloutSource, self.collector)
+            return source.collect(slots, self.total_steps - source.steps, **how)
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -152,7 +165,7 @@ class Loop(LoopParts, ABC):
 
     def shares(self) -> dict[str, float]:
         """Fractions of the time spent in the environment, acting (or waiting for those who do) and learning."""
-        seconds = {**vars(self.collector.clock), "learn": self.learn_time}
+        seconds = {**self.collector.seconds, "learn": self.learn_time}
         return {name: spent / max(self.elapsed, 1e-9) for name, spent in seconds.items()}
 
     def _timing(self) -> dict[str, float]:
@@ -170,23 +183,23 @@ class Loop(LoopParts, ABC):
             with self._writing("the best agent"):
                 self.checkpoints.save_best(self.agent_state())
         best = {} if self.best_return is None else {self.best_metric: self.best_return}
-        self.recorder.metrics(self.collector.steps, self.flat(results) | best)
-        self.progress.evaluated(self.collector.steps, self.told())
+        self.recorder.metrics(self.collector.steps, self.evaluation_metrics(results) | best)
+        self.progress.evaluated(self.collector.steps, self.evaluation_text())
 
     def objective(self) -> float:
         """One number of the last evaluation, larger for better: the greedy return."""
         return self.last_evaluation["greedy"]["return_mean"]
 
-    def told(self) -> str:
+    def evaluation_text(self) -> str:
         """The last evaluation in words."""
         of = [f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in self.last_evaluation.items()]
         return f"return {', '.join(of)}"
 
-    def sample(self) -> str:
+    def evaluation_sample(self) -> str:
         """What an evaluation is the mean of."""
         return f"{self.evaluation_episodes} episodes each; ± is the standard error of the mean"
 
-    def flat(self, results: Results) -> dict[str, Any]:
+    def evaluation_metrics(self, results: Results) -> dict[str, Any]:
         """An evaluation as metrics."""
         return flat(results)
 
@@ -199,7 +212,7 @@ class Loop(LoopParts, ABC):
         try:
             with closing(self.make_eval_env()) as env:
                 number, streams = self.evaluation_episodes, self.streams
-                return self.algo.evaluate(self.agent, env, number, streams, self.device, most, say)
+                return self.algo.evaluate(self.agent, env, number, streams, self.device, most, say, self.exploration)
         except Fault as fault:
             raise Fault(f"{step}: evaluation: {fault}", fault.traceback) from fault
 
@@ -232,13 +245,13 @@ class Loop(LoopParts, ABC):
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
             "updates": self.updates,
-            "since": self.since,
-            "owed": self.owed,
+            "since": self.completed_steps,
+            "owed": self.evaluation_due,
             "last_evaluation": self.last_evaluation,
             "recent": list(self.recent),
             "elapsed": self.elapsed,
             "learn_time": self.learn_time,
-            "clock": vars(self.collector.clock).copy(),
+            "clock": self.collector.seconds.copy(),
             "record": self.recorder.position(),
         }
 
@@ -249,11 +262,11 @@ class Loop(LoopParts, ABC):
             tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state["algo"])
         )
         self.collector.load_state_dict(state["collector"])
-        self.updates, self.since, self.owed = state["updates"], state["since"], state["owed"]
+        self.updates, self.completed_steps, self.evaluation_due = state["updates"], state["since"], state["owed"]
         self.best_return = state["best_return"]
         self.last_evaluation = state["last_evaluation"]
         self.recent.extend(state["recent"])
         self.elapsed = state["elapsed"]
         self.learn_time = state["learn_time"]
-        vars(self.collector.clock).update(state["clock"])
+        self.collector.seconds.update(state["clock"])
         self.recorder.rewind(state["record"])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.acting.collector import Episode
+from rlmem.agents.exploration import Exploration
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.loops.base import Iteration, Loop
@@ -33,7 +34,9 @@ class ReplayLearner(Learner, Protocol):
     @property
     def update_per(self) -> str: ...
 
-    def explore(self, steps: int, total_steps: int) -> dict[str, float]: ...
+    def explore(self, steps: int, total_steps: int) -> Exploration: ...
+
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]: ...
 
     def scale_rewards(self, rewards: Tensor) -> None: ...
 
@@ -89,24 +92,25 @@ class OffPolicyLoop(Loop):
     said: set[str] = field(default_factory=set)
 
     def advance(self) -> Iteration | None:
-        end = min(self.since + self.algo.record_every, self.total_steps)
+        end = min(self.completed_steps + self.algo.record_every, self.total_steps)
         while self.collector.steps < end:
             if self.stop is not None:
                 return None
-            exploring = self._round()
+            self._round()
         redraw(self.agent)
         redraw(self.algo.target)
         tally, self.tally = self.tally, Tally()
         kept = {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
+        exploring = self.algo.exploration_metrics(self.exploration)
         how = {f"explore/{name}": value for name, value in exploring.items()}
         return how | tally.means() | kept | self.algo.skipped(), tally.ended
 
-    def _round(self) -> dict[str, float]:
-        """Act in every environment, and make the updates that are due; how the agent explores."""
+    def _round(self) -> None:
+        """Act in every environment, and make the updates that are due."""
         before = self.collector.steps
-        exploring = self.algo.explore(before, self.total_steps)
+        self.exploration = self.algo.explore(before, self.total_steps)
         slots = self.batching.state_slots(replay=True)
-        rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots)
+        rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots, exploration=self.exploration)
         self.tally.ended += episodes
         with self.learning():
             completed = self._remember(rollout)
@@ -116,7 +120,6 @@ class OffPolicyLoop(Loop):
             while self.updates + 1 <= due:
                 self._learn()
         self._warn(max((episode.length for episode in episodes), default=0))
-        return exploring
 
     def _remember(self, rollout: Rollout) -> int:
         """How many episodes were completed. Raises Fault for one that is longer than the replay."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 from rlmem.acting.collector import Episode
 from rlmem.batching import Batching, Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
-from rlmem.loops.parts import Learner
+from rlmem.loops.parts import Learner, RolloutSource
 from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
@@ -33,6 +33,7 @@ class OnPolicyLoop(Loop):
     """
 
     algo: RolloutLearner
+    collector: RolloutSource
 
     redraws: ClassVar[bool] = True
     """Whether memories that draw at random get another seed after every update."""
@@ -53,7 +54,7 @@ class OnPolicyLoop(Loop):
         self.collector.steps = before + int(totals(self.collector.steps - before)[0])
         for episode in ended:
             episode.step = min(before + (episode.step - before) * here.size, self.collector.steps)
-            episode.env += here.rank * self.collector.env.num_envs
+            episode.env += here.rank * self.num_envs
         episodes = [Episode(**given) for part in gathered([asdict(episode) for episode in ended]) for given in part]
         return rollout, sorted(episodes, key=lambda episode: episode.step)
 

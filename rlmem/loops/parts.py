@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.collector import Collector
-from rlmem.batching import Batching
+from rlmem.acting.collector import Collector, Episode
+from rlmem.agents.base import Agent, Network
+from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.batching import Batching, Rollout, StateSlots
 from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress
@@ -47,6 +49,7 @@ class Learner(Protocol):
         device: torch.device,
         max_steps: int | None,
         say: Callable[[str], None],
+        exploration: Exploration,
     ) -> Results: ...
 
     def skipped(self) -> dict[str, float]: ...
@@ -58,6 +61,35 @@ class Learner(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Source(Protocol):
+    """Where the data of a loop come from: environments in which the agent acts, or windows of recorded data.
+
+    steps: environment steps, or slots that were read, so far
+    seconds: spent on collecting, by what they were spent on
+    """
+
+    steps: int
+    seconds: dict[str, float]
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class RolloutSource(Source, Protocol):
+    """A source of rollouts; see `rlmem.acting.collector.Collector.collect`."""
+
+    def collect(
+        self,
+        slots: int,
+        budget: int,
+        *,
+        complete_episodes: bool = False,
+        state_slots: StateSlots | None = None,
+        exploration: Exploration = ON_POLICY,
+    ) -> tuple[Rollout, list[Episode]]: ...
 
 
 @dataclass(kw_only=True)
@@ -85,10 +117,10 @@ class LoopParts:
     """
 
     total_steps: int
-    agent: Any
+    agent: Network
     env: Any
     num_envs: int
-    make_actor: Callable[[], tuple[VectorEnv, Any]]
+    make_actor: Callable[[], tuple[VectorEnv, Agent]]
     device: torch.device
     batching: Batching
     streams: Streams
@@ -113,6 +145,6 @@ class LoopParts:
         """Acts in the environments of this process, with random streams of its own."""
         acting = self.streams.torch(self.own_stream("act"), self.device)
         seed = self.streams.int(self.own_stream("env"))
-        collector = Collector(self.env, self.agent, seed, acting, self.device)
+        collector = Collector(self.env, cast(Agent, self.agent), seed, acting, self.device)
         collector.say = self.progress.say
         return collector

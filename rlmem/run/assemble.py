@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.agents.actor_critic import ActorCritic
-from rlmem.agents.off_policy import OffPolicyAgent
+from rlmem.agents.base import Network
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.batching import Batching
@@ -25,9 +24,6 @@ from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, 
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.hardware import choose_device, share_of_envs
 from rlmem.seeding import Streams
-from rlmem.supervised.predictor import Predictor
-
-Agent = ActorCritic | OffPolicyAgent | Predictor
 
 
 @dataclass
@@ -71,7 +67,7 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
     if problems := algo.problems(plan):
         raise UserError(*problems)
 
-    def make_agent(make_memory: Callable[[int], Memory]) -> Agent:
+    def make_agent(make_memory: Callable[[int], Memory]) -> Network:
         def make_trunk() -> Trunk:
             spaces = {"observation_space": env.single_observation_space, "action_space": env.single_action_space}
             encoder = build_group(config, "encoder", **spaces)

@@ -82,7 +82,6 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
 def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
     run, which = parse_source(source)
     trained = stored_config(run, ["device=cpu"], trust)
-    values = trained.values
     parts = assemble(trained, num_envs=1)
     parts.env.close()
     if not parts.algo.acts:
@@ -90,13 +89,13 @@ def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) ->
     with fitting(run):
         parts.agent.load_state_dict(agent_state(run, which)["agent"])
     streams, config = Streams(seed), _full(trained)
-    parts.algo.agent = parts.agent
-    parts.algo.explore(values["total_steps"], values["total_steps"])  # as it explored at the end of its run
+    total_steps = trained.settings.total_steps
+    exploration = parts.algo.explore(total_steps, total_steps)  # as at the end of its run
     with closing(_environment(config, episodes)) as env, one_thread():
         size = _sizes(env)[0]
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]
         generator = None if greedy else streams.torch("act")
-        player = AgentPlayer(parts.agent, env.single_action_space, env.num_envs, seen, generator)
+        player = AgentPlayer(parts.agent, env.single_action_space, env.num_envs, seen, generator, exploration)
         return play(env, player, episodes, streams.int("env"), config.settings.evaluation.max_steps), config
 
 

@@ -54,7 +54,7 @@ def conclusion(run_dir: Path, loop: Loop) -> str:
     return "\n".join(
         [
             f"done: {loop.collector.steps:,} steps, {loop.updates:,} updates in {loop.elapsed:.0f} s",
-            f"  mean evaluation {loop.told()} ({loop.sample()})",
+            f"  mean evaluation {loop.evaluation_text()} ({loop.evaluation_sample()})",
             f"  results lie in   {run_dir}",
             f"  evaluate         rlmem eval {shell(run_dir)}",
             f"  train longer     rlmem resume {shell(run_dir)} total_steps={2 * loop.total_steps}",

@@ -73,7 +73,11 @@ def evaluate_run(
         film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
     with closing(parts.env), closing(env), one_thread():
         parts.algo.prepare_evaluation(parts.streams, parts.device)
-        results = parts.algo.evaluate(parts.agent, env, episodes, Streams(seed), parts.device, max_steps, print)
+        total_steps = trained.settings.total_steps
+        exploration = parts.algo.explore(total_steps, total_steps)
+        results = parts.algo.evaluate(
+            parts.agent, env, episodes, Streams(seed), parts.device, max_steps, print, exploration
+        )
     row = {
         "run": str(run_dir),
         "step": checkpoint["step"],

@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from rlmem.agents.base import Agent
 from rlmem.config.compose import Config
 from rlmem.errors import UserError
 from rlmem.loops.base import Loop
@@ -16,7 +17,7 @@ from rlmem.loops.parts import LoopParts, Schedule
 from rlmem.parallel import place
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
-from rlmem.run.assemble import Agent, Parts, assemble
+from rlmem.run.assemble import Parts, assemble
 from rlmem.run.environments import EVAL_ENVS, make_evaluation_env
 from rlmem.run.experiment import experiment_of
 from rlmem.run.stored import checkpoints

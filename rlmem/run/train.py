@@ -80,7 +80,7 @@ def _train(config: Config, open_run: OpenRun) -> float:
         with (
             recorded(run_dir, progress) as recorder,
             as_faults(lambda: start.step, values),
-            team(config, settings.trainer.devices, parts.device),
+            team(partial(follow, config), settings.trainer.devices, parts.device),
         ):
             loop = make_loop(config, parts, run_dir, recorder, progress)
             with fitting(run_dir):

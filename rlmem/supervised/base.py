@@ -3,12 +3,13 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.agents.exploration import Exploration
 from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
@@ -86,7 +87,7 @@ class Supervised(Algorithm):
 
     def make_loop(self, parts: LoopParts) -> Loop:
         feed = self.feed(parts.env, parts.streams, parts.device)
-        self.setup(parts.agent, parts.on_nan)
+        self.setup(cast(Predictor, parts.agent), parts.on_nan)
         return SupervisedLoop(algo=self, collector=feed, **vars(parts))
 
     def describe(self, plan: Plan) -> dict[str, str]:
@@ -112,13 +113,14 @@ class Supervised(Algorithm):
 
     def evaluate(
         self,
-        agent: Predictor,
+        agent: Any,
         env: Any,
         episodes: int,
         streams: Streams,
         device: torch.device,
         max_steps: int | None,
         say: Callable[[str], None],
+        exploration: Exploration,
     ) -> Results:
         return self.held_out(agent, env, episodes, streams, device)
 

@@ -128,7 +128,7 @@ class StreamFeed(Feed):
         self.steps += min(budget, self.rows * (here.stop - here.start))
         inputs = Inputs(*(field[:, here] for field in self.inputs))
         window = Window(inputs, self.label[:, here], self.mask[:, here], int(self.due[here].sum()))
-        self.clock.data += perf_counter() - began
+        self.seconds["data"] += perf_counter() - began
         return window
 
     def carry(self, state: State) -> None:

@@ -39,12 +39,12 @@ class SupervisedLoop(Loop):
     best_metric = "eval/best"
 
     algo: WindowLearner
-    collector: Feed  # type: ignore[assignment]
+    collector: Feed
     sums: dict[str, Tensor] = field(default_factory=dict)
     answered: int = field(default=0)
 
     def advance(self) -> Iteration | None:
-        feed, end = self.collector, min(self.since + self.algo.record_every, self.total_steps)
+        feed, end = self.collector, min(self.completed_steps + self.algo.record_every, self.total_steps)
         while feed.steps < end:
             if self.stop is not None:
                 return None
@@ -75,14 +75,14 @@ class SupervisedLoop(Loop):
     def objective(self) -> float:
         return self.algo.score(self.last_evaluation)
 
-    def told(self) -> str:
+    def evaluation_text(self) -> str:
         results = ", ".join(f"{name} {value:.4f}" for name, value in self.last_evaluation["held_out"].items())
         return f"held-out {results}"
 
-    def sample(self) -> str:
+    def evaluation_sample(self) -> str:
         return f"{self.evaluation_episodes:,} {self.algo.answers}"
 
-    def flat(self, results: Results) -> dict[str, float]:
+    def evaluation_metrics(self, results: Results) -> dict[str, float]:
         named = {f"eval/{name}": value for name, value in results["held_out"].items()}
         return named | {"eval/score": self.objective()}
 

@@ -138,7 +138,7 @@ class WindowFeed(Feed):
         rows = min(self.algo.batch_size, -(-budget // self.algo.window))
         self.steps += min(budget, rows * self.algo.window)
         window = self.algo.draw(rows, self.algo.train, self.generator)
-        self.clock.data += perf_counter() - began
+        self.seconds["data"] += perf_counter() - began
         return window
 
     def state_dict(self) -> dict[str, Any]:
