@@ -85,8 +85,8 @@ LAYERS = {
     ),
     "run": Layer(
         "from a configuration to a trained agent",
-        "__version__ errors types seeding spaces system scan memory nets batching replay agents parallel acting config "
-        "record loops dataset algos supervised",
+        "__version__ errors seeding spaces system scan memory nets batching agents parallel acting config record loops "
+        "dataset algos supervised",
         "torch numpy gymnasium yaml",
     ),
     "sweep": Layer(

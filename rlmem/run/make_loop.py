@@ -30,13 +30,16 @@ class Silent:
         return lambda *args, **kwargs: None
 
 
+SILENT: Any = Silent()
+
+
 def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Recorder, progress: Progress) -> Loop:
     """The loop of this process; run_dir: None for a process that writes nothing. Raises UserError."""
     settings = config.settings
     if (devices := settings.trainer.devices) != place().size:
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
-    kept: Any = Silent() if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep)
+    kept = SILENT if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep)
     episodes = settings.evaluation.episodes
     return parts.algo.make_loop(
         LoopParts(

@@ -65,8 +65,8 @@ def _memory(parts: Parts) -> str:
     """Sizes and scan engines of the memory."""
     memory, separate = parts.agent.trunks.critic.memory, parts.agent.trunks.separate
     numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
-    told = [f"{parameters(memory):,} parameters", f"state of {numbers:,} numbers", *scan_engines(memory, parts.device)]
-    return ", ".join(told) + (" each for actor and critic" if separate else "")
+    facts = [f"{parameters(memory):,} parameters", f"state of {numbers:,} numbers", *scan_engines(memory, parts.device)]
+    return ", ".join(facts) + (" each for actor and critic" if separate else "")
 
 
 def _env(node: Mapping[str, Any], parts: Parts) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -16,12 +15,11 @@ from rlmem.loops.base import Loop
 from rlmem.parallel import joined, launched, meet, outlast, team
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.ending import conclusion, recorded
 from rlmem.run.experiment import require_resumable
 from rlmem.run.hardware import choose_device, learning_threads
-from rlmem.run.make_loop import Silent, make_loop
+from rlmem.run.make_loop import SILENT, make_loop
 from rlmem.run.resume import Fresh, Start, begin, open_run, reopen_run, warm_start
 from rlmem.run.stored import fitting, require_alone, stored_config
 from rlmem.run.summary import announcements, summary
@@ -65,6 +63,7 @@ def plan(config: Config) -> str:
 
 
 def _train(config: Config, open_run: OpenRun) -> float:
+    """The course of every run: assemble and check, open the directory, announce, restore, learn, conclude."""
     if (place := launched()) and place.rank > 0:
         return follow(config)
     values, settings, parts = config.values, config.settings, assemble(config)
@@ -75,8 +74,7 @@ def _train(config: Config, open_run: OpenRun) -> float:
         Progress(settings.total_steps, run_dir / "log.txt", start.step) as progress,
         closing(parts.env),
     ):
-        for line in announcements(config, parts, run_dir):
-            progress.say(line)
+        progress.say("\n".join(announcements(config, parts, run_dir)))
         with (
             recorded(run_dir, progress) as recorder,
             as_faults(lambda: start.step, values),
@@ -105,7 +103,7 @@ def follow(config: Config, port: int | None = None) -> float:
     torch.set_num_threads(learning_threads(config.settings))
     with as_faults(lambda: 0, config.values), joined(place, device, None if port is None else meet(port, place)):
         parts = assemble(config)
-        loop = make_loop(config, parts, None, cast(Recorder, Silent()), cast(Progress, Silent()))
+        loop = make_loop(config, parts, None, SILENT, SILENT)
         start = begin(loop)
         with closing(parts.env), stopping_politely(loop), as_faults(lambda: loop.collector.steps, config.values):
             try:
