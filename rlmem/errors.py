@@ -4,8 +4,8 @@
 class UserError(Exception):
     """One or more mistakes, each said in one line: where, what, what is accepted, an example.
 
-    The command line prints them without a traceback and exits with 2. What no terminal should be sent, such as line
-    ends and escapes that somebody typed, is written as in Python: `\\n`, `\\x1b`.
+    The command line prints them without a traceback and exits with 2. Line ends and escapes that were typed, which no
+    terminal should be sent, are written as in Python: `\\n`, `\\x1b`.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -20,9 +20,10 @@ class NotHere(UserError):
 class Fault(Exception):
     """Something outside the program broke a run: a full disk, a dead process, no memory, a loss that is not a number.
 
-    One line: at which step, what, what one may do. The command line prints it without a traceback and exits with 1.
+    The command line prints it without a traceback and exits with 1.
 
-    traceback: of code that is not rlmem's, such as somebody's environment, which is shown before the line
+    line: at which step, what, what one may do
+    traceback: of code that is not rlmem's, such as an environment's, which is shown before the line
     """
 
     def __init__(self, line: str, traceback: str = "") -> None:

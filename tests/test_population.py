@@ -299,7 +299,7 @@ def killed_in(monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, call: int
 @pytest.mark.parametrize(
     ("kind", "method", "call", "after"),
     [
-        (Member, "_read", 27, False),
+        (Member, "_read_episodes", 27, False),
         (Member, "end_round", 2, True),
         (Member, "end_round", 8, False),
     ],
@@ -346,7 +346,7 @@ def test_an_agent_whose_checkpoints_are_lost_is_named(whole, in_tmp):
 
 
 def test_a_signal_saves_every_agent(whole, in_tmp, monkeypatch):
-    calls, original = count(1), Member._read
+    calls, original = count(1), Member._read_episodes
 
     def read_and_signal(self: Member) -> None:
         original(self)
@@ -354,7 +354,7 @@ def test_a_signal_saves_every_agent(whole, in_tmp, monkeypatch):
             signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Member, "_read", read_and_signal)
+        patch.setattr(Member, "_read_episodes", read_and_signal)
         with pytest.raises(Stopped) as stopped:
             rounds.train(begun(whole))
     assert stopped.value.code == 75

@@ -56,7 +56,7 @@ NOT_TRAINING = ("--dry-run", "--show", "status")
 """Arguments with which such a command only prints; so does a request for help."""
 
 PRINTING = ("list", "config", "check", "play")
-"""Commands that only print. They end when nobody reads their output."""
+"""Commands that only print. They end when their output is not read."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--retry-failed", action="store_true", help=again)
 
     def given(self, args: Arguments, *names: str) -> list[str]:
-        """Those of the flags that somebody gave, as they are typed: `--dry-run` for `dry_run`."""
+        """Those of the flags that are given, as they are typed: `--dry-run` for `dry_run`."""
         return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
     def error(self, message: str) -> NoReturn:

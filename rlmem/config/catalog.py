@@ -35,7 +35,7 @@ def catalog(lines: Sequence[str] = ()) -> Catalog:
 
 
 def select(group: str | None, lines: Sequence[str] = ()) -> Catalog:
-    """The whole catalogue, or one group of it; lines: as for `catalog`"""
+    """The whole catalogue, or one group of it; `lines` as for `catalog`."""
     groups = catalog(lines)
     if group is None:
         return groups

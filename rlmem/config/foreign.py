@@ -1,7 +1,7 @@
-"""What a configuration may hold that this user did not write: rlmem's own classes and numbers, and nothing that acts.
+"""What a configuration of another user may hold: rlmem's own classes, and values that act on nothing outside the run.
 
 A configuration names classes to import and call, Gymnasium ids that may name a module, folders to write to and servers
-to connect to. In a run directory from somebody else all of that is refused, before anything is imported.
+to connect to. In a run directory of another user all of that is refused, before anything is imported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAUNCHING = re.compile(r"[-+~]*(hydra|launcher)\b")
 
 
 def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
-    """{dotted key: why it is refused} of a configuration that somebody else wrote."""
+    """{dotted key: why it is refused} of a configuration that another user wrote."""
     found = {}
     for path, value in _walk(values):
         group, key = path.split(".")[0], path.rpartition(".")[2]
@@ -53,7 +53,7 @@ def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
-    """{override: why it is refused} of overrides that somebody else wrote, such as those of a sweep's jobs."""
+    """{override: why it is refused} of overrides that another user wrote, such as those of a sweep's jobs."""
     found = {}
     for line in lines:
         key, _, value = line.lstrip("+~").partition("=")
@@ -69,7 +69,7 @@ def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
 
 
 def refuse(problems: Mapping[str, str], where: Path) -> None:
-    """UserError, in one line, if somebody else's directory holds what only one's own may: {place: what is wrong}."""
+    """UserError, in one line, if there are problems in another user's directory `where`: {place: what is wrong}."""
     if problems:
         path, what = next(iter(problems.items()))
         more = f" ({len(problems) - 1} more such values)" if len(problems) > 1 else ""

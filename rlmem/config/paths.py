@@ -27,7 +27,7 @@ def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
 
     They are those of the environment variable RLMEM_SEARCHPATH, or else ./conf where it has options and is not the
     shipped folder. They serve what is composed anew; a stored run needs none, and brings none: within a run directory,
-    which somebody else may have made, ./conf is no folder of one's own.
+    which another user may have made, ./conf is not read.
 
     lines: overrides, among which `hydra.searchpath=[file://FOLDER]` adds more
     """

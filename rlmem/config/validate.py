@@ -115,7 +115,7 @@ class _Check:
             self.refuse(where, wrong, target)
             return node
         arguments = {key: value for key, value in node.items() if key != "_target_"}
-        return {"_target_": target} | self.arguments(path, arguments, locate(target), supplied)
+        return {"_target_": target} | self.arguments(path, arguments, locate(node["_target_"]), supplied)
 
     def _problem_of_target(self, path: str, target: Any, supplied: Collection[str], made: Any) -> str | None:
         if not isinstance(target, str):

@@ -31,7 +31,7 @@ def description(file: Path) -> str:
 
 
 def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
-    """Where a file is no YAML, and why, in one line; file: where the error itself does not know"""
+    """Where a file is no YAML, and why, in one line; `file` is the one that was read, if the error may not name it."""
     mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None:
         return f"{file or 'a config file'}: cannot be read as YAML ({' '.join(str(error).split())})"

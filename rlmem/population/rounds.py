@@ -103,7 +103,7 @@ def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
 
     folder: of the population
     overrides: `key=value` for all of its agents
-    trust: take the runs as one's own, whoever made them (`stored_config`)
+    trust: accept the configurations of the runs whoever wrote them (`stored_config`)
     """
     population = read(folder)
     example = f"rlmem population {shell(folder)} total_steps=2e6"
@@ -128,7 +128,7 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
     folder: of the population
     ray: each agent in a process of its own, on Ray, which changes no number if the machines do not
     gpus: that each agent reserves there
-    trust: take the runs as one's own, whoever made them (`stored_config`)
+    trust: accept the configurations of the runs whoever wrote them (`stored_config`)
 
     Raises UserError, Fault, and Stopped after a signal, with everything saved.
     """
@@ -168,8 +168,8 @@ class Rounds:
     stop: BaseException | None = None
 
     def run(self) -> list[Standing]:
-        everybody = range(self.population.spec.agents)
-        standing = self.ask(Member.standing, dict.fromkeys(everybody, ()))
+        agents = range(self.population.spec.agents)
+        standing = self.ask(Member.standing, dict.fromkeys(agents, ()))
         total = sum(one.total_steps for one in standing.values())
         begin = sum(one.steps for one in standing.values())
         with Progress(total, self.folder / "log.txt", begin) as progress, stopping_politely(self):
@@ -181,10 +181,10 @@ class Rounds:
                     break
                 self._round(standing, progress)
             progress.say(_last_words(self.folder, standing, self.history))
-        return [standing[agent] for agent in everybody]
+        return [standing[agent] for agent in agents]
 
     def _train(self, standing: dict[int, Standing], progress: Progress) -> None:
-        """Until everybody has the episodes of the next round, or has spent its budget."""
+        """Train until every agent has the episodes of the next round, or has spent its budget."""
         target = self.population.spec.target(len(self.history.rounds))
         while left := [agent for agent, one in standing.items() if one.episodes < target and not one.done]:
             if self.stop is not None:
@@ -196,7 +196,7 @@ class Rounds:
             progress.update(sum(one.steps for one in standing.values()), max(recent, default=None), {})
 
     def _round(self, standing: dict[int, Standing], progress: Progress) -> None:
-        """Compare everybody with another, copy, save, and write down what happened: only then has it."""
+        """Compare every agent with another, copy weights, save, and write the rows that make the round count."""
         spec, number = self.population.spec, len(self.history.rounds)
         target = spec.target(number)
         chosen = dict(enumerate(partners(self.population.seed, number, spec.agents)))

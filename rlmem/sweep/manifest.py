@@ -121,8 +121,9 @@ class Manifest:
         return True
 
     def claim(self, owner: Owner, busy: Callable[[str], bool]) -> Job | None:
-        """Take a job that nobody works on: new ones first, then those that failed before.
+        """Take a job that no process works on: new ones first, then those that failed before; None if there is none.
 
+        owner: the process that takes it
         busy: whether a process still trains in the run directory of this name, whatever the manifest says
         """
         waiting = f"{ACTIVE} ORDER BY failures, number"

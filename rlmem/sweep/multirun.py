@@ -167,7 +167,7 @@ def job(_: DictConfig) -> float | Failed:
             return _train([*search, *overrides, *_run_directory(overrides)])
     except (Exception, KeyboardInterrupt) as error:
         if here and isinstance(error, KeyboardInterrupt):
-            raise  # whoever stops this process means all jobs
+            raise  # a signal to this process is for all jobs
         if isinstance(error, UserError):
             print(*(f"rlmem: error: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
         elif not isinstance(error, (Fault, KeyboardInterrupt)):

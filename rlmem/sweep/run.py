@@ -96,7 +96,7 @@ def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     require_plain(folder)
     foreign = [] if options.trust else manifest.foreign()
     refuse(foreign_lines(foreign), folder)
-    # Jobs of somebody else choose shipped options, not those of a folder `conf` that came with them.
+    # Jobs of another user choose shipped options, not those of a folder `conf` that came with them.
     with shipped_options() if foreign else nullcontext():
         return _work(manifest, folder, options, View(console, manifest, folder))
 
@@ -155,7 +155,7 @@ def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
 
 
 def _require_gpus(gpus: Sequence[str]) -> None:
-    """UserError if there are no such GPUs here: jobs that are told of one would run on the CPU without a word."""
+    """UserError if there are no such GPUs here: jobs that were given one would run on the CPU without a warning."""
     if not gpus:
         return
     there, where = cuda_devices(), f"--gpus {','.join(gpus)}"

@@ -37,7 +37,7 @@ def run_printing(action: Callable[[], int], ends: bool) -> int:
 
     Without its output the command has failed, unless its reader, such as `head`, has seen enough.
 
-    ends: whether it does nothing but print, and ends when nobody reads its output
+    ends: whether it does nothing but print, and ends when its output is not read
     """
     output.protect(ends)
     try:
@@ -70,7 +70,7 @@ def exit_code(action: Callable[[], int], debug: bool = False) -> int:
         print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
         return getattr(error, "code", 130)
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:  # that of a path which somebody typed
+        if error.errno != errno.ENAMETOOLONG:  # of a path that was typed
             raise
         print(f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}", file=sys.stderr)
         return 2

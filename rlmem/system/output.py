@@ -1,4 +1,4 @@
-"""Standard output and error that outlast their readers: a closed terminal, `| head`, a full disk."""
+"""Standard output and error that go on after a terminal is closed, a reader such as `head` ends, or a disk is full."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any, TextIO
 
 
 class Unread(BaseException):
-    """Nobody can have the output of a command that does nothing but print."""
+    """The output of a command that does nothing but print cannot be written."""
 
 
 class Output(io.FileIO):
     """The stream of a file descriptor, which drops what it cannot write.
 
+    number: the file descriptor
     ends: whether the first loss ends the command
     lost: the first error, if anything was dropped
     """
@@ -60,7 +61,7 @@ def _protected(stream: TextIO | None, number: int, ends: bool) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     inner = getattr(stream.buffer, "raw", stream.buffer)
-    if not isinstance(inner, io.FileIO):  # somebody collects what is printed
+    if not isinstance(inner, io.FileIO):  # a caller collects what is printed
         return stream
     with suppress(OSError):
         stream.flush()

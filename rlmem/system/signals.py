@@ -65,7 +65,7 @@ class Requests:
     def __init__(self, of_command: bool = False) -> None:
         self.of_command = of_command
         self.first: Stopped | None = None
-        self.since = 0.0
+        self.last = 0.0
         self.loop: Stoppable | None = None
         self.raised = False
         self.code: int | None = None
@@ -73,9 +73,9 @@ class Requests:
     def handle(self, signum: int, frame: Any) -> None:
         """The handler, which interrupts whatever runs: it raises nothing but `Stopped`."""
         first, now = self.first is None, monotonic()
-        if not first and now <= self.since + SAME:
+        if not first and now <= self.last + SAME:
             return
-        self.first, self.since = self.first or Stopped(signum), now
+        self.first, self.last = self.first or Stopped(signum), now
         if first and self.loop is not None:
             self.pass_on()
             # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
@@ -151,7 +151,7 @@ def stopping_politely(loop: Stoppable) -> Iterator[None]:
         return
     requests = _process or Requests()
     requests.loop = loop
-    requests.pass_on()  # one that came before, and that whoever was interrupted has swallowed
+    requests.pass_on()  # one that came before, which the code that it interrupted has swallowed
     taken = _take(requests)
     try:
         yield
