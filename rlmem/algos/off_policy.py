@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from rlmem.agents.exploration import Exploration
 from rlmem.agents.off_policy import OffPolicyAgent
-from rlmem.agents.state_dicts import load_optimiser
 from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.batching import Batching, Segment
@@ -152,7 +151,7 @@ class OffPolicy(Algorithm):
         self.target: Any = deepcopy(agent).requires_grad_(False)
         self.parameters = self.trained_parameters()
         groups = [{"params": group, "full_lr": self.rate(part)} for part, group in self.parameters.items()]
-        self.optimiser = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
+        self.optim = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
         self.updates = 0
         self.scale: float | None = self.reward_scale
         self.finite = Finite(on_nan)
@@ -177,7 +176,7 @@ class OffPolicy(Algorithm):
         Raises FloatingPointError as `finite` says.
         """
         loss, metrics, td_error = self.loss(batch)
-        self.optimiser.zero_grad()
+        self.optim.zero_grad()
         loss.backward()
         taken = self.step(loss)
         return ({}, None) if taken is None else (metrics | taken, td_error)
@@ -189,9 +188,9 @@ class OffPolicy(Algorithm):
         norms = {part: nn.utils.clip_grad_norm_(group, limit) for part, group in learning.items()}
         if not self.finite.allows(loss=loss, **{f"{part}_grad_norm": norm for part, norm in norms.items()}):
             return None
-        for group in self.optimiser.param_groups:
+        for group in self.optim.param_groups:
             group["lr"] = group["full_lr"] * min(1.0, (self.updates + 1) / max(self.lr_warmup, 1))
-        self.optimiser.step()
+        self.optim.step()
         self.updates += 1
         if self.updates % self.target_every == 0:
             follow(self.target, self.agent, self.tau)
@@ -212,23 +211,20 @@ class OffPolicy(Algorithm):
         self.scale = state.get("scale", self.scale)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
+        return super().state_dict() | {
             "target": self.target.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
             "generator": self.generator.get_state(),
             "generator_device": self.generator.device.type,
             "updates": self.updates,
             "scale": self.scale,
-            "finite": self.finite.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
         self.target.load_state_dict(state["target"])
-        load_optimiser(self.optimiser, state["optimiser"])
         if state["generator_device"] == self.generator.device.type:  # else a generator of another kind
             self.generator.set_state(state["generator"].cpu())
         self.updates, self.scale = state["updates"], state["scale"]
-        self.finite.load_state_dict(state["finite"])
 
 
 def _not_writable(folder: Path) -> str | None:

@@ -10,7 +10,6 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
-from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.finite import Finite, OnNan
@@ -115,16 +114,11 @@ class OnPolicy(Algorithm):
         return grad_norm
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "optimiser": self.optim.state_dict(),
-            "generator": self.generator.get_state(),
-            "finite": self.finite.state_dict(),
-        }
+        return super().state_dict() | {"generator": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        load_optimiser(self.optim, state["optimiser"])
+        super().load_state_dict(state)
         self.generator.set_state(state["generator"].cpu())
-        self.finite.load_state_dict(state["finite"])
 
 
 def mean(x: Tensor, mask: Tensor) -> Tensor:

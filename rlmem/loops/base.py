@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.acting.collector import Episode
-from rlmem.acting.evaluate import flat
+from rlmem.acting.evaluate import Request, flat
 from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
@@ -211,8 +211,8 @@ class Loop(LoopParts, ABC):
 
         try:
             with closing(self.make_eval_env()) as env:
-                number, streams = self.evaluation_episodes, self.streams
-                return self.algo.evaluate(self.agent, env, number, streams, self.device, most, say, self.exploration)
+                asked = Request(self.evaluation_episodes, self.streams, self.device, most, say, self.exploration)
+                return self.algo.evaluate(self.agent, env, asked)
         except Fault as fault:
             raise Fault(f"{step}: evaluation: {fault}", fault.traceback) from fault
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rlmem.acting.evaluate import evaluate
+from rlmem.acting.evaluate import Request, evaluate
 from rlmem.acting.film import LONGEST, Watched, write_gif
 from rlmem.config.compose import Config, apply
 from rlmem.config.messages import shell
@@ -78,7 +78,8 @@ def evaluate_run(
             film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
         parts.algo.prepare_evaluation(parts.streams, parts.device)
         exploration = parts.algo.explore(values["total_steps"], values["total_steps"])
-        results = parts.algo.evaluate(parts.agent, env, episodes, Streams(seed), parts.device, most, print, exploration)
+        request = Request(episodes, Streams(seed), parts.device, most, print, exploration)
+        results = parts.algo.evaluate(parts.agent, env, request)
     env.close()
     parts.env.close()
     row = {

@@ -9,8 +9,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from rlmem.agents.exploration import Exploration
-from rlmem.agents.state_dicts import load_optimiser
+from rlmem.acting.evaluate import Request
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.algos.finite import Finite, OnNan
@@ -67,15 +66,21 @@ class Supervised(Algorithm):
         """[n] each by name, of n answers [n, O]; the first is the loss."""
 
     @abstractmethod
-    def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
-        """{"held_out": {metric: mean}} over `number` of `answers` that training does not read.
+    def held_out(
+        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
+    ) -> dict[str, float]:
+        """Means of what `judge` gives, over answers that training does not read; the same `streams` give the same ones.
 
-        The same `streams` give the same ones.
+        agent: answers
+        env: as for `feed`
+        number: how many of `answers`
+        streams: of the random numbers
+        device: the agent's
         """
 
     @abstractmethod
-    def score(self, results: Results) -> float:
-        """One number of an evaluation, larger for better."""
+    def score(self, means: dict[str, float]) -> float:
+        """One number of what `held_out` gave, larger for better."""
 
     @abstractmethod
     def window_size(self) -> int:
@@ -111,18 +116,8 @@ class Supervised(Algorithm):
         what = f"is for agents; algo={algo_name} cuts its own rows, of {self.window_size()} slots"
         return [f"{cut}: {what}; e.g. batching=tape batching.detach_every=null"]
 
-    def evaluate(
-        self,
-        agent: Any,
-        env: Any,
-        episodes: int,
-        streams: Streams,
-        device: torch.device,
-        max_steps: int | None,
-        say: Callable[[str], None],
-        exploration: Exploration,
-    ) -> Results:
-        return self.held_out(agent, env, episodes, streams, device)
+    def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
+        return {"held_out": self.held_out(agent, env, request.episodes, request.streams, request.device)}
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> Predictor:
         return Predictor(make_trunk, self.outputs, self.head_sizes)
@@ -133,7 +128,7 @@ class Supervised(Algorithm):
         self.parameters = list(agent.parameters())
         for parameter in self.parameters:  # Adam passes over what has none, and steps without an answer are steps
             parameter.grad = torch.zeros_like(parameter)
-        self.optimiser = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
+        self.optim = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
         self.finite = Finite(on_nan)
         self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
 
@@ -142,13 +137,13 @@ class Supervised(Algorithm):
         if not window.due:
             with torch.no_grad():
                 state = self.agent.read(window.inputs, state)[1]
-            self.optimiser.zero_grad(set_to_none=False)
-            self.optimiser.step()
+            self.optim.zero_grad(set_to_none=False)
+            self.optim.step()
             return {}, state
         features, state = self.agent.read(window.inputs, state)
         judged = self.judge(self.agent.head(features[window.mask]), window.target[window.mask])
         loss = next(iter(judged.values())).mean()
-        self.optimiser.zero_grad(set_to_none=False)
+        self.optim.zero_grad(set_to_none=False)
         loss.backward()
         self._step(loss)
         sums = {name: values.detach().sum() for name, values in judged.items()}
@@ -159,7 +154,7 @@ class Supervised(Algorithm):
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(self.parameters, limit)
         if self.finite.allows(loss=loss, grad_norm=grad_norm):
-            self.optimiser.step()
+            self.optim.step()
 
     @property
     def smoothed(self) -> float | None:
@@ -171,14 +166,9 @@ class Supervised(Algorithm):
         self.weight = 1 - self.smoothing + self.smoothing * self.weight
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "optimiser": self.optimiser.state_dict(),
-            "finite": self.finite.state_dict(),
-            "smoothed": (self.total, self.weight),
-        }
+        return super().state_dict() | {"smoothed": (self.total, self.weight)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        load_optimiser(self.optimiser, state["optimiser"])
-        self.finite.load_state_dict(state["finite"])
+        super().load_state_dict(state)
         total, self.weight = state["smoothed"]
         self.total = total.to(self.parameters[0].device)

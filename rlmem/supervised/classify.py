@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
-from rlmem.loops.parts import Results
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import Feed, Window
@@ -77,11 +76,13 @@ class Classify(Supervised):
         right = (answer.argmax(-1) == target).float()
         return {"loss": F.cross_entropy(answer, target, reduction="none"), "accuracy": right}
 
-    def score(self, results: Results) -> float:
-        return results["held_out"]["accuracy"]
+    def score(self, means: dict[str, float]) -> float:
+        return means["accuracy"]
 
     @torch.no_grad()
-    def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
+    def held_out(
+        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
+    ) -> dict[str, float]:
         """Fresh streams, read from their beginning; every row answers for its share of the sequences."""
         rows = min(number, EVAL_ROWS)
         left = number // rows + (np.arange(rows) < number % rows)
@@ -97,7 +98,7 @@ class Classify(Supervised):
             counted = torch.from_numpy(mask).to(device)
             for name, values in self.judge(agent.head(features[counted]), window.target[counted]).items():
                 sums[name] += float(values.sum())
-        return {"held_out": {name: total / number for name, total in sums.items()}}
+        return {name: total / number for name, total in sums.items()}
 
 
 class StreamFeed(Feed):

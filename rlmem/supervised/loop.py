@@ -26,7 +26,7 @@ class WindowLearner(Learner, Protocol):
 
     def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]: ...
 
-    def score(self, results: Results) -> float: ...
+    def score(self, means: dict[str, float]) -> float: ...
 
 
 @dataclass(kw_only=True)
@@ -73,7 +73,7 @@ class SupervisedLoop(Loop):
         self.progress.update(steps, metrics.get(name), self.shares(), name.removeprefix("train/"))
 
     def objective(self) -> float:
-        return self.algo.score(self.last_evaluation)
+        return self.algo.score(self.last_evaluation["held_out"])
 
     def evaluation_text(self) -> str:
         results = ", ".join(f"{name} {value:.4f}" for name, value in self.last_evaluation["held_out"].items())

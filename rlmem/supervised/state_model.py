@@ -14,7 +14,6 @@ from torch import Tensor
 
 from rlmem.dataset.file import read, shapes
 from rlmem.errors import UserError
-from rlmem.loops.parts import Results
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import Feed, Window
@@ -110,11 +109,13 @@ class StateModel(Supervised):
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
         return {"mse": (answer - target).square().mean(-1)}
 
-    def score(self, results: Results) -> float:
-        return -results["held_out"]["mse"]
+    def score(self, means: dict[str, float]) -> float:
+        return -means["mse"]
 
     @torch.no_grad()
-    def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
+    def held_out(
+        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
+    ) -> dict[str, float]:
         """Windows of episodes that are held out."""
         generator = streams.torch("evaluation/windows")
         total, answers = 0.0, 0
@@ -123,7 +124,7 @@ class StateModel(Supervised):
             features, _ = agent.read(window.inputs, agent.initial_state(rows))
             judged = self.judge(agent.head(features[window.mask]), window.target[window.mask])
             total, answers = total + float(judged["mse"].sum()), answers + window.due
-        return {"held_out": {"mse": total / answers}}
+        return {"mse": total / answers}
 
 
 class WindowFeed(Feed):
