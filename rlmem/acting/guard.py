@@ -1,4 +1,4 @@
-"""A vector of environments whose every answer is looked at before anybody learns from it."""
+"""Checks of everything that a vector of environments returns, before an agent learns from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = "biuf"
 
 
 class Guard:
-    """Steps `env`. What it raises, and what no agent can learn from, becomes a Fault of one line.
+    """Steps a vector of environments. What it raises, and what no agent can learn from, becomes a Fault of one line.
 
     The line names the environment and the step, and the Fault has the traceback of what the environment's author
     wrote. An exception may know more, in an attribute `blame`: the index of its environment, a line in the place of

@@ -33,7 +33,7 @@ die_with(int(sys.argv[1]), signal.SIGKILL)
 from rlmem.parallel.child import main
 sys.exit(main(*pickle.load(sys.stdin.buffer)))
 """
-"""What a started process runs. Whether a signal is the end is for the first process to say."""
+"""The program of a started process. It ignores signals: the first process decides whether to stop."""
 
 
 @contextmanager
@@ -62,8 +62,12 @@ def team(work: Callable[[int], object], devices: int, device: torch.device) -> I
             crew.kill()
 
 
-def meet(port: int, place: Place) -> dist.Store:
-    """The store of the first process on this machine, told that the one at `place` is there."""
+def announce(port: int, place: Place) -> dist.Store:
+    """Announce this process at the store of the first process on this machine. Returns the store.
+
+    port: of the store
+    place: of this process
+    """
     with speaking():
         store = dist.TCPStore(HERE, port, place.size, is_master=False, timeout=PATIENCE)
         store.set(_key(place.rank), "")
@@ -75,7 +79,12 @@ def _key(rank: int) -> str:
 
 
 class Crew:
-    """The processes 1 .. size - 1 of a run. They hold nothing that would have to be put in order."""
+    """The processes 1 .. size - 1 of a run, which can be killed at any time.
+
+    work: what they do, as for `team`
+    size: how many processes there are, with the first
+    port: of the first one's store
+    """
 
     def __init__(self, work: Callable[[int], object], size: int, port: int):
         self.size = size
@@ -93,14 +102,14 @@ class Crew:
         return process
 
     def wait_for(self, store: dist.Store) -> None:
-        """Until every process has come to the store. Raises Lost if one ends before."""
+        """Wait until every process has announced itself at the store. Raises Lost if one ends before."""
         while not store.check([_key(rank) for rank in range(1, self.size)]):
             if lost := self.lost(0):
                 raise Lost(lost)
             time.sleep(0.02)
 
     def lost(self, patience: float = 5) -> str | None:
-        """Which process has ended, and how, if one does within `patience` seconds."""
+        """Which process has ended, and how, if one ends within `patience` seconds; None otherwise."""
         end = time.monotonic() + patience
         while True:
             for rank, process in enumerate(self.processes, 1):
@@ -120,7 +129,7 @@ class Crew:
 
 @contextmanager
 def _not_hanging(crew: Crew, device: torch.device) -> Iterator[None]:
-    """On GPUs, end this process if another has died and this one waits for it: unlike gloo, NCCL does not notice."""
+    """On GPUs, end this process if another one dies inside and this one waits for it: NCCL, unlike gloo, would hang."""
     finished = threading.Event()
     if device.type == "cuda":
         threading.Thread(target=end_if_hanging, args=(crew, finished), daemon=True).start()

@@ -19,7 +19,7 @@ from rlmem.config.foreign import foreign_problems
 from rlmem.config.messages import shell, show
 from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
-from rlmem.parallel import joined, launched, meet, of_first, outlast, place, team
+from rlmem.parallel import announce, joined, launched, of_first, place, team, wait_for_first
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State, step_of
 from rlmem.record.progress import Progress
@@ -127,7 +127,7 @@ def follow(config: Config, port: int | None = None) -> float:
     here, device = launched(), choose_device(config.values["device"])
     assert here is not None
     torch.set_num_threads(threads_of(config))
-    with named(lambda: 0, config.values), joined(here, device, None if port is None else meet(port, here)):
+    with named(lambda: 0, config.values), joined(here, device, None if port is None else announce(port, here)):
         parts = assemble(config)
         loop = make_loop(config, parts, None, cast(Recorder, Silent()), cast(Progress, Silent()))
         restored = _begin(loop, None)
@@ -135,9 +135,9 @@ def follow(config: Config, port: int | None = None) -> float:
             try:
                 _learn(loop, warm=config.values["init_from"] is not None and not restored)
             except KeyboardInterrupt:
-                outlast()
+                wait_for_first()
                 raise
-            outlast()
+            wait_for_first()
     return loop.objective()
 
 

@@ -28,10 +28,16 @@ class Supervised(Algorithm):
     """An algorithm that learns to answer from what it reads. Nothing acts; a step is a slot that was read.
 
     An update reads one window and takes one step of Adam on the mean loss of the slots where an answer is due. Where
-    none is, the loss is zero: the step has a zero gradient, and moves on what Adam remembers.
+    none is, the loss is zero: the gradient of the step is zero, and only Adam's moments move the parameters.
 
-    batch_size: rows of a window;  record_every: slots per row of metrics.jsonl
-    lr, adam_eps, max_grad_norm: Adam, clipped by global norm;  head_sizes: see `Predictor`
+    batch_size: rows of a window
+    record_every: slots per row of metrics.jsonl
+    lr: learning rate of Adam
+    adam_eps: epsilon of Adam
+    max_grad_norm: bound of the gradient's global norm; None: no bound
+    smoothing: decay of the exponential mean `smoothed`
+    head_sizes: see `Predictor`
+    outputs: numbers of an answer; known after `inspect`
     """
 
     batch_size: PositiveInt = 64
@@ -45,25 +51,27 @@ class Supervised(Algorithm):
     acts = False
     one_process = "learns from one stream"
     needs: ClassVar[str]
-    """What it learns from, as a user is told."""
+    """What it does, for messages to the user."""
     example: ClassVar[str]
-    """An environment that it learns from."""
+    """An environment that it can learn from, as an override."""
     answers: ClassVar[str]
-    """What evaluation counts."""
+    """What an evaluation counts, in the plural."""
     outputs: int = field(default=0, init=False)
-    """Numbers of an answer; known after `meet`."""
 
     @abstractmethod
-    def meet(self, env: Any) -> str | None:
-        """Take from `env` what the network and the windows follow from; or say what hinders, with an example."""
+    def inspect(self, env: Any) -> str | None:
+        """Take from `env` what the sizes of the network and of the windows follow from.
+
+        Returns why the algorithm cannot learn from it, with an example; None if it can.
+        """
 
     @abstractmethod
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
-        """The windows of a run."""
+        """The windows that a run learns from."""
 
     @abstractmethod
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """[n] each by name, of n answers [n, O]; the first is the loss."""
+        """Numbers [n] by name for n answers [n, O]; the first is the loss."""
 
     @abstractmethod
     def held_out(
@@ -84,7 +92,7 @@ class Supervised(Algorithm):
 
     @abstractmethod
     def window_size(self) -> int:
-        """Slots of a row."""
+        """The slots of a row."""
 
     @property
     def rows(self) -> int:
@@ -106,7 +114,7 @@ class Supervised(Algorithm):
 
     def problems(self, plan: Plan) -> list[str]:
         algo_name, batching = plan.choices["algo"], plan.batching
-        if problem := self.meet(plan.env):
+        if problem := self.inspect(plan.env):
             return [f"algo={algo_name} with env={plan.choices['env']}: {problem}"]
         cut = f"batching={plan.choices['batching']}"
         if isinstance(batching, Tape):
@@ -123,17 +131,25 @@ class Supervised(Algorithm):
         return Predictor(make_trunk, self.outputs, self.head_sizes)
 
     def setup(self, agent: Predictor, on_nan: OnNan = "stop") -> None:
-        """Take `agent` into training."""
+        """Prepare to train an agent.
+
+        agent: the agent
+        on_nan: what becomes of a step that is not finite
+        """
         self.agent = agent
         self.parameters = list(agent.parameters())
-        for parameter in self.parameters:  # Adam passes over what has none, and steps without an answer are steps
+        for parameter in self.parameters:  # Adam skips those without one, but windows without an answer are steps
             parameter.grad = torch.zeros_like(parameter)
         self.optim = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
         self.finite = Finite(on_nan)
         self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
 
     def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]:
-        """Read a window and learn from it: what `judge` says, summed, and the state after it."""
+        """Read a window and learn from it. Returns the sums of what `judge` gives, and the state after the window.
+
+        window: what is read
+        state: of the memory before it
+        """
         if not window.due:
             with torch.no_grad():
                 state = self.agent.read(window.inputs, state)[1]
@@ -158,7 +174,10 @@ class Supervised(Algorithm):
 
     @property
     def smoothed(self) -> float | None:
-        """The exponential mean so far; none of its weight is that of a start value."""
+        """The exponential mean over windows of the last number of `judge`, without bias towards a start value.
+
+        None before the first answer.
+        """
         return float(self.total) / self.weight if self.weight else None
 
     def _smooth(self, mean: Tensor) -> None:

@@ -31,9 +31,13 @@ class WindowLearner(Learner, Protocol):
 
 @dataclass(kw_only=True)
 class SupervisedLoop(Loop):
-    """One iteration is at least `algo.record_every` slots, one update per window. `collector` is the feed.
+    """One iteration is at least `algo.record_every` slots, one update per window.
 
-    A checkpoint may be taken after any window. sums, answered: of the present iteration so far
+    A checkpoint may be taken after any window.
+
+    collector: the feed of windows
+    sums: of what `judge` gave in the present iteration
+    answered: answers in the present iteration
     """
 
     best_metric = "eval/best"
