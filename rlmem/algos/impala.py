@@ -10,7 +10,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from rlmem.acting.actors import Pool
+from rlmem.acting.actors import ActorPool
 from rlmem.acting.actors.cluster import missing
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.algos.base import Plan
@@ -74,7 +74,7 @@ class Impala(OnPolicy):
         if not self.actors:
             return super().make_loop(parts)
         self.setup(cast(ActorCritic, parts.agent), parts.streams.torch("rows"), parts.on_nan)
-        pool = Pool(
+        pool = ActorPool(
             parts.make_actor,
             self.actors,
             parts.num_envs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from rlmem.acting.actors import Pool
+from rlmem.acting.actors import ActorPool
 from rlmem.loops.base import Iteration
 from rlmem.loops.on_policy import OnPolicyLoop
 
@@ -17,7 +17,7 @@ class ActorLoop(OnPolicyLoop):
     The order in which rollouts come differs between runs, so `state_dict` continues a run, but not exactly.
     """
 
-    collector: Pool
+    collector: ActorPool
 
     redraws = False  # a rollout that comes late must be read with the seed that it was acted with
 

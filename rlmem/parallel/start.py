@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 import torch
 import torch.distributed as dist
 
+from rlmem.errors import Fault, UserError
 from rlmem.parallel.group import PATIENCE, Lost, Place, joined, launched, speaking
 from rlmem.system.signals import ASKED
 
@@ -30,8 +31,8 @@ for name in {ASKED}:
 sys.path[:] = pickle.load(sys.stdin.buffer)
 from rlmem.system.signals import die_with
 die_with(int(sys.argv[1]), signal.SIGKILL)
-from rlmem.parallel.child import main
-sys.exit(main(*pickle.load(sys.stdin.buffer)))
+from rlmem.parallel.start import run_child
+sys.exit(run_child(*pickle.load(sys.stdin.buffer)))
 """
 """The program of a started process. It ignores signals: the first process decides whether to stop."""
 
@@ -147,3 +148,24 @@ def end_if_hanging(crew: Crew, finished: threading.Event, grace: float = 30) -> 
             os.write(2, f"rlmem: failed: {lost}\n".encode())
             crew.kill()
             os._exit(1)
+
+
+def run_child(work: Callable[[int], object], port: int) -> int:
+    """Do this process's share of `work`; the exit code.
+
+    A fault of its own is printed here. That another process is gone is reported by the first one, which may be it.
+
+    work: trains beside the first process, given the port of its store
+    port: where the first process waits on this machine
+    """
+    try:
+        work(port)
+    except KeyboardInterrupt as stop:
+        return getattr(stop, "code", 130)
+    except (Fault, UserError, Lost) as error:
+        if not isinstance(error, Lost) and not isinstance(error.__cause__, Lost):
+            there = launched()
+            shown = error.traceback if isinstance(error, Fault) else ""
+            print(f"{shown}rlmem: process {there.rank if there else '?'}: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -39,7 +39,7 @@ class Task:
     grant: int
 
 
-class Pool:
+class ActorPool:
     """Collects as a `Collector` does, but in other processes: each call gives the next rollout of any of the actors.
 
     Actors collect without waiting for one another or for the learner. One that has delivered gets the agent's present
