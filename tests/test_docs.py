@@ -92,6 +92,20 @@ def test_the_examples_of_the_library_run(tmp_path, monkeypatch):
             exec(compile(block.text, document, "exec"), session)
 
 
+def test_the_page_that_shows_ppo_runs(capsys):
+    """Whether it learns what it says is measured by the slow test of the same page."""
+    (block,) = [b for b in blocks("docs/one-file.md") if b.language == "python"]
+    exec(compile(block.text.replace("200_000", "4_096"), "docs/one-file.md", "exec"), {"__name__": "page"})
+    assert capsys.readouterr().out.startswith("4096 steps; greedy return ")
+
+
+@pytest.mark.slow
+def test_the_page_that_shows_ppo_learns(capsys):
+    (block,) = [b for b in blocks("docs/one-file.md") if b.language == "python"]
+    exec(compile(block.text, "docs/one-file.md", "exec"), {"__name__": "page"})
+    assert float(capsys.readouterr().out.partition("greedy return ")[2].split()[0]) > 0.95
+
+
 def test_the_refusals_shown_are_those_of_the_code(monkeypatch):
     shown = [b.text for b in blocks("docs/memory.md") if "engine=triton: " in b.text]
     monkeypatch.setattr(native, "missing", lambda: "needs a C++ compiler, and none is installed (c++, g++ or clang++)")

@@ -23,7 +23,7 @@ def gradients(algo, batch, seed=6):
     algo.generator = generator(seed)
     algo.updates = algo.__dict__.get("policy_delay", 1) - 1  # an update of TD3's actor, too
     loss, _, _ = algo.loss(batch)
-    algo.optimiser.zero_grad()
+    algo.optim.zero_grad()
     loss.backward()
     return loss.detach(), {name: p.grad for name, p in algo.agent.named_parameters() if p.grad is not None}
 
@@ -286,11 +286,11 @@ def test_td3s_actor_maximises_the_first_critic_or_the_lesser(objective):
 def test_the_learning_rate_warms_up_linearly(name):
     algo = make_algo(name, lr=0.01, lr_warmup=4)
     batch, rates = some_batch(algo), []
-    full = [group["full_lr"] for group in algo.optimiser.param_groups]
+    full = [group["full_lr"] for group in algo.optim.param_groups]
     assert full[0] == 0.01
     for _ in range(6):
         algo.update(batch)
-        rates.append([group["lr"] / lr for group, lr in zip(algo.optimiser.param_groups, full, strict=True)])
+        rates.append([group["lr"] / lr for group, lr in zip(algo.optim.param_groups, full, strict=True)])
     assert np.array(rates) == pytest.approx(np.array([0.25, 0.5, 0.75, 1, 1, 1])[:, None].repeat(len(full), 1))
 
 

@@ -254,7 +254,7 @@ def test_held_out_sequences_are_counted_exactly_and_are_the_same_every_time():
     parts.agent.head.forward = class_two
     results = [parts.algo.held_out(parts.agent, parts.env, 70, parts.streams, parts.device) for _ in range(2)]
     assert results[0] == results[1]
-    accuracy = results[0]["held_out"]["accuracy"]
+    accuracy = results[0]["accuracy"]
     stream = parts.env.stream(64, 40, parts.streams.int("evaluation/env"))
     batch = stream.next()
     share = np.where(np.arange(64) < 6, 2, 1)[:, None]

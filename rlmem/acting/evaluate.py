@@ -17,6 +17,26 @@ from rlmem.seeding import Streams
 
 
 @dataclass(frozen=True)
+class Request:
+    """An evaluation that is asked for.
+
+    episodes: how many
+    streams: of their random numbers; the same streams give the same episodes
+    device: the agent's
+    max_steps: steps after which an episode counts as it is then; None: no such bound
+    say: is told how far a long evaluation is, and about episodes that had not ended
+    exploration: how the agent explores where its actions are sampled
+    """
+
+    episodes: int
+    streams: Streams
+    device: torch.device
+    max_steps: int | None = None
+    say: Callable[[str], None] = lambda line: None
+    exploration: Exploration = ON_POLICY
+
+
+@dataclass(frozen=True)
 class Scores:
     """Returns and lengths of evaluation episodes, and whether each was won where the environment says so.
 
@@ -105,21 +125,11 @@ def evaluate(
     )
 
 
-def evaluate_both(
-    agent: Actor,
-    env: VectorEnv,
-    episodes: int,
-    streams: Streams,
-    device: torch.device,
-    max_steps: int | None = None,
-    say: Callable[[str], None] = lambda line: None,
-    exploration: Exploration = ON_POLICY,
-) -> dict[str, dict[str, float]]:
-    """{"greedy": ..., "sampled": ...}, each the summary of its episodes. The arguments are those of `evaluate`."""
-    return {
-        name: evaluate(agent, env, episodes, name == "greedy", streams, device, max_steps, say, exploration).summary()
-        for name in ("greedy", "sampled")
-    }
+def evaluate_both(agent: Actor, env: VectorEnv, request: Request) -> dict[str, dict[str, float]]:
+    """{"greedy": ..., "sampled": ...}, each the summary of the episodes that are asked for."""
+    r = request
+    rest = (r.streams, r.device, r.max_steps, r.say, r.exploration)
+    return {name: evaluate(agent, env, r.episodes, name == "greedy", *rest).summary() for name in ("greedy", "sampled")}
 
 
 LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")

@@ -1,4 +1,4 @@
-"""A vector of environments whose every answer is looked at before anybody learns from it."""
+"""Checks of everything that a vector of environments returns, before an agent learns from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = "biuf"
 
 
 class Guard:
-    """Steps `env`. What it raises, and what no agent can learn from, becomes a Fault of one line.
+    """Steps a vector of environments. What it raises, and what no agent can learn from, becomes a Fault of one line.
 
     The line names the environment and the step, and the Fault has the traceback of what the environment's author
     wrote. An exception may know more, in an attribute `blame`: the index of its environment, a line in the place of
@@ -74,10 +74,10 @@ class Guard:
         if any_of(begins) and any_of(empty := (terminated | truncated) & begins):
             self._refuse(empty, "the episode ended in the step that began it; expected one action at least")
         if not isinstance(infos, Mapping):
-            self._refuse(None, f"infos {_told(infos)}; expected a dictionary")
+            self._refuse(None, f"infos {_excerpt(infos)}; expected a dictionary")
         for name in ("success", "_success"):
             if name in infos and np.shape(infos[name]) != self.shape[:1]:
-                self._refuse(None, f"infos[{name!r}] {_told(infos[name])}; expected {self.shape[0]} values")
+                self._refuse(None, f"infos[{name!r}] {_excerpt(infos[name])}; expected {self.shape[0]} values")
         return obs, reward, terminated, truncated, infos
 
     def call(self, ask: Callable[[], T]) -> T:
@@ -101,7 +101,7 @@ class Guard:
         try:
             obs = np.array(given)  # a copy: environments may reuse their buffers
         except (ValueError, TypeError):
-            self._refuse(None, f"observations {_told(given)}; expected an array of shape {self.shape}")
+            self._refuse(None, f"observations {_excerpt(given)}; expected an array of shape {self.shape}")
         if obs.shape != self.shape:
             self._refuse(None, f"observations of shape {obs.shape}; expected {self.shape}")
         if obs.dtype != self.dtype:
@@ -118,7 +118,7 @@ class Guard:
                 self._refuse(self._anywhere(wrong), f"observation with {obs[wrong][0]}; expected finite numbers")
         elif self.bounds is not None and any_of(outside := (obs < self.bounds[0]) | (obs > self.bounds[1])):
             wrong, space = self._anywhere(outside), self.env.single_observation_space
-            self._refuse(wrong, f"observation {_told(obs[wrong.argmax()].tolist())}; expected one of {space}")
+            self._refuse(wrong, f"observation {_excerpt(obs[wrong.argmax()].tolist())}; expected one of {space}")
         return obs
 
     def _rewards(self, given: Any) -> np.ndarray:
@@ -176,9 +176,9 @@ def any_of(mask: np.ndarray) -> bool:
 
 
 def _form(result: Any) -> str:
-    return f"{len(result)} values" if isinstance(result, tuple) else _told(result)
+    return f"{len(result)} values" if isinstance(result, tuple) else _excerpt(result)
 
 
-def _told(value: Any, most: int = 60) -> str:
+def _excerpt(value: Any, most: int = 60) -> str:
     text = printable(" ".join(repr(value).split()))
     return f"{text if len(text) <= most else text[: most - 3] + '...'} ({type(value).__name__})"

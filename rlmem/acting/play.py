@@ -28,9 +28,13 @@ def play(
 
     By hand, every frame is shown, and actions are read from the keyboard: single keys on a terminal, characters or
     lines of a pipe otherwise; q or the end of the input ends the game. On a terminal, other players are shown at the
-    environment's own pace. gif: write an animation of all frames there; other players then print nothing.
+    environment's own pace. Raises UserError for a player that the environment does not have.
 
-    Raises UserError for a player that the environment does not have.
+    env: a vector of one environment
+    player: chooses the actions
+    episodes: how many
+    seed: of the environment and of players that draw their actions
+    gif: where to write an animation of all frames; players other than `keys` then print nothing
     """
     choose, help = _player(env, player, np.random.default_rng(seed))
     screen = _Screen(env, help, gif, quiet=gif is not None and player != "keys", paced=player != "keys")

@@ -24,7 +24,12 @@ class ActorCritic(Agent):
     Acting steps the memory; `unroll` reads whole rows in parallel. Both see the same inputs in the same order, so
     log-probabilities computed while acting equal those of an unroll from the same state.
 
-    separate: an encoder and a memory each;  memory_gradient: whose loss trains the shared one
+    make_trunk: builds an encoder with a memory
+    action_space: of one environment
+    head_sizes: hidden layers of both heads
+    state_dependent_std: see `rlmem.nets.policy.PolicyHead`
+    separate: actor and critic have an encoder and a memory each
+    memory_gradient: whose loss trains a shared encoder and memory
     """
 
     def __init__(

@@ -36,7 +36,11 @@ class Trunk(nn.Module):
         return self._beside(y, inputs), state
 
     def read(self, batch: Batch, state: State | None) -> Tensor:
-        """Features [B, T, F] of every slot; state: before slot 0, or before the prefix if there is one."""
+        """Features [B, T, F] of every slot.
+
+        batch: the rows
+        state: of the memory before slot 0, or before the prefix if there is one; None: the initial state
+        """
         if state is None:
             state = self.initial_state(batch.shape[0])
         if batch.prefix is not None:
@@ -63,7 +67,9 @@ class Trunk(nn.Module):
 class Trunks(nn.Module):
     """The trunks of an actor and a critic: one that both read, or one each. A state is a tuple, one of each trunk.
 
-    step_all: also step the critic's own memory while acting, for algorithms that need its states
+    make_trunk: builds an encoder with a memory
+    separate: one trunk each
+    step_all: also step the critic's own memory while acting, for algorithms that need its states; set from outside
     """
 
     def __init__(self, make_trunk: Callable[[], Trunk], separate: bool):

@@ -13,14 +13,16 @@ from rlmem.types import Batch
 
 
 class Features(NamedTuple):
-    """Features [B, T, F] as each reader may see them: gradients stop where routing says so."""
+    """Features [B, T, F] for each of the losses; gradients stop where the settings say so.
+
+    policy: for the policy
+    critic: for the critic's loss
+    judge: for the critic inside the actor's loss
+    """
 
     policy: Tensor
-    """for the policy"""
     critic: Tensor
-    """for the critic's loss"""
     judge: Tensor
-    """for the critic inside the actor's loss"""
 
 
 @dataclass(kw_only=True)
@@ -28,10 +30,11 @@ class OffPolicyActorCritic(OffPolicy):
     """An actor and twin critics over one memory or over one each. Both losses are taken from one unroll and minimised
     together; the critic's heads are constants in the actor's loss.
 
-    separate: an encoder and a memory each for actor and critic (Ni et al. 2022, arXiv:2110.05038), else one for both
+    separate: actor and critic have an encoder and a memory each (Ni et al. 2022, arXiv:2110.05038); otherwise one for
+        both
     memory_gradient: whose loss trains a shared memory
-    freeze_critic: the state that the critic reads in the actor's loss is a constant, as in Memory-RL (Ni et al. 2023,
-        arXiv:2307.03864); false: the actor's loss also reaches a shared memory through it
+    freeze_critic: treat the features that the critic reads in the actor's loss as constants, as in Memory-RL (Ni et al.
+        2023, arXiv:2307.03864); otherwise the actor's loss also trains a shared memory through them
     """
 
     separate: bool = True
@@ -45,7 +48,12 @@ class OffPolicyActorCritic(OffPolicy):
         return {"critic": critic, "actor": [*own, *agent.policy.parameters()]}
 
     def critic_loss(self, q_tm1: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        """The twins' squared errors, summed; metrics; the mean absolute TD error [B, T]. q_tm1 [twins, B, T]."""
+        """The twins' squared errors, summed; metrics; the mean absolute TD error [B, T].
+
+        q_tm1: values of the actions taken by each twin, [twins, B, T]
+        target: [B, T]
+        batch: the rows
+        """
         error = q_tm1 - target
         weight = batch.behaviour.get("weight")
         loss = torch.stack([masked_mean(e.square(), batch.mask, weight) for e in error]).sum()

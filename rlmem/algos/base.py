@@ -12,8 +12,9 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.evaluate import evaluate_both
+from rlmem.acting.evaluate import Request, evaluate_both
 from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.finite import Finite
 from rlmem.batching import Batching
@@ -81,8 +82,10 @@ class Algorithm(ABC):
     """What hinders several processes from training together, such as "learns from one replay"; None: nothing does."""
     weight_copies: ClassVar[int] = 3
     """Tensors of the size of the weights in a checkpoint: here the weights and two moments of the optimiser."""
+    optim: torch.optim.Optimizer
+    """Takes the gradient steps; set when training begins."""
     finite: Finite
-    """Counts the gradient steps that were not finite; set when training begins."""
+    """Allows and counts them; set when training begins."""
 
     @property
     def name(self) -> str:
@@ -164,30 +167,15 @@ class Algorithm(ABC):
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most need nothing
         """Read what `evaluate` needs, where no loop has been made that did so."""
 
-    def evaluate(
-        self,
-        agent: Any,
-        env: Any,
-        episodes: int,
-        streams: Streams,
-        device: torch.device,
-        max_steps: int | None,
-        say: Callable[[str], None],
-        exploration: Exploration,
-    ) -> Results:
-        """Means over `episodes` evaluation episodes, {policy: {metric: mean}}; the same `streams` give the same ones.
+    def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
+        """Means over the episodes of an evaluation, {policy: {metric: mean}}.
 
         agent: the one to evaluate
         env: made for this evaluation
-        episodes: how many
-        streams: roots of the random numbers of the episodes
-        device: the agent's
-        max_steps: bound of an episode's length; None: no bound
-        say: is told of the progress of long evaluations
-        exploration: how the agent explores where actions are sampled
+        request: which episodes
         """
         with one_thread():
-            return evaluate_both(agent, env, episodes, streams, device, max_steps, say, exploration)
+            return evaluate_both(agent, env, request)
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
         """How the agent explores after so many of `total_steps` environment steps."""
@@ -204,10 +192,11 @@ class Algorithm(ABC):
         """Metrics of the gradient steps that were not taken, if any may be left out."""
         return self.finite.metrics()
 
-    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """What continues training exactly, beside the agent's weights."""
+        return {"optimiser": self.optim.state_dict(), "finite": self.finite.state_dict()}
 
-    @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave. Raises ValueError if it does not fit."""
+        load_optimiser(self.optim, state["optimiser"])
+        self.finite.load_state_dict(state["finite"])

@@ -24,14 +24,17 @@ class DQN(OffPolicy):
 
         v_t = Q_target(s_t, argmax_a Q(s_t, a)),   loss = mean over acted slots of huber(Q(s_t, a_t) - y_t)
 
-    double: select the bootstrap action with the online network, else with the target network
+    double: select the bootstrap action with the online network instead of the target network
     dueling: Q = V + A - mean A
-    epsilon_start, epsilon_end, epsilon_fraction, epsilon_schedule: chance of a random action, over this fraction of the
-        run after the random steps
-    epsilon_per: step, every action is random or greedy by itself | episode, one draw decides for all its actions
-    td_loss: huber | squared | huber_of_mean, the Huber loss of the batch's mean absolute error, which the released code
-        of Memoroids uses for segments only, so that its two schemes learn from different losses
-    target_memory: own, the target network's unroll of the same rows | fresh_next_obs, as the released code of
+    epsilon_start: chance of a random action after the random steps
+    epsilon_end: chance of a random action at the end of the schedule
+    epsilon_fraction: fraction of the run, after the random steps, over which the chance falls
+    epsilon_schedule: how it falls
+    epsilon_per: step: every action is random or greedy by itself; episode: one draw decides for all actions of an
+        episode, each of which is random if the draw is below epsilon
+    td_loss: huber, squared, or huber_of_mean: the Huber loss of the batch's mean absolute error. The released code of
+        Memoroids uses it for segments only, so that its two schemes learn from different losses
+    target_memory: own: the target network's unroll of the same rows; fresh_next_obs, as in the released code of
         Memoroids: a scan of its own over next observations, in which an episode's first observation is missing
     """
 

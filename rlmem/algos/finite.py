@@ -1,4 +1,4 @@
-"""What becomes of a step whose loss or gradient is not finite."""
+"""What to do with a gradient step whose loss or gradient is not finite."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 OnNan = Literal["stop", "skip"]
 
 PATIENCE = 100
-"""Steps that may be skipped in a row: parameters that only give such losses never learn again."""
+"""Steps that may be skipped in a row: parameters that give only such losses will not recover."""
 
 
 class Finite:
-    """Holds every gradient step to finite numbers.
+    """Checks that the loss and the gradient of every step are finite.
 
-    on_nan: stop: raise FloatingPointError;  skip: do not take that step, up to PATIENCE times in a row
+    on_nan: stop: raise FloatingPointError; skip: do not take the step, at most PATIENCE times in a row
     """
 
     def __init__(self, on_nan: OnNan = "stop"):
@@ -24,7 +24,9 @@ class Finite:
         self.skipped = self.in_a_row = 0
 
     def allows(self, **numbers: Tensor) -> bool:
-        """Whether a step with this loss and these gradient norms may be taken."""
+        """Whether a step with this loss and these gradient norms may be taken. Raises FloatingPointError, or counts the
+        step as skipped, if a number is not finite.
+        """
         if torch.isfinite(torch.stack([number.detach() for number in numbers.values()])).all():
             self.in_a_row = 0
             return True
@@ -37,7 +39,7 @@ class Finite:
         return False
 
     def metrics(self) -> dict[str, float]:
-        """How many steps were skipped, if that may happen."""
+        """The number of skipped steps, where steps may be skipped."""
         return {"nan/skipped": self.skipped} if self.on_nan == "skip" else {}
 
     def state_dict(self) -> dict[str, Any]:

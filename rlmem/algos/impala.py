@@ -10,7 +10,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from rlmem.acting.actors import Pool
+from rlmem.acting.actors import ActorPool
 from rlmem.acting.actors.cluster import missing
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.algos.base import Plan
@@ -34,13 +34,19 @@ class Impala(OnPolicy):
     vs and A are V-trace's targets and advantages over whole streams (`rlmem.losses.returns.vtrace`), both constants.
 
     epochs: gradient steps on each rollout; 1: as published. From the second on, V-trace corrects for those before it
-    clip: PPO's surrogate in place of -A_t log pi(a_t), around the policy before the first step, so that many steps do
-        not go too far (as in RLlib's APPO, without its target network); None: as published
-    reduction: the loss is a sum over slots, as published, or a mean; optimiser and clipping depend on its scale
-    optimiser, eps, decay, momentum: RMSProp, or Adam (with `eps` alone)
-    trace_lambda: of V-trace's remark 2; 1: as published;  rho_bar, c_bar: where importance weights are clipped
-    actors: processes on Ray that collect, each in `env.num_envs` environments; 0: this one does, between updates
-    ray_address: of a Ray cluster for them; see `rlmem.acting.actors.cluster.attached`
+    clip: use PPO's surrogate in place of -A_t log pi(a_t), around the policy before the first step, so that many steps
+        do not go too far (as in RLlib's APPO, without its target network); None: as published
+    reduction: whether the loss is a sum over slots, as published, or a mean; the optimiser and the clipping of the
+        gradient depend on its scale
+    optimiser: RMSProp or Adam
+    eps: epsilon of the optimiser
+    decay: of RMSProp's mean of squared gradients
+    momentum: of RMSProp
+    trace_lambda: lambda of V-trace's remark 2; 1: as published
+    rho_bar: where the importance weights of the TD errors are clipped
+    c_bar: where the importance weights of the traces are clipped
+    actors: processes on Ray that collect, each in `env.num_envs` environments; 0: the learner collects between updates
+    ray_address: of a Ray cluster for the actors; see `rlmem.acting.actors.cluster.attached`
     """
 
     rollout_slots: PositiveInt = 100
@@ -68,7 +74,7 @@ class Impala(OnPolicy):
         if not self.actors:
             return super().make_loop(parts)
         self.setup(cast(ActorCritic, parts.agent), parts.streams.torch("rows"), parts.on_nan)
-        pool = Pool(
+        pool = ActorPool(
             parts.make_actor,
             self.actors,
             parts.num_envs,

@@ -1,4 +1,4 @@
-"""What the off-policy algorithms share: their settings, targets, the optimiser and the target network."""
+"""What off-policy algorithms share: their settings, targets, the optimiser, the target network and the loop."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from rlmem.agents.exploration import Exploration
 from rlmem.agents.off_policy import OffPolicyAgent
-from rlmem.agents.state_dicts import load_optimiser
 from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.batching import Batching, Segment
@@ -28,7 +27,7 @@ from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, Posit
 Metrics = dict[str, Tensor]
 
 LEAST_REWARD = 1e-6
-"""Rewards whose root mean square is smaller are not scaled up to one: what small ones mean is for the user to say."""
+"""The root mean square below which rewards are not scaled up to one: the user must then set `reward_scale`."""
 
 
 @dataclass(kw_only=True)
@@ -40,18 +39,29 @@ class OffPolicy(Algorithm):
 
         y_t = r_t + ... + gamma^{n-1} r_{t+n-1} + gamma^n v_{t+n},   fewer terms where the episode or the row ends
 
-    capacity: transitions kept;  replay_dir: keep them in memory-mapped files there;  batch_size: transitions per update
-    priority_exponent: 0 draws uniformly, above it by TD error;  importance_exponent: of the correction for it
-    collect_slots: slots acted in every environment between updates
-    random_steps: environment steps that act uniformly at random at first;  learning_starts: steps before any update
-    update_ratio: updates per environment step or episode (`update_per`), fractions allowed
+    capacity: transitions that the replay keeps
+    replay_dir: a folder for memory-mapped files of the replay; None: the replay is in memory
+    batch_size: transitions per update
+    priority_exponent: 0: rows are drawn uniformly; above it: by their TD error
+    importance_exponent: of the importance weights that correct for drawing by TD error
+    collect_slots: slots that are collected from every environment between updates
+    random_steps: environment steps at the beginning that act uniformly at random
+    learning_starts: environment steps before the first update
+    update_ratio: updates per environment step or per episode, a fraction if need be
+    update_per: whether `update_ratio` is per step or per episode
     record_every: environment steps per row of metrics.jsonl
-    lr, lr_warmup, adam_eps, max_grad_norm: Adam, linearly warmed up over so many updates, clipped by global norm
-    gamma, n_step: discount and n;  head_sizes: hidden layers of the heads
-    reward_scale: rewards are learnt from times this; null: one over the root mean square of the rewards that are not
-        zero, of all that the replay holds at the first update. Networks begin with values around 0.1: where rewards are
-        far smaller (POPGym divides them by the episode's length), learning would begin by following that noise
-    tau, target_every: every so many updates the target network moves by tau towards the online one; tau=1 copies
+    lr: learning rate of Adam
+    lr_warmup: updates over which the learning rate rises linearly from zero
+    adam_eps: epsilon of Adam
+    max_grad_norm: bound of the gradient's global norm, for each part of the parameters; None: no bound
+    gamma: discount
+    n_step: rewards in a target before it bootstraps
+    reward_scale: factor of the rewards in targets; None: one over the root mean square of the nonzero rewards in the
+        replay at the first update. Networks begin with values around 0.1: where rewards are far smaller (POPGym divides
+        them by the episode's length), learning would begin by fitting that noise
+    head_sizes: hidden layers of the heads
+    tau: how far the target network moves towards the online one; 1 copies it
+    target_every: updates between such moves
     """
 
     capacity: PositiveInt = 1_000_000
@@ -85,7 +95,7 @@ class OffPolicy(Algorithm):
         """How the agent explores after so many of `total_steps` environment steps."""
 
     def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        """What metrics.jsonl says of it."""
+        """Metrics of how the agent explores."""
         return {}
 
     def make_loop(self, parts: LoopParts) -> Loop:
@@ -146,19 +156,24 @@ class OffPolicy(Algorithm):
         """The loss of a batch, metrics, and TD errors [B, T] for priorities."""
 
     def setup(self, agent: OffPolicyAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
-        """Take `agent` into training; `generator`, on its device, draws what losses need."""
+        """Prepare to train an agent.
+
+        agent: the agent
+        generator: on the agent's device, draws what losses need
+        on_nan: what becomes of a step that is not finite
+        """
         self.agent: Any = agent
         self.generator = generator
         self.target: Any = deepcopy(agent).requires_grad_(False)
         self.parameters = self.trained_parameters()
         groups = [{"params": group, "full_lr": self.rate(part)} for part, group in self.parameters.items()]
-        self.optimiser = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
+        self.optim = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
         self.updates = 0
         self.scale: float | None = self.reward_scale
         self.finite = Finite(on_nan)
 
     def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
-        """The parameters by part; gradients are clipped part by part."""
+        """The parameters by the name of their part; gradients are clipped part by part."""
         return {"critic": list(self.agent.parameters())}
 
     def rate(self, part: str) -> float:
@@ -166,39 +181,42 @@ class OffPolicy(Algorithm):
         return self.lr
 
     def scale_rewards(self, rewards: Tensor) -> None:
-        """Choose `scale`, if it is to be chosen, from the rewards of the transitions in the replay."""
+        """Choose `scale` where `reward_scale` leaves it open, from the rewards in the replay."""
         rewards = rewards[rewards != 0].double()
         if self.scale is None and len(rewards):
             self.scale = 1 / max(float(rewards.square().mean().sqrt()), LEAST_REWARD)
 
     def update(self, batch: Batch) -> tuple[Metrics, Tensor | None]:
-        """One gradient step; metrics, and TD errors [B, T], None if the step was not taken since it was not finite.
+        """Take one gradient step on a batch.
 
-        Raises FloatingPointError as `finite` says.
+        Returns metrics and TD errors [B, T]; {} and None if the step was not taken, since it was not finite. Raises
+        FloatingPointError as `Finite.allows` does.
         """
         loss, metrics, td_error = self.loss(batch)
-        self.optimiser.zero_grad()
+        self.optim.zero_grad()
         loss.backward()
         taken = self.step(loss)
         return ({}, None) if taken is None else (metrics | taken, td_error)
 
     def step(self, loss: Tensor) -> Metrics | None:
-        """Apply the gradients of `loss`, and let the target network follow; None if they are not finite."""
+        """Apply the gradients of `loss`, and move the target network. Returns gradient norms; None if the gradients are
+        not finite and nothing was changed.
+        """
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         learning = {part: group for part, group in self.parameters.items() if any(p.grad is not None for p in group)}
         norms = {part: nn.utils.clip_grad_norm_(group, limit) for part, group in learning.items()}
         if not self.finite.allows(loss=loss, **{f"{part}_grad_norm": norm for part, norm in norms.items()}):
             return None
-        for group in self.optimiser.param_groups:
+        for group in self.optim.param_groups:
             group["lr"] = group["full_lr"] * min(1.0, (self.updates + 1) / max(self.lr_warmup, 1))
-        self.optimiser.step()
+        self.optim.step()
         self.updates += 1
         if self.updates % self.target_every == 0:
             follow(self.target, self.agent, self.tau)
         return {f"{part}_grad_norm": norm for part, norm in norms.items()}
 
     def returns(self, batch: Batch, value: Tensor) -> Tensor:
-        """The targets y [B, T] from the values v [B, T] of the slots; a constant."""
+        """The targets y [B, T], without gradient, from the values v [B, T] of the slots."""
         reward = batch.reward * (self.scale or 1.0)
         return n_step_return(reward, value, batch.terminated, batch.mask, self.gamma, self.n_step).detach()
 
@@ -212,23 +230,20 @@ class OffPolicy(Algorithm):
         self.scale = state.get("scale", self.scale)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
+        return super().state_dict() | {
             "target": self.target.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
             "generator": self.generator.get_state(),
             "generator_device": self.generator.device.type,
             "updates": self.updates,
             "scale": self.scale,
-            "finite": self.finite.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
         self.target.load_state_dict(state["target"])
-        load_optimiser(self.optimiser, state["optimiser"])
         if state["generator_device"] == self.generator.device.type:  # else a generator of another kind
             self.generator.set_state(state["generator"].cpu())
         self.updates, self.scale = state["updates"], state["scale"]
-        self.finite.load_state_dict(state["finite"])
 
 
 def _not_writable(folder: Path) -> str | None:
@@ -251,7 +266,7 @@ def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """What is computed inside sends no gradient to the parameters of `module`."""
+    """Within this context, no gradient flows to the parameters of `module`."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in parameters:
         parameter.requires_grad_(False)

@@ -10,7 +10,6 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
-from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.finite import Finite, OnNan
@@ -27,16 +26,22 @@ from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, Uni
 class OnPolicy(Algorithm):
     """An algorithm that learns from each rollout of an actor-critic once, and then acts on.
 
-    rollout_slots: slots collected from every environment per update
-    lr, anneal_lr, max_grad_norm: learning rate, linearly annealed to zero over the run; clipping by global norm
-    gamma: discount;  entropy_coef, value_coef: weights of the losses
-    head_sizes: hidden layers of actor and critic;  state_dependent_std: see `rlmem.nets.policy.PolicyHead`
-    separate: an encoder and a memory each for actor and critic;  memory_gradient: whose loss trains a shared one
+    rollout_slots: slots that are collected from every environment per update
+    complete_episodes: whether rollouts start from a reset and run every episode to its end
+    lr: learning rate
+    anneal_lr: lower the learning rate linearly to zero over the run
+    max_grad_norm: bound of the gradient's global norm; None: no bound
+    gamma: discount
+    entropy_coef: weight of the entropy bonus
+    value_coef: weight of the value loss
+    head_sizes: hidden layers of actor and critic
+    state_dependent_std: see `rlmem.nets.policy.PolicyHead`
+    separate: actor and critic have an encoder and a memory each; otherwise they share one
+    memory_gradient: whose loss trains a shared encoder and memory
     """
 
     rollout_slots: PositiveInt = 128
     complete_episodes: bool = field(default=False, init=False)
-    """Whether rollouts start from a reset and run every episode to its end."""
     lr: PositiveFloat = 1e-3
     anneal_lr: bool = True
     max_grad_norm: PositiveFloat | None = 0.5
@@ -51,13 +56,17 @@ class OnPolicy(Algorithm):
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
-        """The agent that acts; `make_trunk` builds an encoder and a memory."""
         return ActorCritic(
             make_trunk, action_space, self.head_sizes, self.state_dependent_std, self.separate, self.memory_gradient
         )
 
     def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
-        """Take `agent` into training; `generator` shuffles rows."""
+        """Prepare to train an agent.
+
+        agent: the agent
+        generator: shuffles rows
+        on_nan: what becomes of a step that is not finite
+        """
         self.agent = agent
         self.generator = generator
         self.optim = self.make_optimiser(list(agent.parameters()))
@@ -84,12 +93,15 @@ class OnPolicy(Algorithm):
 
     @abstractmethod
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
-        """Improve the agent from one rollout; `progress` is the fraction of training done. Returns metrics.
+        """Improve the agent from one rollout. Returns metrics. Raises FloatingPointError as `Finite.allows` does.
 
-        Raises FloatingPointError as `finite` says.
+        rollout: what the agent, or an earlier version of it, has acted
+        batching: how to cut rows
+        progress: the fraction of the run's steps that were taken before the rollout
         """
 
     def named(self, metrics: dict[str, float]) -> dict[str, float]:
+        """The metrics with the algorithm's name as their prefix."""
         return {f"{self.name}/{name}": value for name, value in metrics.items()}
 
     def anneal(self, progress: float) -> float:
@@ -100,9 +112,8 @@ class OnPolicy(Algorithm):
         return lr
 
     def step(self, loss: Tensor) -> Tensor | None:
-        """One gradient step, clipped by global norm: the norm before; None if the step was not finite, nor taken.
-
-        Every process takes the same step: `loss` is that of the rows of all.
+        """Take one gradient step, clipped by global norm. Returns the norm before clipping; None if it was not finite,
+        and the step was not taken. Every process takes the same step: `loss` is the mean over the rows of all.
         """
         self.optim.zero_grad()
         loss.backward()
@@ -115,16 +126,11 @@ class OnPolicy(Algorithm):
         return grad_norm
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "optimiser": self.optim.state_dict(),
-            "generator": self.generator.get_state(),
-            "finite": self.finite.state_dict(),
-        }
+        return super().state_dict() | {"generator": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        load_optimiser(self.optim, state["optimiser"])
+        super().load_state_dict(state)
         self.generator.set_state(state["generator"].cpu())
-        self.finite.load_state_dict(state["finite"])
 
 
 def mean(x: Tensor, mask: Tensor) -> Tensor:
@@ -137,13 +143,18 @@ def mean(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:
-    """Largest |pi/mu - 1| of the acted slots, from log pi - log mu [B, T]: rounding only, if training reads what acting
-    read and pi is the policy mu that acted (docs/design.md)."""
+    """Largest |pi/mu - 1| of the acted slots, given log_ratio = log pi - log mu [B, T].
+
+    It is no more than rounding if training reads what acting read and pi is still the policy mu that acted
+    (docs/design.md).
+    """
     return largest(torch.where(mask, (log_ratio.exp() - 1).abs(), 0).max())
 
 
 def cut(rollout: Rollout, batching: Batching) -> Rows:
-    """The rows of a rollout; where nothing acted, as other processes took the last steps, one that does not count."""
+    """The rows of a rollout. Where nothing acted, since other processes took the last steps, this is one row without an
+    acted slot.
+    """
     if alone() or rollout.streams.mask.any():
         return batching.rows(rollout.streams)
     none = torch.zeros(1, dtype=torch.long, device=rollout.streams.mask.device)
@@ -151,7 +162,7 @@ def cut(rollout: Rollout, batching: Batching) -> Rows:
 
 
 def batch_metrics(rollout: Rollout, rows: Rows, batch: Batch) -> dict[str, float]:
-    """How the rollouts of all processes were cut into rows."""
+    """Metrics of how the rollouts of all processes were cut into rows."""
     counts = len(rows.env), int(rollout.streams.start.sum()), int(batch.mask.sum())
     number, episodes, transitions, padding = totals(*counts, rows.pad_fraction)
     return {

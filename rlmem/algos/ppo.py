@@ -29,10 +29,15 @@ class PPO(OnPolicy):
     with acting (`ppo/ratio_max_dev`); advantages over whole streams; then `epochs` passes over shuffled rows.
 
     complete_episodes: start rollouts from a reset and run every episode to its end
-    epochs, num_minibatches: passes over a rollout, and parts of each pass (at most one per row of any process)
-    adam_eps: of Adam;  gae_lambda: GAE's trade-off;  clip: of the probability ratio
-    value_error_clamp: upper bound of the squared value error;  normalize_advantage: over what, if at all
-    kl_coef, kl_target: weight of the KL penalty, adapted to the target after every update; zero turns it off
+    epochs: passes over a rollout
+    num_minibatches: parts of each pass, at most one per row of any process
+    adam_eps: epsilon of Adam
+    gae_lambda: lambda of generalised advantage estimation
+    clip: epsilon of the clipped surrogate
+    value_error_clamp: upper bound of the squared value error; None: no bound
+    normalize_advantage: whether advantages are standardised, over a minibatch or the whole batch
+    kl_coef: weight of the KL penalty, adapted after every update; 0: no penalty
+    kl_target: the KL divergence that `kl_coef` is adapted to
     """
 
     complete_episodes: bool = False
@@ -76,7 +81,9 @@ class PPO(OnPolicy):
 
     @torch.no_grad()
     def _evaluate_rollout(self, streams: Batch, rows: Rows, batch: Batch) -> dict[str, float]:
-        """Read all rows once as training will, before any gradient step: fills `batch.behaviour`, checks the replay."""
+        """Read all rows once as training will, before any gradient step. Fills `batch.behaviour` with advantages and
+        targets; returns metrics, with the deviation from what acting computed.
+        """
         parameters, value = self.agent.unroll(batch)
         log_prob = self.agent.policy.distribution(parameters).log_prob(batch.action)
         stream_value = rows.scatter(value, streams.shape)
@@ -95,7 +102,7 @@ class PPO(OnPolicy):
         }
 
     def _minibatch(self, batch: Batch) -> dict[str, Tensor]:
-        """One gradient step on some rows; no metrics if it was not taken, since it was not finite."""
+        """Take one gradient step on some rows. Returns metrics; {} if it was not finite, and was not taken."""
         old, mask = batch.behaviour, batch.mask
         parameters, value = self.agent.unroll(batch)
         policy = self.agent.policy.distribution(parameters)

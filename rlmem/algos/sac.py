@@ -25,11 +25,13 @@ Agent = TypeVar("Agent", TanhGaussianAgent, CategoricalAgent)
 
 @dataclass(kw_only=True)
 class SoftActorCritic(OffPolicyActorCritic):
-    """Base of both forms.
+    """What the forms for continuous and for discrete actions share.
 
-    temperature: alpha, or its first value;  learn_temperature: hold the policy's entropy at a target
-    temperature_lr: of log alpha; one that lags behind the critic leaves the policy near uniform for long
-    target_memory: own, the target network's | online: target heads read what the online memory gives (Memory-RL)
+    temperature: alpha, or its first value where it is learnt
+    learn_temperature: adapt alpha so that the policy's entropy stays at a target
+    temperature_lr: learning rate of log alpha; if it lags behind the critic's, the policy stays near uniform for long
+    target_memory: own: the target heads read the target network's memory; online: they read the online memory, as in
+        Memory-RL
     """
 
     temperature: PositiveFloat = 0.1
@@ -76,19 +78,27 @@ class SoftActorCritic(OffPolicyActorCritic):
     def terms(
         self, batch: Batch, seen: Features, successors: Tensor, temperature: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of every slot: the twins' values of the action taken [twins, B, T], the soft value by the target network,
-        the actor's loss, and log pi (or the negative entropy), all [B, T]. successors: the target's features."""
+        """What the losses of every slot are made of.
+
+        batch: the rows
+        seen: features as each loss may read them
+        successors: features that the target network's heads read
+        temperature: alpha
+
+        Returns the twins' values of the actions taken [twins, B, T], and [B, T] each: the soft value by the target
+        network, the actor's loss, and log pi of an action (or the negative entropy).
+        """
 
     @abstractmethod
     def entropy_to_hold(self) -> float:
-        """The target of the temperature."""
+        """The entropy that the temperature is adapted to."""
 
 
 @dataclass(kw_only=True)
 class SAC(SoftActorCritic):
     """Soft Actor-Critic for continuous actions (Haarnoja et al. 2018, arXiv:1812.05905), a Gaussian squashed by tanh.
 
-    target_entropy: null: minus the number of action dimensions
+    target_entropy: the entropy to hold; None: minus the number of action dimensions
     """
 
     target_entropy: float | None = None
@@ -117,7 +127,7 @@ class SAC(SoftActorCritic):
 class SACD(SoftActorCritic):
     """Soft Actor-Critic for discrete actions (Christodoulou 2019, arXiv:1910.07207), with exact expectations.
 
-    target_entropy_ratio: entropy to hold, as a fraction of that of the uniform policy
+    target_entropy_ratio: the entropy to hold, as a fraction of the uniform policy's entropy
     """
 
     target_entropy_ratio: PositiveUnitFloat = 0.2

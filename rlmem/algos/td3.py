@@ -23,12 +23,15 @@ class TD3(OffPolicyActorCritic):
 
         v_t = min_i Q_i'(s_t, pi'(s_t) + clip(noise)),   actor's loss = -Q_1(s_t, pi(s_t))
 
-    policy_delay: updates of the critic per update of the actor; the target network follows every `target_every`, which
-        the paper takes to be the same. Memory-RL and POMDP-Baselines delay neither: 1 and 1
-    actor_objective: first | min: maximise Q_1, or the lesser of the twins (Lu et al. 2024, arXiv:2405.17358, code)
+    target_every: updates between moves of the target network
+    policy_delay: updates of the critic per update of the actor; the paper takes it to be equal to `target_every`.
+        Memory-RL and POMDP-Baselines delay neither: 1 and 1
+    actor_objective: first: maximise Q_1; min: the lesser of the twins (Lu et al. 2024, arXiv:2405.17358, code)
     action_l2: weight of the squared action in the actor's loss (Andrychowicz et al. 2017, arXiv:1707.01495, app. A);
         it keeps the policy from saturating on a critic that does not yet tell actions apart
-    exploration_noise, target_noise, target_noise_clip: standard deviations and bound, of actions in [-1, 1]
+    exploration_noise: standard deviation of the noise of acting, for actions in [-1, 1]
+    target_noise: standard deviation of the noise of the target's actions
+    target_noise_clip: bound of the noise of the target's actions
     """
 
     target_every: PositiveInt = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from rlmem.acting.actors import Pool
+from rlmem.acting.actors import ActorPool
 from rlmem.loops.base import Iteration
 from rlmem.loops.on_policy import OnPolicyLoop
 
@@ -14,12 +14,12 @@ from rlmem.loops.on_policy import OnPolicyLoop
 class ActorLoop(OnPolicyLoop):
     """One iteration is one update, from the rollout of the actor that is ready first.
 
-    The order in which rollouts come is not that of another run, so `state_dict` continues the run, but not exactly.
+    The order in which rollouts come differs between runs, so `state_dict` continues a run, but not exactly.
     """
 
-    collector: Pool
+    collector: ActorPool
 
-    redraws = False  # a rollout that comes late is read with the seed that it was acted with
+    redraws = False  # a rollout that comes late must be read with the seed that it was acted with
 
     def run(self) -> dict[str, dict[str, float]]:
         with closing(self.collector):

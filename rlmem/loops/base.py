@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.acting.collector import Episode
-from rlmem.acting.evaluate import flat
+from rlmem.acting.evaluate import Request, flat
 from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
@@ -26,12 +26,12 @@ from rlmem.parallel import alone, largest, of_first, place
 from rlmem.system.signals import Stopped
 
 RECENT = 100
-"""Episodes behind the running return that is shown and logged."""
+"""The number of newest episodes whose mean return is shown and logged."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Acting on a few rows is slower with several threads than with one."""
+    """Run with one thread inside: acting on a few rows is slower with several."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -41,7 +41,7 @@ def one_thread() -> Iterator[None]:
 
 
 Iteration = tuple[dict[str, float], list[Episode]]
-"""Metrics, and the episodes that ended."""
+"""The metrics of an iteration, and the episodes that ended in it."""
 
 
 @dataclass(kw_only=True)
@@ -95,7 +95,7 @@ class Loop(LoopParts, ABC):
         return self.collector.steps >= self.total_steps and bool(self.last_evaluation) and not self.evaluation_due
 
     def turn(self) -> None:
-        """One iteration, and the evaluation and the checkpoint that are due after it."""
+        """Run one iteration, and the evaluation and the checkpoint that are due after it. May raise `stop`."""
         before = self.completed_steps
         if self.collector.steps < self.total_steps and not self.evaluation_due:
             complete = self.iterate()
@@ -113,7 +113,7 @@ class Loop(LoopParts, ABC):
             raise stop
 
     def asked_to_stop(self) -> BaseException | None:
-        """`stop`, which is set everywhere as soon as a signal has reached any process of the run."""
+        """What to raise since a signal has reached this process or another one of the run; None: go on."""
         if not alone():
             signum = int(largest(torch.tensor(getattr(self.stop, "signum", 0))))
             if not signum:  # a signal that came meanwhile counts when all have agreed on it
@@ -122,7 +122,7 @@ class Loop(LoopParts, ABC):
         return self.stop
 
     def iterate(self) -> bool:
-        """Collect, learn and write down what happened; whether the iteration is complete."""
+        """Collect, learn and record what happened. Returns whether the iteration is complete."""
         began = perf_counter()
         iteration = self.advance()
         self.elapsed += perf_counter() - began
@@ -144,7 +144,7 @@ class Loop(LoopParts, ABC):
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Count the time spent inside as learning."""
+        """Count the time that is spent inside as learning."""
         began = perf_counter()
         yield
         self.learn_time += perf_counter() - began
@@ -187,20 +187,20 @@ class Loop(LoopParts, ABC):
         self.progress.evaluated(self.collector.steps, self.evaluation_text())
 
     def objective(self) -> float:
-        """One number of the last evaluation, larger for better: the greedy return."""
+        """A single number for the last evaluation, larger for better: the mean return of greedy episodes."""
         return self.last_evaluation["greedy"]["return_mean"]
 
     def evaluation_text(self) -> str:
-        """The last evaluation in words."""
+        """The result of the last evaluation, for the user."""
         of = [f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in self.last_evaluation.items()]
         return f"return {', '.join(of)}"
 
     def evaluation_sample(self) -> str:
-        """What an evaluation is the mean of."""
+        """What the means of an evaluation are over, for the user."""
         return f"{self.evaluation_episodes} episodes each; ± is the standard error of the mean"
 
     def evaluation_metrics(self, results: Results) -> dict[str, Any]:
-        """An evaluation as metrics."""
+        """An evaluation's results as metrics."""
         return flat(results)
 
     def _play(self) -> Results:
@@ -211,8 +211,8 @@ class Loop(LoopParts, ABC):
 
         try:
             with closing(self.make_eval_env()) as env:
-                number, streams = self.evaluation_episodes, self.streams
-                return self.algo.evaluate(self.agent, env, number, streams, self.device, most, say, self.exploration)
+                asked = Request(self.evaluation_episodes, self.streams, self.device, most, say, self.exploration)
+                return self.algo.evaluate(self.agent, env, asked)
         except Fault as fault:
             raise Fault(f"{step}: evaluation: {fault}", fault.traceback) from fault
 
@@ -231,7 +231,7 @@ class Loop(LoopParts, ABC):
             raise Fault(f"step {self.collector.steps}: {what} cannot be written ({reason})") from error
 
     def agent_state(self) -> dict[str, Any]:
-        """What it takes to act as the agent does now."""
+        """What is needed to act as the agent does now."""
         return {
             "agent": self.agent.state_dict(),
             "experiment": self.experiment,
@@ -257,7 +257,7 @@ class Loop(LoopParts, ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.agent.load_state_dict(state["agent"])
-        # The optimiser keeps what it is given, which is mapped from the file: that would stay on the disk, unseen.
+        # The optimiser would keep the tensors themselves, which are mapped from the file on the disk: copy them.
         self.algo.load_state_dict(
             tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state["algo"])
         )

@@ -45,7 +45,14 @@ class ReplayLearner(Learner, Protocol):
 
 @dataclass
 class Tally:
-    """What has happened in the present iteration so far."""
+    """What has happened in the present iteration so far.
+
+    updates: how many
+    sums: of each metric over the updates that had it
+    counts: how many updates had each metric
+    batches: sums of the metrics of batches
+    ended: episodes that ended
+    """
 
     updates: int = 0
     sums: dict[str, Tensor] = field(default_factory=dict)
@@ -54,7 +61,7 @@ class Tally:
     ended: list[Episode] = field(default_factory=list)
 
     def add(self, metrics: dict[str, Tensor], batch: dict[str, float]) -> None:
-        """One update; a metric that it lacks keeps its mean."""
+        """Count one update, with the metrics of its step and of its batch."""
         self.updates += 1
         for name, value in metrics.items():
             self.sums[name] = self.sums.get(name, 0) + value
@@ -79,8 +86,15 @@ class OffPolicyLoop(Loop):
     """One iteration is at least `algo.record_every` environment steps, in rounds: a few slots in every environment,
     then the updates that are due by `algo.update_ratio`. A checkpoint may be taken after any round.
 
-    No update is due before `algo.learning_starts` steps, nor before an episode has ended; what was not due is not made
-    up for later. generator: draws what updates read;  counted: steps or episodes so far that make updates due
+    No update is due before `algo.learning_starts` steps, nor before an episode has ended; updates that were not due are
+    not made up for later.
+
+    replay: the episodes to learn from
+    generator: draws what updates read
+    counted: steps or episodes so far that make updates due
+    tally: what has happened in the present iteration
+    sample_time: seconds spent on drawing batches
+    said: the kinds of warnings that were given, each at most once
     """
 
     algo: ReplayLearner
@@ -122,7 +136,10 @@ class OffPolicyLoop(Loop):
         self._warn(max((episode.length for episode in episodes), default=0))
 
     def _remember(self, rollout: Rollout) -> int:
-        """How many episodes were completed. Raises Fault for one that is longer than the replay."""
+        """Put a rollout into the replay. Returns how many episodes it completed.
+
+        Raises Fault for an episode that is longer than the replay.
+        """
         try:
             return self.replay.add(rollout)
         except Fault as fault:
@@ -144,7 +161,7 @@ class OffPolicyLoop(Loop):
         self.tally.add({f"{self.algo.name}/{name}": value for name, value in metrics.items()}, sample.metrics)
 
     def _warn(self, longest: int) -> None:
-        """Say what keeps the agent from learning."""
+        """Tell the user what keeps the agent from learning: no episode yet, or episodes longer than a row."""
         if self.collector.steps >= self.algo.learning_starts and not self.replay.episodes:
             self._say_once("wait", "learning waits for the end of a first episode")
         room = self.batching.longest_episode(self.algo.batch_size)

@@ -13,7 +13,7 @@ from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
 RATIO_ALARM = 1e-3
-"""Rounding stays far below; see the replay invariant in docs/design.md."""
+"""Deviations of rounding stay far below this; see the replay invariant in docs/design.md."""
 
 
 class RolloutLearner(Learner, Protocol):
@@ -30,13 +30,14 @@ class OnPolicyLoop(Loop):
     """One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter).
 
     With several processes (`rlmem.parallel`) each collects in environments of its own, and all make the same update.
+
+    redraws: whether memories that draw random numbers get another seed after every update
     """
 
     algo: RolloutLearner
     collector: RolloutSource
 
     redraws: ClassVar[bool] = True
-    """Whether memories that draw at random get another seed after every update."""
 
     def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
         """As `Loop.collect`, with this process's share of the budget; `collector.steps` counts those of all processes.
@@ -80,7 +81,7 @@ class OnPolicyLoop(Loop):
         return metrics | self.algo.skipped(), episodes
 
     def state_dict(self) -> dict[str, Any]:
-        """On the first process, what all of them need to go on; the others only tell theirs."""
+        """On the first process, the states of all processes; the others only send theirs."""
         state = super().state_dict()
         own = {"collector": state["collector"], "generator": state["algo"]["generator"]}
         return state if alone() else state | {"processes": gathered(own)}

@@ -10,6 +10,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import Collector, Episode
+from rlmem.acting.evaluate import Request
 from rlmem.agents.base import Agent, Network
 from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.batching import Batching, Rollout, StateSlots
@@ -40,17 +41,7 @@ class Learner(Protocol):
     @property
     def name(self) -> str: ...
 
-    def evaluate(
-        self,
-        agent: Any,
-        env: Any,
-        episodes: int,
-        streams: Streams,
-        device: torch.device,
-        max_steps: int | None,
-        say: Callable[[str], None],
-        exploration: Exploration,
-    ) -> Results: ...
+    def evaluate(self, agent: Any, env: Any, request: Request) -> Results: ...
 
     def skipped(self) -> dict[str, float]: ...
 

@@ -1,4 +1,4 @@
-"""Losses of Q-learning, unreduced. A actions; what slots without an action hold is the reduction's business."""
+"""Losses of Q-learning over A actions, unreduced: the reduction leaves out the slots without an action."""
 
 import torch
 from torch import Tensor
@@ -8,10 +8,10 @@ from rlmem.losses.reduce import masked_mean
 
 
 def chosen(q: Tensor, action: Tensor) -> Tensor:
-    """q[..., a] of the actions taken.
+    """The values of the actions taken. Returns q's shape without A.
 
-    q [..., A], action [...] integers in [0, A), also where the agent did not act; q of several networks, stacked in
-    front, share them. Returns q's shape without A.
+    q: [..., A]; the values of several networks may be stacked in front
+    action: integers in [0, A), also where the agent did not act, [...] without the stacked dimension
     """
     return q.gather(-1, action.long().expand(q.shape[:-1])[..., None]).squeeze(-1)
 

@@ -5,7 +5,9 @@ is the value of the state that was really reached, and a truncated episode or a 
 found there. `terminated` cuts the bootstrap, `mask` says where the agent acted; the last slot must not be acted in.
 What the other slots hold in `reward`, `terminated` and `log_ratio` has no effect, not even NaN. Nothing is detached.
 
-    reward, value [B, T] float;   terminated, mask [B, T] bool;   v_{t+1} counts as zero where terminated_t
+    reward, value: [B, T] float
+    terminated, mask: [B, T] bool
+    v_{t+1} counts as zero where terminated_t
 """
 
 from math import log

@@ -32,8 +32,8 @@ def actor_loss(q: Tensor, log_prob: Tensor, temperature: Tensor | float) -> Tens
 
         L_t = alpha log pi(a_t|s_t) - q(s_t, a_t),   a_t = f(noise; s_t)
 
-    Both [B, T]. The gradient passes through q to the action; that the critic does not learn from it is the caller's
-    to see to. Returns L [B, T].
+    Both [B, T]. The gradient passes through q to the action; the caller
+    must keep the critic from learning from it. Returns L [B, T].
     """
     return _constant(temperature) * log_prob - q
 
@@ -43,8 +43,8 @@ def actor_loss_discrete(q: Tensor, logits: Tensor, temperature: Tensor | float) 
 
         L_t = sum_a pi(a|s_t) (alpha log pi(a|s_t) - q_t[a])
 
-    Both [B, T, A]. In the paper q is a constant; it is the caller's to detach, since under a memory shared with the
-    critic a gradient may be wanted. Returns L [B, T].
+    Both [B, T, A]. In the paper q is a constant; the caller detaches it where that is wanted, since a memory that is
+    shared with the critic may learn through it. Returns L [B, T].
     """
     log_p = logits.log_softmax(-1)
     return (log_p.exp() * (_constant(temperature) * log_p - q)).sum(-1)

@@ -1,4 +1,4 @@
-"""Several processes that train one run together: who they are, what they tell each other, how they start."""
+"""Several processes that train one run together: their ranks, how they communicate, and how they start."""
 
 from rlmem.parallel.group import (
     Lost,
@@ -10,29 +10,29 @@ from rlmem.parallel.group import (
     launched,
     least,
     of_first,
-    outlast,
     place,
     sum_gradients,
     summed,
     totals,
+    wait_for_first,
 )
-from rlmem.parallel.start import meet, team
+from rlmem.parallel.start import announce, team
 
 __all__ = [
     "Lost",
     "Place",
     "alone",
+    "announce",
     "gathered",
     "joined",
     "largest",
     "launched",
     "least",
-    "meet",
     "of_first",
-    "outlast",
     "place",
     "sum_gradients",
     "summed",
     "team",
     "totals",
+    "wait_for_first",
 ]

@@ -1,8 +1,8 @@
-"""The processes that train one run together, and what they tell each other. Alone, nothing is told.
+"""The processes that train one run together, and how they communicate. In a single process, nothing is sent.
 
-Every function here that speaks to the others must be called by all of them, in the same order. Losses are of the batch
-of all processes, since `rlmem.losses.reduce` sums over them; each process has the gradient of its own terms, and the
-sum of these gradients is that of the loss.
+Every function here that communicates must be called by all processes, in the same order. Losses are means over the
+batch of all processes (`rlmem.algos.on_policy.mean`); each process has the gradient of its own terms, and the sum of
+these gradients is the gradient of the loss.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 PATIENCE = timedelta(hours=1)
-"""How long a process waits for another, which may be evaluating: one that is silent for longer counts as lost."""
+"""How long a process waits for another one, which may be evaluating, before it counts as lost."""
 
 T = TypeVar("T")
 
@@ -32,7 +32,12 @@ class Lost(ConnectionError):
 
 @dataclass(frozen=True)
 class Place:
-    """Which of `size` processes this one is; `local`: its number on this machine, which is that of its GPU."""
+    """The place of a process among those of its run.
+
+    rank: its number, from 0
+    size: how many processes there are
+    local: its number on this machine, which is the number of its GPU
+    """
 
     rank: int
     size: int
@@ -44,7 +49,11 @@ ALONE = Place(0, 1, 0)
 
 @dataclass(frozen=True)
 class _Group:
-    """What this process has joined; witness: says how another one died, if it did."""
+    """What this process has joined.
+
+    place: its place
+    witness: says how another process died, if one did
+    """
 
     place: Place = ALONE
     witness: Callable[[], str | None] = lambda: None
@@ -54,7 +63,7 @@ _group = _Group()
 
 
 def launched() -> Place | None:
-    """This process's place, if torchrun or the like started it as one of several (or of one)."""
+    """The place of this process, if torchrun or the like started it; None otherwise."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
     return Place(*(int(os.environ[name]) for name in names)) if all(name in os.environ for name in names) else None
 
@@ -66,10 +75,12 @@ def joined(
     store: dist.Store | None = None,
     witness: Callable[[], str | None] = lambda: None,
 ) -> Iterator[None]:
-    """Be one of the processes: gloo between CPUs, NCCL between GPUs, of which this process takes number `place.local`.
+    """Be one of the processes inside: gloo between CPUs, NCCL between GPUs.
 
-    store: where they meet; None: at MASTER_ADDR and MASTER_PORT of the environment
-    witness: says how another process died, if it did
+    place: of this process
+    device: the kind of device to compute on; a GPU is the one with the number `place.local`
+    store: where the processes meet; None: at MASTER_ADDR and MASTER_PORT of the environment
+    witness: says how another process died, if one did
     """
     global _group
     if device.type == "cuda":
@@ -87,7 +98,7 @@ def joined(
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """What fails between processes becomes Lost."""
+    """Turn failures of communication inside into Lost."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -161,9 +172,9 @@ def _all_reduce(x: Tensor, op: dist.ReduceOp.RedOpType) -> Tensor:
 
 
 def of_first(value: T) -> T:
-    """What the first process gives, for all: tensors, which come to the CPU, numbers, strings and containers of them.
+    """The value that the first process passes, on every process; what the others pass is ignored.
 
-    What the others give does not matter.
+    value: tensors, which come to the CPU, numbers, strings, and containers of them
     """
     if alone():
         return value
@@ -174,7 +185,7 @@ def of_first(value: T) -> T:
 
 
 def gathered(value: T) -> list[T]:
-    """On the first process, what all give, in order, of the same kinds as for `of_first`; [] on the others."""
+    """On the first process, the values that all pass, by rank; [] on the others. Kinds are those of `of_first`."""
     if alone():
         return [value]
     box = [b""] * _group.place.size if _group.place.rank == 0 else None
@@ -193,7 +204,7 @@ def _unpacked(given: bytes) -> Any:
     return torch.load(io.BytesIO(given), map_location="cpu", weights_only=True)
 
 
-def outlast() -> None:
+def wait_for_first() -> None:
     """Wait until the first process has left: torchrun ends all as soon as one ends with an exit code other than 0."""
     with suppress(Lost):
         least(0)

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 import torch
 import torch.distributed as dist
 
+from rlmem.errors import Fault, UserError
 from rlmem.parallel.group import PATIENCE, Lost, Place, joined, launched, speaking
 from rlmem.system.signals import ASKED
 
@@ -30,10 +31,10 @@ for name in {ASKED}:
 sys.path[:] = pickle.load(sys.stdin.buffer)
 from rlmem.system.signals import die_with
 die_with(int(sys.argv[1]), signal.SIGKILL)
-from rlmem.parallel.child import main
-sys.exit(main(*pickle.load(sys.stdin.buffer)))
+from rlmem.parallel.start import run_child
+sys.exit(run_child(*pickle.load(sys.stdin.buffer)))
 """
-"""What a started process runs. Whether a signal is the end is for the first process to say."""
+"""The program of a started process. It ignores signals: the first process decides whether to stop."""
 
 
 @contextmanager
@@ -62,8 +63,12 @@ def team(work: Callable[[int], object], devices: int, device: torch.device) -> I
             crew.kill()
 
 
-def meet(port: int, place: Place) -> dist.Store:
-    """The store of the first process on this machine, told that the one at `place` is there."""
+def announce(port: int, place: Place) -> dist.Store:
+    """Announce this process at the store of the first process on this machine. Returns the store.
+
+    port: of the store
+    place: of this process
+    """
     with speaking():
         store = dist.TCPStore(HERE, port, place.size, is_master=False, timeout=PATIENCE)
         store.set(_key(place.rank), "")
@@ -75,7 +80,12 @@ def _key(rank: int) -> str:
 
 
 class Crew:
-    """The processes 1 .. size - 1 of a run. They hold nothing that would have to be put in order."""
+    """The processes 1 .. size - 1 of a run, which can be killed at any time.
+
+    work: what they do, as for `team`
+    size: how many processes there are, with the first
+    port: of the first one's store
+    """
 
     def __init__(self, work: Callable[[int], object], size: int, port: int):
         self.size = size
@@ -93,14 +103,14 @@ class Crew:
         return process
 
     def wait_for(self, store: dist.Store) -> None:
-        """Until every process has come to the store. Raises Lost if one ends before."""
+        """Wait until every process has announced itself at the store. Raises Lost if one ends before."""
         while not store.check([_key(rank) for rank in range(1, self.size)]):
             if lost := self.lost(0):
                 raise Lost(lost)
             time.sleep(0.02)
 
     def lost(self, patience: float = 5) -> str | None:
-        """Which process has ended, and how, if one does within `patience` seconds."""
+        """Which process has ended, and how, if one ends within `patience` seconds; None otherwise."""
         end = time.monotonic() + patience
         while True:
             for rank, process in enumerate(self.processes, 1):
@@ -120,7 +130,7 @@ class Crew:
 
 @contextmanager
 def _not_hanging(crew: Crew, device: torch.device) -> Iterator[None]:
-    """On GPUs, end this process if another has died and this one waits for it: unlike gloo, NCCL does not notice."""
+    """On GPUs, end this process if another one dies inside and this one waits for it: NCCL, unlike gloo, would hang."""
     finished = threading.Event()
     if device.type == "cuda":
         threading.Thread(target=end_if_hanging, args=(crew, finished), daemon=True).start()
@@ -138,3 +148,24 @@ def end_if_hanging(crew: Crew, finished: threading.Event, grace: float = 30) -> 
             os.write(2, f"rlmem: failed: {lost}\n".encode())
             crew.kill()
             os._exit(1)
+
+
+def run_child(work: Callable[[int], object], port: int) -> int:
+    """Do this process's share of `work`; the exit code.
+
+    A fault of its own is printed here. That another process is gone is reported by the first one, which may be it.
+
+    work: trains beside the first process, given the port of its store
+    port: where the first process waits on this machine
+    """
+    try:
+        work(port)
+    except KeyboardInterrupt as stop:
+        return getattr(stop, "code", 130)
+    except (Fault, UserError, Lost) as error:
+        if not isinstance(error, Lost) and not isinstance(error.__cause__, Lost):
+            there = launched()
+            shown = error.traceback if isinstance(error, Fault) else ""
+            print(f"{shown}rlmem: process {there.rank if there else '?'}: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlmem.acting.evaluate import evaluate
+from rlmem.acting.evaluate import Request, evaluate
 from rlmem.acting.film import Watched, film_steps, write_gif
 from rlmem.config.compose import apply
 from rlmem.config.messages import shell
@@ -75,9 +75,8 @@ def evaluate_run(
         parts.algo.prepare_evaluation(parts.streams, parts.device)
         total_steps = trained.settings.total_steps
         exploration = parts.algo.explore(total_steps, total_steps)
-        results = parts.algo.evaluate(
-            parts.agent, env, episodes, Streams(seed), parts.device, max_steps, print, exploration
-        )
+        request = Request(episodes, Streams(seed), parts.device, max_steps, print, exploration)
+        results = parts.algo.evaluate(parts.agent, env, request)
     row = {
         "run": str(run_dir),
         "step": checkpoint["step"],

@@ -12,7 +12,7 @@ import torch
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.loops.base import Loop
-from rlmem.parallel import joined, launched, meet, outlast, team
+from rlmem.parallel import announce, joined, launched, team, wait_for_first
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import Parts, assemble
@@ -101,7 +101,7 @@ def follow(config: Config, port: int | None = None) -> float:
     place, device = launched(), choose_device(config.settings.device)
     assert place is not None
     torch.set_num_threads(learning_threads(config.settings))
-    with as_faults(lambda: 0, config.values), joined(place, device, None if port is None else meet(port, place)):
+    with as_faults(lambda: 0, config.values), joined(place, device, None if port is None else announce(port, place)):
         parts = assemble(config)
         loop = make_loop(config, parts, None, SILENT, SILENT)
         start = begin(loop)
@@ -109,9 +109,9 @@ def follow(config: Config, port: int | None = None) -> float:
             try:
                 _learn(loop, start)
             except KeyboardInterrupt:
-                outlast()
+                wait_for_first()
                 raise
-            outlast()
+            wait_for_first()
     return loop.objective()
 
 

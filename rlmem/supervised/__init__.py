@@ -1,1 +1,1 @@
-"""Learning to say something about a stream: the same memories, runs and records, without anything that acts."""
+"""Supervised learning with memories: algorithms that answer questions about what they read, and do not act."""

@@ -9,8 +9,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from rlmem.agents.exploration import Exploration
-from rlmem.agents.state_dicts import load_optimiser
+from rlmem.acting.evaluate import Request
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.algos.finite import Finite, OnNan
@@ -29,10 +28,16 @@ class Supervised(Algorithm):
     """An algorithm that learns to answer from what it reads. Nothing acts; a step is a slot that was read.
 
     An update reads one window and takes one step of Adam on the mean loss of the slots where an answer is due. Where
-    none is, the loss is zero: the step has a zero gradient, and moves on what Adam remembers.
+    none is, the loss is zero: the gradient of the step is zero, and only Adam's moments move the parameters.
 
-    batch_size: rows of a window;  record_every: slots per row of metrics.jsonl
-    lr, adam_eps, max_grad_norm: Adam, clipped by global norm;  head_sizes: see `Predictor`
+    batch_size: rows of a window
+    record_every: slots per row of metrics.jsonl
+    lr: learning rate of Adam
+    adam_eps: epsilon of Adam
+    max_grad_norm: bound of the gradient's global norm; None: no bound
+    smoothing: decay of the exponential mean `smoothed`
+    head_sizes: see `Predictor`
+    outputs: numbers of an answer; known after `inspect`
     """
 
     batch_size: PositiveInt = 64
@@ -46,40 +51,48 @@ class Supervised(Algorithm):
     acts = False
     one_process = "learns from one stream"
     needs: ClassVar[str]
-    """What it learns from, as a user is told."""
+    """What it does, for messages to the user."""
     example: ClassVar[str]
-    """An environment that it learns from."""
+    """An environment that it can learn from, as an override."""
     answers: ClassVar[str]
-    """What evaluation counts."""
+    """What an evaluation counts, in the plural."""
     outputs: int = field(default=0, init=False)
-    """Numbers of an answer; known after `meet`."""
 
     @abstractmethod
-    def meet(self, env: Any) -> str | None:
-        """Take from `env` what the network and the windows follow from; or say what hinders, with an example."""
+    def inspect(self, env: Any) -> str | None:
+        """Take from `env` what the sizes of the network and of the windows follow from.
 
-    @abstractmethod
-    def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
-        """The windows of a run."""
-
-    @abstractmethod
-    def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """[n] each by name, of n answers [n, O]; the first is the loss."""
-
-    @abstractmethod
-    def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
-        """{"held_out": {metric: mean}} over `number` of `answers` that training does not read.
-
-        The same `streams` give the same ones.
+        Returns why the algorithm cannot learn from it, with an example; None if it can.
         """
 
     @abstractmethod
-    def score(self, results: Results) -> float:
-        """One number of an evaluation, larger for better."""
+    def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
+        """The windows that a run learns from."""
+
+    @abstractmethod
+    def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Numbers [n] by name for n answers [n, O]; the first is the loss."""
+
+    @abstractmethod
+    def held_out(
+        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
+    ) -> dict[str, float]:
+        """Means of what `judge` gives, over answers that training does not read; the same `streams` give the same ones.
+
+        agent: answers
+        env: as for `feed`
+        number: how many of `answers`
+        streams: of the random numbers
+        device: the agent's
+        """
+
+    @abstractmethod
+    def score(self, means: dict[str, float]) -> float:
+        """One number of what `held_out` gave, larger for better."""
 
     @abstractmethod
     def window_size(self) -> int:
-        """Slots of a row."""
+        """The slots of a row."""
 
     @property
     def rows(self) -> int:
@@ -101,7 +114,7 @@ class Supervised(Algorithm):
 
     def problems(self, plan: Plan) -> list[str]:
         algo_name, batching = plan.choices["algo"], plan.batching
-        if problem := self.meet(plan.env):
+        if problem := self.inspect(plan.env):
             return [f"algo={algo_name} with env={plan.choices['env']}: {problem}"]
         cut = f"batching={plan.choices['batching']}"
         if isinstance(batching, Tape):
@@ -111,44 +124,42 @@ class Supervised(Algorithm):
         what = f"is for agents; algo={algo_name} cuts its own rows, of {self.window_size()} slots"
         return [f"{cut}: {what}; e.g. batching=tape batching.detach_every=null"]
 
-    def evaluate(
-        self,
-        agent: Any,
-        env: Any,
-        episodes: int,
-        streams: Streams,
-        device: torch.device,
-        max_steps: int | None,
-        say: Callable[[str], None],
-        exploration: Exploration,
-    ) -> Results:
-        return self.held_out(agent, env, episodes, streams, device)
+    def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
+        return {"held_out": self.held_out(agent, env, request.episodes, request.streams, request.device)}
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> Predictor:
         return Predictor(make_trunk, self.outputs, self.head_sizes)
 
     def setup(self, agent: Predictor, on_nan: OnNan = "stop") -> None:
-        """Take `agent` into training."""
+        """Prepare to train an agent.
+
+        agent: the agent
+        on_nan: what becomes of a step that is not finite
+        """
         self.agent = agent
         self.parameters = list(agent.parameters())
-        for parameter in self.parameters:  # Adam passes over what has none, and steps without an answer are steps
+        for parameter in self.parameters:  # Adam skips those without one, but windows without an answer are steps
             parameter.grad = torch.zeros_like(parameter)
-        self.optimiser = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
+        self.optim = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
         self.finite = Finite(on_nan)
         self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
 
     def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]:
-        """Read a window and learn from it: what `judge` says, summed, and the state after it."""
+        """Read a window and learn from it. Returns the sums of what `judge` gives, and the state after the window.
+
+        window: what is read
+        state: of the memory before it
+        """
         if not window.due:
             with torch.no_grad():
                 state = self.agent.read(window.inputs, state)[1]
-            self.optimiser.zero_grad(set_to_none=False)
-            self.optimiser.step()
+            self.optim.zero_grad(set_to_none=False)
+            self.optim.step()
             return {}, state
         features, state = self.agent.read(window.inputs, state)
         judged = self.judge(self.agent.head(features[window.mask]), window.target[window.mask])
         loss = next(iter(judged.values())).mean()
-        self.optimiser.zero_grad(set_to_none=False)
+        self.optim.zero_grad(set_to_none=False)
         loss.backward()
         self._step(loss)
         sums = {name: values.detach().sum() for name, values in judged.items()}
@@ -159,11 +170,14 @@ class Supervised(Algorithm):
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(self.parameters, limit)
         if self.finite.allows(loss=loss, grad_norm=grad_norm):
-            self.optimiser.step()
+            self.optim.step()
 
     @property
     def smoothed(self) -> float | None:
-        """The exponential mean so far; none of its weight is that of a start value."""
+        """The exponential mean over windows of the last number of `judge`, without bias towards a start value.
+
+        None before the first answer.
+        """
         return float(self.total) / self.weight if self.weight else None
 
     def _smooth(self, mean: Tensor) -> None:
@@ -171,14 +185,9 @@ class Supervised(Algorithm):
         self.weight = 1 - self.smoothing + self.smoothing * self.weight
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "optimiser": self.optimiser.state_dict(),
-            "finite": self.finite.state_dict(),
-            "smoothed": (self.total, self.weight),
-        }
+        return super().state_dict() | {"smoothed": (self.total, self.weight)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        load_optimiser(self.optimiser, state["optimiser"])
-        self.finite.load_state_dict(state["finite"])
+        super().load_state_dict(state)
         total, self.weight = state["smoothed"]
         self.total = total.to(self.parameters[0].device)

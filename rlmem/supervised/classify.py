@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
-from rlmem.loops.parts import Results
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import Feed, Window
@@ -19,10 +18,10 @@ from rlmem.supervised.predictor import Predictor
 from rlmem.types import Inputs, PositiveInt, State
 
 EVAL_ROWS, EVAL_WINDOW = 64, 128
-"""Rows that evaluation reads side by side, at most, and slots that it reads at once."""
+"""At most so many rows are read side by side in an evaluation, and so many slots at once."""
 
 CHUNK = 256
-"""Slots of every row, at least, that are drawn at once."""
+"""At least so many slots of every row are drawn at once."""
 
 
 @runtime_checkable
@@ -34,7 +33,7 @@ class Labelled(Protocol):
     """
 
     def stream(self, batch_size: int, window: int, seed: int) -> Any:
-        """`batch_size` independent rows."""
+        """`batch_size` independent rows, in windows of `window` slots."""
 
     def close(self) -> None:
         """Free what it holds."""
@@ -48,8 +47,8 @@ class Classify(Supervised):
     on from window to window, and the gradient stops there: that is truncated backpropagation through time.
 
     truncation: slots of a window
-    reset: empty the memory where a sequence begins; else only the symbols tell it
-    smoothing: of accuracy_smoothed, an exponential mean over the windows in which an answer was due
+    reset: empty the memory where a sequence begins; otherwise only the symbols mark the beginning
+    smoothing: decay of accuracy_smoothed, an exponential mean over the windows in which an answer was due
     """
 
     truncation: PositiveInt = 32
@@ -60,7 +59,7 @@ class Classify(Supervised):
     example = "env=temporal_order"
     answers = "sequences"
 
-    def meet(self, env: Any) -> str | None:
+    def inspect(self, env: Any) -> str | None:
         if not isinstance(env, Labelled) or not isinstance(getattr(env, "single_action_space", None), Discrete):
             return f"{self.needs}, of which it has no stream; e.g. {self.example}"
         self.outputs = int(cast(Any, env).single_action_space.n)
@@ -77,12 +76,14 @@ class Classify(Supervised):
         right = (answer.argmax(-1) == target).float()
         return {"loss": F.cross_entropy(answer, target, reduction="none"), "accuracy": right}
 
-    def score(self, results: Results) -> float:
-        return results["held_out"]["accuracy"]
+    def score(self, means: dict[str, float]) -> float:
+        return means["accuracy"]
 
     @torch.no_grad()
-    def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
-        """Fresh streams, read from their beginning; every row answers for its share of the sequences."""
+    def held_out(
+        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
+    ) -> dict[str, float]:
+        """As `Supervised.held_out`, on new streams from their beginning; every row has a share of the sequences."""
         rows = min(number, EVAL_ROWS)
         left = number // rows + (np.arange(rows) < number % rows)
         stream = env.stream(rows, EVAL_WINDOW, streams.int("evaluation/env"))
@@ -97,11 +98,18 @@ class Classify(Supervised):
             counted = torch.from_numpy(mask).to(device)
             for name, values in self.judge(agent.head(features[counted]), window.target[counted]).items():
                 sums[name] += float(values.sum())
-        return {"held_out": {name: total / number for name, total in sums.items()}}
+        return {name: total / number for name, total in sums.items()}
 
 
 class StreamFeed(Feed):
-    """Windows of a stream whose rows go on from one to the next. They are cut from chunks, which cost less to make."""
+    """Windows of a stream whose rows go on from one to the next, cut from larger chunks, which cost less to make.
+
+    stream: as `Labelled.stream` gives it
+    rows: how many
+    window: slots of a window
+    reset: whether the memory is reset where a sequence begins
+    device: where windows go
+    """
 
     def __init__(self, stream: Any, rows: int, window: int, reset: bool, device: torch.device):
         super().__init__(device)

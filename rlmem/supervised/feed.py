@@ -1,4 +1,4 @@
-"""Where a supervised algorithm reads: windows of rows, and how many slots have been read."""
+"""The source of a supervised algorithm: windows of rows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from rlmem.types import Inputs, State
 class Window:
     """What one update reads: B rows of T slots.
 
-    inputs: [B, T, ...];  target: [B, T, ...], what is to be said;  mask: [B, T] bool, where
-    due: how many slots the mask has
+    inputs: [B, T, ...] each
+    target: the right answers, [B, T, ...]
+    mask: where an answer is due, [B, T] bool
+    due: how many answers are due
     """
 
     inputs: Inputs
@@ -30,8 +32,10 @@ class Window:
 class Feed(ABC):
     """Windows one after another.
 
-    steps: slots read so far, of all rows;  state: the memory's before the next window; None: rows begin with the
-    initial state of the memory that reads them
+    device: where windows go
+    steps: slots read so far, of all rows
+    seconds: spent on making windows ("data")
+    state: the memory's state before the next window; None: rows begin with the initial state
     """
 
     def __init__(self, device: torch.device):

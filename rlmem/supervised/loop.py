@@ -26,14 +26,18 @@ class WindowLearner(Learner, Protocol):
 
     def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]: ...
 
-    def score(self, results: Results) -> float: ...
+    def score(self, means: dict[str, float]) -> float: ...
 
 
 @dataclass(kw_only=True)
 class SupervisedLoop(Loop):
-    """One iteration is at least `algo.record_every` slots, one update per window. `collector` is the feed.
+    """One iteration is at least `algo.record_every` slots, one update per window.
 
-    A checkpoint may be taken after any window. sums, answered: of the present iteration so far
+    A checkpoint may be taken after any window.
+
+    collector: the feed of windows
+    sums: of what `judge` gave in the present iteration
+    answered: answers in the present iteration
     """
 
     best_metric = "eval/best"
@@ -73,7 +77,7 @@ class SupervisedLoop(Loop):
         self.progress.update(steps, metrics.get(name), self.shares(), name.removeprefix("train/"))
 
     def objective(self) -> float:
-        return self.algo.score(self.last_evaluation)
+        return self.algo.score(self.last_evaluation["held_out"])
 
     def evaluation_text(self) -> str:
         results = ", ".join(f"{name} {value:.4f}" for name, value in self.last_evaluation["held_out"].items())

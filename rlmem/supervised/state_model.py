@@ -14,27 +14,26 @@ from torch import Tensor
 
 from rlmem.dataset.file import read, shapes
 from rlmem.errors import UserError
-from rlmem.loops.parts import Results
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import Feed, Window
 from rlmem.supervised.predictor import Predictor
-from rlmem.supervised.windows import Episodes, Predict, Tables, split
+from rlmem.supervised.windows import Predict, Spans, Tables, split
 from rlmem.types import PositiveInt
 
 EVAL_ROWS = 256
-"""Windows that evaluation reads at once."""
+"""The number of windows that an evaluation reads at once."""
 
 
 @runtime_checkable
 class Partial(Protocol):
-    """An environment that shows some numbers of a state."""
+    """An environment that shows some of the numbers of its state."""
 
     def seen_slots(self) -> list[int]:
-        """Which."""
+        """The indices of the numbers that it shows."""
 
     def full_size(self) -> int:
-        """Of how many."""
+        """How many numbers the state has."""
 
 
 @dataclass(kw_only=True)
@@ -48,11 +47,12 @@ class StateModel(Supervised):
     encoder shows beside them, such as the action before. The paper fixes no more than that; windows, target and split
     are ours.
 
-    dataset: an HDF5 file with all of the state (`rlmem.dataset.file`); env says which part of it is seen
-    predict: the state in the first slot of a window, from the last one; or the one of every slot
-    window: slots of a row, drawn inside an episode; an episode that is shorter is read as a whole
-    target: full: all of the state;  hidden: what is not seen
-    held_out_share: part of the episodes that are not learnt from;  smoothing: of mse_smoothed, over windows
+    dataset: an HDF5 file with all of the state (`rlmem.dataset.file`); the environment says which part of it is seen
+    predict: initial: the state in the first slot of a window, from the last one; current: the state of every slot
+    window: slots of a row, drawn inside an episode; a shorter episode is read as a whole
+    target: full: predict all of the state; hidden: predict only what is not seen
+    held_out_share: fraction of the episodes that are kept for evaluation
+    smoothing: decay of mse_smoothed, an exponential mean over windows
     """
 
     dataset: str | None = None
@@ -65,7 +65,7 @@ class StateModel(Supervised):
     example = "env=hopper_p"
     answers = "windows"
 
-    def meet(self, env: Any) -> str | None:
+    def inspect(self, env: Any) -> str | None:
         if not isinstance(env, Partial):
             return f"{self.needs}, which it does not tell; e.g. {self.example}"
         hidden = [slot for slot in range(env.full_size()) if slot not in env.seen_slots()]
@@ -75,10 +75,10 @@ class StateModel(Supervised):
         self.predicted = hidden if self.target == "hidden" else [*range(env.full_size())]
         self.outputs = len(self.predicted)
         self.space = cast(Any, env).single_action_space
-        return self._unfit(env.full_size())
+        return self._dataset_problem(env.full_size())
 
-    def _unfit(self, size: int) -> str | None:
-        """Why the data set is not of this environment."""
+    def _dataset_problem(self, size: int) -> str | None:
+        """Why the data set is not one of an environment whose state has `size` numbers; None if it is."""
         if self.dataset is None:
             return "algo.dataset=null: expected an HDF5 file of episodes; e.g. algo.dataset=data/hopper.hdf5"
         actions = 1 if isinstance(self.space, Discrete) else self.space.shape[0]
@@ -89,7 +89,7 @@ class StateModel(Supervised):
         return f"algo.dataset={self.dataset}: {told(*found)}; expected {told(size, actions)}; see `rlmem dataset info`"
 
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:
-        """Read the data set, and hold some episodes out: the same ones in every evaluation of a run."""
+        """Read the data set and choose the held-out episodes: the same ones in every evaluation of a run."""
         recording = read(Path(str(self.dataset)))
         self.digest = sha256(recording.observations.tobytes() + recording.actions.tobytes()).hexdigest()
         if len(recording.lengths) < 2:
@@ -97,7 +97,7 @@ class StateModel(Supervised):
         self.train, self.unread = split(recording, self.held_out_share, streams.torch("split"))
         self.tables = Tables.of(recording, self.space, self.seen, self.predicted, self.train).to(device)
 
-    def draw(self, rows: int, episodes: Episodes, generator: torch.Generator) -> Window:
+    def draw(self, rows: int, episodes: Spans, generator: torch.Generator) -> Window:
         return self.tables.draw(rows, self.window, episodes, self.predict, generator)
 
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
@@ -110,20 +110,22 @@ class StateModel(Supervised):
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
         return {"mse": (answer - target).square().mean(-1)}
 
-    def score(self, results: Results) -> float:
-        return -results["held_out"]["mse"]
+    def score(self, means: dict[str, float]) -> float:
+        return -means["mse"]
 
     @torch.no_grad()
-    def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
-        """Windows of episodes that are held out."""
+    def held_out(
+        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
+    ) -> dict[str, float]:
+        """As `Supervised.held_out`, on windows of the held-out episodes."""
         generator = streams.torch("evaluation/windows")
         total, answers = 0.0, 0
-        for rows in _shares(number, EVAL_ROWS):
+        for rows in _split_number(number, EVAL_ROWS):
             window = self.draw(rows, self.unread, generator)
             features, _ = agent.read(window.inputs, agent.initial_state(rows))
             judged = self.judge(agent.head(features[window.mask]), window.target[window.mask])
             total, answers = total + float(judged["mse"].sum()), answers + window.due
-        return {"held_out": {"mse": total / answers}}
+        return {"mse": total / answers}
 
 
 class WindowFeed(Feed):
@@ -152,6 +154,6 @@ class WindowFeed(Feed):
         self.generator.set_state(state["generator"].cpu())
 
 
-def _shares(number: int, most: int) -> Sequence[int]:
-    """`number` in parts of `most`, the last one smaller."""
+def _split_number(number: int, most: int) -> Sequence[int]:
+    """`number` split into parts of `most`, of which the last may be smaller."""
     return [min(most, number - done) for done in range(0, number, most)]

@@ -18,30 +18,33 @@ from rlmem.types import Inputs
 Predict = Literal["initial", "current"]
 
 
-class Episodes(NamedTuple):
+class Spans(NamedTuple):
     """Where episodes lie in the tables: the first row [E] and the number of rows [E] of each."""
 
     first: Tensor
     length: Tensor
 
-    def those(self, index: Tensor) -> Episodes:
-        return Episodes(self.first[index], self.length[index])
+    def select(self, index: Tensor) -> Spans:
+        return Spans(self.first[index], self.length[index])
 
 
-def split(recording: Recording, share: float, generator: torch.Generator) -> tuple[Episodes, Episodes]:
+def split(recording: Recording, share: float, generator: torch.Generator) -> tuple[Spans, Spans]:
     """Episodes to train on, and the `share` that is held out: at least one of each."""
     length = torch.from_numpy(recording.lengths)
-    every = Episodes(length.cumsum(0) - length, length)
+    every = Spans(length.cumsum(0) - length, length)
     order = torch.randperm(len(length), generator=generator)
     held = min(max(1, round(share * len(length))), len(length) - 1)
-    return every.those(order[held:]), every.those(order[:held])
+    return every.select(order[held:]), every.select(order[:held])
 
 
 @dataclass
 class Tables:
     """What windows are cut from, on their device. Every field has a row for each of N transitions.
 
-    seen: observations [N, O];  target: what is predicted [N, P];  action: [N, ...] as a policy gives it;  reward: [N]
+    seen: observations [N, O]
+    target: what is predicted, [N, P]
+    action: as a policy gives it, [N, ...]
+    reward: [N]
     """
 
     seen: Tensor
@@ -50,7 +53,7 @@ class Tables:
     reward: Tensor
 
     @classmethod
-    def of(cls, recording: Recording, space: Space, seen: list[int], predicted: list[int], train: Episodes) -> Tables:
+    def of(cls, recording: Recording, space: Space, seen: list[int], predicted: list[int], train: Spans) -> Tables:
         """Targets are standardised with mean and standard deviation over the transitions of `train`."""
         state = torch.from_numpy(recording.observations)
         wanted = state[:, predicted]
@@ -63,12 +66,16 @@ class Tables:
     def to(self, device: torch.device) -> Tables:
         return Tables(*(table.to(device) for table in vars(self).values()))
 
-    def draw(self, rows: int, length: int, episodes: Episodes, predict: Predict, generator: torch.Generator) -> Window:
+    def draw(self, rows: int, length: int, episodes: Spans, predict: Predict, generator: torch.Generator) -> Window:
         """`rows` windows of `length` slots, every place inside an episode as likely as any other.
 
         An episode that is shorter is shown as a whole, padded on the right. A window begins with an empty memory.
 
-        predict: initial: the state in a window's first slot, from its last one;  current: that of every slot
+        rows: how many windows
+        length: slots of a window
+        episodes: those to draw from
+        predict: initial: the state in a window's first slot, from its last one; current: the state of every slot
+        generator: draws
         """
         places = (episodes.length - length).clamp(min=0) + 1
         episode = draw_weighted(places.double(), rows, generator)

@@ -1,5 +1,5 @@
 """Acting in processes of their own, on Ray."""
 
-from rlmem.acting.actors.pool import Pool
+from rlmem.acting.actors.pool import ActorPool
 
-__all__ = ["Pool"]
+__all__ = ["ActorPool"]

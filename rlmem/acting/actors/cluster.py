@@ -1,4 +1,4 @@
-"""Ray: the cluster that runs, or one on this machine for this run alone."""
+"""Attaching to a Ray cluster, or starting one on this machine for one run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from rlmem.errors import UserError, extra
 from rlmem.system.signals import ASKED
 
-KNOCK = 10.0
-"""Seconds to wait for a cluster's answer."""
+ANSWER_TIMEOUT = 10.0
+"""Seconds to wait until a cluster answers."""
 
 
 def missing() -> str | None:
@@ -26,12 +26,15 @@ def missing() -> str | None:
 
 @contextmanager
 def attached(address: str | None, actors: int, key: str = "algo.actors", needs_gpus: bool = False) -> Iterator[Any]:
-    """The module of Ray, with a core for each of so many actors.
+    """The module `ray`, attached to a cluster with a core for each actor.
 
-    address: of a cluster, or `auto`; None: the one that RAY_ADDRESS names or that this process is part of, or else one
-        on this machine, of which nothing remains afterwards
-    key: what a user calls the number of actors;  needs_gpus: a Ray on this machine knows of its GPUs
     Raises UserError if no cluster answers, or if it is too small.
+
+    address: of a cluster, or `auto`; None: the cluster that RAY_ADDRESS names or that this process is part of, or else
+        one on this machine, of which nothing remains afterwards
+    actors: how many there will be
+    key: what a user calls the number of actors
+    needs_gpus: tell a Ray that is started on this machine of its GPUs
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     import ray
@@ -49,9 +52,9 @@ def attached(address: str | None, actors: int, key: str = "algo.actors", needs_g
                 own = {"num_cpus": actors, "num_gpus": None if needs_gpus else 0, "include_dashboard": False}
                 quiet |= own | {"_temp_dir": stack.enter_context(folder)}
             stack.callback(ray.shutdown)
-            with _undisturbed():
+            with _without_signals():
                 try:
-                    _knock(address)
+                    _require_listener(address)
                     ray.init(address, **quiet)
                 except (OSError, ValueError) as error:
                     if address is None:
@@ -69,17 +72,18 @@ def attached(address: str | None, actors: int, key: str = "algo.actors", needs_g
         yield ray
 
 
-def _knock(address: str | None) -> None:
-    """OSError if nothing listens at host:port; Ray itself would ask for minutes."""
+def _require_listener(address: str | None) -> None:
+    """Raise OSError at once if nothing listens at host:port; Ray itself would try for minutes."""
     host, _, port = (address or "").rpartition("/")[2].rpartition(":")
     if host and port.isdigit():
-        create_connection((host.strip("[]"), int(port)), KNOCK).close()
+        create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT).close()
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """For the start of Ray, whose processes then never see a signal that asks the whole job to stop: the learner still
-    needs them to save. Ray's own handler of SIGTERM is taken away again."""
+def _without_signals() -> Iterator[None]:
+    """Start Ray inside: its processes then ignore the signals that ask a whole job to stop, since the learner
+    needs them until it has saved. Ray's own handler of SIGTERM is removed again.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -22,28 +22,37 @@ from rlmem.errors import Fault
 from rlmem.seeding import Streams
 
 DEATHS = 3
-"""Times that every actor may die, on average, before a rollout comes: more is no accident."""
+"""Deaths per actor, on average and without a rollout in between, after which the run is ended."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A rollout that an actor is collecting, of at most `grant` steps, with the weights after `version` rollouts."""
+    """A rollout that is being collected.
+
+    actor: the index of the actor that collects it
+    version: rollouts that had been delivered when its weights were sent
+    grant: environment steps that it may take
+    """
 
     actor: int
     version: int
     grant: int
 
 
-class Pool:
+class ActorPool:
     """Collects as a `Collector` does, but in other processes: each call gives the next rollout of any of the actors.
 
     Actors collect without waiting for one another or for the learner. One that has delivered gets the agent's present
     weights at the next call. Steps are counted as rollouts come, so exactly the budget is taken. A process that dies is
     replaced; what it was collecting is lost, and not counted. Everything starts with the first call.
 
-    make: makes what an actor acts with (picklable);  actors, num_envs: processes, and environments of each
-    agent: the learner's;  streams: those of the run; every process has its own of them
-    device: where rollouts go;  say: tells the user
+    make: makes the environments and the agent of an actor; it can be pickled
+    actors: how many processes
+    num_envs: environments of each of them
+    agent: the learner's
+    streams: of the run; every process has streams of its own, named after it
+    device: where rollouts go
+    say: tells the user that an actor has died
     address: of a Ray cluster; see `rlmem.acting.actors.cluster.attached`
     """
 
@@ -97,7 +106,7 @@ class Pool:
         self._idle = list(range(self.actors))
 
     def _worker(self) -> Any:
-        """A new process, which draws what none before it has drawn."""
+        """A new process, whose random streams no process before it has used."""
         self.births += 1
         remote = self._ray.remote(num_cpus=1)(Worker)
         return remote.remote(self.make, self.streams.seed, f"actor {self.births}", sys.path)
@@ -118,8 +127,8 @@ class Pool:
         self, task: Task, rollout: Rollout, episodes: list[Episode], full: int
     ) -> tuple[Rollout, list[Episode]]:
         taken = int(rollout.streams.mask.sum())
-        # Cut short within a step of its vector, an actor has transitions that nobody counted: its episodes are spoilt.
-        # There is another one for what is left then, since only what others did not use can be left.
+        # An actor that was cut short within a step of its vector has transitions that were not counted: its episodes
+        # cannot go on. Another actor takes what is left, since only what others did not use can be left.
         if task.grant == full or taken < task.grant:
             self._idle.append(task.actor)
         for episode in episodes:
@@ -155,7 +164,7 @@ class Pool:
         self._ray = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters only: what the actors are doing is dropped."""
+        """Counters only; rollouts that are being collected are dropped."""
         return {name: getattr(self, name) for name in COUNTERS}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -167,7 +176,7 @@ COUNTERS = ("steps", "delivered", "restarts", "births")
 
 
 def _in_one_line(error: Exception) -> str:
-    """How a process died: Ray's own sentence, or what was raised while it began."""
+    """Why a process died: Ray's own sentence, or the exception that was raised when it started."""
     lines = [line for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
     return lines[-1 if "creation task" in lines[0] else 0].strip()
 

@@ -16,13 +16,16 @@ from rlmem.batching import Rollout
 from rlmem.seeding import Streams
 
 Maker = Callable[[], tuple[VectorEnv, Agent]]
-"""Makes the environments of an actor, and its agent on the CPU."""
+"""Makes the environments of an actor and its agent, which is on the CPU."""
 
 
 class Worker:
     """An actor: environments, a copy of the agent, and random streams of its own.
 
-    name: of the streams;  path: where to look for modules, as the learner does
+    make: makes the environments and the agent
+    seed: root of the random streams
+    name: prefix of the streams' names
+    path: folders in which to look for modules, those of the learner
     """
 
     def __init__(self, make: Maker, seed: int, name: str, path: Sequence[str]):
@@ -33,7 +36,7 @@ class Worker:
 
     def collect(self, weights: dict[str, Tensor], slots: int, budget: int, **how: Any) -> tuple[Rollout, list[Episode]]:
         """Act with these weights; see `Collector.collect`. The steps of episodes are those of this rollout."""
-        if self.collector is None:  # not before, so that a mistake in an environment is told as what it is
+        if self.collector is None:  # an error of an environment is then raised by a call
             env, agent = self.make()
             env_seed, acting = self.streams.int(f"{self.name}/env"), self.streams.torch(f"{self.name}/act")
             self.collector = Collector(env, agent, env_seed, acting, torch.device("cpu"))
