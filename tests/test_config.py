@@ -14,10 +14,10 @@ from rlmem.config import explain
 from rlmem.config.compose import Config, apply, load
 from rlmem.config.messages import describe
 from rlmem.config.paths import conf_dir
-from rlmem.config.provenance import sources
 from rlmem.config.schema import SUPPLIED
 from rlmem.config.targets import build, locate, parameters
 from rlmem.config.validate import coerce, validate
+from rlmem.config.yamlfile import sources
 from rlmem.errors import UserError
 from rlmem.sweep import multirun
 

@@ -8,14 +8,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import UserError
-
-if TYPE_CHECKING:
-    from rlmem.sweep.run import Options
-
 
 Arguments = argparse.Namespace
 """The arguments of a command line, as its parser has read them."""
@@ -106,8 +102,8 @@ def device_list(text: str) -> tuple[str, ...]:
     return devices
 
 
-def pool_options(args: Arguments, **more: Any) -> Options:
-    """What the flags of `Parser.add_pool` say, and `more` options of a sweep."""
+def pool_options(args: Arguments, **more: Any) -> Any:
+    """The `rlmem.sweep.run.Options` that the flags of `Parser.add_pool` and `more` say."""
     if args.per_gpu and not args.gpus:
         raise UserError(f"--per-gpu {args.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
     from rlmem.sweep.run import Options

@@ -27,10 +27,9 @@ from rlmem.config.groups import Choice, Groups
 from rlmem.config.messages import sentence, shell, show
 from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
 from rlmem.config.paths import conf_dir, own_dirs
-from rlmem.config.provenance import COMMAND_LINE, hint, lookup, sources
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run, Settings
 from rlmem.config.validate import MISSING, Refusal, validate
-from rlmem.config.yamlfile import yaml_problem
+from rlmem.config.yamlfile import COMMAND_LINE, hint, lookup, sources, yaml_problem
 from rlmem.errors import UserError, first_line
 from rlmem.system.strictjson import map_values
 

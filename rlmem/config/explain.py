@@ -11,7 +11,7 @@ import yaml
 from rlmem.config.compose import compose_base, load
 from rlmem.config.messages import show
 from rlmem.config.overrides import leaf_paths
-from rlmem.config.provenance import COMMAND_LINE, lookup, sources
+from rlmem.config.yamlfile import COMMAND_LINE, lookup, sources
 from rlmem.system.strictjson import dumps
 
 
