@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlmem.memory.base import previous_states
+from rlmem.memory.packed.steps import previous_states
 
 EPSILON = 1e-6
 """Added to the squared norms of keys and cells: a cell may be all zero."""
