@@ -33,10 +33,12 @@ def where_start(start: Tensor, initial: State, state: State) -> State:
     A selection, not a product: an inf or NaN in `state` does not survive it, and no gradient passes it.
     """
 
-    def select(fresh: Tensor, old: Tensor) -> Tensor:
-        return torch.where(start.view(-1, *[1] * (old.dim() - 1)), fresh, old)
+    return tree_map(lambda fresh, old: torch.where(broadcastable(start, old), fresh, old), initial, state)
 
-    return tree_map(select, initial, state)
+
+def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
+    """A view of `flag` with trailing dimensions of size 1, so that it broadcasts against `x`."""
+    return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))
 
 
 class Spans(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.types import Batch, State
+from rlmem.types import Batch, State, broadcastable
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Rows:
     def gather(self, stream: Tensor) -> Tensor:
         """[N, T+1, ...] to [R, S, ...], zero in the padding."""
         rows = stream[self.env[:, None], self.slot]
-        return rows.masked_fill(~self.valid.view(*self.valid.shape, *[1] * (rows.dim() - 2)), 0)
+        return rows.masked_fill(~broadcastable(self.valid, rows), 0)
 
     def scatter(self, rows: Tensor, shape: tuple[int, int]) -> Tensor:
         """[R, S] back to [N, T+1] = `shape`, zero where no row looked."""
