@@ -21,7 +21,11 @@ def unroll(memory: Reader, x: Tensor, state: State, start: Tensor, detach_every:
     the cuts come from a pass without gradient over the first, second, ... chunks of all episodes side by side; a second
     pass reads all chunks at once.
 
-    x [B, T, D];  state: before slot 0, leading dimension B;  start [B, T] bool
+    memory: reads the rows
+    x: [B, T, D]
+    state: the memory's state before slot 0, leading dimension B
+    start: [B, T] bool
+    detach_every: slots of an episode between cuts; None cuts at starts only
     """
     if detach_every is None or not torch.is_grad_enabled():
         return memory(x, state, start)[0]
@@ -45,9 +49,12 @@ class _Chunks:
 
     Chunks are ordered by their number within the episode, and then by the episode's number of chunks, most first: the
     episodes that go on are always the first ones.
-    row [C]: the row of each chunk
-    slot [C, k]: flat slots b * T + t; any where `valid` [C, k] is false, which is padding on the right
-    counts: how many episodes have a first, second, ... chunk;  chunk, position [B * T]: where a flat slot went
+
+    row: [C], the row of each chunk
+    valid: [C, k], false in the padding on the right
+    slot: [C, k], flat slots b * T + t, arbitrary where not `valid`
+    counts: how many episodes have a first, second, ... chunk
+    chunk, position: [B * T], the chunk of each flat slot and its position there
     """
 
     def __init__(self, start: Tensor, k: int):
