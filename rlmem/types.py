@@ -51,8 +51,8 @@ class Spans(NamedTuple):
     """[E], the first slot of each span, ascending."""
     length: Tensor
     """[E], slots of each span."""
-    index: Tensor
-    """[B * T], the span that each slot is in."""
+    number: Tensor
+    """[B * T], the number of the span that each slot is in."""
     age: Tensor
     """[B * T], slots between each slot and the first of its span."""
 
@@ -63,8 +63,8 @@ class Spans(NamedTuple):
         begins[:, 0] = True
         first = begins.flatten().nonzero().squeeze(1)
         length = torch.diff(first, append=torch.full((1,), start.numel(), device=start.device))
-        index = begins.flatten().cumsum(0) - 1
-        return cls(first, length, index, torch.arange(start.numel(), device=start.device) - first[index])
+        number = begins.flatten().cumsum(0) - 1
+        return cls(first, length, number, torch.arange(start.numel(), device=start.device) - first[number])
 
     def longest_first(self) -> tuple[Tensor, Tensor]:
         """The spans in the order of falling length [E], and the place of each span in that order [E]."""

@@ -50,7 +50,7 @@ class Segment(Batching):
 
     def rows(self, streams: Batch) -> Rows:
         T, spans = streams.shape[1], Spans.of(streams.start)
-        acted = torch.bincount(spans.index, weights=streams.mask.flatten().double()).long()
+        acted = torch.bincount(spans.number, weights=streams.mask.flatten().double()).long()
         length = self.length or T
         count = -(-acted // length)  # rows per span; none where nothing acted
         first_row = count.cumsum(0) - count

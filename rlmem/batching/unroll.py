@@ -73,4 +73,4 @@ class _Chunks:
         self.slot = torch.where(self.valid, begin[:, None] + offset, 0)
         self.counts = counts.tolist()
         self.position = spans.age % k
-        self.chunk = (counts.cumsum(0) - counts)[spans.age // k] + rank[spans.index]
+        self.chunk = (counts.cumsum(0) - counts)[spans.age // k] + rank[spans.number]

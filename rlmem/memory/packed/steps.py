@@ -26,13 +26,13 @@ class Packing:
         B, T = start.shape
         spans = Spans.of(start)
         by_length, rank = spans.longest_first()
-        self.order = torch.argsort(spans.age * len(rank) + rank[spans.index])
+        self.order = torch.argsort(spans.age * len(rank) + rank[spans.number])
         self.inverse = torch.empty_like(self.order)
         self.inverse[self.order] = torch.arange(B * T, device=start.device)
         self.batch_sizes = torch.bincount(spans.age).cpu()
         self.row = spans.first[by_length] // T
         self.fresh = start.flatten()[spans.first][by_length]
-        self.last = rank[spans.index[T - 1 :: T]]
+        self.last = rank[spans.number[T - 1 :: T]]
         self.last_slot = self.inverse[(spans.first + spans.length - 1)[by_length]]
 
 
