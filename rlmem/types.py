@@ -33,10 +33,45 @@ def where_start(start: Tensor, initial: State, state: State) -> State:
     A selection, not a product: an inf or NaN in `state` does not survive it, and no gradient passes it.
     """
 
-    def select(fresh: Tensor, old: Tensor) -> Tensor:
-        return torch.where(start.view(-1, *[1] * (old.dim() - 1)), fresh, old)
+    return tree_map(lambda fresh, old: torch.where(broadcastable(start, old), fresh, old), initial, state)
 
-    return tree_map(select, initial, state)
+
+def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
+    """A view of `flag` with trailing dimensions of size 1, so that it broadcasts against `x`."""
+    return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))
+
+
+class Spans(NamedTuple):
+    """The E spans of rows [B, T] that lie in one episode each: from a start, or a row's first slot, up to the next.
+
+    Slots are numbered b * T + t.
+    """
+
+    first: Tensor
+    """[E], the first slot of each span, ascending."""
+    length: Tensor
+    """[E], slots of each span."""
+    number: Tensor
+    """[B * T], the number of the span that each slot is in."""
+    age: Tensor
+    """[B * T], slots between each slot and the first of its span."""
+
+    @classmethod
+    def of(cls, start: Tensor) -> Spans:
+        """The spans of rows with start flags [B, T]."""
+        begins = start.clone()
+        begins[:, 0] = True
+        first = begins.flatten().nonzero().squeeze(1)
+        length = torch.diff(first, append=torch.full((1,), start.numel(), device=start.device))
+        number = begins.flatten().cumsum(0) - 1
+        return cls(first, length, number, torch.arange(start.numel(), device=start.device) - first[number])
+
+    def longest_first(self) -> tuple[Tensor, Tensor]:
+        """The spans in the order of falling length [E], and the place of each span in that order [E]."""
+        by_length = torch.argsort(self.length, descending=True, stable=True)
+        place = torch.empty_like(by_length)
+        place[by_length] = torch.arange(len(by_length), device=by_length.device)
+        return by_length, place
 
 
 class Inputs(NamedTuple):

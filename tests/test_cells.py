@@ -12,8 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
-from rlmem.memory.dnc import DNC
-from rlmem.memory.dnc_sequence import TIE, DNCState, Interface, access, allocation
+from rlmem.memory.dnc import DNC, TIE, DNCState, Interface, access, allocation, unit
 from rlmem.memory.elman import Elman
 from rlmem.memory.indrnn import IndRNN
 from rlmem.memory.lmu import LMU, legendre_delay
@@ -39,9 +38,8 @@ CELLS = {
 
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("start_rate", [0.0, 0.1, 0.6])
-def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate, monkeypatch):
+def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate):
     """Values, final states and gradients (inputs, first states, weights)."""
-    monkeypatch.setattr("rlmem.memory.dnc_sequence.BLOCK", 7)  # 90 slots in several blocks
     cell, sizes = CELLS[name]
     torch.manual_seed(0)
     fast = cell(4, **sizes).double()
@@ -167,21 +165,19 @@ def test_dnc_reads_by_content_and_walks_along_what_it_wrote():
     words = torch.eye(3, 4, dtype=F64)
 
     def ask(key, write=None, mode=1):
-        modes = torch.eye(3, dtype=F64)[mode].view(1, 3, 1, 1)
-        zero = torch.zeros(1, 1, 4, dtype=F64)
-        k = torch.stack([torch.zeros_like(key), key])[None]
-        gates = torch.tensor([[1.0, 0.0 if write is None else 1.0]], dtype=F64)
-        free = torch.zeros(1, 1, 1, dtype=F64)
-        return Interface(k, 50 * k, free, gates, zero, zero if write is None else write.view(1, 1, 4), modes)
+        modes = torch.eye(3, dtype=F64)[mode].view(3, 1, 1, 1)
+        zero, one = torch.zeros(1, 1, 4, dtype=F64), torch.ones(1, 1, dtype=F64)
+        written = (0 * one, zero, zero) if write is None else (one, zero, write.view(1, 1, 4))
+        return Interface(zero, 50 * key.view(1, 1, 4), zero[..., :1], one, *written, *modes)
 
     h = torch.zeros(1, 0, dtype=F64)
     state = DNC(1, 1, num_cells=5, cell_size=4, read_heads=1).double().initial_state(1)
     state = DNCState(**state | {"z": torch.zeros(1, 4, dtype=F64), "s": h})
     for word in words:
-        state = access(ask(word, write=word), h, h, state)
+        state, _ = access(ask(word, write=word), h, h, state, unit(state.M))
     assert torch.equal(state.L[0].nonzero(), torch.tensor([[1, 0], [2, 1]]))
     for mode, expected in ((1, 1), (2, 2), (0, 1), (0, 0)):  # content, forward, backward, backward
-        state = access(ask(words[1], mode=mode), h, h, state)
+        state, _ = access(ask(words[1], mode=mode), h, h, state, unit(state.M))
         torch.testing.assert_close(state.z[0], words[expected], rtol=0, atol=1e-9)
 
 

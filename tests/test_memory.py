@@ -6,7 +6,8 @@ from conftest import make_memory
 from torch.utils._pytree import tree_flatten, tree_map
 
 from rlmem.memory import FFM, GRU, LPRNN, LSTM
-from rlmem.memory.base import Episodes, RecurrentCell
+from rlmem.memory.base import RecurrentCell
+from rlmem.memory.packed.steps import Packing
 
 B, T, D = 4, 60, 6
 
@@ -33,15 +34,15 @@ def test_fast_sequences_equal_the_loop_over_their_own_cell(cell, start_rate):
         torch.testing.assert_close(ours, truth, rtol=0, atol=1e-10)
 
 
-def test_episodes_are_packed_longest_first():
+def test_spans_are_packed_longest_first():
     start = torch.tensor([[False, False, True, False, False], [True, False, False, False, True]])
-    episodes = Episodes(start)
-    assert episodes.batch_sizes.tolist() == [4, 3, 2, 1]
-    assert episodes.row.tolist() == [1, 0, 0, 1]
-    assert episodes.fresh.tolist() == [True, True, False, True]
-    assert episodes.order.tolist()[:4] == [5, 2, 0, 9]
-    assert episodes.last.tolist() == [1, 3]
-    assert episodes.order[episodes.last_slot].tolist() == [8, 4, 1, 9]
+    packing = Packing(start)
+    assert packing.batch_sizes.tolist() == [4, 3, 2, 1]
+    assert packing.row.tolist() == [1, 0, 0, 1]
+    assert packing.fresh.tolist() == [True, True, False, True]
+    assert packing.order.tolist()[:4] == [5, 2, 0, 9]
+    assert packing.last.tolist() == [1, 3]
+    assert packing.order[packing.last_slot].tolist() == [8, 4, 1, 9]
 
 
 def test_symbols_are_views_of_the_parameters():

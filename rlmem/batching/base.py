@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.types import Batch, State
+from rlmem.types import Batch, State, broadcastable
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class StateSlots:
     """The slots before which acting keeps its memory's state, because rows may begin there.
 
     Those whose age a, in slots, has a > 0 and (a + shift) % every == 0.
+
+    every, shift: the two numbers of that rule, in slots
     of: ages count from the beginning of the rollout or of the episode, whichever is later (stream), or from that of
         the episode, whatever rollout it was in (episode)
     """
@@ -78,7 +80,7 @@ class Rows:
     def gather(self, stream: Tensor) -> Tensor:
         """[N, T+1, ...] to [R, S, ...], zero in the padding."""
         rows = stream[self.env[:, None], self.slot]
-        return rows.masked_fill(~self.valid.view(*self.valid.shape, *[1] * (rows.dim() - 2)), 0)
+        return rows.masked_fill(~broadcastable(self.valid, rows), 0)
 
     def scatter(self, rows: Tensor, shape: tuple[int, int]) -> Tensor:
         """[R, S] back to [N, T+1] = `shape`, zero where no row looked."""
@@ -103,12 +105,13 @@ class Rows:
 
 @dataclass
 class Pieces:
-    """What a batch shows of a replay's episodes; a row is its pieces one after another. Every field [P] long.
+    """What a batch shows of a replay's episodes: P pieces; a row is its pieces one after another.
 
-    row: which row a piece is in, ascending;  episode: position among the episodes drawn from
-    first, acted: the piece begins at slot `first` of its episode, and `acted` acted slots of it count; it shows
-        acted + 1 slots, the last of which only supplies a value
-    prefix: slots before `first` that are read without gradient; only a piece that is alone in its row has any
+    row: [P], the row that a piece is in, ascending
+    episode: [P], the position of its episode among those drawn from
+    first: [P], the slot of its episode that the piece begins at
+    acted: [P], its acted slots that count; it shows acted + 1 slots, the last of which only supplies a value
+    prefix: [P], slots before `first` that are read without gradient; only a piece alone in its row has any
     """
 
     row: Tensor
@@ -152,8 +155,10 @@ class Batching(ABC):
     def draw(self, lengths: Tensor, weight: Tensor | None, batch_size: int, generator: torch.Generator) -> Pieces:
         """Off-policy: a random batch of pieces of episodes.
 
-        lengths [E]: acted slots of each episode, at least 1;  weight [E]: how often to draw each, relative to drawing
-        all alike;  batch_size: acted slots in the batch. All on the CPU.
+        lengths: [E], acted slots of each episode, at least 1, on the CPU
+        weight: [E], how often to draw each episode relative to drawing all alike, on the CPU
+        batch_size: acted slots in the batch
+        generator: the random numbers to use
         """
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlmem.batching.base import Batching, Pieces, Rows, StateSlots, draw_weighted
 from rlmem.errors import UserError
-from rlmem.types import Batch, NonNegativeInt, PositiveInt
+from rlmem.types import Batch, NonNegativeInt, PositiveInt, Spans
 
 
 class Segment(Batching):
@@ -49,19 +49,16 @@ class Segment(Batching):
         self.burn_in, self.overlap, self.detach_every = burn_in, overlap, detach_every
 
     def rows(self, streams: Batch) -> Rows:
-        _, T = streams.shape
-        begins = streams.start.clone()
-        begins[:, 0] = True
-        env, slot = begins.nonzero(as_tuple=True)  # one entry per piece of an episode, in stream order
-        piece = begins.flatten().cumsum(0) - 1
-        acted = torch.bincount(piece, weights=streams.mask.flatten().double(), minlength=len(env)).long()
+        T, spans = streams.shape[1], Spans.of(streams.start)
+        acted = torch.bincount(spans.number, weights=streams.mask.flatten().double()).long()
         length = self.length or T
-        count = -(-acted // length)  # rows per piece; none where nothing acted
+        count = -(-acted // length)  # rows per span; none where nothing acted
         first_row = count.cumsum(0) - count
-        index = torch.repeat_interleave(torch.arange(len(env), device=env.device), count)
-        offset = (torch.arange(len(index), device=env.device) - first_row[index]) * length
+        index = torch.repeat_interleave(count)
+        offset = (torch.arange(len(index), device=index.device) - first_row[index]) * length
         acted = (acted[index] - offset).clamp(max=length)
-        return Rows(env[index], slot[index] + offset, acted + 1, acted, self.detach_every)
+        first = spans.first[index]
+        return Rows(first // T, first % T + offset, acted + 1, acted, self.detach_every)
 
     def on_policy_problem(self) -> str | None:
         other_state = None if self.init_state == "stored" else self.init_state

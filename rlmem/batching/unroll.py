@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.types import State
+from rlmem.types import Spans, State
 
 Reader = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 """A memory's `forward`: x [B, T, D], state, start [B, T] to y [B, T, H] and the final state."""
@@ -21,7 +21,11 @@ def unroll(memory: Reader, x: Tensor, state: State, start: Tensor, detach_every:
     the cuts come from a pass without gradient over the first, second, ... chunks of all episodes side by side; a second
     pass reads all chunks at once.
 
-    x [B, T, D];  state: before slot 0, leading dimension B;  start [B, T] bool
+    memory: reads the rows
+    x: [B, T, D]
+    state: the memory's state before slot 0, leading dimension B
+    start: [B, T] bool
+    detach_every: slots of an episode between cuts; None cuts at starts only
     """
     if detach_every is None or not torch.is_grad_enabled():
         return memory(x, state, start)[0]
@@ -45,32 +49,28 @@ class _Chunks:
 
     Chunks are ordered by their number within the episode, and then by the episode's number of chunks, most first: the
     episodes that go on are always the first ones.
-    row [C]: the row of each chunk
-    slot [C, k]: flat slots b * T + t; any where `valid` [C, k] is false, which is padding on the right
-    counts: how many episodes have a first, second, ... chunk;  chunk, position [B * T]: where a flat slot went
+
+    row: [C], the row of each chunk
+    valid: [C, k], false in the padding on the right
+    slot: [C, k], flat slots b * T + t, arbitrary where not `valid`
+    counts: how many episodes have a first, second, ... chunk
+    chunk, position: [B * T], the chunk of each flat slot and its position there
     """
 
     def __init__(self, start: Tensor, k: int):
-        B, T = start.shape
-        device = start.device
-        begins = start.clone()
-        begins[:, 0] = True
-        first = begins.flatten().nonzero().squeeze(1)  # [E] flat slot where each episode, or a row's rest of it, begins
-        length = torch.diff(first, append=torch.full((1,), B * T, device=device))
-        length, by_length = length.sort(descending=True, stable=True)
-        rank = torch.empty_like(by_length)
-        rank[by_length] = torch.arange(len(first), device=device)
-        episode = begins.flatten().cumsum(0) - 1  # [B * T]
-        age = torch.arange(B * T, device=device) - first[episode]
+        T, device = start.shape[1], start.device
+        spans = Spans.of(start)
+        by_length, rank = spans.longest_first()
+        length = spans.length[by_length]
         number = torch.arange(-(-int(length[0]) // k), device=device)
         running = number[:, None] * k < length  # [chunks, E]
         counts = running.sum(1)
         of_number, of_rank = running.nonzero(as_tuple=True)
-        begin = first[by_length][of_rank] + of_number * k
+        begin = spans.first[by_length][of_rank] + of_number * k
         offset = torch.arange(min(k, int(length[0])), device=device)
         self.row = begin // T
         self.valid = offset < (length[of_rank] - of_number * k)[:, None]
         self.slot = torch.where(self.valid, begin[:, None] + offset, 0)
         self.counts = counts.tolist()
-        self.position = age % k
-        self.chunk = (counts.cumsum(0) - counts)[age // k] + rank[episode]
+        self.position = spans.age % k
+        self.chunk = (counts.cumsum(0) - counts)[spans.age // k] + rank[spans.number]

@@ -51,8 +51,9 @@ PROPERTIES: Mapping[str, Property] = {
         calls.finite_gradients,
     )
 }
-"""In the order of the report."""
+"""The properties by name, in the order of the report."""
 LONGEST = "finite_gradients"
+"""The property that takes the most time."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,12 @@ def results(
 ) -> Iterator[Result]:
     """The properties one by one, as they are measured. `make` is called once; torch's generators are left as they were.
 
-    slots: length of the rows that most properties use, at least 9;  long: lengths that gradients must survive
-    only: the names of the properties to measure;  reraise: let through what the memory raises
+    make: builds the memory
+    slots: length of the rows that most properties use, at least 9
+    long: lengths of episodes through which gradients must stay finite
+    only: the names of the properties to measure
+    seed: of the inputs and of the memory's parameters
+    reraise: let through what the memory raises, instead of reporting it
     """
     with _own_generators(seed):
         probe = Probe(make(), slots, long, seed)
@@ -130,7 +135,7 @@ def on_two_cores(memory: Memory) -> Iterator[Result]:
 
 
 def facts(memory: Memory) -> dict[str, Any]:
-    """What the head of a report says."""
+    """Class, number of parameters, size of the state and scan engines of a memory, for the head of a report."""
     leaves = tree_leaves(memory.initial_state(1))
     device = parameter_of(memory).device
     engines = dict.fromkeys(chosen_engine(cast(Engine, part.engine), device) for part in memory.scanning())
@@ -152,7 +157,7 @@ def _own_generators(seed: int) -> Iterator[None]:
 def _measured(measure: Property, probe: Probe, reraise: bool) -> list[Measurement]:
     try:
         return list(measure(probe))
-    except Exception as error:  # the memory is anybody's code
+    except Exception as error:  # the memory may be third-party code
         if reraise:
             raise
         return [Measurement(f"raised {type(error).__name__}: {' '.join(str(error).split())[:200]}", math.nan)]

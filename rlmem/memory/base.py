@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
+from rlmem.memory.packed.steps import Packing, over_steps
 from rlmem.scan import Engine, linear_scan, monoid_scan
 from rlmem.scan.linear import check_flags
 from rlmem.types import State, where_start
@@ -227,66 +228,20 @@ class RecurrentCell(Memory):
 
         last [E]: packed position of each episode's last slot. This loop over `cell` is the definition.
         """
-        outputs, finished = [], []
-        for x in packed.data.split(packed.batch_sizes.tolist()):
-            running = x.shape[0]
-            finished.append(tree_map(lambda s, n=running: s[n:], state))
-            y, state = self.cell(x, tree_map(lambda s, n=running: s[:n], state))
-            outputs.append(y)
-        finished.append(state)
-        return torch.cat(outputs), tree_map(lambda *parts: torch.cat(parts[::-1]), *finished)
+        sizes = packed.batch_sizes.tolist()
+        return over_steps(self.cell, packed.data.split(sizes), sizes, state)
 
     def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         return self.cell(x, where_start(start, self.initial_state(x.shape[0]), state))
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         B, T, _ = x.shape
-        episodes = Episodes(start)
-        fresh = self.initial_state(len(episodes.row))
-        state0 = where_start(episodes.fresh, fresh, tree_map(lambda s: s[episodes.row], state))
-        packed = PackedSequence(x.flatten(0, 1)[episodes.order], episodes.batch_sizes)
-        y, final = self.sequence(packed, state0, episodes.last_slot)
-        y = y[episodes.inverse].view(B, T, -1)
-        return y, tree_map(lambda s: s[episodes.last], final)
-
-
-def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:
-    """The states [S, H] that packed steps of `sizes` start from, given those they end in and the first ones [E, H]."""
-    ends = states.split(sizes)
-    return torch.cat([first, *(end[:n] for end, n in zip(ends, sizes[1:], strict=False))])
-
-
-class Episodes:
-    """How the episodes of rows with start flags [B, T] are packed: indices only, no data.
-
-    E pieces (a row's slots from one start, or from slot 0, to the next), longest first.
-    order [B*T]: packed position -> flat slot;  inverse [B*T]: flat slot -> packed position
-    batch_sizes [longest]: pieces still running at each step, on the CPU, as PackedSequence wants it
-    row, fresh [E]: the row of each piece, and whether it begins with a start
-    last [B]: the piece that holds the end of each row;  last_slot [E]: packed position of each piece's last slot
-    """
-
-    def __init__(self, start: Tensor):
-        B, T = start.shape
-        device = start.device
-        begins = start.clone()
-        begins[:, 0] = True
-        first = begins.flatten().nonzero().squeeze(1)  # [E] flat slot where each piece begins
-        E = len(first)
-        length = torch.diff(first, append=torch.full((1,), B * T, device=device))
-        by_length = torch.argsort(length, descending=True, stable=True)
-        rank = torch.empty_like(by_length)
-        rank[by_length] = torch.arange(E, device=device)
-        piece = begins.flatten().cumsum(0) - 1  # [B*T]
-        age = torch.arange(B * T, device=device) - first[piece]
-        self.order = torch.argsort(age * E + rank[piece])
-        self.inverse = torch.empty_like(self.order)
-        self.inverse[self.order] = torch.arange(B * T, device=device)
-        self.batch_sizes = torch.bincount(age).cpu()
-        self.row = first[by_length] // T
-        self.fresh = start.flatten()[first][by_length]
-        self.last = rank[piece[T - 1 :: T]]
-        self.last_slot = self.inverse[(first + length - 1)[by_length]]
+        packing = Packing(start)
+        initial = self.initial_state(len(packing.row))
+        state0 = where_start(packing.fresh, initial, tree_map(lambda s: s[packing.row], state))
+        packed = PackedSequence(x.flatten(0, 1)[packing.order], packing.batch_sizes)
+        y, final = self.sequence(packed, state0, packing.last_slot)
+        return y[packing.inverse].view(B, T, -1), tree_map(lambda s: s[packing.last], final)
 
 
 def redraw(module: nn.Module) -> None:

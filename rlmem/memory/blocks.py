@@ -37,7 +37,7 @@ def log_uniform(shape: tuple[int, ...], dt_min: float, dt_max: float) -> Tensor:
 
 
 class GLUBlock(nn.Module):
-    """u = LN(x);  y = x + (W_out1 q) * sigmoid(W_out2 q),  q = GELU(o), tanh approximation."""
+    """u = LN(x) and y = x + (W_out1 q) * sigmoid(W_out2 q) with q = GELU(o), tanh approximation."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -53,7 +53,7 @@ class GLUBlock(nn.Module):
 
 
 class FFNBlock(nn.Module):
-    """u = x;  z = LN_1(o + x);  y = LN_2(z + W_2 GELU(W_1 z)), W_1 [4H, H]."""
+    """u = x and y = LN_2(z + W_2 GELU(W_1 z)) with z = LN_1(o + x) and W_1 [4H, H]."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -69,7 +69,7 @@ class FFNBlock(nn.Module):
 
 
 class LinearBlock(nn.Module):
-    """u = x;  y = LN(W_out2 o + x)."""
+    """u = x and y = LN(W_out2 o + x)."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -89,8 +89,8 @@ Block = GLUBlock | FFNBlock | LinearBlock
 class ResidualRecurrence(LinearRecurrence):
     """A recurrence inside a residual block: the author writes `drive` and `mix`, the block the rest.
 
-    The block adds its input to its output, so both have width H; a linear map W_in stands before it only if the input
-    has another width.
+    The block makes the recurrence's input u from x, and y from its output o and x. It adds x to its output, so both
+    have width H; a linear map W_in stands before it only if the input has another width.
     """
 
     complex_state = True

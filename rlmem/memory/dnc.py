@@ -1,14 +1,25 @@
 """Differentiable Neural Computer."""
 
+from functools import reduce
+from typing import Any, NamedTuple
+
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
-from rlmem.memory.dnc_sequence import DNCState, Sequence, access, controller, interface, interface_sizes
+from rlmem.memory.packed.steps import SharedWeight, over_steps
 from rlmem.scan.matmul import Linear
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
+
+EPSILON = 1e-6
+"""Added to the squared norms of keys and cells, since a cell may be all zero."""
+TIE = 1e-5
+"""How much more a cell must be used than the one before it to come after that one in the order of allocation. Untouched
+cells are equally used, and rounding must not decide which of them comes first."""
 
 
 class DNC(RecurrentCell):
@@ -26,12 +37,13 @@ class DNC(RecurrentCell):
     xi holds keys, strengths (1 + softplus), gates and erase (sigmoid), write, and modes (softmax). content is the
     softmax of beta times the cosine similarity, with 1e-6 added to squared norms: the memory starts empty. allocation
     fills the cells by rising usage, equals (to 1e-5) in the order of their index; no gradient passes the order.
-    State: {z [B, H + R W], s [B, H], M [B, N, W], L [B, N, N], p, u, w_w [B, N], w_r [B, R, N]}. O(N^2) per slot; over
-    a sequence, a loop with a hand-written backward (`rlmem.memory.dnc_sequence`, which holds the equations).
+    State: {z [B, H + R W], s [B, H], M [B, N, W], L [B, N, N], p, u, w_w [B, N], w_r [B, R, N]}. O(N^2) per slot.
     The published agent built its weights at the first forward, after its optimiser: they were never trained.
 
     hidden_size: H, width of the controller and of the output
-    num_cells: N;  cell_size: W;  read_heads: R
+    num_cells: N
+    cell_size: W
+    read_heads: R
     """
 
     def __init__(
@@ -58,12 +70,111 @@ class DNC(RecurrentCell):
         return {name: zeros(batch_size, *shape) for name, shape in zip(DNCState._fields, shapes, strict=True)}
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        h, s = controller(self.W_x(x) + self.U(state["z"]), state["s"])
-        after = access(interface(self.W_xi(h), self.R, self.W), h, s, DNCState(**state))
-        return self.W_y(after.z), after._asdict()
+        return self._read(x, [len(x)], state)
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        weights = self.U.weight, self.W_xi.weight, self.W_xi.bias
-        sizes = packed.batch_sizes.tolist()
-        z, *final = Sequence.apply(self.W_x(packed.data), *weights, self.R, self.W, sizes, last, *DNCState(**state))
-        return self.W_y(z), DNCState(z[last], *final)._asdict()
+        return self._read(packed.data, packed.batch_sizes.tolist(), state)
+
+    def _read(self, x: Tensor, sizes: list[int], state: State) -> tuple[Tensor, State]:
+        """Packed slots x [S, D] of steps of `sizes`: outputs [S, H], and each episode's state after its last slot."""
+        U = SharedWeight(self.U.weight, self.W_x(x), sizes)
+        W_xi = SharedWeight(self.W_xi.weight, self.W_xi.bias.expand(len(x), -1), sizes)
+
+        def slot(drives: tuple[Tensor, Tensor], before: tuple[DNCState, Tensor]) -> tuple[Tensor, Any]:
+            (state, M_unit), (wx, bias) = before, drives
+            h, s = controller(U.product(wx, state.z), state.s)
+            ask = interface(W_xi.product(bias, h), self.R, self.W)
+            after = access(ask, h, s, state, M_unit)
+            return after[0].z, after
+
+        first = DNCState(**state)
+        z, (final, _) = over_steps(slot, zip(U.drive, W_xi.drive, strict=True), sizes, (first, unit(first.M)))
+        return self.W_y(z), final._asdict()
+
+
+class DNCState(NamedTuple):
+    """The state of n rows."""
+
+    z: Tensor  # [n, H + R W], (h, r)
+    s: Tensor  # [n, H]
+    M: Tensor  # [n, N, W]
+    L: Tensor  # [n, N, N]
+    p: Tensor  # [n, N]
+    u: Tensor  # [n, N]
+    w_w: Tensor  # [n, N]
+    w_r: Tensor  # [n, R, N]
+
+
+class Interface(NamedTuple):
+    """What the controller asks of the memory; keys have norm one and are multiplied by their strengths."""
+
+    k_w: Tensor  # [n, 1, W]
+    k_r: Tensor  # [n, R, W]
+    free: Tensor  # [n, R, 1]
+    g_a: Tensor  # [n, 1]
+    g_w: Tensor  # [n, 1]
+    erase: Tensor  # [n, 1, W]
+    write: Tensor  # [n, 1, W]
+    backward: Tensor  # [n, R, 1]
+    by_content: Tensor  # [n, R, 1]
+    forward: Tensor  # [n, R, 1]
+
+
+def interface_sizes(R: int, W: int) -> list[int]:
+    """Widths of the parts of xi: keys, strengths, what is squashed into (0, 1), the write vector, modes."""
+    return [(1 + R) * W, 1 + R, R + 2 + W, W, 3 * R]
+
+
+def interface(xi: Tensor, R: int, W: int) -> Interface:
+    k, beta, squashed, write, modes = xi.split_with_sizes(interface_sizes(R, W), 1)
+    free, g_a, g_w, erase = torch.sigmoid(squashed).split_with_sizes([R, 1, 1, W], 1)
+    k = unit(k.view(-1, 1 + R, W)) * (F.softplus(beta) + 1).unsqueeze(2)
+    modes = modes.view(-1, 3, R, 1).softmax(1)
+    k_w, k_r = k.split_with_sizes([1, R], 1)
+    return Interface(k_w, k_r, free.unsqueeze(2), g_a, g_w, erase.unsqueeze(1), write.unsqueeze(1), *modes.unbind(1))
+
+
+def controller(pre: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """h and s of an LSTM from the pre-activations [n, 4H] of i, f, g, o."""
+    i, f, _, o = torch.sigmoid(pre).chunk(4, 1)
+    s = torch.addcmul(f * s, i, torch.tanh(pre.chunk(4, 1)[2]))
+    return o * torch.tanh(s), s
+
+
+def access(ask: Interface, h: Tensor, s: Tensor, before: DNCState, M_unit: Tensor) -> tuple[DNCState, Tensor]:
+    """One slot: the state after it and unit(M), given those before it and the controller's h and s."""
+    _, _, M, L, p, u, w_w, w_r = before
+    kept = reduce(torch.mul, torch.rsub(ask.free * w_r, 1).unbind(1))
+    u = torch.addcmul(u + w_w, u, w_w, value=-1) * kept
+    w_w = ask.g_w * torch.lerp(content(ask.k_w, M_unit).squeeze(1), allocation(u), ask.g_a)
+    w, w_row = w_w.unsqueeze(2), w_w.unsqueeze(1)
+    M = torch.addcmul(M, w, torch.addcmul(ask.write, M, ask.erase, value=-1))
+    L = without_diagonal(torch.addcmul(w * p.unsqueeze(1), L, torch.rsub(w, 1) - w_row))
+    p = torch.addcmul(w_w, torch.rsub(w_w.sum(1, keepdim=True), 1), p)
+    M_unit = unit(M)
+    by_order = torch.baddbmm(torch.bmm(ask.backward * w_r, L), ask.forward * w_r, L.mT)
+    w_r = torch.addcmul(by_order, ask.by_content, content(ask.k_r, M_unit))
+    r = torch.bmm(w_r, M)
+    return DNCState(torch.cat([h, r.flatten(1)], 1), s, M, L, p, u, w_w, w_r), M_unit
+
+
+def unit(v: Tensor) -> Tensor:
+    """v with its last dimension divided by its norm."""
+    return v * torch.rsqrt(v.square().sum(-1, keepdim=True) + EPSILON)
+
+
+def content(k: Tensor, M_unit: Tensor) -> Tensor:
+    """Weights [n, number of keys, N] by cosine similarity, from unit(M)."""
+    return torch.bmm(k, M_unit.mT).softmax(2)
+
+
+def allocation(u: Tensor) -> Tensor:
+    """a_i = (1 - u_i) prod_j u_j over the cells j that are used less than i."""
+    order = torch.add(u, torch.arange(u.shape[1], device=u.device), alpha=TIE).argsort(1)
+    product = F.pad(u.gather(1, order).cumprod(1), (1, 0), value=1.0)
+    return torch.zeros_like(u).scatter(1, order, product[:, :-1] - product[:, 1:])
+
+
+def without_diagonal(L: Tensor) -> Tensor:
+    """L [n, N, N] with zeros on its diagonal."""
+    return L * (1 - torch.eye(L.shape[1], dtype=L.dtype, device=L.device))

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import previous_states
+from rlmem.memory.packed.simple import simple_sequence
 from rlmem.memory.torch_cell import TorchCell
 from rlmem.types import PositiveInt
 
@@ -16,7 +16,7 @@ class Elman(TorchCell):
         h' = tanh(W x + b + U h + c)
 
     State: h [B, H]. Torch's initialisation; cuDNN on CUDA, and on the CPU a loop of one product per step with a
-    hand-written backward, since torch's own packed kernel there takes time quadratic in the number of slots.
+    hand-written backward (`rlmem.memory.packed.simple`).
 
     hidden_size: H, width of state and output
     """
@@ -25,46 +25,10 @@ class Elman(TorchCell):
         super().__init__(input_size, nn.RNN(input_size, hidden_size))
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        h = torch.rnn_tanh_cell(x, state, *self.rnn.all_weights[0])
+        W, U, b, c = self.rnn.all_weights[0]
+        h = torch.tanh(F.linear(x, W, b) + F.linear(state, U, c))
         return h, h
 
-    def packed_on_cpu(self, packed: PackedSequence, state: Tensor) -> Tensor:
+    def states_on_cpu(self, packed: PackedSequence, state: Tensor) -> Tensor:
         W, U, b, c = self.rnn.all_weights[0]
-        return tanh_sequence(F.linear(packed.data, W, b + c), state, U, packed.batch_sizes.tolist(), self.output_size)
-
-
-def tanh_sequence(wx: Tensor, h0: Tensor, U: Tensor, sizes: list[int], squashed: int) -> Tensor:
-    """All h [S, H] of h' = f(wx + U h) over packed steps of `sizes`, from the first states h0 [E, H].
-
-    f is tanh on the first `squashed` of the H units and the identity on the others.
-    """
-    return _Sequence.apply(wx, h0, U, sizes, squashed)
-
-
-class _Sequence(torch.autograd.Function):
-    """One product per step each way; the gradient of U is a single product over all slots."""
-
-    @staticmethod
-    def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, sizes: list[int], squashed: int) -> Tensor:
-        h_all = torch.empty_like(wx)
-        h = h0
-        for now, wx_t in zip(h_all.split(sizes), wx.split(sizes), strict=True):
-            h = torch.addmm(wx_t, h[: len(now)], U.t(), out=now)
-            h[:, :squashed].tanh_()
-        ctx.save_for_backward(h_all, h0, U)
-        ctx.sizes, ctx.squashed = sizes, squashed
-        return h_all
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_h_all: Tensor):
-        h_all, h0, U = ctx.saved_tensors
-        slope = torch.ones_like(h_all)
-        slope[:, : ctx.squashed] -= h_all[:, : ctx.squashed].square()
-        grad_wx, grad_h = torch.empty_like(h_all), torch.zeros_like(h0)
-        steps = zip(*(x.split(ctx.sizes) for x in (grad_wx, grad_h_all, slope)), strict=True)
-        for now, grad_t, slope_t in reversed(list(steps)):
-            dh = grad_h[: len(now)]
-            torch.mul(dh.add_(grad_t), slope_t, out=now)
-            torch.mm(now, U, out=dh)
-        return grad_wx, grad_h, grad_wx.t() @ previous_states(h0, h_all, ctx.sizes), None, None
+        return simple_sequence(F.linear(packed.data, W, b + c), state, U, packed.batch_sizes.tolist())

@@ -29,7 +29,9 @@ class GPT(Window):
     N(0, 0.02), biases zero; W_in keeps torch's initialisation.
     State: age [B]; keys and values L0.k, L0.v, ... [B, window - 1, H]. Cost: O(T window H) per layer.
 
-    hidden_size: H, width of every layer;  num_layers;  num_heads: must divide H
+    hidden_size: H, width of every layer
+    num_layers: L
+    num_heads: heads of attention; must divide H
     window: slots that one layer attends to, the present one included
     positions: sinusoidal and learned are added to the input, rotary turns queries and keys, none hides the order
     base: of the longest wavelength of sinusoidal and rotary positions (POPGym: the longest episode, 1024)

@@ -2,11 +2,12 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import previous_states
+from rlmem.memory.packed.gru import GRUSequence
 from rlmem.memory.torch_cell import TorchCell
-from rlmem.scan.matmul import linear, product, weight_gradients
+from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt
 
 
@@ -17,8 +18,7 @@ class GRU(TorchCell):
         n = tanh(W_n x + b_n + r * (U_n h + c_n)),  h' = (1 - z) * n + z * h
 
     Differs from the paper as torch does: the reset gate acts after U_n. State: h [B, H]. Torch's initialisation;
-    cuDNN on CUDA, and on the CPU a loop with a hand-written backward, since torch's own packed GRU there takes time
-    quadratic in the number of slots.
+    cuDNN on CUDA, and on the CPU a loop with a hand-written backward (`rlmem.memory.packed.gru`).
 
     hidden_size: H, width of state and output
     """
@@ -27,53 +27,14 @@ class GRU(TorchCell):
         super().__init__(input_size, nn.GRU(input_size, hidden_size))
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        h = torch.gru_cell(x, state, *self.rnn.all_weights[0])
+        W, U, b, c = self.rnn.all_weights[0]
+        Wx, Uh = F.linear(x, W, b), F.linear(state, U, c)
+        r, z, _ = (Wx + Uh).chunk(3, 1)
+        r, z = torch.sigmoid(r), torch.sigmoid(z)
+        n = torch.tanh(Wx.chunk(3, 1)[2] + r * Uh.chunk(3, 1)[2])
+        h = n + z * (state - n)
         return h, h
 
-    def packed_on_cpu(self, packed: PackedSequence, state: Tensor) -> Tensor:
+    def states_on_cpu(self, packed: PackedSequence, state: Tensor) -> Tensor:
         W, U, b, c = self.rnn.all_weights[0]
-        return _Sequence.apply(linear(packed.data, W, b), state, U, c, packed.batch_sizes.tolist())
-
-
-class _Sequence(torch.autograd.Function):
-    """h [S, H] of S packed slots from W x + b [S, 3H], the first states [E, H], U [3H, H] and its bias [3H].
-
-    One product per step each way; the gradient of U is a single product over all slots.
-    """
-
-    @staticmethod
-    def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: list[int]) -> Tensor:
-        H = h0.shape[1]
-        uh, h_all = torch.empty_like(wx), wx.new_empty(len(wx), H)
-        gates = torch.empty_like(wx)  # r, z, n after their nonlinearities
-        h, end = h0, 0
-        for size in sizes:
-            now, end = slice(end, end + size), end + size
-            uh[now] = product(h[:size], U, bias)
-            rz = torch.add(wx[now, : 2 * H], uh[now, : 2 * H], out=gates[now, : 2 * H]).sigmoid_()
-            r, z = rz.chunk(2, 1)
-            n = torch.addcmul(wx[now, 2 * H :], r, uh[now, 2 * H :], out=gates[now, 2 * H :]).tanh_()
-            h = torch.lerp(n, h[:size], z, out=h_all[now])
-        ctx.save_for_backward(gates, uh[:, 2 * H :], h_all, h0, U)
-        ctx.sizes = sizes
-        return h_all
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_h_all: Tensor):
-        gates, uh_n, h_all, h0, U = ctx.saved_tensors
-        h_before = previous_states(h0, h_all, ctx.sizes)
-        r, z, n = gates.chunk(3, 1)
-        d_n = (1 - z) * (1 - n.square())  # dh/d(pre-activation of n)
-        d_rzn = torch.stack([d_n * uh_n * r * (1 - r), (h_before - n) * z * (1 - z), d_n], 1)
-        grad_wx, grad_uh = torch.empty_like(gates), torch.empty_like(gates)
-        H = h0.shape[1]
-        grad_h, end = torch.zeros_like(h0), len(gates)
-        for size in reversed(ctx.sizes):
-            now, end = slice(end - size, end), end - size
-            dh = grad_h[:size].add_(grad_h_all[now])
-            torch.mul(d_rzn[now], dh[:, None], out=grad_wx[now].unflatten(1, (3, -1)))
-            grad_uh[now] = grad_wx[now]
-            grad_uh[now, 2 * H :].mul_(r[now])  # the reset gate stands between U_n h and n
-            dh.mul_(z[now]).add_(product(grad_uh[now], U.t()))
-        return grad_wx, grad_h, *weight_gradients(grad_uh, h_before, U), None
+        return GRUSequence.apply(linear(packed.data, W, b), state, U, c, packed.batch_sizes.tolist())

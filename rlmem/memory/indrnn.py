@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell, previous_states
+from rlmem.memory.base import RecurrentCell
+from rlmem.memory.packed.simple import simple_sequence
 from rlmem.scan.matmul import Linear
 from rlmem.types import Layers, PositiveInt
 
@@ -18,11 +19,13 @@ class IndRNN(RecurrentCell):
         h_l' = phi(W_l h_{l-1}' + bi_l + u_l * h_l + b_l),   h_{-1}' = x,   y = the last layer's h'
 
     A unit sees only its own past: u_l [H] is a vector, and time is an elementwise loop, layer after layer, with a
-    hand-written backward. |u| <= 2^(1/max_length) is kept by clamping the weights in place before they are used, so
-    a weight at the bound still has its gradient. Two biases per layer, and u, b ~ U(0, 1), as published.
+    hand-written backward (`rlmem.memory.packed.simple`). |u| <= 2^(1/max_length) is kept by clamping the weights in
+    place before they are used, so a weight at the bound still has its gradient. Two biases per layer, and
+    u, b ~ U(0, 1), as published.
     State: h [B, L, H].
 
-    hidden_size: H, width of every layer;  num_layers: L
+    hidden_size: H, width of every layer
+    num_layers: L
     activation: relu, as the code published with POPGym computes, or tanh, which its configuration names
     max_length: slots over which an activation may at most double by its own weight
     """
@@ -63,38 +66,10 @@ class IndRNN(RecurrentCell):
     def sequence(self, packed: PackedSequence, state: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         x, sizes, final = packed.data, packed.batch_sizes.tolist(), []
         for W, u, b, h in zip(self.W, self._clamped_u(), self.b, state.unbind(1), strict=True):
-            x = _Layer.apply(W(x) + b, h, u, sizes, self.activation)
+            x = simple_sequence(W(x) + b, h, u, sizes, self.activation)
             final.append(x[last])
         return x, torch.stack(final, 1)
 
     def _clamped_u(self) -> Tensor:
         self.u.data.clamp_(-self.u_max, self.u_max)  # `data`: a graph built earlier does not count it as a change
         return self.u
-
-
-class _Layer(torch.autograd.Function):
-    """h [S, H] of one layer over packed steps of `sizes`, from wx [S, H], the first states [E, H] and u [H]."""
-
-    @staticmethod
-    def forward(ctx, wx: Tensor, h0: Tensor, u: Tensor, sizes: list[int], activation: str) -> Tensor:
-        h_all, h = torch.empty_like(wx), h0
-        phi = {"relu": torch.relu_, "tanh": torch.tanh_}[activation]
-        for now, wx_t in zip(h_all.split(sizes), wx.split(sizes), strict=True):
-            h = phi(torch.addcmul(wx_t, h[: len(now)], u, out=now))
-        ctx.save_for_backward(h_all, h0, u)
-        ctx.sizes, ctx.activation = sizes, activation
-        return h_all
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_h_all: Tensor):
-        h_all, h0, u = ctx.saved_tensors
-        slope = (h_all > 0).to(u.dtype) if ctx.activation == "relu" else 1 - h_all.square()
-        grad_wx, grad_h = torch.empty_like(h_all), torch.zeros_like(h0)
-        steps = zip(*(x.split(ctx.sizes) for x in (grad_wx, grad_h_all, slope)), strict=True)
-        for now, grad_t, slope_t in reversed(list(steps)):
-            dh = grad_h[: len(now)]
-            torch.mul(dh.add_(grad_t), slope_t, out=now)
-            torch.mul(now, u, out=dh)
-        grad_u = (grad_wx * previous_states(h0, h_all, ctx.sizes)).sum(0)
-        return grad_wx, grad_h, grad_u, None, None

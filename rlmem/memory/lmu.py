@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
-from rlmem.memory.elman import tanh_sequence
+from rlmem.memory.packed.simple import simple_sequence
 from rlmem.types import PositiveFloat, PositiveInt
 
 State = dict[str, Tensor]
@@ -27,7 +27,8 @@ class LMU(RecurrentCell):
     zero. State: {h [B, H], m [B, memory_size]}. Over a sequence the linear maps are multiplied out beforehand: one
     product of [h, m] per slot, then tanh on h alone.
 
-    hidden_size: H, width of h and of the output;  memory_size: m, number of Legendre polynomials
+    hidden_size: H, width of h and of the output
+    memory_size: m, number of Legendre polynomials
     theta: slots, length of the remembered window
     matrices: exact (float64, rounded to the type of the parameters), or float32: rounded to it even when the
         parameters are not, as published
@@ -84,7 +85,7 @@ class LMU(RecurrentCell):
         of_m = torch.cat([self.W_m @ m_of_m, m_of_m])
         H, sizes = self.output_size, packed.batch_sizes.tolist()
         before = torch.cat([state["h"], state["m"]], 1)
-        hm = tanh_sequence(F.linear(packed.data, of_x), before, torch.cat([of_h, of_m], 1), sizes, H)
+        hm = simple_sequence(F.linear(packed.data, of_x), before, torch.cat([of_h, of_m], 1), sizes, width=H)
         final = hm[last]
         return hm[:, :H], {"h": final[:, :H], "m": final[:, H:]}
 

@@ -24,8 +24,12 @@ class LPRNN(Memory):
     The pools have no weights: they are linear scans of constant decay, parallel over time. I' starts as the
     (padded) identity. The K viewports feed one summariser. State: p [B, K, D].
 
-    hidden_size: H, width of the output;  num_pools: K;  pool_size: D, null: the width of the input (as `parallel`
-        needs);  viewport_size, summariser_size: widths;  base: > 1
+    hidden_size: H, width of the output
+    num_pools: K
+    pool_size: D; None is the width of the input, which `parallel` needs
+    viewport_size: width of each viewport
+    summariser_size: width of the summariser
+    base: > 1; pool n keeps 1 - base^-n of its content per slot
     filters: chain, or parallel, the paper's control
     block_gradients: no gradient from a pool into the source of the next (n >= 2), as published; each pool's own past
         keeps its gradient

@@ -41,7 +41,8 @@ class LRU(ResidualRecurrence):
     block "linear": as in the same study on PyBullet, N = H; linear but for the norm; its encoder is `Stack`'s
         u = x,   y = LN(W_out2 o + x)
 
-    hidden_size: H, width of the output;  state_size: N, None = as published for the block
+    hidden_size: H, width of the output
+    state_size: N, None = as published for the block
     r_min, r_max, max_phase: the ring and the angle lambda is drawn from, None = as published for the block
     A linear map W_in of the input exists only if input_size != H.
     """

@@ -25,7 +25,8 @@ class S4D(LinearRecurrence):
     drives alone: s_t = dA * s_{t-1} + x_t, so dB * x_t is never materialised, nor is the decay over time.
     State: s [B, H, n] complex. A linear map W_in of the input exists only if input_size != H.
 
-    hidden_size: H, width of the output;  state_size: n, half of a conjugate-symmetric state per channel
+    hidden_size: H, width of the output
+    state_size: n, half of a conjugate-symmetric state per channel
     dt_min, dt_max: the range dt is drawn from, uniformly in its logarithm
     step_matrices: "cached" = as published, `step` takes dA, dB and C of its first call for ever: acting keeps the
         initial model while training moves it

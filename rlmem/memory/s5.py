@@ -23,7 +23,8 @@ class S5(ResidualRecurrence):
     State: h [B, N] complex. The decay is never materialised over time. A linear map W_in of the input exists only if
     input_size != H.
 
-    hidden_size: H, width of the output;  state_size: N
+    hidden_size: H, width of the output
+    state_size: N
     dt_min, dt_max: the range dt is drawn from, uniformly in its logarithm
     """
 

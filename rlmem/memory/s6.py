@@ -33,7 +33,10 @@ class S6(Memory):
     bounded (see STATES_AT_ONCE), or O(sqrt(T) E N) where that is more. Inits as in the released code: A = -(1 ... N),
     D = 1, softplus(b_dt) as dt_min, dt_max say.
 
-    hidden_size: H, width of the output;  state_size: N;  expand: E / H;  conv_size: K, 0 = no convolution
+    hidden_size: H, width of the output
+    state_size: N
+    expand: E / H
+    conv_size: K, slots of the convolution; 0 = no convolution
     dt_min, dt_max: the range softplus(b_dt) is drawn from, uniformly in its logarithm
     discretisation: "zoh" = zero-order hold (eq. 4), as above; "euler" = as in the released code, dt_t (u_t B_t^T)
     """

@@ -24,7 +24,7 @@ Draw = Literal["seeded", "row0", "fresh"]
 class SHM(Memory):
     """Stable Hadamard Memory (Le et al. 2024, arXiv:2410.10132), a matrix calibrated elementwise.
 
-        u_t = LN(x_t);  key_t = relu(W_k u_t) / sum, query_t likewise with W_q
+        u_t = LN(x_t),   key_t = relu(W_k u_t) / sum, query_t likewise with W_q
         C_t = 1 + tanh(theta_t (W_c u_t)^T),   U_t = sigmoid(w_eta u_t) (W_v u_t) key_t^T
         M_t = M_{t-1} * C_t + U_t                                     [k, k], value row, key column
         y_t = W_out (M_t query_t + W_s u_t)
@@ -34,7 +34,10 @@ class SHM(Memory):
     a seed in the state and the slots since the episode's start; `redraw` changes the seed between rollouts.
     State: {"M": [B, k, k], "seed": [B], "step": [B]}. Cost O(k^2) a slot; [T, k, k] is never stored.
 
-    hidden_size: H, width of the output;  memory_size: k;  bank_size: L;  shortcut: whether W_s is there
+    hidden_size: H, width of the output
+    memory_size: k
+    bank_size: L
+    shortcut: whether W_s is there
     calibration (section 4.4): "random_theta"; or its ablations "none" (C = 1), "random_c" (normal around 1, spread
         `random_c_std`, not learned), "fixed_c" (a learned matrix), "fixed_theta" (one learned vector),
         "neural_theta" (theta_t = W_theta u_t)

@@ -27,8 +27,10 @@ class Stack(Memory):
 
     layer: builds one layer from its input width, e.g. `GRU` or `functools.partial(GRU, hidden_size=64)`; in yaml a
         mapping with `_target_`. Its hidden_size is that of the stack unless given there
-    hidden_size: H, width between the layers and of the output;  num_layers
-    residual: add each layer's input to its output;  norm: where the layer norm stands
+    hidden_size: H, width between the layers and of the output
+    num_layers: how many layers
+    residual: add each layer's input to its output
+    norm: where the layer norm stands
     encoder: W_in also where the widths are equal, as in the PyBullet study of Lu et al. 2024 (arXiv:2405.17358)
     """
 

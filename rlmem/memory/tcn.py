@@ -23,7 +23,8 @@ class TCN(Window):
     (published code: N(0, 0.01)). Sees 1 + 2 (k-1) (2^L - 1) slots. Cost: O(T k H^2) per block.
     State: age [B], and the inputs of the convolutions, L0.1, L0.2, ... [B, (k-1) d, width].
 
-    hidden_size: H, channels of every block;  kernel_size: k
+    hidden_size: H, channels of every block
+    kernel_size: k
     num_layers: L, blocks; 1 for form=linear
     form: residual, as above; linear is POPGym's published TCN without its clock, y = conv_1 x
         (state: age, frames [B, k-1, D])

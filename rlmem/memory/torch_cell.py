@@ -1,17 +1,20 @@
-"""What cells with torch's own weights and one hidden vector share: GRU and Elman."""
+"""What cells with torch's own weights share: GRU, LSTM and Elman."""
 
 from abc import abstractmethod
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell
+from rlmem.types import State
 
 
 class TorchCell(RecurrentCell):
-    """A cell whose weights are those of a torch module `rnn`; state h [B, H]. cuDNN on CUDA, `packed_on_cpu` elsewhere.
+    """A cell whose weights are those of a torch module `rnn`: cuDNN on CUDA, `states_on_cpu` elsewhere.
 
-    Torch's packed kernels on the CPU take time quadratic in the number of slots.
+    Torch's own packed kernels on the CPU take time quadratic in the number of slots. The output is h, which is the
+    state or the first part of it.
     """
 
     def __init__(self, input_size: int, rnn: nn.RNNBase):
@@ -20,15 +23,15 @@ class TorchCell(RecurrentCell):
         self.rnn = rnn
 
     @abstractmethod
-    def packed_on_cpu(self, packed: PackedSequence, state: Tensor) -> Tensor:
-        """All outputs [S, H] of packed episodes from their first states [E, H]."""
+    def states_on_cpu(self, packed: PackedSequence, state: State) -> State:
+        """The states after all S slots of packed episodes, from their first states [E, H]."""
 
-    def initial_state(self, batch_size: int) -> Tensor:
+    def initial_state(self, batch_size: int) -> State:
         return self._like_parameters().new_zeros(batch_size, self.output_size)
 
-    def sequence(self, packed: PackedSequence, state: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         if packed.data.is_cuda:
-            y, h = self.rnn(packed, state[None])
-            return y.data, h[0]
-        y = self.packed_on_cpu(packed, state)
-        return y, y[last]
+            y, final = self.rnn(packed, tree_map(lambda s: s[None], state))
+            return y.data, tree_map(lambda s: s[0], final)
+        states = self.states_on_cpu(packed, state)
+        return tree_leaves(states)[0], tree_map(lambda s: s[last], states)

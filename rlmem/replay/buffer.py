@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,15 +13,26 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from rlmem.batching import Batching, Pieces, Rollout
-from rlmem.batching.layout import Layout
+from rlmem.batching.placement import Placement
 from rlmem.replay.ring import Ring
-from rlmem.replay.running import Running
+from rlmem.replay.running import KeptState, Running
 from rlmem.types import Batch, Inputs, State
 
-FIELDS = ("obs", "action", "reward", "terminated", "mask")
-"""What is stored of a slot; the previous action and reward and the start flag follow from where the slot is."""
 LEAST_PRIORITY = 1e-6
-"""Of an episode without any error, so that it can still be drawn."""
+"""The priority of an episode without any error, so that it can still be drawn."""
+
+
+class Slots(NamedTuple):
+    """What is stored of slots; the previous action and reward and the start flag follow from where a slot is."""
+
+    obs: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    mask: np.ndarray
+
+
+FIELDS = Slots._fields
 
 
 @dataclass
@@ -105,20 +116,21 @@ class Replay:
         completed = 0
         for begin, end in pairwise(cuts):  # in between, no episode begins anywhere
             self.running.begin(start[:, begin])
-            states = [(env, t - begin, leaves) for env, t, leaves in kept if begin <= t < end]
+            states = [state._replace(slot=state.slot - begin) for state in kept if begin <= state.slot < end]
             self.running.extend({name: values[:, begin:end] for name, values in slots.items()}, states)
             for env in np.flatnonzero(start[:, end] & self.running.on).tolist():
                 completed += self._complete(env)
         return completed
 
-    def _kept_states(self, rollout: Rollout) -> list[tuple[int, int, list[np.ndarray]]]:
-        """(environment, slot, leaves) of the states that acting kept."""
+    def _kept_states(self, rollout: Rollout) -> list[KeptState]:
+        """The states that acting kept; slots are those of the rollout."""
         if self.initial_state is None or rollout.state_index is None:
             return []
         N, T = rollout.streams.start.shape
         leaves = [leaf.cpu().numpy() for leaf in tree_leaves(rollout.states)]
         index = rollout.state_index[:, : T - 1].cpu().numpy() - N
-        return [(env, t, [leaf[index[env, t]] for leaf in leaves]) for env, t in np.argwhere(index >= 0).tolist()]
+        kept = np.argwhere(index >= 0).tolist()
+        return [KeptState(env, slot, [leaf[index[env, slot]] for leaf in leaves]) for env, slot in kept]
 
     def _complete(self, env: int) -> int:
         """Move the running episode of `env` into the ring; returns 1, or 0 if nothing counted in it."""
@@ -130,8 +142,10 @@ class Replay:
             self._drop_oldest()
         if self.initial_state is not None:
             slots["state"] = np.full(length + 1, -1)
-            slots["state"][[age for age, _ in states]] = np.arange(self.states.tail, self.states.tail + len(states))
-            parts = zip(*(leaves for _, leaves in states), strict=True)
+            slots["state"][[state.slot for state in states]] = np.arange(
+                self.states.tail, self.states.tail + len(states)
+            )
+            parts = zip(*(state.leaves for state in states), strict=True)
             self.states.append(len(states), {str(i): np.stack(part) for i, part in enumerate(parts)})
         row = {"begin": self.slots.tail, "length": length, "states": len(states), "weight": self.largest_weight}
         self.table.append(1, {name: np.asarray([value]) for name, value in row.items()})
@@ -159,15 +173,14 @@ class Replay:
         return self._read(pieces, batching.detach_every)
 
     def _read(self, pieces: Pieces, detach_every: int | None) -> Sample:
-        row, episode, first, acted, prefix = (
-            getattr(pieces, name).numpy() for name in ("row", "episode", "first", "acted", "prefix")
-        )
+        row, episode, first = pieces.row.numpy(), pieces.episode.numpy(), pieces.first.numpy()
+        acted, prefix = pieces.acted.numpy(), pieces.prefix.numpy()
         number = self.table.head + episode
         origin = self.table.take("begin", number)
-        layout = Layout(row, acted + 1)
+        layout = Placement(row, acted + 1)
         slot = first[layout.piece] + layout.offset
         inputs, fields = self._gather(layout, origin[layout.piece] + slot, slot == 0)
-        counts = fields["mask"] & layout.place(layout.offset < acted[layout.piece])
+        counts = fields.mask & layout.place(layout.offset < acted[layout.piece])
         behaviour = {}
         if self.priority_exponent:
             weight = self.table.take("weight", number)
@@ -175,15 +188,15 @@ class Replay:
             behaviour["weight"] = self._tensor(layout.place(importance.astype(np.float32)[layout.piece]))
         before = None
         if prefix.any():
-            ahead = Layout(row, prefix, right=True)
+            ahead = Placement(row, prefix, right=True)
             slot = (first - prefix)[ahead.piece] + ahead.offset
             before, _ = self._gather(ahead, origin[ahead.piece] + slot, slot == 0)
         heads = np.flatnonzero(np.diff(row, prepend=-1))
         batch = Batch(
             *inputs,
-            action=self._tensor(fields["action"]),
-            reward=self._tensor(fields["reward"]),
-            terminated=self._tensor(fields["terminated"]),
+            action=self._tensor(fields.action),
+            reward=self._tensor(fields.reward),
+            terminated=self._tensor(fields.terminated),
             mask=self._tensor(counts),
             state0=self._states_at(origin[heads], (first - prefix)[heads]),
             behaviour=behaviour,
@@ -198,13 +211,13 @@ class Replay:
         }
         return Sample(batch, self._tensor(layout.place(number[layout.piece], -1)), metrics)
 
-    def _gather(self, layout: Layout, position: np.ndarray, start: np.ndarray) -> tuple[Inputs, dict[str, np.ndarray]]:
-        """What the agent reads at these positions of the ring, and all fields, laid out in rows."""
-        fields = {name: layout.place(self.slots.take(name, position)) for name in FIELDS}
+    def _gather(self, layout: Placement, position: np.ndarray, start: np.ndarray) -> tuple[Inputs, Slots]:
+        """What the agent reads at these positions of the ring, and all that is stored there, laid out in rows."""
+        fields = Slots(*(layout.place(self.slots.take(name, position)) for name in FIELDS))
         previous = [self.slots.take(name, position - 1) for name in ("action", "reward")]
         for values in previous:
             values[start] = 0
-        arrays = fields["obs"], *map(layout.place, previous), layout.place(start)
+        arrays = fields.obs, *map(layout.place, previous), layout.place(start)
         return Inputs(*map(self._tensor, arrays)), fields
 
     def _states_at(self, origin: np.ndarray, slot: np.ndarray) -> State | None:

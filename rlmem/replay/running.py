@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from rlmem.errors import Fault
 
-KeptState = tuple[int, list[np.ndarray]]
-"""A state that acting had: the slot of the episode it was before, and its leaves, one row each."""
+
+class KeptState(NamedTuple):
+    """A memory state that acting had before a slot."""
+
+    env: int
+    """The environment."""
+    slot: int
+    """The slot, counted from the beginning of the rollout's piece that is added, or of the episode once it is kept."""
+    leaves: list[np.ndarray]
+    """The state's leaves, one row of each."""
 
 
 class Running:
     """The episodes that have not ended, one per environment.
 
-    on [N]: whether the running episode's beginning was seen;  length [N]: slots so far
+    on: [N], whether the running episode's beginning was seen
+    length: [N], its slots so far
     """
 
     def __init__(self, num_envs: int, capacity: int):
@@ -33,14 +42,14 @@ class Running:
         for env in np.flatnonzero(start):
             self.states[env] = []
 
-    def extend(self, slots: dict[str, np.ndarray], states: list[tuple[int, int, list[np.ndarray]]]) -> None:
-        """Add slots [N, n, ...] to all episodes, and states (environment, slot of the n, leaves)."""
+    def extend(self, slots: dict[str, np.ndarray], states: list[KeptState]) -> None:
+        """Add slots [N, n, ...] to all episodes, and the states before some of these n."""
         env = np.flatnonzero(self.on)
         if not len(env):
             return
         n = slots["mask"].shape[1]
-        for e, t, leaves in states:
-            self.states[e].append((int(self.length[e]) + t, leaves))
+        for state in states:
+            self.states[state.env].append(state._replace(slot=int(self.length[state.env]) + state.slot))
         longest = env[self.length[env].argmax()]
         needed = int(self.length[longest]) + n
         if needed > self.capacity + 1:
@@ -74,12 +83,11 @@ class Running:
         length = self.length * self.on
         taken = np.arange(length.max()) < length[:, None]
         live = {name: values[:, : taken.shape[1]][taken] for name, values in self.slots.items()}
-        states = [(env, age, leaves) for env, kept in enumerate(self.states) for age, leaves in kept]
         return {
             "on": torch.from_numpy(self.on.copy()),
             "length": torch.from_numpy(length),
             "slots": {name: torch.from_numpy(values) for name, values in live.items()},
-            "states": [(env, age, [torch.tensor(leaf) for leaf in leaves]) for env, age, leaves in states],
+            "states": [(s.env, s.slot, [torch.tensor(x) for x in s.leaves]) for kept in self.states for s in kept],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -90,5 +98,5 @@ class Running:
             self.slots[name] = np.empty((*taken.shape, *live.shape[1:]), live.numpy().dtype)
             self.slots[name][taken] = live.numpy()
         self.states = [[] for _ in self.on]
-        for env, age, leaves in state["states"]:
-            self.states[env].append((age, [leaf.numpy().copy() for leaf in leaves]))
+        for env, slot, leaves in state["states"]:
+            self.states[env].append(KeptState(env, slot, [leaf.numpy().copy() for leaf in leaves]))

@@ -7,7 +7,6 @@ the products that follow read them.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
@@ -18,17 +17,17 @@ from rlmem.scan.linear import check_flags
 from rlmem.scan.matmul import product, weight_gradients
 
 
-class _Range(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("m", "H", "r0", "r1")]
-
-
 def ffm_unroll(
     x: Tensor, W_in: Tensor, b_in: Tensor, gamma: Tensor, W_mix: Tensor, b_mix: Tensor, state: Tensor, start: Tensor
 ) -> tuple[Tensor, Tensor]:
     """y [B, T, H] and the last S [B, m, c], from x [B, T, D].
 
     W_in, b_in: the projections value [m], skip [H], gate_in [m], gate_out [H], in that order
-    gamma: [m, c] complex, constant over time;  W_mix [H, 2 m c], b_mix;  state: [B, m, c];  start: [B, T] bool
+    gamma: [m, c] complex, constant over time
+    W_mix: [H, 2 m c]
+    b_mix: [H]
+    state: [B, m, c] complex
+    start: [B, T] bool
     """
     B, T, _ = x.shape
     check_flags(start, B, T)
@@ -87,5 +86,4 @@ def _pairs(h: Tensor) -> Tensor:
 
 
 def _rows(name: str, arguments: tuple[Any, ...], m: int, H: int) -> None:
-    rows = len(arguments[0])
-    native.run_rows(name, arguments, _Range, (m, H), rows, m + H)
+    native.run_rows(name, arguments, (m, H), len(arguments[0]), m + H)

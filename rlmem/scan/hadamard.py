@@ -8,7 +8,6 @@ checkpointing. Both store O(T H) numbers and a few matrices.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 
 import torch
@@ -41,9 +40,12 @@ def hadamard_scan(
 ) -> tuple[Tensor, Tensor]:
     """Reads y [B, T, H] and the last M [B, H, H] (value row, key column).
 
-    theta, c, v, key, query: [B, T, H];  M0: [B, H, H];  start: [B, T] bool, M is zero before such a slot is read
-    limit: M is held within [-limit, limit] after every slot; no gradient passes a cell that is
-    calibration: C [B, K, H, H] of K slots from their theta and c (which need not have H columns if it is another one)
+    theta, c, v, key, query: [B, T, H]
+    M0: [B, H, H]
+    start: [B, T] bool, M is zero before such a slot is read
+    limit: M is clamped to [-limit, limit] after every slot; no gradient passes a cell that is clamped
+    calibration: C [B, K, H, H] of K slots from their theta and c, which need not have H columns if it is not the
+        default
     """
     B, T, H = v.shape
     check_flags(start, B, T)
@@ -75,10 +77,6 @@ def _chunk(theta, c, v, key, query, start, M, limit, engine, calibration) -> tup
     return (Ms @ query[..., None])[..., 0], Ms[:, -1].clone()  # not a view, which would keep Ms
 
 
-class _Range(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("T", "H", "every", "r0", "r1")]
-
-
 class _Native(torch.autograd.Function):
     @staticmethod
     def forward(ctx, theta, c, v, key, query, M0, start, limit: float) -> tuple[Tensor, Tensor]:
@@ -87,7 +85,7 @@ class _Native(torch.autograd.Function):
         every = max(4, min(64, (1 << 15) // (H * H)))  # the recomputed slots fit the second-level cache
         y, last = torch.empty_like(inputs[2]), torch.empty_like(inputs[5])
         saved = M0.new_empty(B, -(-T // every), H, H) if any(ctx.needs_input_grad) else None
-        native.run_rows("shm_forward", (*inputs, limit, y, last, saved), _Range, (T, H, every), B, T * H * H)
+        native.run_rows("shm_forward", (*inputs, limit, y, last, saved), (T, H, every), B, T * H * H)
         ctx.save_for_backward(*inputs[:5], inputs[6], *([] if saved is None else [saved]))
         ctx.limit, ctx.every = limit, every
         return y, last
@@ -99,5 +97,5 @@ class _Native(torch.autograd.Function):
         B, T, H = inputs[2].shape
         grads = [torch.empty_like(x) for x in inputs[:5]] + [torch.empty_like(grad_last.contiguous())]
         arguments = (*inputs, ctx.limit, saved, native.plainly(grad_y), native.plainly(grad_last), *grads)
-        native.run_rows("shm_backward", arguments, _Range, (T, H, ctx.every), B, T * H * H)
+        native.run_rows("shm_backward", arguments, (T, H, ctx.every), B, T * H * H)
         return *grads, None, None

@@ -1,6 +1,6 @@
 """The linear recurrence h_t = a_t * h_{t-1} + b_t with resets, real or complex, differentiable, on several engines.
 
-    loop     the definition: one step after the other, differentiated by autograd
+    loop     the definition (`naive.py`): one step after the other, differentiated by autograd
     chunked  pure torch, everywhere: chunks of about sqrt(T) slots side by side
     native   CPU: compiled when first used, sequential in time and vectorised over channels
     triton   CUDA: one program per block of channels
@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 
 from rlmem.errors import UserError
-from rlmem.scan import native, plain, triton_scan
+from rlmem.scan import chunked, native, triton_scan
+from rlmem.scan.naive import naive_scan
 from rlmem.scan.native import plainly
 
 Engine = Literal["auto", "loop", "chunked", "native", "triton"]
 
 COMPILED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Types that native and triton have kernels for; others, such as bfloat16, are scanned in chunks."""
-_ENGINES: dict[str, ModuleType] = {"chunked": plain, "native": native, "triton": triton_scan}
+_ENGINES: dict[str, ModuleType] = {"chunked": chunked, "native": native, "triton": triton_scan}
 
 
 def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
@@ -55,7 +56,7 @@ def linear_scan(
     """All states h [B, T, *F] of h_t = a_t * (0 if start_t else h_{t-1}) + b_t.
 
     a: [B, T, *F] or, for a decay that does not change with time, [*F]; dimensions of size 1 broadcast
-    b: [B, T, *F], T >= 1; likewise. A real b may drive complex states
+    b: [B, T, *F], T >= 1; dimensions of size 1 broadcast; a real b may drive complex states
     h0: [B, *F] state before slot 0, real or complex, in the type of a
     start: [B, T] bool
     reverse: run from the last slot to the first: h_t = a_t * (0 if start_t else h_{t+1}) + b_t, h0 after the last
@@ -73,14 +74,14 @@ def linear_scan(
     constant = a.dim() <= len(features)
     chosen = chosen_engine(engine, h0.device)
     if T == 1 or chosen == "loop" or h0.numel() == 0:
-        return plain.loop(a.expand(B, T, *features), b.expand(B, T, *features), h0, start, reverse)
+        return naive_scan(a.expand(B, T, *features), b.expand(B, T, *features), h0, start, reverse)
     a = a.expand(features).reshape(-1) if constant else a.expand(B, T, *features).reshape(B, T, -1)
     shared = constant and h0.is_complex() and not b.is_complex() and features[-1:] > (1,) and b.shape[-1] == 1
     if shared:  # u_t drives all of a row of complex states, as in FFM: never expanded over it
         b = b.expand(B, T, *features[:-1], 1).reshape(B, T, -1).to(h0.dtype.to_real())
     else:
         b = b.expand(B, T, *features).reshape(B, T, -1).to(h0.dtype)
-    module = _ENGINES[chosen] if h0.dtype in COMPILED else plain
+    module = _ENGINES[chosen] if h0.dtype in COMPILED else chunked
     h = _Scan.apply(a, b, h0.reshape(B, -1), start, module, reverse)
     return h.view(B, T, *features)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from rlmem.scan.linear import Engine
-from rlmem.types import where_start
+from rlmem.types import broadcastable, where_start
 
 Element = Any
 """A pytree of tensors with leading dimensions [B] or [B, T]."""
@@ -31,7 +31,7 @@ def resettable(combine: Combine, identity: Element) -> Operate:
 
     def operate(left: Flagged, right: Flagged) -> Flagged:
         (flag, earlier), (reset, later) = left, right
-        kept = tree_map(lambda e, x: torch.where(_like(reset, x), e, x), identity, earlier)
+        kept = tree_map(lambda e, x: torch.where(broadcastable(reset, x), e, x), identity, earlier)
         return flag | reset, combine(kept, later)
 
     return operate
@@ -42,12 +42,13 @@ def monoid_scan(
 ) -> Element:
     """All h [B, T, ...] of h_t = (identity if start_t else h_{t-1}) . e_t, with h_{-1} = first [B, ...].
 
-    elements: e [B, T, ...];  start: [B, T] bool
-    engine: "loop" is the definition, one slot after the other; all others work in O(log T) steps and O(T) operations.
+    elements: e [B, T, ...]
+    start: [B, T] bool
+    engine: "loop" is the definition, one slot after the other; all others work in O(log T) steps and O(T) operations
     """
     identity = tree_map(lambda e, x: torch.as_tensor(e, dtype=x.dtype, device=x.device), identity, first)
     operate = resettable(combine, identity)
-    before = where_start(start[:, 0], _rows(identity, first), first)
+    before = where_start(start[:, 0], tree_map(lambda e, x: e.expand_as(x), identity, first), first)
     entering = combine(before, tree_map(lambda e: e[:, 0], elements))
     elements = tree_map(lambda h, e: torch.cat([h[:, None], e[:, 1:]], 1), entering, elements)
     scan = _one_by_one if engine == "loop" else _in_parallel
@@ -83,11 +84,3 @@ def _in_parallel(operate: Operate, x: Flagged) -> Flagged:
         return torch.cat([both, a[:, T // 2 :]], 1)
 
     return tree_map(interleave, at_even, at_odd)
-
-
-def _rows(identity: Element, like: Element) -> Element:
-    return tree_map(lambda e, x: e.expand_as(x), identity, like)
-
-
-def _like(flag: Tensor, x: Tensor) -> Tensor:
-    return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))

@@ -86,19 +86,11 @@ def backward(
     return grad_a, grad_b.real.unflatten(2, (drivers, -1)).sum(-1) if expanded else grad_b, grad_h0
 
 
-class _Range(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("T", "N", "reverse", "r0", "r1", "n0", "n1")]
-
-
 def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, T: int, reverse: bool, each: int) -> None:
     B, _, N = h.shape
     kind = "complex" if h.is_complex() else "real"
     kernel = getattr(_library(), f"{kind}_{direction}_{str(h.real.dtype).removeprefix('torch.')}")
-    call_in_parallel(kernel, arguments, [_Range(T, N, reverse, *part) for part in _parts(B, N, each, h.numel())])
-
-
-class _Rows(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("T", "r0", "r1")]
+    call_in_parallel(kernel, arguments, [(T, N, reverse, *part) for part in _parts(B, N, each, h.numel())])
 
 
 def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:
@@ -106,16 +98,18 @@ def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, 
     tensors = [plainly(x) for x in (reward, value, terminated, mask)]
     A = torch.empty_like(tensors[0])
     B, T = mask.shape
-    run_rows("advantages", (*tensors, float(gamma), float(decay), A), _Rows, (T,), B, T)
+    run_rows("advantages", (*tensors, float(gamma), float(decay), A), (T,), B, T)
     return A
 
 
-def run_rows(
-    name: str, arguments: tuple[Any, ...], range_type: type[ctypes.Structure], sizes: tuple[int, ...], B: int, work: int
-) -> None:
-    """Run a kernel whose rows are independent; `range_type` holds `sizes`, then the rows (r0, r1) of a thread.
+def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: int, work: int) -> None:
+    """Run a kernel whose rows are independent, shared by threads.
 
-    A Python float among the arguments is passed in the type of the first tensor.
+    name: the kernel's, without the type of the first tensor
+    arguments: tensors, None, and Python floats, which are passed in the type of the first tensor
+    sizes: the first numbers of the kernel's range; the rows (r0, r1) of a thread follow
+    B: number of rows
+    work: numbers per row, which decide whether threads are worth while
     """
     dtype = next(x.dtype for x in arguments if isinstance(x, Tensor))
     real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
@@ -124,7 +118,7 @@ def run_rows(
     threads = min(torch.get_num_threads() if B * work >= PARALLEL_FROM else 1, B)
     threads = max(threads, 1)  # of no rows
     cuts = [B * k // threads for k in range(threads + 1)]
-    call_in_parallel(kernel, passed, [range_type(*sizes, *rows) for rows in pairwise(cuts)])
+    call_in_parallel(kernel, passed, [(*sizes, *rows) for rows in pairwise(cuts)])
 
 
 def _parts(B: int, N: int, each: int, work: int) -> list[tuple[int, int, int, int]]:
@@ -138,15 +132,16 @@ def _parts(B: int, N: int, each: int, work: int) -> list[tuple[int, int, int, in
     return [(0, B, n0, n1) for n0, n1 in pairwise(cuts) if n0 < n1]
 
 
-def call_in_parallel(kernel: Callable[..., None], arguments: tuple[Any, ...], parts: list[ctypes.Structure]) -> None:
-    """Call a kernel once per part, the first on this thread; tensors are passed by address, None as null."""
+def call_in_parallel(kernel: Callable[..., None], arguments: tuple[Any, ...], parts: list[tuple[int, ...]]) -> None:
+    """Call a kernel once per part, the first on this thread; tensors are passed by address, None as null.
+
+    parts: the numbers of the kernel's last argument, a structure of 64-bit integers
+    """
     passed = [_argument(x) for x in arguments]
-    if len(parts) == 1:
-        kernel(*passed, parts[0])
-        return
-    others = [_pool(len(parts) - 1).submit(kernel, *passed, part) for part in parts[1:]]
+    first, *rest = (_structure(len(part))(*part) for part in parts)
+    others = [_pool(len(rest)).submit(kernel, *passed, part) for part in rest]
     try:
-        kernel(*passed, parts[0])
+        kernel(*passed, first)
     finally:
         wait(others)  # before an interrupt frees what they write to
     for other in others:
@@ -156,6 +151,12 @@ def call_in_parallel(kernel: Callable[..., None], arguments: tuple[Any, ...], pa
 def plainly(x: Tensor) -> Tensor:
     """x as its address alone tells it: contiguous, with pending conjugations and negations carried out."""
     return x.resolve_conj().resolve_neg().contiguous()
+
+
+@cache
+def _structure(numbers: int) -> type[ctypes.Structure]:
+    """A C structure of so many 64-bit integers."""
+    return type("Numbers", (ctypes.Structure,), {"_fields_": [(f"n{i}", ctypes.c_int64) for i in range(numbers)]})
 
 
 def _argument(x: Any) -> Any:

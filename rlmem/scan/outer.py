@@ -28,8 +28,11 @@ def outer_scan(
 ) -> tuple[Tensor, Tensor]:
     """y_t = S_t^T q_t [B, T, v] and the final S [B, k, v] of S_t = f_t (0 if start_t else S_{t-1}) + k_t v_t^T.
 
-    q, k: [B, T, k];  v: [B, T, v];  S0: [B, k, v];  start: [B, T] bool
-    log_decay: log f_t <= 0, [B, T]; f_t = 1 by default
+    q, k: [B, T, k]
+    v: [B, T, v]
+    S0: [B, k, v]
+    start: [B, T] bool
+    log_decay: log f_t <= 0, [B, T]; by default f_t = 1
 
     A start selects zero: what is not finite before it does not reach outputs after it (such a call takes the loop).
     Autograd flows to all but start; none crosses a start.

@@ -1,4 +1,8 @@
-"""The engines in plain torch: `loop`, the definition, and `chunked`."""
+"""The `chunked` engine: torch operations on C chunks of K slots, about sqrt(T) of each, walked side by side.
+
+Twice: first for what each chunk makes of a zero state and by what it multiplies the state that enters it, then, with
+the state that really enters, for the states themselves.
+"""
 
 from math import isqrt
 
@@ -11,23 +15,8 @@ def missing() -> str | None:
     return None
 
 
-def loop(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
-    """The definition, differentiated by autograd; all of a and b [B, T, *F]."""
-    h, states = h0, []
-    zero = torch.zeros_like(h0)
-    steps = list(zip(a.unbind(1), b.unbind(1), start.unbind(1), strict=True))
-    for a_t, b_t, start_t in reversed(steps) if reverse else steps:
-        h = a_t * torch.where(_like(start_t, h), zero, h) + b_t
-        states.append(h)
-    return torch.stack(states[::-1] if reverse else states, 1)
-
-
 def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
-    """The `chunked` engine; see `rlmem.scan.linear._Scan` for shapes.
-
-    C chunks of K slots are walked side by side, twice: first for what each makes of a zero state and by what it
-    multiplies the state that enters it, then, with the state that really enters, for the states themselves.
-    """
+    """All states h [B, T, N]; see `rlmem.scan.linear._Scan` for shapes."""
     if reverse:
         return forward(_flip(a), b.flip(1), h0, start.flip(1), False).flip(1)
     if b.shape[2] < h0.shape[1]:
@@ -136,8 +125,3 @@ def _resets(start: Tensor, C: int, K: int) -> list[tuple[Tensor, Tensor]]:
 
 def _flip(a: Tensor) -> Tensor:
     return a if a.dim() == 1 else a.flip(1)
-
-
-def _like(flag: Tensor, x: Tensor) -> Tensor:
-    """View `flag` with trailing ones so that it broadcasts against `x`."""
-    return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))

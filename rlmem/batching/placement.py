@@ -3,11 +3,17 @@
 import numpy as np
 
 
-class Layout:
+class Placement:
     """Where the slots of pieces go in rows [R, T]: one after another, padded on the right, or on the left if `right`.
 
-    row [P] ascending, from 0, without gaps; shown [P] slots of each piece. piece, offset [S]: the piece that each of
-    the S slots is of, and its number therein.
+    row: [P], the row of each piece, ascending from 0 without gaps
+    shown: [P], slots of each piece, S in all
+    right: pad on the left
+
+    piece: [S], the piece that each slot is of
+    offset: [S], the number of each slot in its piece
+    rows, width: R and T
+    pad_fraction: the share of padding
     """
 
     def __init__(self, row: np.ndarray, shown: np.ndarray, right: bool = False):

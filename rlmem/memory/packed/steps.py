@@ -1,0 +1,97 @@
+"""How episodes are packed, and the loop over packed steps."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from rlmem.types import Spans, State
+
+
+class Packing:
+    """How the `Spans` of rows with start flags [B, T] are packed, longest first: indices only, no data.
+
+    order: [B * T], the flat slot of each packed position
+    inverse: [B * T], the packed position of each flat slot
+    batch_sizes: [longest], how many spans have that many slots, on the CPU, as PackedSequence wants it
+    row: [E], the row of each span
+    fresh: [E], whether the span begins with a start
+    last: [B], the span that holds the end of each row
+    last_slot: [E], the packed position of each span's last slot
+    """
+
+    def __init__(self, start: Tensor):
+        B, T = start.shape
+        spans = Spans.of(start)
+        by_length, rank = spans.longest_first()
+        self.order = torch.argsort(spans.age * len(rank) + rank[spans.number])
+        self.inverse = torch.empty_like(self.order)
+        self.inverse[self.order] = torch.arange(B * T, device=start.device)
+        self.batch_sizes = torch.bincount(spans.age).cpu()
+        self.row = spans.first[by_length] // T
+        self.fresh = start.flatten()[spans.first][by_length]
+        self.last = rank[spans.number[T - 1 :: T]]
+        self.last_slot = self.inverse[(spans.first + spans.length - 1)[by_length]]
+
+
+def over_steps(
+    cell: Callable[[Any, State], tuple[Tensor, State]], inputs: Iterable[Any], sizes: list[int], state: State
+) -> tuple[Tensor, State]:
+    """Call `cell` for every step: outputs [S, H], and the state of each episode after its last slot.
+
+    inputs: what `cell` reads in each step
+    sizes: episodes of each step
+    state: the first states, leaves [E, ...]
+    """
+    outputs, ended, running = [], [], len(tree_leaves(state)[0])
+    for x, size in zip(inputs, sizes, strict=True):
+        if size < running:
+            ended.append(tree_map(lambda s, n=size: s[n:], state))
+            state, running = tree_map(lambda s, n=size: s[:n], state), size
+        y, state = cell(x, state)
+        outputs.append(y)
+    ended.append(state)
+    return torch.cat(outputs), tree_map(lambda *parts: torch.cat(parts[::-1]), *ended)
+
+
+def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:
+    """The states [S, H] that packed steps start from, given those they end in and the first ones [E, H]."""
+    ends = states.split(sizes)
+    return torch.cat([first, *(end[:n] for end, n in zip(ends, sizes[1:], strict=False))])
+
+
+class SharedWeight:
+    """Products drive_t + W h_t in a loop over slots, with the gradient of W as one product over all of them.
+
+    Autograd alone would form and add a gradient of W's size for every slot.
+
+    W: [out, in], the weight
+    drive: [S, out], what is added to the products; iterating gives its steps
+    sizes: episodes of each step
+    """
+
+    def __init__(self, W: Tensor, drive: Tensor, sizes: list[int]):
+        self.transposed = W.detach().t()
+        self.read: list[Tensor] = []
+        self.drive = _GradientOfAllSlots.apply(drive, W, self.read).split(sizes)
+
+    def product(self, drive: Tensor, h: Tensor) -> Tensor:
+        """drive + W h [n, out] of one step; each step once, in order."""
+        self.read.append(h.detach())
+        return torch.addmm(drive, h, self.transposed)
+
+
+class _GradientOfAllSlots(torch.autograd.Function):
+    """`drive` [S, out], whose gradient is also that of the products W h: it gives W its gradient."""
+
+    @staticmethod
+    def forward(ctx, drive: Tensor, W: Tensor, read: list[Tensor]) -> Tensor:
+        ctx.read = read
+        return drive.view_as(drive)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad: Tensor):
+        return grad, grad.t() @ torch.cat(ctx.read), None

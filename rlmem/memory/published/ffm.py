@@ -1,0 +1,88 @@
+"""The published variants of Fast and Forgetful Memory: its ablations, the Memoroids' version and the closed form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from rlmem.memory.ffm import FFM, Pieces
+
+Ablation = Literal["none", "ni", "no", "nc", "fc", "nd", "fd", "hp"]
+Version = Literal["original", "memoroid"]
+
+
+def with_pieces(paper: Pieces, ablation: Ablation, version: Version) -> Pieces:
+    """The paper's pieces, with those replaced that a variant computes otherwise."""
+    pieces = paper
+    if version == "memoroid":
+        pieces = pieces._replace(decay=minus_absolute, as_real=apart, map_out=norm_after_gate)
+    if ablation == "ni":
+        pieces = pieces._replace(map_in=without_gate)
+    if ablation == "no":
+        pieces = pieces._replace(map_out=sum_of_both)
+    return pieces
+
+
+def initial(a: Tensor, b: Tensor, ablation: Ablation, version: Version) -> tuple[Tensor, Tensor]:
+    """The paper's first decays a [m] and frequencies b, or those of a variant."""
+    if version == "memoroid":
+        a = torch.linspace(1e-6, 0.5, len(a))
+    return torch.zeros_like(a) if ablation == "nd" else a, torch.full_like(b, 1e-6) if ablation == "nc" else b
+
+
+def minus_absolute(a: Tensor) -> Tensor:
+    return -a.abs()
+
+
+def without_gate(value: Tensor, gate_in: Tensor) -> Tensor:
+    return value
+
+
+def apart(S: Tensor) -> Tensor:
+    """[..., 2 m c]: of each trace all real parts, then all imaginary parts."""
+    return torch.view_as_real(S).transpose(-1, -2).flatten(-3)
+
+
+def norm_after_gate(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
+    g = torch.sigmoid(gate_out)
+    return F.layer_norm(z * g, z.shape[-1:]) + skip * (1 - g)
+
+
+def sum_of_both(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
+    return F.layer_norm(z, z.shape[-1:]) + skip
+
+
+def closed_forward(memory: FFM, x: Tensor, state: Tensor, start: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+    """`FFM.forward` by the paper's cumulative sum (eq. 13) over pieces of at most `max_length` slots."""
+    outputs = []
+    for x_part, start_part in zip(x.split(max_length, 1), start.split(max_length, 1), strict=True):
+        p = memory.project(x_part)
+        S = closed_form(*memory.log_gamma(), memory.gates(p)[1], state, start_part)
+        outputs.append(memory.read(S, p))
+        state = S[:, -1]
+    return torch.cat(outputs, 1), state.clone()
+
+
+def closed_form(decay: Tensor, turn: Tensor, u: Tensor, state: Tensor, start: Tensor) -> Tensor:
+    """S_t = gamma^-e_t sum_q gamma^e_q u_q, e_t = T - 1 - t, over the slots q of t's own episode, in complex128.
+
+    decay, turn: the real and imaginary part of log gamma, broadcasting to [m, c]
+    u: [B, T, m, 1]
+    state: [B, m, c]
+    start: [B, T] bool
+    """
+    T = start.shape[1]
+    decay, turn = decay.double(), turn.double()
+    power = lambda n: torch.polar(torch.exp(n * decay), n * turn)  # noqa: E731
+    time = torch.arange(T, dtype=torch.float64, device=u.device)[:, None, None]
+    total = (power(T - 1 - time) * u).cumsum(1)
+    first = torch.where(start, torch.arange(T, device=u.device), 0).cummax(1).values  # [B, T]
+    index = (first - 1).clamp(min=0)[..., None, None].expand_as(total)
+    before = torch.where((first > 0)[..., None, None], total.gather(1, index), 0)
+    fresh = start.cumsum(1).bool()[..., None, None]
+    carried = torch.where(fresh, 0, power(time + 1) * torch.where(fresh, 0, state[:, None]))
+    return ((total - before) * power(time - T + 1) + carried).to(state.dtype)
