@@ -1,12 +1,8 @@
-"""Shared fixtures: small agents and environments, one thread."""
+"""What holds for every test: recordings as parameters, shared fixtures, one thread."""
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine holds
 os.environ.setdefault("RLMEM_KEY", "of the tests")  # none is made in the home of who runs them
@@ -15,12 +11,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test per core; more threads w
 import golden_env
 import pytest
 import torch
-import yaml
 from golden import FOLDER, Record
-
-from rlmem.config.paths import conf_dir
-from rlmem.config.targets import annotation, build, locate, parameters
-from rlmem.loops.base import Loop
+from helpers import once_per_class
 
 torch.set_num_threads(1)
 
@@ -68,42 +60,9 @@ def env_recordings(config: pytest.Config) -> list[Path]:
     return [path for folder in folders for path in sorted(folder.glob("*.npz"))]
 
 
-class Killed(Exception):
-    """What ends a run in `killed_at`."""
-
-
-@contextmanager
-def killed_at(iteration: int) -> Iterator[None]:
-    """The training inside dies before this iteration of its loop, with nothing saved at that moment."""
-    calls = count(1)
-
-    def iterate(loop: Loop) -> bool:
-        if next(calls) == iteration:
-            raise Killed
-        return original(loop)
-
-    original, Loop.iterate = Loop.iterate, iterate
-    try:
-        with pytest.raises(Killed):
-            yield
-    finally:
-        Loop.iterate = original
-
-
-def options(group: str) -> list[str]:
-    """The options of a config group: a new yaml enrols itself in the tests."""
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if not path.stem.startswith("_"))
-
-
-def make_memory(name: str, input_size: int, dtype: torch.dtype = torch.float32, **sizes):
-    """A small memory of conf/memory/<name>.yaml."""
-    node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
-    torch.manual_seed(0)
-    return build(node | {"hidden_size": 16} | sizes, input_size=input_size).to(dtype)
-
-
-@pytest.fixture(params=options("memory"))
+@pytest.fixture(params=once_per_class())
 def memory_name(request) -> str:
+    """Every yaml of conf/memory; those that are settings of a class that another yaml has, in the slow tests."""
     return request.param
 
 
@@ -112,20 +71,3 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run the test in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def variants() -> list[tuple[str, dict[str, object]]]:
-    """(yaml of conf/memory, {option: value}) for every other value that an option of its class may take."""
-    found, seen = [], set()
-    for name in options("memory"):
-        node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
-        target = locate(node["_target_"])
-        if target in seen:
-            continue
-        seen.add(target)
-        for key, parameter in parameters(target).items():
-            kind = annotation(parameter, target)
-            values = get_args(kind) if get_origin(kind) is Literal else (True, False) if kind is bool else ()
-            if key != "engine":
-                found += [(name, {key: value}) for value in values if value != node[key]]
-    return found

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import options
+from helpers import options
 
 from rlmem.config.compose import Config, load
 from rlmem.record.recorder import read_jsonl

@@ -6,7 +6,7 @@ from math import cos, sin
 import pytest
 import torch
 import yaml
-from conftest import make_memory, options
+from helpers import make_memory, options
 from torch.utils._pytree import tree_leaves
 
 from rlmem.config.compose import load

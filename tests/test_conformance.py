@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import make_memory
+from helpers import make_memory
 from torch import Tensor, nn
 
 from rlmem.conformance import PROPERTIES, check, facts

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import killed_at
+from helpers import killed_at
 from test_off_policy_runs import CHOICES, assert_same_end, run, without_time
 
 from rlmem.acting.collector import Collector

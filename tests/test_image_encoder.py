@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import killed_at
 from gymnasium import spaces
+from helpers import killed_at
 from rlmem_envs.registration import make
 from torch.nn import functional as F
 

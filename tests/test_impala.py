@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import killed_at, make_memory
+from helpers import killed_at, make_memory
 from rlmem_envs import popgym
 
 from rlmem.acting.collector import Collector

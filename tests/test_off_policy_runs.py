@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import killed_at
+from helpers import killed_at
 from rlmem_envs.vector import vectorise
 from torch.utils._pytree import keystr, tree_flatten_with_path
 

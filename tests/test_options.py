@@ -1,7 +1,7 @@
 """Every value of every option of a memory keeps the contract, or says which property it breaks as published."""
 
 import pytest
-from conftest import make_memory, variants
+from helpers import make_memory, variants
 
 from rlmem.conformance import check
 from rlmem.errors import UserError

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from conftest import make_memory, options
 from gymnasium import spaces
+from helpers import make_memory, options
 from rlmem_envs import popgym
 from torch.utils._pytree import tree_map
 

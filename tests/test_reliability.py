@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import killed_at
+from helpers import killed_at
 from rlmem_envs.diagnostics import two_step_cue
 from rlmem_envs.occlusion.robots import Robot
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import killed_at, options
 from gymnasium.vector import VectorEnv
+from helpers import killed_at, options
 
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir

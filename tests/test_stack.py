@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 import yaml
-from conftest import make_memory, options
+from helpers import make_memory, options
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from conftest import killed_at
+from helpers import killed_at
 from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem_envs.temporal_order import TemporalOrder, TemporalOrderStream
 

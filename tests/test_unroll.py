@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import make_memory
+from helpers import make_memory
 from torch.utils._pytree import tree_map
 
 from rlmem.batching import Segment, Tape, unroll

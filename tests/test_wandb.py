@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import killed_at
+from helpers import killed_at
 from test_run import SMALL, run, without_time
 from wandb_server import StoredRun, WandbServer
 
