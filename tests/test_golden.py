@@ -83,7 +83,9 @@ def run(memory: Memory, record: Record, dtype: torch.dtype, start: str = "start"
     return y.detach(), {k: v.detach() for k, v in adapter.from_state(final).items()}, gradients
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)], ids=["float64", "float32"]
+)
 def test_our_model_is_the_recorded_one(record: Record, dtype):
     adapter = ADAPTERS[record.meta["model"]]
     memory = prepared(adapter.build, record, dtype)

@@ -65,7 +65,9 @@ def test_engines_equal_the_loop(seed, B, T, dtype, constant, start_rate, feature
 
 
 LONG = [
-    pytest.param(B, T, dtype, constant, marks=[] if T == 1000 and dtype in (torch.float32, torch.complex64) else pytest.mark.slow)
+    pytest.param(
+        B, T, dtype, constant, marks=[] if T == 1000 and dtype in (torch.float32, torch.complex64) else pytest.mark.slow
+    )
     for B, T in ((7, 1000), (1, 16384))
     for dtype in (torch.float64, torch.complex128, torch.float32, torch.complex64)
     for constant in (False, True)
