@@ -134,7 +134,7 @@ def test_published_settings_run_and_adapt_the_kl_penalty():
         assert metrics["ppo/kl"] > 0, "the policy has moved from the one that acted"
     weights.append(algo.kl_coef)
     assert weights[0] == 0.2
-    assert {after / before for before, after in pairwise(weights)} <= {0.5, 1.0, 1.5}
+    assert {round(after / before, 6) for before, after in pairwise(weights)} <= {0.5, 1.0, 1.5}
     assert weights[-1] != 0.2
 
 
