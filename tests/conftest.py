@@ -10,11 +10,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test per core; more threads w
 
 import golden_env
 import pytest
+import remembered
 import torch
 from golden import FOLDER, Record
 from helpers import once_per_class
 
 torch.set_num_threads(1)
+remembered.install()
 
 # Started in the background of a shell or by nohup, tests would be deaf to the signals that they send.
 for _name, _usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
