@@ -12,7 +12,7 @@ import golden_env
 import pytest
 import remembered
 import torch
-from golden import FOLDER, Record
+from golden import FOLDER, recordings
 from helpers import once_per_class
 
 torch.set_num_threads(1)
@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("recorded")
     if marker:
         folders = [FOLDER, *map(Path, metafunc.config.getoption("golden_memory"))]
-        records = [Record.read(path) for folder in folders for path in sorted(folder.glob("*.npz"))]
+        records = [record for folder in folders for record in recordings(folder)]
         (kind,), needed = marker.args, marker.kwargs.get("has", "")
         found = [r for r in records if kind == r.kind and any(name.startswith(needed) for name in r.arrays)]
         metafunc.parametrize("recording", found, ids=lambda r: r.name)
