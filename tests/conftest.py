@@ -2,12 +2,14 @@
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine holds
 os.environ.setdefault("RLMEM_KEY", "of the tests")  # none is made in the home of who runs them
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test per core; more threads would wait by spinning
 
+import forked
 import golden_env
 import pytest
 import remembered
@@ -66,6 +68,12 @@ def env_recordings(config: pytest.Config) -> list[Path]:
 def memory_name(request) -> str:
     """Every yaml of conf/memory; those that are settings of a class that another yaml has, in the slow tests."""
     return request.param
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of Python that are started in this test, also by rlmem, come from the fork server."""
+    monkeypatch.setattr(subprocess, "Popen", forked.Popen)
 
 
 @pytest.fixture

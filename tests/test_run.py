@@ -24,7 +24,7 @@ from rlmem.run.train import plan, resume, train
 SMALL = [
     "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32", "algo.epochs=1", "memory.hidden_size=16",
     "encoder.hidden_size=16", "algo.head_sizes=[16]", "total_steps=500", "evaluation.every=200",
-    "evaluation.episodes=4", "checkpoint.every=150", "threads=1",
+    "evaluation.episodes=2", "checkpoint.every=150", "threads=1",
 ]  # fmt: skip
 
 
@@ -111,6 +111,7 @@ RESUMED = [
 def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
     """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
     choices = [f"memory={memory}", f"batching={batching}", "env=count_recall", "evaluation.every=null"]
+    choices.append("total_steps=400")
     whole = run(*choices, run_dir="whole")
     with killed_at(4):
         run(*choices, run_dir="cut")
@@ -127,11 +128,11 @@ from itertools import count
 from rlmem.commands.cli import main
 from rlmem.loops.base import Loop
 
-calls, iterate = count(1), Loop.iterate
+calls, iterate, number = count(1), Loop.iterate, getattr(signal, sys.argv.pop())
 
 def iterate_until_signalled(loop):
     if next(calls) == 5:
-        os.kill(os.getpid(), getattr(signal, sys.argv.pop()))
+        os.kill(os.getpid(), number)
     return iterate(loop)
 
 Loop.iterate = iterate_until_signalled

@@ -598,8 +598,7 @@ def test_proposals_follow_from_the_jobs_so_far_and_repeat_nothing():
     assert len({job.overrides for job in jobs}) == len(jobs) == 4
 
 
-def test_a_search_finds_what_runs_return_and_can_be_made_longer(in_tmp, monkeypatch, capsys):
-    monkeypatch.setattr(subprocess, "Popen", forked.Popen)
+def test_a_search_finds_what_runs_return_and_can_be_made_longer(in_tmp, forks, capsys):
     lines = ["memory=mlp", *TINY, "algo.lr=tag(log, interval(1e-5,1e-2))"]
     assert main(["sweep", "--trials", "1", "--dir", "mine", *lines]) == 0
     assert main(["sweep", "mine", "--trials", "2"]) == 0
