@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import killed_at
-from test_off_policy_runs import CHOICES, assert_same_end, run, without_time
+from helpers import killed_at, without_time
+from test_off_policy_runs import CHOICES, assert_same_end, run
 
 from rlmem.acting.collector import Collector
 from rlmem.config.compose import load

@@ -1,8 +1,8 @@
 """FFM and SHM beyond the recordings: options, fast paths against plain ones, what is drawn, what is stored."""
 
-import subprocess
 import sys
 
+import forked
 import pytest
 import torch
 from golden_papers import ffm_e
@@ -232,7 +232,7 @@ for engine, slots in (("chunked", 128), ("auto", 1024)):
     memory(torch.randn(4, slots, 64), memory.initial_state(4), start)[0].sum().backward()
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+    done = forked.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     chunked, auto = map(float, done.stdout.split())
     assert chunked < 192
     assert auto < 512
