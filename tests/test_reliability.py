@@ -25,7 +25,7 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.system.signals import SAME, Stopped, stopping_politely
+from rlmem.system.signals import Stopped, stopping_politely
 
 SMALL = [
     "env=count_recall", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=4",
@@ -441,18 +441,20 @@ def test_a_robots_worker_that_dies_ends_the_run_by_name(in_tmp, monkeypatch):
         run(*ROBOT)
 
 
-def test_signals_at_once_are_one_request_and_a_later_one_stops_at_once():
+def test_signals_at_once_are_one_request_and_a_later_one_stops_at_once(monkeypatch):
     """The kernel tells of a parent's end once for each of its threads; a person who insists takes longer."""
 
     class Loop:
         stop: BaseException | None = None
 
     loop = Loop()
+    monkeypatch.setattr("rlmem.system.signals.SAME", 60.0)
     with stopping_politely(loop):
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), number)
         assert isinstance(loop.stop, Stopped) and loop.stop.signum == signal.SIGTERM
-        time.sleep(1.1 * SAME)
+        monkeypatch.setattr("rlmem.system.signals.SAME", 0.0)
+        time.sleep(0.001)
         with pytest.raises(Stopped) as caught:
             signal.raise_signal(signal.SIGINT)
         assert caught.value.signum == signal.SIGINT
