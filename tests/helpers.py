@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
 from subprocess import Popen
@@ -119,6 +120,7 @@ def make_memory(name: str, input_size: int, dtype: torch.dtype = torch.float32, 
     return build(node | {"hidden_size": 16} | sizes, input_size=input_size).to(dtype)
 
 
+@cache
 def one_of_each_class() -> list[str]:
     """The options of `memory`, but of several yamls of one class only that which is named after the class's module."""
     found: dict[str, str] = {}
