@@ -18,13 +18,13 @@ setup: $(STAMP) ## Create .venv and install rlmem into it
 demo: $(STAMP) ## Train FFM with PPO until it solves repeat_previous (minutes)
 	$(BIN)/rlmem train memory=ffm algo=ppo env=repeat_previous
 
-test: $(STAMP) ## Run the tests, on all cores
+test: $(STAMP) ## Run the fast tests, on all cores (5 minutes on two)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-test-slow: $(STAMP) ## Run the learning tests (minutes each)
-	$(BIN)/python -m pytest -m slow
+test-slow: $(STAMP) ## Run the slow tests, on all cores: whole products, long runs, learning
+	$(BIN)/python -m pytest -m slow -n auto --dist worksteal --timeout 3600
 
-test-cluster: $(CLUSTER_STAMP) ## Run the tests of joblib, submitit and Ray (minutes; installs them)
+test-cluster: $(CLUSTER_STAMP) ## Run the tests of joblib, submitit and Ray (a quarter of an hour; installs them)
 	$(BIN)/python -m pytest -m cluster
 
 lint: $(DEV_STAMP) ## Check style and format of the code and of the Dockerfiles

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ class Record:
 
     def array(self, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
         return _cast(self.arrays[name], dtype)
+
+
+@cache
+def recordings(folder: Path) -> list[Record]:
+    """All recordings of a folder, read once: tests copy what they change."""
+    return [Record.read(path) for path in sorted(folder.glob("*.npz"))]
 
 
 def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:

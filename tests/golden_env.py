@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Episode:
         return len(self["actions"])
 
 
+@cache
 def episodes(path: Path) -> list[Episode]:
     """All episodes of a file with an `index`."""
     with np.load(path) as file:

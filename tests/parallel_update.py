@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from conftest import make_memory
+from helpers import make_memory
 from rlmem_envs import popgym
 
 from rlmem.acting.collector import Collector

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import gymnasium as gym
 import numpy as np
 import torch
-from conftest import make_memory
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from helpers import make_memory
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.exploration import Exploration

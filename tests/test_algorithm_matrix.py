@@ -1,7 +1,7 @@
 """Every memory x every algorithm x both batching schemes trains: whole runs of 2,000 steps, as the command makes them.
 
-The fast tests hold one or two memories of each kind to every algorithm, under tape and segment in turn, and every other
-memory to one off-policy algorithm; the rest of the cube is slow (`make test-slow`).
+The fast tests hold one memory of each class to one algorithm and scheme; the rest of the cube is slow
+(`make test-slow`).
 """
 
 import math
@@ -10,14 +10,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import options
+from helpers import one_of_each_class, options
 
 from rlmem.config.compose import Config, load
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
 
-BASES = ("ffm", "lru", "shm", "mlstm", "gru", "gpt", "stack", "mlp")
-"""Linear recurrences, matrix memories, a recurrent cell, a window, a memoroid and the memoryless control."""
 OFF_POLICY = ("dqn", "sac", "sacd", "td3")
 SCHEMES = {"tape": ["batching=tape"], "segment": ["batching=segment", "batching.length=6"]}
 DISCRETE, CONTINUOUS = "env=repeat_first", "env=position_only_pendulum"
@@ -43,17 +41,16 @@ def memory_of(name: str) -> dict:
     return load([f"memory={name}", "memory.hidden_size=16"]).values["memory"]
 
 
-def cube() -> list:
-    cells = []
-    for number, memory in enumerate(options("memory")):
-        chosen = OFF_POLICY[number % 4], list(SCHEMES)[number // 4 % 2]
-        for turn, cell in enumerate(product((*LIVED, *OFF_POLICY), SCHEMES)):
-            fast = cell == chosen or (memory in BASES and turn // 2 % 2 == (turn + BASES.index(memory)) % 2)
-            cells.append(pytest.param(memory, *cell, marks=[] if fast else [pytest.mark.slow]))
-    return cells
+CELLS = [*product((*LIVED, *OFF_POLICY), SCHEMES)]
+FAST = {(memory, *CELLS[i % len(CELLS)]) for i, memory in enumerate(one_of_each_class())}
+"""One memory of each class with one algorithm under one scheme: every pair of these two has two memories."""
+CUBE = [
+    pytest.param(*cell, marks=[] if cell in FAST else [pytest.mark.slow])
+    for cell in product(options("memory"), (*LIVED, *OFF_POLICY), SCHEMES)
+]
 
 
-@pytest.mark.parametrize(("memory", "algo", "scheme"), cube())
+@pytest.mark.parametrize(("memory", "algo", "scheme"), CUBE)
 def test_every_memory_trains_with_every_algorithm_under_both_schemes(in_tmp, memory, algo, scheme):
     config = run_of(algo, scheme)
     choices = config.choices | {"memory": memory}
@@ -71,7 +68,3 @@ def test_every_memory_trains_with_every_algorithm_under_both_schemes(in_tmp, mem
         assert all(row["batch/transitions"] == 200 for row in learnt)
     assert learnt
     assert any(row["batch/pad_fraction"] > 0 for row in learnt) == (scheme == "segment")
-
-
-def test_the_fast_part_names_memories_that_there_are():
-    assert set(BASES) <= set(options("memory"))

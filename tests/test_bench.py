@@ -28,8 +28,8 @@ def test_contestants_take_turns_after_one_warm_up_each():
 
 def test_a_fast_call_is_repeated_within_its_turn():
     calls: list[int] = []
-    times = in_turns({"fast": lambda: calls.append(1)}, rounds=2, budget=9, at_least=0.01)
-    assert len(calls) > 100
+    times = in_turns({"fast": lambda: calls.append(1)}, rounds=2, budget=9, at_least=0.05)
+    assert len(calls) > 20
     assert len(times["fast"].seconds) == 2
 
 
@@ -37,10 +37,10 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
     def fail() -> None:
         raise ValueError("two\nlines")
 
-    contestants = {"slow": lambda: time.sleep(0.2), "half": lambda: time.sleep(0.04), "broken": fail, "fine": int}
-    times = in_turns(contestants, rounds=5, budget=0.1)
+    contestants = {"slow": lambda: time.sleep(1), "half": lambda: time.sleep(0.2), "broken": fail, "fine": int}
+    times = in_turns(contestants, rounds=5, budget=0.5)
     assert times["slow"].note == "measured once, without a warm-up"
-    assert times["slow"].median >= 0.2
+    assert times["slow"].median >= 1
     assert times["half"].note.endswith("of 5 rounds")
     assert (times["broken"].note, times["broken"].median) == ("ValueError: two lines", None)
     assert (times["fine"].note, len(times["fine"].seconds)) == ("", 5)
@@ -48,7 +48,7 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
 
 def test_the_time_of_the_whole_is_foreseen_from_a_part_of_it():
     in_proportion = lambda part: lambda: time.sleep(0.8 / part)  # noqa: E731
-    assert too_long(in_proportion, budget=0.5).startswith("skipped: about 1 s")
+    assert too_long(in_proportion, budget=0.5).startswith("skipped: about ")
     assert too_long(in_proportion, budget=60) == ""
     quadratic = lambda part: lambda: time.sleep(3.2 / part**2)  # noqa: E731
     assert too_long(quadratic, budget=0.5).startswith("skipped")

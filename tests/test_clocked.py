@@ -6,7 +6,7 @@ from math import cos, sin
 import pytest
 import torch
 import yaml
-from conftest import make_memory, options
+from helpers import make_memory, once_per_class
 from torch.utils._pytree import tree_leaves
 
 from rlmem.config.compose import load
@@ -45,7 +45,7 @@ def test_the_clock_can_be_switched_off(mix, off):
     assert torch.equal(y, memory.layer.layers(x))
 
 
-@pytest.mark.parametrize("name", options("memory"))
+@pytest.mark.parametrize("name", once_per_class())
 def test_any_memory_can_have_a_clock(name):
     node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
     torch.manual_seed(0)

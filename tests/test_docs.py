@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import options
+from helpers import options
 from test_readme import blocks
 
 from rlmem.batching import Segment, Tape

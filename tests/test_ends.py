@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
+from helpers import wait_for
 from rich.console import Console
 from test_reliability import DQN, SMALL, assert_same_end
 
@@ -48,14 +50,6 @@ def started(*arguments: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def wait_for(happened: Callable[[], Any], process: subprocess.Popen[bytes], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert process.poll() is None, f"ended with {process.returncode}"
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.002)
-
-
 def trains(run_dir: str = "run") -> bool:
     metrics = Path(run_dir) / "metrics.jsonl"
     return metrics.exists() and metrics.stat().st_size > 0
@@ -74,18 +68,17 @@ def catches(process: subprocess.Popen[bytes], signum: int) -> bool:
 def test_a_run_whose_terminal_is_lost_saves_and_can_go_on(in_tmp):
     """The session of a real terminal: it gets SIGHUP when that closes, and cannot write to it any more."""
     master, slave = os.openpty()
-    controlling = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", controlling, *command(*LONG)],
+    controlling = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    controlling += "from rlmem.commands.cli import main; sys.exit(main())"
+    process = forked.Popen(
+        [sys.executable, "-c", controlling, *LONG],
         stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
     )  # fmt: skip
     os.close(slave)
     try:
         wait_for(trains, process)
         os.close(master)
-        assert process.wait(30) == 75
+        assert process.wait(240) == 75
     finally:
         process.kill()
     saved = Checkpoints(Path("run/checkpoints")).load()[1]["step"]
@@ -155,7 +148,7 @@ def test_training_goes_on_without_its_output(in_tmp, request, stdout, stderr, cl
     streams = {"stdout": stdout, "stderr": stderr}
     given = {name: request.getfixturevalue(value) for name, value in streams.items() if value}
     with started(*RUN, "run_dir=run", preexec_fn=without(*closed), **given) as process:
-        assert process.communicate(timeout=60)[1] in (b"", None)
+        assert process.communicate(timeout=240)[1] in (b"", None)
         assert process.returncode == 0
     assert_whole("run")
 
@@ -168,7 +161,7 @@ QUICK = [["--version"], ["list"], ["train", "--help"]]
 def test_a_result_that_cannot_be_printed_is_a_fault_but_a_reader_may_leave(arguments, full, gone):
     def ended(**how: Any) -> tuple[int, str]:
         how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
-        done = subprocess.run(command(*arguments), timeout=60, **how)
+        done = subprocess.run(command(*arguments), timeout=240, **how)
         return done.returncode, (done.stderr or b"").decode()
 
     assert ended(stdout=full) == (1, "rlmem: failed: the output cannot be written (No space left on device)\n")
@@ -182,7 +175,7 @@ def test_a_result_that_cannot_be_printed_is_a_fault_but_a_reader_may_leave(argum
 @linux
 def test_a_mistake_is_one_though_it_cannot_be_said(full, gone):
     for stream in (full, gone):
-        done = subprocess.run(command("list", "nonsense"), stdout=stream, stderr=stream, timeout=60)
+        done = subprocess.run(command("list", "nonsense"), stdout=stream, stderr=stream, timeout=240)
         assert done.returncode == 2
 
 
@@ -192,7 +185,7 @@ def test_a_mistake_is_one_though_it_cannot_be_said(full, gone):
 def test_results_of_a_run_end_like_all_others(in_tmp, arguments, full, gone):
     train(load([*RUN[1:], "run_dir=run"]))
     for stream, code in ((full, 1), (gone, 0)):
-        done = subprocess.run(command(*arguments), stdout=stream, stderr=subprocess.PIPE, text=True, timeout=120)
+        done = subprocess.run(command(*arguments), stdout=stream, stderr=subprocess.PIPE, text=True, timeout=240)
         assert done.returncode == code
         assert "Traceback" not in done.stderr and done.stderr.count("\n") == code
 
@@ -218,7 +211,7 @@ def test_output_waits_for_a_pipe_that_does_not_wait_by_itself():
     with io.BufferedWriter(output.Output(writer, ends=True)) as stream:
         stream.write(text)
     os.close(writer)
-    assert drain.communicate(timeout=30)[0] == b"1048576\n"
+    assert drain.communicate(timeout=240)[0] == b"1048576\n"
 
 
 # --- signals at any moment -------------------------------------------------------------------------------------------
@@ -241,7 +234,7 @@ def test_signals_to_a_command_that_is_starting_have_their_code(in_tmp, arguments
         wait_for(lambda: catches(process, signal.SIGTERM), process)
         for number in numbers:
             process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     assert process.returncode == code, err.decode()
     assert b"Traceback" not in err and not out
     assert not any(in_tmp.iterdir())
@@ -252,7 +245,7 @@ def test_a_command_that_prints_is_ended_by_a_signal_as_any_other():
     with started("check", "memory=mlp") as process:
         wait_for(lambda: b"torch" in Path(f"/proc/{process.pid}/maps").read_bytes(), process)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == -signal.SIGTERM
+        assert process.wait(240) == -signal.SIGTERM
 
 
 def test_a_storm_of_signals_ends_with_a_saved_run_and_the_code_to_requeue_on(in_tmp):
@@ -284,7 +277,7 @@ def test_a_storm_at_any_moment_means_requeue_or_done_and_the_run_goes_on(in_tmp)
             time.sleep(drawn.uniform(0, 1.1 * longest))
             for number in drawn.sample(STORM, len(STORM)):
                 process.send_signal(number)
-            err = process.communicate(timeout=60)[1]
+            err = process.communicate(timeout=240)[1]
             codes.append(process.returncode)
         assert process.returncode in (0, 75) and b"Traceback" not in err, err.decode()
     assert 75 in codes

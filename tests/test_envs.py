@@ -235,9 +235,10 @@ def returns(env, act, episodes: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-LONG = ("memory_rl_250", "memory_rl_500", "shm_250", "shm_500")
-"""Levels of the pixel games whose episodes take seconds each; their shorter levels have the same rules."""
-PLAYED = [pytest.param(*case, id="-".join(case), marks=[pytest.mark.slow] * (case[1] in LONG)) for case in CASES]
+PLAYED = [
+    pytest.param(*case, id="-".join(case), marks=[] if case in FIRST_LEVELS else [pytest.mark.slow]) for case in CASES
+]
+"""The other levels of a task differ in the values of its parameters."""
 
 
 @pytest.mark.parametrize(("task", "level"), PLAYED)

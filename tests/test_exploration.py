@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import killed_at
-from test_off_policy_runs import CHOICES, assert_same_end, run, without_time
+from helpers import killed_at, without_time
+from test_off_policy_runs import CHOICES, assert_same_end, run
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.exploration import Exploration
@@ -86,7 +86,7 @@ def test_the_published_schedule_makes_fewer_and_fewer_answers_greedy():
 BY_EPISODE = ["algo=dqn", "env=repeat_first", "env.max_episode_steps=30", "algo.epsilon_per=episode"]
 
 
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("choice", ["tape", pytest.param("segments", marks=pytest.mark.slow)])
 def test_a_run_killed_within_an_episode_resumes_exactly(in_tmp, choice):
     choices = [*BY_EPISODE, *CHOICES[choice]]
     whole = run(*choices, run_dir="whole")

@@ -13,7 +13,8 @@ import pytest
 import torch
 from faulty_envs import FAULTS, HEALTHY, LENGTH, VECTOR_FAULTS, WHERE, Faulty, FaultyVector
 from gymnasium import spaces
-from test_reliability import assert_same_end, rows
+from helpers import without_time
+from test_reliability import assert_same_end
 from torch.utils._pytree import tree_leaves
 
 from rlmem.acting import patience
@@ -323,8 +324,8 @@ def test_an_evaluation_ends_at_the_bound_and_says_so(in_tmp, capsys):
     train(load([*choices("ppo", "no end"), "evaluation.max_steps=30", "evaluation.episodes=6"]))
     said = "evaluation: 6 of 6 greedy episodes had not ended after 30 steps and count with what they had got by then"
     assert f"step 64: {said}; e.g. evaluation.max_steps=300" in capsys.readouterr().out
-    assert rows("run")[-1]["eval/greedy/unfinished"] == 6
-    assert rows("run")[-1]["eval/greedy/length_mean"] == 30
+    assert without_time("run")[-1]["eval/greedy/unfinished"] == 6
+    assert without_time("run")[-1]["eval/greedy/length_mean"] == 30
     capsys.readouterr()
     assert main(["eval", "run", "--episodes", "70", "evaluation.max_steps=10", "--json"]) == 0
     out, error = capsys.readouterr()

@@ -427,7 +427,7 @@ def test_nothing_of_a_sweep_is_a_link(received, capsys):
     assert os.listdir("home") == ["file.txt"]
 
 
-def test_jobs_that_somebody_else_wrote_choose_shipped_options(received, monkeypatch, capsys):
+def test_jobs_that_somebody_else_wrote_choose_shipped_options(received, forks, monkeypatch, capsys):
     """A folder `conf` may have come with them."""
     Path("conf/memory").mkdir(parents=True)
     Path("conf/memory/mine.yaml").write_text("_target_: r.evil.X\n")

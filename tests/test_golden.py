@@ -9,7 +9,7 @@ import golden_papers  # noqa: F401
 import golden_windows  # noqa: F401
 import pytest
 import torch
-from golden import ADAPTERS, FOLDER, Record
+from golden import ADAPTERS, FOLDER, Record, recordings
 from torch import Tensor
 
 from rlmem.memory.base import Memory
@@ -27,8 +27,7 @@ RECORDED = {
 def pytest_generate_tests(metafunc):
     if "record" in metafunc.fixturenames:
         folders = [FOLDER, *map(Path, metafunc.config.getoption("golden_memory"))]
-        paths = [path for folder in folders for path in sorted(folder.glob("*.npz"))]
-        known = [r for r in map(Record.read, paths) if r.meta.get("model") in ADAPTERS]
+        known = [r for folder in folders for r in recordings(folder) if r.meta.get("model") in ADAPTERS]
         records = [r for r in known if RECORDED.get(metafunc.function.__name__, lambda _: True)(r)]
         metafunc.parametrize("record", records, ids=lambda r: r.name)
 
@@ -37,10 +36,8 @@ def test_every_recording_is_read_by_some_test(pytestconfig):
     """By an adapter, or by the test named for it; a model nobody knows is a failure, not a skip."""
     elsewhere = {"linrec", "returns", "metrics", "init_tables"}
     for folder in [FOLDER, *map(Path, pytestconfig.getoption("golden_memory"))]:
-        for path in sorted(folder.glob("*.npz")):
-            record = Record.read(path)
-            kind = record.kind
-            assert kind in ADAPTERS or kind in elsewhere, f"{path}: no adapter for {kind!r}"
+        for record in recordings(folder):
+            assert record.kind in ADAPTERS or record.kind in elsewhere, f"{record.name}: no adapter for {record.kind!r}"
 
 
 def prepared(build, record: Record, dtype: torch.dtype) -> Memory:
@@ -83,7 +80,9 @@ def run(memory: Memory, record: Record, dtype: torch.dtype, start: str = "start"
     return y.detach(), {k: v.detach() for k, v in adapter.from_state(final).items()}, gradients
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)], ids=["float64", "float32"]
+)
 def test_our_model_is_the_recorded_one(record: Record, dtype):
     adapter = ADAPTERS[record.meta["model"]]
     memory = prepared(adapter.build, record, dtype)

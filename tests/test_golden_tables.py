@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from golden import FOLDER, Record
+from golden import FOLDER, Record, recordings
 from torch.nn.functional import pad
 
 from rlmem.errors import UserError
@@ -30,7 +30,7 @@ def kind_of(record: Record) -> str:
 def pytest_generate_tests(metafunc):
     for kind in set(KINDS) & set(metafunc.fixturenames):
         folders = [FOLDER, *map(Path, metafunc.config.getoption("golden_memory"))]
-        records = [Record.read(path) for folder in folders for path in sorted(folder.glob("*.npz"))]
+        records = [record for folder in folders for record in recordings(folder)]
         metafunc.parametrize(kind, [r for r in records if kind_of(r) == kind], ids=lambda r: r.name)
 
 

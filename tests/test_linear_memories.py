@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from conftest import make_memory
+from helpers import make_memory
 from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 

@@ -47,12 +47,12 @@ def values_and_gradients(rule: str, p: dict[str, Tensor], engine: str) -> list[T
     return [y, S, *torch.autograd.grad((y * y.cos().detach()).sum() + (S * S.cos().detach()).sum(), inputs)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     rule=st.sampled_from(RULES),
     B=st.sampled_from([1, 3]),
-    T=st.sampled_from([1, 2, 63, 64, 65, 1000]),
+    T=st.sampled_from([1, 2, 63, 64, 65, 200]),
     start_rate=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
 )
 def test_chunkwise_equals_the_loop_in_values_and_gradients(seed, rule, B, T, start_rate):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import make_memory
+from helpers import make_memory
 from torch.utils._pytree import tree_flatten, tree_map
 
 from rlmem.memory import FFM, GRU, LPRNN, LSTM

@@ -1,8 +1,8 @@
 """What is passed to compiled code by address is checked before, and having no compiler is never a crash."""
 
-import os
-import subprocess
-import sys
+import shutil
+import tempfile
+from functools import cache
 
 import pytest
 import torch
@@ -178,25 +178,46 @@ def test_a_product_is_torchs_whatever_its_bias_and_twice_differentiable():
         linear(x, draw(8, 5, dtype=torch.float32))
 
 
-def run_python(code: str, **environment: str) -> str:
-    kept = {k: v for k, v in os.environ.items() if k not in ("CXX", "HOME", *environment)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True, timeout=120, check=True
-    )
-    return done.stdout
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """A call makes the next use of the kernels that of a new process: they are looked for in the cache, or made.
 
+    Compiling is copying the kernels that there are.
+    """
 
-def test_without_a_home_the_kernels_go_elsewhere(tmp_path):
-    code = "from rlmem.scan import chosen_engine\nprint(chosen_engine('auto'))"
-    assert run_python(code, HOME="/nonexistent", TMPDIR=str(tmp_path)).strip() in ("native", "chunked")
+    def forget():
+        for name, function in asked.items():
+            monkeypatch.setattr(native, name, cache(function.__wrapped__))
+
+    asked = {name: getattr(native, name) for name in ("missing", "_library")}
+    for name in ("CXX", "RLMEM_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    kernels = native._library()._name
+    monkeypatch.setattr(native, "_compile", lambda command, path: shutil.copyfile(kernels, path))
+    forget()
+    return forget
 
 
 @NATIVE
-def test_half_a_file_in_the_cache_is_made_anew(tmp_path):
-    code = "from rlmem.scan import native\nprint(native.missing())"
-    cache = {"RLMEM_CACHE": str(tmp_path), "TMPDIR": str(tmp_path / "none")}
-    assert run_python(code, **cache).strip() == "None"
-    (kernels,) = tmp_path.glob("*.so")
-    kernels.write_bytes(b"half a file")
-    run_python(code, **cache)
-    assert run_python(code, **cache).strip() == "None"
+def test_without_a_home_the_kernels_go_elsewhere(monkeypatch, fresh, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    assert chosen_engine("auto") == "native"
+    assert list((tmp_path / "temporary").glob("*/kernels-*.so"))
+
+
+@NATIVE
+def test_half_a_file_in_the_cache_is_made_anew(monkeypatch, fresh, tmp_path):
+    monkeypatch.setenv("RLMEM_CACHE", str(tmp_path / "first"))
+    assert native.missing() is None
+    (first,) = (tmp_path / "first").glob("*.so")
+    cached = tmp_path / "second" / first.name
+    cached.parent.mkdir()
+    cached.write_bytes(b"half a file")
+    monkeypatch.setenv("RLMEM_CACHE", str(cached.parent))
+    for _ in range(2):  # the first use makes the kernels elsewhere, the second in their place
+        fresh()
+        assert native.missing() is None
+    assert cached.read_bytes() == first.read_bytes()

@@ -15,6 +15,12 @@ from rlmem.losses.reduce import masked_mean
 from rlmem.types import Inputs
 
 NAMES = list(ALGOS)
+WITH_MEMORIES = [
+    pytest.param(name, memory, marks=[] if i == j else [pytest.mark.slow])
+    for i, name in enumerate(NAMES)
+    for j, memory in enumerate(["ffm", "gru", "gpt", "lru"])
+]
+"""Every algorithm with every one of four memories; the fast tests take each once."""
 LENGTHS = [[7, -5, 11, -9], [-6, 3, 10]]
 
 
@@ -65,9 +71,8 @@ def drawn_by_slot(monkeypatch, noise):
     monkeypatch.setattr(torch.Tensor, "normal_", lambda self, *_, **__: self.copy_(noise))
 
 
-@pytest.mark.parametrize("memory", ["ffm", "gru", "gpt", "lru"])
 @pytest.mark.parametrize("detach_every", [None, 3])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "memory"), WITH_MEMORIES)
 def test_tape_and_segments_of_the_same_episodes_have_the_same_loss_and_gradients(
     name, detach_every, memory, monkeypatch
 ):
@@ -109,8 +114,7 @@ def test_cutting_the_gradient_changes_no_value_but_the_gradient(name, detach_eve
     assert differs == (detach_every is not None)
 
 
-@pytest.mark.parametrize("memory", ["ffm", "gru", "gpt", "lru"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "memory"), WITH_MEMORIES)
 def test_what_the_padding_holds_changes_neither_loss_nor_gradient(name, memory):
     """Any finite content of any field, and what is not even a number where no network reads it."""
     algo = make_algo(name, memory, n_step=2)
@@ -294,7 +298,7 @@ def test_the_learning_rate_warms_up_linearly(name):
     assert np.array(rates) == pytest.approx(np.array([0.25, 0.5, 0.75, 1, 1, 1])[:, None].repeat(len(full), 1))
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [math.nan, *(pytest.param(x, marks=pytest.mark.slow) for x in (math.inf, -math.inf))])
 @pytest.mark.parametrize("name", [*NAMES, "dqn squared", "dqn huber_of_mean"])
 def test_a_loss_that_is_not_finite_stops_before_the_step(name, value):
     name, _, td_loss = name.partition(" ")

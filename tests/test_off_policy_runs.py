@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import killed_at
+from helpers import killed_at, small_run, without_time
 from rlmem_envs.vector import vectorise
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
@@ -38,13 +38,7 @@ TASKS = {
 
 
 def run(*overrides: str, run_dir: str = "run") -> Path:
-    train(load([*SMALL, f"run_dir={run_dir}", *overrides]))
-    return Path(run_dir)
-
-
-def without_time(run_dir: Path, keep=lambda row: True) -> list[dict]:
-    rows = read_jsonl(run_dir / "metrics.jsonl")
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows if keep(row)]
+    return small_run(*overrides, run_dir=run_dir, base=SMALL)
 
 
 def saved(run_dir: Path) -> dict[str, Any]:
@@ -94,8 +88,20 @@ def noted(name: str, *overrides: str) -> tuple[list[dict], np.ndarray]:
     return read_jsonl(Path("run/metrics.jsonl")), np.stack([env.actions for env in Noted.made[:4]], 1)
 
 
-@pytest.mark.parametrize("learning_starts", [0, 100])
-@pytest.mark.parametrize("ratio", [0.05, 0.3, 1.7])
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("ratio", "learning_starts"),
+    [
+        (0.05, 100),
+        (1.7, 0),
+        pytest.param(0.05, 0, marks=slow),
+        pytest.param(0.3, 0, marks=slow),
+        pytest.param(0.3, 100, marks=slow),
+        pytest.param(1.7, 100, marks=slow),
+    ],
+)
 def test_updates_are_the_ratio_times_the_steps_that_count(in_tmp, ratio, learning_starts):
     """A round is a step in each of four environments; those count in which there are enough steps and an episode."""
     settings = [f"algo.update_ratio={ratio}", f"algo.learning_starts={learning_starts}", "algo.record_every=1"]
@@ -106,8 +112,17 @@ def test_updates_are_the_ratio_times_the_steps_that_count(in_tmp, ratio, learnin
     assert len(taken) == 101, "steps of a vector whose last one counts for half of it"
 
 
-@pytest.mark.parametrize("learning_starts", [0, 100])
-@pytest.mark.parametrize("ratio", [0.3, 1, 2.5])
+@pytest.mark.parametrize(
+    ("ratio", "learning_starts"),
+    [
+        (0.3, 100),
+        (2.5, 0),
+        pytest.param(0.3, 0, marks=slow),
+        pytest.param(1, 0, marks=slow),
+        pytest.param(1, 100, marks=slow),
+        pytest.param(2.5, 100, marks=slow),
+    ],
+)
 def test_updates_per_episode_are_the_ratio_times_the_episodes(in_tmp, ratio, learning_starts):
     settings = [f"algo.update_ratio={ratio}", f"algo.learning_starts={learning_starts}", "algo.update_per=episode"]
     rows, _ = noted("discrete", "algo=dqn", "memory=mlp", "algo.batch_size=5", "total_steps=400", *settings)
@@ -157,8 +172,14 @@ def assert_same_end(first: Path, second: Path) -> None:
             assert torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name], name
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("name", TASKS)
+FAST = {("dqn", "tape"), ("sacd", "segments"), ("sac", "segments"), ("td3", "tape")}
+"""Every algorithm once and every scheme twice; the other pairs are slow."""
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [pytest.param(n, c, marks=[] if (n, c) in FAST else [slow]) for n in TASKS for c in CHOICES],
+)
 def test_a_killed_run_resumes_exactly(in_tmp, name, choice):
     """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
     choices = [*TASKS[name], *CHOICES[choice], *OPTIONS[name]]
@@ -172,7 +193,7 @@ def test_a_killed_run_resumes_exactly(in_tmp, name, choice):
     assert_same_end(whole, Path("cut"))
 
 
-@pytest.mark.parametrize(("name", "choice"), [("dqn", "tape"), ("td3", "segments")])
+@pytest.mark.parametrize(("name", "choice"), [("dqn", "tape"), pytest.param("td3", "segments", marks=slow)])
 def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactly(in_tmp, monkeypatch, name, choice):
     choices = [*TASKS[name], *CHOICES[choice], "algo.update_ratio=0.07"]
     whole = run(*choices, run_dir="whole")
@@ -194,7 +215,7 @@ def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactl
     assert_same_end(whole, Path("cut"))
 
 
-@pytest.mark.parametrize(("name", "choice"), [("sacd", "tape"), ("sac", "segments")])
+@pytest.mark.parametrize(("name", "choice"), [("sac", "segments"), pytest.param("sacd", "tape", marks=slow)])
 def test_a_finished_run_can_be_trained_longer_even_if_it_ended_within_a_step(in_tmp, name, choice):
     """The last step of the first run counts for two of four environments: the replay keeps the holes of the others."""
     run_dir = run(*TASKS[name], *CHOICES[choice], "total_steps=502", "algo.update_ratio=0.1", "algo.batch_size=400")
@@ -206,7 +227,7 @@ def test_a_finished_run_can_be_trained_longer_even_if_it_ended_within_a_step(in_
     assert all(math.isfinite(value) for row in rows for value in row.values())
 
 
-@pytest.mark.parametrize("name", ["dqn", "td3"])
+@pytest.mark.parametrize("name", ["dqn", pytest.param("td3", marks=slow)])
 def test_evaluating_more_often_does_not_change_training(in_tmp, name):
     training = lambda row: "update" in row  # noqa: E731
     often = without_time(run(*TASKS[name], "evaluation.every=100", run_dir="often"), training)
@@ -230,7 +251,11 @@ ENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ENDS)
+AT_ONCE = {"priorities on segments", "Memoroids' release", "recomputed states", "joint actions"}
+"""Those that together have most of the options; the others are slow."""
+
+
+@pytest.mark.parametrize("what", [what if what in AT_ONCE else pytest.param(what, marks=slow) for what in ENDS])
 def test_options_run_end_to_end(in_tmp, what):
     name, *options = ENDS[what]
     mlp = "encoder=embeddings" not in options

@@ -1,7 +1,7 @@
 """Every value of every option of a memory keeps the contract, or says which property it breaks as published."""
 
 import pytest
-from conftest import make_memory, variants
+from helpers import make_memory, variants
 
 from rlmem.conformance import check
 from rlmem.errors import UserError
@@ -17,7 +17,7 @@ def test_every_option_of_every_memory_keeps_the_contract(name, option):
         with pytest.raises((UserError, ValueError), match=r"give|needs|e\.g\."):
             make_memory(name, 6, **option)
         return
-    results = check(lambda: make_memory(name, 6, **option), slots=60, long=(1_000,))
+    results = check(lambda: make_memory(name, 6, **option), slots=40, long=(200,))
     assert [str(result) for result in results if not result.ok] == []
 
 
@@ -27,5 +27,5 @@ def test_every_option_of_every_memory_keeps_the_contract(name, option):
     ids=str,
 )
 def test_and_so_do_those_that_need_another_one(name, options):
-    results = check(lambda: make_memory(name, 6, **options), slots=60, long=(1_000,))
+    results = check(lambda: make_memory(name, 6, **options), slots=40, long=(200,))
     assert [str(result) for result in results if not result.ok] == []

@@ -68,29 +68,6 @@ def small(command: str) -> str:
     return f"{command} {SHRINK[verb]}{short}"
 
 
-def run(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run an rlmem command in this process, which has torch at hand."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # the command line adds the current folder
-    assert main(shlex.split(small(command))[1:]) == 0, small(command)
-
-
-@pytest.fixture(scope="module")
-def readme_folder(tmp_path_factory) -> Path:
-    """Where the README's commands run one after another: later ones use the runs of earlier ones."""
-    return tmp_path_factory.mktemp("readme")
-
-
-@pytest.fixture(scope="module")
-def contributing_folder(tmp_path_factory) -> Path:
-    return with_examples("CONTRIBUTING.md", tmp_path_factory.mktemp("contributing"))
-
-
-@pytest.fixture(scope="module")
-def memory_folder(tmp_path_factory) -> Path:
-    return with_examples("docs/memory.md", tmp_path_factory.mktemp("memory"))
-
-
 def with_examples(document: str, folder: Path) -> Path:
     """The folder, which now holds nothing but the example files of the document."""
     for block in blocks(document):
@@ -100,37 +77,45 @@ def with_examples(document: str, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", commands("README.md"))
-def test_readme_commands_run(readme_folder, command, monkeypatch):
-    run(command, readme_folder, monkeypatch)
+PAGES = (
+    "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/batching.md",
+    "docs/environments.md", "docs/experiments.md", "docs/logging.md", "docs/memory.md", "docs/reliability.md",
+)  # fmt: skip
+"""Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
+
+OF_ONES_OWN = ("CONTRIBUTING.md", "docs/memory.md")
+"""Pages that show code, all of which is run."""
 
 
-@pytest.mark.parametrize("command", commands("CONTRIBUTING.md"))
-def test_contributing_examples_run(contributing_folder, command, monkeypatch):
-    run(command, contributing_folder, monkeypatch)
+def only_checked(document: str, lines: list[str]) -> list[str]:
+    """The commands of a page as the fast tests run them: most of those that train only check what they would do.
+
+    Trained are the first run of the page, runs to which a later command may come back, and the code that it shows.
+    """
+    trains = [line for line in lines if line.split()[1] == "train"]
+    first = trains[0] if trains else None
+
+    def dry(line: str) -> bool:
+        if line.split()[1] == "reproduce":
+            return "--budget smoke" in line and ".yaml" not in line
+        return line in trains and line != first and "run_dir=" not in line and document not in OF_ONES_OWN
+
+    asking = ("--help", "--dry-run")
+    return [f"{small(line)} --dry-run" if dry(line) and not any(a in line for a in asking) else small(line)
+            for line in lines]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", commands("docs/memory.md"))
-def test_the_commands_of_the_library_run(memory_folder, command, monkeypatch):
-    run(command, memory_folder, monkeypatch)
-
-
-GUIDES = ("docs/batching.md", "docs/algorithms.md", "docs/environments.md")
-
-
-@pytest.mark.parametrize("command", [command for guide in GUIDES for command in commands(guide)])
-def test_the_commands_of_the_guides_run(tmp_path, command, monkeypatch):
-    run(command, tmp_path, monkeypatch)
-
-
-STORIES = ("docs/reliability.md", "docs/logging.md", "docs/analysis.md", "docs/experiments.md")
-
-
-@pytest.mark.parametrize("document", STORIES)
-def test_the_commands_of_a_story_run_one_after_another(tmp_path, document, monkeypatch):
+@pytest.mark.parametrize("everything", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("document", PAGES)
+def test_the_commands_of_a_page_run_one_after_another(tmp_path, document, everything, monkeypatch):
+    """On small budgets, in this process, which has torch at hand."""
     with_examples(document, tmp_path)
-    for command in commands(document):
-        run(command, tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    found = commands(document)
+    assert found
+    for command in map(small, found) if everything else only_checked(document, found):
+        monkeypatch.setattr(sys, "path", [*sys.path])  # the command line adds the current folder
+        assert main(shlex.split(command)[1:]) == 0, command
 
 
 def transcripts() -> list[tuple[str, str]]:
@@ -176,6 +161,9 @@ def test_commands_are_found_and_shrunk():
     assert small("rlmem train algo=sac") == f"rlmem train algo=sac {SMALL_REPLAY}"
     assert small("rlmem list   # why") == "rlmem list"
     assert all("\\" not in line for line in commands("docs/batching.md"))
+    of_readme = only_checked("README.md", commands("README.md"))
+    assert any(line.startswith("rlmem train") and "--dry-run" not in line for line in of_readme)
+    assert all("--dry-run" not in line for line in only_checked("docs/memory.md", commands("docs/memory.md")))
 
 
 def test_the_reproduced_table_is_that_of_the_shipped_results():

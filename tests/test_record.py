@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import killed_at
+from helpers import killed_at
 from test_reliability import SMALL, assert_same_end, run
 
 from rlmem.commands.cli import main

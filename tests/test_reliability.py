@@ -2,20 +2,19 @@
 
 import os
 import random
-import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 import torch
-from conftest import killed_at
+from helpers import assert_same_weights, killed_at, small_run, weights, without_time
 from rlmem_envs.diagnostics import two_step_cue
 from rlmem_envs.occlusion.robots import Robot
 
@@ -24,10 +23,9 @@ from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.recorder import read_jsonl
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.system.signals import SAME, Stopped, stopping_politely
+from rlmem.system.signals import Stopped, stopping_politely
 
 SMALL = [
     "env=count_recall", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=4",
@@ -42,41 +40,59 @@ DQN = [
 ]  # fmt: skip
 
 
-def run(*overrides: str, run_dir: str = "run", base: list[str] = SMALL) -> Path:
-    train(load([*base, f"run_dir={run_dir}", *overrides]))
-    return Path(run_dir)
-
-
-def rows(run_dir: Path | str) -> list[dict]:
-    return [
-        {k: v for k, v in row.items() if not k.startswith("time/")}
-        for row in read_jsonl(Path(run_dir) / "metrics.jsonl")
-    ]
+def run(*overrides: str, run_dir: str | Path = "run", base: list[str] = SMALL) -> Path:
+    return small_run(*overrides, run_dir=run_dir, base=base)
 
 
 def assert_same_end(first: Path | str, second: Path | str) -> None:
-    assert rows(first) == rows(second)
-    ends = [Checkpoints(Path(name) / "checkpoints").load()[1]["agent"] for name in (first, second)]
-    assert ends[0].keys() == ends[1].keys()
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    assert without_time(first) == without_time(second)
+    assert_same_weights(first, second)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run that went through; not to be changed."""
+    return run(run_dir=tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> Path:
+    """The same run, killed before its fourth iteration; not to be changed."""
+    run_dir = tmp_path_factory.mktemp("killed") / "cut"
+    with killed_at(4):
+        run(run_dir=run_dir)
+    return run_dir
+
+
+@pytest.fixture
+def run_dir(finished, in_tmp) -> Path:
+    """A copy of `finished` in an empty folder."""
+    return Path(shutil.copytree(finished, "run"))
+
+
+@pytest.fixture
+def cut(killed, in_tmp) -> Path:
+    """A copy of `killed` in an empty folder."""
+    return Path(shutil.copytree(killed, "cut"))
 
 
 # --- a run that is there already -------------------------------------------------------------------------------------
 
 
-def test_the_same_command_goes_on_with_a_run_and_ends_as_if_it_had_never_stopped(in_tmp):
-    whole = run(run_dir="whole")
+def test_the_same_command_goes_on_with_a_run_and_ends_as_if_it_had_never_stopped(finished, in_tmp):
     with killed_at(4):
         run("on_exists=resume", run_dir="cut")
     run("on_exists=resume", run_dir="cut")
-    assert_same_end("cut", whole)
+    assert_same_end("cut", finished)
     before = (Path("cut") / "metrics.jsonl").read_text()
-    assert train(load([*SMALL, "run_dir=cut", "on_exists=resume"])) == rows(whole)[-1]["eval/greedy/return_mean"]
+    assert (
+        train(load([*SMALL, "run_dir=cut", "on_exists=resume"]))
+        == without_time(finished)[-1]["eval/greedy/return_mean"]
+    )
     assert (Path("cut") / "metrics.jsonl").read_text() == before
 
 
-def test_another_experiment_in_the_directory_is_refused_by_the_names_of_its_keys(in_tmp):
-    run_dir = run()
+def test_another_experiment_in_the_directory_is_refused_by_the_names_of_its_keys(run_dir):
     before = (run_dir / "metrics.jsonl").read_text()
     with pytest.raises(UserError) as refused:
         run("on_exists=resume", "algo.lr=0.5", "seed=7", "total_steps=800")
@@ -84,15 +100,14 @@ def test_another_experiment_in_the_directory_is_refused_by_the_names_of_its_keys
     assert "seed=7: the run in run has 0" in refused.value.problems[0]
     assert (run_dir / "metrics.jsonl").read_text() == before
     run("on_exists=resume", "total_steps=800", "checkpoint.keep=1")
-    assert rows(run_dir)[-1]["step"] == 800
+    assert without_time(run_dir)[-1]["step"] == 800
 
 
-def test_a_directory_that_is_taken_may_be_left_alone(in_tmp):
-    run()
+def test_a_directory_that_is_taken_may_be_left_alone(run_dir):
     before = (Path("run") / "metrics.jsonl").read_text()
     run("on_exists=new", "seed=1")
     assert (Path("run") / "metrics.jsonl").read_text() == before
-    assert rows("run-2")[-1]["step"] == 500
+    assert without_time("run-2")[-1]["step"] == 500
 
 
 def test_resuming_without_a_directory_is_refused(in_tmp):
@@ -124,13 +139,10 @@ def lose_rows(run_dir: Path) -> None:
 
 @pytest.mark.parametrize("damage", [damage_description, lose_description, damage_the_newest, lose_rows])
 @pytest.mark.filterwarnings("ignore:.*falling back")
-def test_a_damaged_run_goes_on_from_what_is_intact(in_tmp, damage):
-    whole = run(run_dir="whole")
-    with killed_at(4):
-        run(run_dir="cut")
-    damage(Path("cut"))
+def test_a_damaged_run_goes_on_from_what_is_intact(finished, cut, damage):
+    damage(cut)
     run("on_exists=resume", run_dir="cut")
-    assert_same_end("cut", whole)
+    assert_same_end("cut", finished)
     assert not list(Path().glob("cut.damaged*"))
 
 
@@ -150,14 +162,11 @@ def leave_rows_only(run_dir: Path) -> None:
 
 @pytest.mark.parametrize("damage", [damage_all, lose_all_rows, leave_rows_only])
 @pytest.mark.filterwarnings("ignore:.*falling back")
-def test_a_run_of_which_nothing_can_be_used_begins_again_and_its_files_are_kept(in_tmp, capsys, damage):
-    whole = run(run_dir="whole")
-    with killed_at(4):
-        run(run_dir="cut")
-    damage(Path("cut"))
+def test_a_run_of_which_nothing_can_be_used_begins_again_and_its_files_are_kept(finished, cut, capsys, damage):
+    damage(cut)
     left = {p.relative_to("cut"): p.stat().st_size for p in Path("cut").rglob("*") if p.suffix in (".jsonl", ".pt")}
     run("on_exists=resume", run_dir="cut")
-    assert_same_end("cut", whole)
+    assert_same_end("cut", finished)
     assert all(
         (Path("cut.damaged") / path).stat().st_size == size
         for path, size in left.items()
@@ -166,8 +175,7 @@ def test_a_run_of_which_nothing_can_be_used_begins_again_and_its_files_are_kept(
     assert "starting from the beginning" in capsys.readouterr().out
 
 
-def test_a_config_that_was_edited_is_noticed(in_tmp):
-    run_dir = run()
+def test_a_config_that_was_edited_is_noticed(run_dir):
     text = (run_dir / "config.yaml").read_text()
     (run_dir / "config.yaml").write_text(text.replace("gamma: 0.99", "gamma: 0.5"))
     with pytest.raises(UserError, match=r"run/config.yaml: was edited since it was written; .* --trust"):
@@ -185,7 +193,7 @@ def test_a_config_that_was_edited_is_noticed(in_tmp):
 )
 def test_random_kills_change_nothing(kills):
     script = Path(__file__).parent.parent / "benchmarks" / "chaos.py"
-    done = subprocess.run([sys.executable, script, *kills], capture_output=True, text=True)
+    done = forked.run([sys.executable, str(script), *kills], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{kills[0].removeprefix('--kills=')} kills" in done.stdout.splitlines()[-1]
 
@@ -215,31 +223,33 @@ def test_bytes_that_changed_anywhere_are_never_loaded(in_tmp, base):
 def test_the_best_agent_is_kept_beside_the_newest(in_tmp):
     run_dir = run("total_steps=2000", "checkpoint.keep=1")
     score = "eval/greedy/return_mean"
-    best = max((row for row in rows(run_dir) if score in row), key=lambda row: row[score])
+    best = max((row for row in without_time(run_dir) if score in row), key=lambda row: row[score])
     again = evaluate_run(run_dir, episodes=4, step="best")
     assert again["step"] == best["step"]
     state = torch.load(run_dir / "checkpoints" / "best.pt", weights_only=True)
-    assert state["best_return"] == best[score] == rows(run_dir)[-1]["eval/greedy/best"]
+    assert state["best_return"] == best[score] == without_time(run_dir)[-1]["eval/greedy/best"]
     assert len(Checkpoints(run_dir / "checkpoints").paths()) == 1
     with pytest.raises(UserError, match=r"no checkpoint 7; accepted: best, 2000"):
         evaluate_run(run_dir, step=7)
 
 
-def limited(*arguments: str, size: int) -> subprocess.CompletedProcess[str]:
-    """`rlmem` in a process whose files may not grow beyond `size` bytes: what a full disk does, to whoever writes."""
+LIMITED = """
+import resource, signal, sys
+from rlmem.commands.cli import main
 
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    command = [sys.executable, "-m", "rlmem", *arguments]
-    return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, timeout=120)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+size = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+sys.exit(main())
+"""
+"""`rlmem` in a process whose files may not grow beyond so many bytes: what a full disk does, to whoever writes."""
 
 
 def test_a_full_disk_stops_the_run_with_one_line_and_the_last_checkpoint_is_intact(in_tmp):
     choices = [*DQN, "total_steps=1500", "checkpoint.every=250", "evaluation.every=500"]
     whole = run(run_dir="whole", base=choices)
-    done = limited("train", *choices, "run_dir=cut", size=110_000)
+    command = [sys.executable, "-c", LIMITED, "110000", "train", *choices, "run_dir=cut"]
+    done = forked.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("rlmem: failed")]
@@ -307,7 +317,7 @@ def test_a_loss_that_is_no_number_stops_the_run_by_name(in_tmp, capsys, base):
 @pytest.mark.parametrize("base", [SMALL, SQUARED], ids=["ppo", "dqn"])
 def test_steps_that_are_no_numbers_may_be_skipped(in_tmp, base):
     run("env=two_step_cue", *faulty(what="reward", period=70), "on_nan=skip", base=base)
-    last = [row for row in rows("run") if "nan/skipped" in row][-1]
+    last = [row for row in without_time("run") if "nan/skipped" in row][-1]
     assert last["nan/skipped"] > 0
     agent = Checkpoints(Path("run/checkpoints")).load()[1]["agent"]
     assert all(torch.isfinite(tensor).all() for tensor in agent.values())
@@ -328,22 +338,22 @@ def test_a_fault_is_one_line_and_exit_code_1(in_tmp, capsys):
 # --- warm start ------------------------------------------------------------------------------------------------------
 
 
-def test_a_warm_start_takes_the_weights_and_nothing_else(in_tmp):
-    first = run(run_dir="first")
+def test_a_warm_start_takes_the_weights_and_nothing_else(run_dir):
+    first = run_dir.rename("first")
     run("init_from=first", "seed=5", run_dir="second")
     with killed_at(1):
         run("init_from=first", "seed=5", run_dir="third")
     start = Checkpoints(Path("third/checkpoints")).load()[1]
-    weights = Checkpoints(first / "checkpoints").load()[1]["agent"]
-    assert all(torch.equal(start["agent"][name], weights[name]) for name in weights)
+    trained = weights(first)
+    assert all(torch.equal(start["agent"][name], trained[name]) for name in trained)
     assert start["step"] == 0
     shutil.rmtree(first)  # what it began with is its own now
     resume(Path("third"), [])
     assert_same_end("third", "second")
 
 
-def test_a_warm_start_from_another_kind_of_agent_is_refused_in_one_line(in_tmp):
-    run(run_dir="first")
+def test_a_warm_start_from_another_kind_of_agent_is_refused_in_one_line(run_dir):
+    run_dir.rename("first")
     for source, override, what in [
         ("first", "memory.hidden_size=9", "its agent is made otherwise"),
         ("first@77", "seed=0", "no checkpoint 77"),
@@ -379,7 +389,7 @@ def test_a_stop_before_an_evaluation_puts_it_off(in_tmp):
         run(*choices, run_dir="cut")
     assert stopped.value.code == 75
     state = Checkpoints(Path("cut/checkpoints")).load()[1]
-    assert state["owed"] and "eval/greedy/return_mean" not in rows("cut")[-1]
+    assert state["owed"] and "eval/greedy/return_mean" not in without_time("cut")[-1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(signal, "raise_signal", lambda number: None)
         resume(Path("cut"), [])
@@ -431,18 +441,20 @@ def test_a_robots_worker_that_dies_ends_the_run_by_name(in_tmp, monkeypatch):
         run(*ROBOT)
 
 
-def test_signals_at_once_are_one_request_and_a_later_one_stops_at_once():
+def test_signals_at_once_are_one_request_and_a_later_one_stops_at_once(monkeypatch):
     """The kernel tells of a parent's end once for each of its threads; a person who insists takes longer."""
 
     class Loop:
         stop: BaseException | None = None
 
     loop = Loop()
+    monkeypatch.setattr("rlmem.system.signals.SAME", 60.0)
     with stopping_politely(loop):
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), number)
         assert isinstance(loop.stop, Stopped) and loop.stop.signum == signal.SIGTERM
-        time.sleep(1.1 * SAME)
+        monkeypatch.setattr("rlmem.system.signals.SAME", 0.0)
+        time.sleep(0.001)
         with pytest.raises(Stopped) as caught:
             signal.raise_signal(signal.SIGINT)
         assert caught.value.signum == signal.SIGINT

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import forked
 import numpy as np
 import pytest
 from made_results import ITEMS, outcome, results
@@ -83,7 +85,9 @@ def text(published) -> str:
 def swept(tmp_path_factory) -> Path:
     """A real sweep of two seeds."""
     folder = tmp_path_factory.mktemp("swept") / "tiny"
-    assert main(["sweep", *TINY.split(), "seed=0,1", "--dir", str(folder), "--jobs", "1"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", forked.Popen)
+        assert main(["sweep", *TINY.split(), "seed=0,1", "--dir", str(folder), "--jobs", "2"]) == 0
     return folder
 
 

@@ -56,6 +56,9 @@ budgets:
 """
 
 
+pytestmark = pytest.mark.usefixtures("forks")
+
+
 @pytest.fixture
 def small(in_tmp: Path) -> Path:
     (in_tmp / "mine").mkdir()

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from importlib.util import find_spec
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env
+from helpers import wait_for
 from rlmem_envs.occlusion import robots
 from rlmem_envs.occlusion.bullet import load, package_env
 from rlmem_envs.occlusion.workers import Crew, WorkerError
@@ -213,7 +213,7 @@ def start_script(workers: int) -> subprocess.Popen:
 
 @needs_bullet
 def test_output_stays_clean():
-    output, errors = start_script(0).communicate(timeout=60)
+    output, errors = start_script(0).communicate(timeout=240)
     assert (output, errors) == ("\n", "")
 
 
@@ -228,12 +228,9 @@ def test_workers_end_with_their_parent(how):
         os.killpg(parent.pid, signal.SIGINT)  # as a terminal does
     else:
         parent.kill()
-    errors = parent.communicate(timeout=60)[1]
+    errors = parent.communicate(timeout=240)[1]
     assert errors.count("Traceback") == ("KeyboardInterrupt" in errors) == (how == "interrupted"), errors
-    deadline = time.monotonic() + 20
-    while any(map(runs, workers)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(map(runs, workers))
+    wait_for(lambda: not any(map(runs, workers)))
 
 
 def runs(pid: int) -> bool:

@@ -1,16 +1,17 @@
 """Whole runs: the record, determinism, resume, evaluation, loggers, refusals."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import forked
 import pytest
 import torch
-from conftest import killed_at, options
 from gymnasium.vector import VectorEnv
+from helpers import assert_same_weights, killed_at, options, small_run, without_time
 
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
@@ -22,22 +23,25 @@ from rlmem.run.train import plan, resume, train
 
 SMALL = [
     "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32", "algo.epochs=1", "memory.hidden_size=16",
-    "total_steps=500", "evaluation.every=200", "evaluation.episodes=4", "checkpoint.every=150", "threads=1",
+    "encoder.hidden_size=16", "algo.head_sizes=[16]", "total_steps=500", "evaluation.every=200",
+    "evaluation.episodes=2", "checkpoint.every=150", "threads=1",
 ]  # fmt: skip
 
 
-def run(*overrides: str, run_dir: str = "run") -> Path:
-    train(load([*SMALL, f"run_dir={run_dir}", *overrides]))
-    return Path(run_dir)
+def run(*overrides: str, run_dir: str | Path = "run") -> Path:
+    return small_run(*overrides, run_dir=run_dir, base=SMALL)
 
 
-def without_time(run_dir: Path, keep=lambda row: True) -> list[dict]:
-    rows = read_jsonl(run_dir / "metrics.jsonl")
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows if keep(row)]
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run with the usual memory that went through; not to be changed."""
+    return run(run_dir=tmp_path_factory.mktemp("finished") / "run")
 
 
-def weights(run_dir: Path) -> dict[str, torch.Tensor]:
-    return Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
+@pytest.fixture
+def run_dir(finished, in_tmp) -> Path:
+    """A copy of `finished` in an empty folder."""
+    return Path(shutil.copytree(finished, "run"))
 
 
 def test_episodes_that_the_budget_cut_have_no_mean_return(in_tmp):
@@ -48,8 +52,7 @@ def test_episodes_that_the_budget_cut_have_no_mean_return(in_tmp):
     assert ["train/return_mean" in row for row in updates] == [True] * (len(updates) - 1) + [False]
 
 
-def test_a_run_directory_is_the_record(in_tmp):
-    run_dir = run()
+def test_a_run_directory_is_the_record(run_dir):
     assert {p.name for p in run_dir.iterdir() if p.name != ".lock"} == {
         "config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "checkpoints", "log.txt",
     }  # fmt: skip
@@ -70,26 +73,19 @@ def test_a_run_directory_is_the_record(in_tmp):
 
 
 def test_two_processes_with_one_seed_write_the_same_metrics(in_tmp):
-    command = [
-        sys.executable,
-        "-m",
-        "rlmem",
-        "train",
-        *SMALL,
-        "memory=lstm",
-        "batching=segment",
-        "batching.length=8",
-    ]
-    jobs = [subprocess.Popen([*command, f"run_dir={name}"], stdout=subprocess.DEVNULL) for name in ("a", "b")]
-    assert [job.wait(120) for job in jobs] == [0, 0]
-    a, b = without_time(Path("a")), without_time(Path("b"))
+    """A process of its own, whatever was imported and drawn in it before, and this one."""
+    choices = [*SMALL, "memory=lstm", "batching=segment", "batching.length=8"]
+    command = [sys.executable, "-m", "rlmem", "train", *choices, "run_dir=a"]
+    subprocess.run(command, check=True, timeout=280, stdout=subprocess.DEVNULL)
+    train(load([*choices, "run_dir=b"]))
+    a, b = without_time("a"), without_time("b")
     assert a == b
     assert len(a) > 5
-    assert (Path("a") / "episodes.jsonl").read_text() == (Path("b") / "episodes.jsonl").read_text()
+    assert Path("a/episodes.jsonl").read_text() == Path("b/episodes.jsonl").read_text()
 
 
-def test_another_seed_writes_other_metrics(in_tmp):
-    assert without_time(run("seed=1", run_dir="a")) != without_time(run("seed=2", run_dir="b"))
+def test_another_seed_writes_other_metrics(run_dir):
+    assert without_time(run("seed=2", run_dir="other")) != without_time(run_dir)
 
 
 def test_evaluating_more_often_does_not_change_training(in_tmp):
@@ -100,63 +96,84 @@ def test_evaluating_more_often_does_not_change_training(in_tmp):
 
 
 SCHEMES = ("tape", "segment")
+FAST = {("ffm", "tape"), ("gru", "segment"), ("gpt", "tape"), ("shm", "segment"), ("dnc", "tape"), ("stack", "segment")}
+"""One memory for every kind of state: complex, one vector, the last slots, a matrix, many parts, layers."""
+
 RESUMED = [
-    pytest.param(memory, batching, marks=[] if number % 4 == turn else [pytest.mark.slow])
-    for number, memory in enumerate(options("memory"))
-    for turn, batching in enumerate(SCHEMES)
+    pytest.param(memory, batching, marks=[] if (memory, batching) in FAST else [pytest.mark.slow])
+    for memory in options("memory")
+    for batching in SCHEMES
 ]
-"""Every memory under both schemes: of half of them one in every run, the others slow (`make test-slow`)."""
+"""Every memory under both schemes; but for `FAST`, slow (`make test-slow`)."""
 
 
 @pytest.mark.parametrize(("memory", "batching"), RESUMED)
 def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
     """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
     choices = [f"memory={memory}", f"batching={batching}", "env=count_recall", "evaluation.every=null"]
+    choices.append("total_steps=400")
     whole = run(*choices, run_dir="whole")
     with killed_at(4):
         run(*choices, run_dir="cut")
     assert len(read_jsonl(Path("cut/metrics.jsonl"))) < len(read_jsonl(whole / "metrics.jsonl"))
     resume(Path("cut"), [])
-    assert without_time(Path("cut")) == without_time(whole)
+    assert without_time("cut") == without_time(whole)
     assert Path("cut/episodes.jsonl").read_text() == (whole / "episodes.jsonl").read_text()
-    for name, tensor in weights(whole).items():
-        assert torch.equal(tensor, weights(Path("cut"))[name]), name
+    assert_same_weights("cut", whole)
 
 
-def test_kill_minus_nine_loses_nothing_but_time(in_tmp):
-    choices = ["memory=gru", "total_steps=3000", "checkpoint.every=300", "evaluation.every=null"]
-    whole = run(*choices, run_dir="whole")
-    command = [sys.executable, "-m", "rlmem", "train", *SMALL, *choices, "run_dir=cut"]
-    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not list(Path("cut/checkpoints").glob("*.pt")) and time.monotonic() < deadline and job.poll() is None:
-        time.sleep(0.01)
-    job.send_signal(signal.SIGKILL)
-    job.wait()
+SIGNALLED = """
+import os, signal, sys
+from itertools import count
+from rlmem.commands.cli import main
+from rlmem.loops.base import Loop
+
+calls, iterate, number = count(1), Loop.iterate, getattr(signal, sys.argv.pop())
+
+def iterate_until_signalled(loop):
+    if next(calls) == 5:
+        os.kill(os.getpid(), number)
+    return iterate(loop)
+
+Loop.iterate = iterate_until_signalled
+sys.exit(main())
+"""
+"""`rlmem`, which is sent a signal at the beginning of its fifth iteration; the signal's name is the last argument."""
+
+UNTIL_SIGNALLED = ["memory=mlp", "total_steps=1000", "evaluation.every=null", "checkpoint.every=300"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    """The run that is sent signals in other tests, without any."""
+    return run(*UNTIL_SIGNALLED, run_dir=tmp_path_factory.mktemp("undisturbed") / "run")
+
+
+def signalled(name: str, *choices: str) -> int:
+    """The exit code of a run in `cut` that is sent a signal."""
+    command = [sys.executable, "-c", SIGNALLED, "train", *SMALL, *UNTIL_SIGNALLED, *choices, "run_dir=cut", name]
+    return forked.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=280).returncode
+
+
+def test_kill_minus_nine_loses_nothing_but_time(in_tmp, undisturbed):
+    assert signalled("SIGKILL") == -signal.SIGKILL
+    checkpoints = Checkpoints(Path("cut/checkpoints"))
+    assert 0 < checkpoints.load()[1]["step"] < read_jsonl(Path("cut/metrics.jsonl"))[-1]["step"] < 1000
     resume(Path("cut"), [])
-    assert without_time(Path("cut")) == without_time(whole)
+    assert without_time("cut") == without_time(undisturbed)
+    assert_same_weights("cut", undisturbed)
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 75), ("SIGINT", 130), ("SIGUSR1", 75)])
-def test_a_polite_signal_saves_and_the_run_resumes_exactly(in_tmp, name, code):
-    choices = ["memory=mlp", "total_steps=3000", "checkpoint.every=null", "evaluation.every=null"]
-    whole = run(*choices, run_dir="whole")
-    command = [sys.executable, "-m", "rlmem", "train", *SMALL, *choices, "run_dir=cut"]
-    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    metrics = Path("cut/metrics.jsonl")
-    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
-        time.sleep(0.01)
-    job.send_signal(getattr(signal, name))
-    assert job.wait(60) == code
+def test_a_polite_signal_saves_and_the_run_resumes_exactly(in_tmp, undisturbed, name, code):
+    assert signalled(name, "checkpoint.every=null") == code
     (checkpoint,) = Path("cut/checkpoints").glob("step_*.pt")
-    assert 0 < int(checkpoint.stem.removeprefix("step_")) < 3000
+    assert 0 < int(checkpoint.stem.removeprefix("step_")) < 1000
     resume(Path("cut"), [])
-    assert without_time(Path("cut")) == without_time(whole)
+    assert without_time("cut") == without_time(undisturbed)
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_its_record_kept(in_tmp):
-    run_dir = run()
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_its_record_kept(run_dir):
     before = (run_dir / "metrics.jsonl").read_text()
     for path in (run_dir / "checkpoints").glob("*.pt"):
         path.write_bytes(path.read_bytes() + b"x")
@@ -166,18 +183,16 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_its_record_kept(
     assert (run_dir / "metrics.jsonl").read_text() == before
 
 
-def test_a_record_that_lost_rows_is_refused(in_tmp):
-    run_dir = run()
+def test_a_record_that_lost_rows_is_refused(run_dir):
     (run_dir / "metrics.jsonl").write_text("")
     with pytest.warns(UserWarning, match="lost rows"), pytest.raises(UserError, match="of which the record has all"):
         resume(run_dir, ["total_steps=900"])
     assert (run_dir / "metrics.jsonl").read_text() == ""
 
 
-def test_two_processes_never_train_in_one_directory(in_tmp):
+def test_two_processes_never_train_in_one_directory(run_dir):
     from rlmem.record import rundir
 
-    run_dir = run()
     with rundir.lock(run_dir), pytest.raises(UserError, match="another process"):
         resume(run_dir, ["total_steps=900"])
     (run_dir / ".lock").unlink()
@@ -186,8 +201,7 @@ def test_two_processes_never_train_in_one_directory(in_tmp):
         resume(run_dir, ["total_steps=900"])
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again(in_tmp):
-    run_dir = run()
+def test_a_run_killed_before_its_first_checkpoint_starts_again(run_dir):
     for path in (run_dir / "checkpoints").iterdir():
         path.unlink()
     before = without_time(run_dir)
@@ -195,8 +209,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(in_tmp):
     assert without_time(run_dir) == before
 
 
-def test_a_finished_run_can_be_trained_longer(in_tmp):
-    run_dir = run()
+def test_a_finished_run_can_be_trained_longer(run_dir):
     resume(run_dir, ["total_steps=900"])
     updates = [row for row in read_jsonl(run_dir / "metrics.jsonl") if "update" in row]
     assert sum(row["batch/transitions"] for row in updates) == updates[-1]["step"] == 900
@@ -208,15 +221,13 @@ def test_a_finished_run_can_be_trained_longer(in_tmp):
     assert "total_steps: 900" in (run_dir / "config.yaml").read_text()
 
 
-def test_resume_refuses_what_would_change_the_experiment(in_tmp):
-    run_dir = run()
+def test_resume_refuses_what_would_change_the_experiment(run_dir):
     for override in ("algo.lr=0.1", "seed=3", "memory=gru", "env.level=hard"):
         with pytest.raises(UserError, match=override.split("=")[0]):
             resume(run_dir, [override])
 
 
-def test_evaluation_has_its_own_streams_and_takes_other_levels(in_tmp):
-    run_dir = run()
+def test_evaluation_has_its_own_streams_and_takes_other_levels(run_dir):
     first = evaluate_run(run_dir, episodes=6)
     again = evaluate_run(run_dir, episodes=6)
     other = evaluate_run(run_dir, episodes=6, seed=1)
@@ -297,8 +308,7 @@ def test_a_directory_that_cannot_be_written_is_said(in_tmp):
             train(load([*SMALL, f"run_dir={run_dir}"]))
 
 
-def test_a_run_directory_is_never_overwritten(in_tmp):
-    run_dir = run()
+def test_a_run_directory_is_never_overwritten(run_dir):
     with pytest.raises(UserError, match="on_exists=resume to continue it"):
         run()
     assert read_jsonl(run_dir / "metrics.jsonl")
@@ -312,7 +322,12 @@ def test_a_dry_run_writes_nothing_and_says_what_would_happen(in_tmp):
     assert list(in_tmp.iterdir()) == []
 
 
-@pytest.mark.parametrize("env", [o for o in options("env") if "_popgym" in (conf_dir() / f"env/{o}.yaml").read_text()])
+POPGYM = [o for o in options("env") if "_popgym" in (conf_dir() / f"env/{o}.yaml").read_text()]
+KINDS = {"repeat_first", "minesweeper", "position_only_pendulum", "labyrinth_explore"}
+"""A game of cards, a board, one with continuous actions, a maze; the others are slow."""
+
+
+@pytest.mark.parametrize("env", [o if o in KINDS else pytest.param(o, marks=pytest.mark.slow) for o in POPGYM])
 def test_every_popgym_family_trains_at_its_hardest(in_tmp, env):
     rows = read_jsonl(run(f"env={env}", "env.level=hard", "total_steps=200", "evaluation.every=null",
                           "evaluation.episodes=1") / "metrics.jsonl")  # fmt: skip
@@ -327,8 +342,8 @@ def test_one_environment_is_enough(in_tmp):
 
 def test_any_gymnasium_environment_trains(in_tmp):
     for env_id in ("CartPole-v1", "Pendulum-v1"):
-        run_dir = run("env=gym", f"env.id={env_id}", run_dir=env_id)
-        assert read_jsonl(run_dir / "metrics.jsonl")[-1]["step"] == 500
+        run_dir = run("env=gym", f"env.id={env_id}", "env.max_episode_steps=40", "total_steps=200", run_dir=env_id)
+        assert read_jsonl(run_dir / "metrics.jsonl")[-1]["step"] == 200
 
 
 def test_a_published_setting_may_fix_the_budget_and_is_still_overridden():
@@ -375,9 +390,8 @@ def test_rows_that_are_not_written_again_as_they_were_are_said(in_tmp, capsys):
     assert capsys.readouterr().out.count("not the row that was here before") == 1
 
 
-def test_a_damaged_record_turns_its_mirrors_off_and_not_the_run(in_tmp, capsys):
+def test_a_damaged_record_turns_its_mirrors_off_and_not_the_run(run_dir, capsys):
     """One that is not noticed, since a checkpoint of before knows its length alone."""
-    run_dir = run()
     file = run_dir / "metrics.jsonl"
     file.write_bytes(b"\0" + file.read_bytes()[1:])
     checkpoints = Checkpoints(run_dir / "checkpoints")

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 import yaml
-from conftest import make_memory, options
+from helpers import make_memory, once_per_class
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
@@ -24,7 +24,7 @@ def stream(dtype=torch.float64):
     return torch.randn(3, 20, D, dtype=dtype, generator=rng), torch.rand(3, 20, generator=rng) < 0.15
 
 
-@pytest.mark.parametrize("name", options("memory"))
+@pytest.mark.parametrize("name", once_per_class())
 def test_any_memory_can_be_a_layer(name):
     node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
     torch.manual_seed(0)

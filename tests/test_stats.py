@@ -204,7 +204,10 @@ def test_one_run_has_a_value_and_no_bounds():
     assert np.isnan(performance_profile(A[:1], [0.5], rng=rng(), repetitions=10).low).all()
 
 
-@pytest.mark.parametrize(("runs", "covered"), [(3, 0.75), (5, 0.84), (10, 0.90), (20, 0.93)])
+@pytest.mark.parametrize(
+    ("runs", "covered"),
+    [(3, 0.75), (5, 0.84), *(pytest.param(*row, marks=pytest.mark.slow) for row in ((10, 0.90), (20, 0.93)))],
+)
 def test_few_runs_cover_less_than_they_say(runs, covered):
     """The table of docs/statistics.md; 1,000 trials scatter by 0.014 at most."""
     trials = rng(2).normal(size=(runs, 1000))

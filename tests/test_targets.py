@@ -6,9 +6,11 @@ slot, and adds up rewards in a loop.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 import pytest
@@ -255,8 +257,17 @@ def worst(algo, batch, expected):
     return max(abs(target[at].item() - y) for at, y in expected.items())
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("name", "form"), CASES, ids=named)
+def some(schemes: Iterable[str]) -> list[Any]:
+    """Cases under `schemes`: the usual DQN under each, the others under one of them in turn; the rest is slow."""
+    schemes = list(schemes)
+    return [
+        pytest.param(*case, scheme, marks=[] if k == 0 or schemes[k % len(schemes)] == scheme else [pytest.mark.slow])
+        for k, case in enumerate(CASES)
+        for scheme in schemes
+    ]
+
+
+@pytest.mark.parametrize(("name", "form", "scheme"), some(SCHEMES), ids=named)
 def test_targets_are_those_of_an_oracle_that_steps_through_the_records(name, form, scheme):
     algo, batch, oracle = drawn(name, form, scheme)
     met = Counter()
@@ -279,8 +290,7 @@ def test_targets_of_other_memories(memory, scheme):
         assert worst(algo, batch, oracle.targets()[0]) < 1e-6
 
 
-@pytest.mark.parametrize("scheme", ["tape", "burn-in"])
-@pytest.mark.parametrize(("name", "form"), CASES, ids=named)
+@pytest.mark.parametrize(("name", "form", "scheme"), some(["tape", "burn-in"]), ids=named)
 def test_losses_and_td_errors_are_those_of_the_oracle(name, form, scheme):
     algo, batch, oracle = drawn(name, form, scheme)
     algo.n_step, algo.generator = 1, generator(6)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import make_memory
+from helpers import make_memory
 from torch.utils._pytree import tree_map
 
 from rlmem.batching import Segment, Tape, unroll
@@ -45,7 +45,7 @@ def chunks(start, k):
     return numbers
 
 
-@pytest.mark.parametrize("k", [1, 3, 8, 100])
+@pytest.mark.parametrize("k", [3, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 8, 100))])
 def test_values_do_not_depend_on_the_cuts(memory_name, k):
     memory, (x, start) = make(memory_name), inputs()
     state = used_state(memory)

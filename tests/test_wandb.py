@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
-from conftest import killed_at
-from test_run import SMALL, run, without_time
+from helpers import killed_at, without_time
+from test_run import SMALL, run
 from wandb_server import StoredRun, WandbServer
 
 from rlmem.commands.cli import main
@@ -164,7 +165,7 @@ def test_without_a_key_or_network_the_run_goes_offline_in_time(in_tmp, monkeypat
         began = time.monotonic()
         run_dir = run("logger=wandb", "logger.wandb.init_timeout=3", "total_steps=300")
         forget_wandb()
-        assert time.monotonic() - began < 45  # on a busy machine; W&B alone would wait for 90 s
+        assert time.monotonic() - began < 80  # on a busy machine; W&B alone would wait for 90 s
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "goes offline" in line]
     assert {"no key": "no W&B API key", "refused": "refused", "silent": "deadline exceeded"}[network] in line
     assert line.endswith("rlmem sync run")
@@ -178,12 +179,12 @@ def test_a_process_ends_soon_though_the_server_never_answers(in_tmp):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
         env |= {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
-        job = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+        job = forked.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
         assert job.stdout is not None
         assert job.stdout.readline() == "closed\n"
         began = time.monotonic()
-        assert job.wait(60) == 0
-        assert time.monotonic() - began < 10
+        assert job.wait(240) == 0
+        assert time.monotonic() - began < 18
 
 
 def test_a_dead_service_is_said_once_and_the_run_goes_on(in_tmp, monkeypatch, capsys):
@@ -226,11 +227,9 @@ main(sys.argv[1:])
 def test_a_run_killed_and_resumed_online_has_every_row_once(in_tmp, server):
     """kill -9 when the server has rows that come after the checkpoint."""
     env = {**os.environ, "WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "0.2"}
-    arguments = [*SMALL, "memory=mlp", "total_steps=2000", "checkpoint.every=500", "logger=wandb", "run_dir=run"]
-    job = subprocess.Popen(
-        [sys.executable, "-c", STANDING_STILL, "train", *arguments], stdout=subprocess.DEVNULL, env=env
-    )
-    run_dir, deadline = Path("run"), time.monotonic() + 120
+    arguments = [*SMALL, "memory=mlp", "total_steps=1500", "checkpoint.every=500", "logger=wandb", "run_dir=run"]
+    job = forked.Popen([sys.executable, "-c", STANDING_STILL, "train", *arguments], stdout=subprocess.DEVNULL, env=env)
+    run_dir, deadline = Path("run"), time.monotonic() + 240
     while not (server.runs and any("update" in row and row["update"] == 9 for row in at(server, run_dir).rows)):
         assert time.monotonic() < deadline and job.poll() is None
         time.sleep(0.05)

@@ -5,7 +5,7 @@ from math import cos, sin
 
 import pytest
 import torch
-from conftest import make_memory
+from helpers import make_memory
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 

@@ -1,0 +1,234 @@
+"""Processes of Python that begin with torch and rlmem imported, for tests that need a process of their own.
+
+A new interpreter spends seven seconds of CPU time on these imports. `Popen` and `run` are those of `subprocess`, but
+`python -m ...`, `python -c ...` and `python FILE ...` come from a fork server: a process that has imported everything
+and run nothing. What they start is a child of the caller in every respect (its parent, its exit status, the signal that
+it gets when the caller dies), since the server clones it with CLONE_PARENT. Elsewhere than on Linux, and for any other
+command, these are plain `subprocess`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import os
+import pickle
+import platform
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+PRELOADED = (
+    "torch._dynamo", "torch.optim", "torch.distributed", "scipy.stats", "rich.progress", "popgym",
+    "rlmem.commands.cli", "rlmem.commands.train", "rlmem.commands.resume", "rlmem.commands.eval",
+    "rlmem.commands.sweep", "rlmem.commands.population", "rlmem.commands.list", "rlmem.run.train",
+    "rlmem.run.evaluate", "rlmem.sweep.run", "rlmem.sweep.child", "rlmem.sweep.search", "rlmem.population.rounds",
+    "rlmem.parallel.child", "rlmem.config.catalog", "rlmem_envs.registration", "rlmem_envs.vector",
+)  # fmt: skip
+"""Modules of which importing starts no thread; one that is missing is left to whoever wants it."""
+
+CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
+"""The number of clone(2), which is called directly, as the C library offers no fork with flags."""
+
+CLONE_PARENT = 0x8000
+
+AVAILABLE = sys.platform == "linux" and CLONE is not None
+
+SERVER = "import sys; sys.path[0] = sys.argv.pop(1); import forked; forked.main()"
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""The variables of the server: those of the tests, before any of them changes some, and no threads."""
+
+_server: socket.socket | None = None
+"""The connection of this process to its server."""
+
+
+class Popen(subprocess.Popen):
+    """`subprocess.Popen`, from the fork server where that can be.
+
+    with_children: what the process starts by `subprocess.Popen` comes from a server as well, one of its own
+    """
+
+    def __init__(self, args: Any, *more: Any, with_children: bool = False, **how: Any):
+        self.with_children = with_children
+        self.forkable = AVAILABLE and _is_python(args) and not {"preexec_fn", "pass_fds", "shell"} & how.keys()
+        super().__init__(args, *more, **how)
+
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):  # type: ignore[no-untyped-def]
+        if not self.forkable:
+            super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest)  # type: ignore[misc]
+            return
+        _startupinfo, _flags, _shell, *pipes = rest[:9]
+        start_new_session = rest[14]
+        p2cread, _, _, c2pwrite, _, errwrite = pipes
+        told = {
+            "args": [os.fsdecode(arg) for arg in args[1:]],
+            "cwd": os.fspath(cwd or os.getcwd()),
+            "env": dict(os.environ if env is None else env),
+            "session": bool(start_new_session),
+            "with_children": self.with_children,
+        }
+        files = [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))]
+        connection = server()
+        socket.send_fds(connection, [pickle.dumps(told)], files)
+        self.pid = pickle.loads(connection.recv(100))
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+def run(args: Any, **how: Any) -> subprocess.CompletedProcess:
+    """`subprocess.run` with this module's `Popen`."""
+    plain, subprocess.Popen = subprocess.Popen, Popen  # type: ignore[misc]
+    try:
+        return subprocess.run(args, **how)
+    finally:
+        subprocess.Popen = plain  # type: ignore[misc]
+
+
+def _is_python(args: Any) -> bool:
+    """Whether a command is this interpreter with a module, code or a file to run."""
+    if isinstance(args, (str, bytes)) or len(args) < 2 or os.fspath(args[0]) != sys.executable:
+        return False
+    return args[1] in ("-m", "-c") or not os.fspath(args[1]).startswith("-")
+
+
+def server() -> socket.socket:
+    """The connection to the fork server of this process, which is started now if there is none yet."""
+    global _server
+    if _server is None:
+        _server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-c", SERVER, str(Path(__file__).parent), str(theirs.fileno())]
+            null = subprocess.DEVNULL
+            subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=ENVIRONMENT, stdin=null, stdout=null, cwd="/"
+            ).returncode = 0  # it ends with its caller, who need not wait for it
+    return _server
+
+
+def main() -> NoReturn:
+    """Be a fork server, and then, in every process that is asked for, that process."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    del sys.path[0]
+    for name in PRELOADED:
+        with suppress(ImportError):
+            import_module(name)
+    sys.modules.pop("__mp_main__", None)
+    gc.collect()
+    gc.freeze()
+    _become(*_serve(connection))
+
+
+def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Clone a process for every request, and return in it, with the request; the server ends with its caller."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        message, files, _, _ = socket.recv_fds(connection, 1_000_000, 3)
+        if not message:
+            os._exit(0)
+        pid = _fork_sibling()
+        if pid == 0:
+            connection.close()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            return pickle.loads(message), files
+        for file in files:
+            os.close(file)
+        connection.send(pickle.dumps(pid))
+
+
+def _fork_sibling() -> int:
+    """As `os.fork`, but the new process is a child of this one's parent."""
+    python, system = ctypes.pythonapi, ctypes.PyDLL(None)
+    python.PyOS_BeforeFork()
+    pid = system.syscall(CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        python.PyOS_AfterFork_Parent()
+    return pid
+
+
+def _become(request: dict[str, Any], files: list[int]) -> NoReturn:
+    """Run what was asked for as the main program."""
+    if request["session"]:
+        os.setsid()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    for file in files:
+        if file > 2:
+            os.close(file)
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    for folder in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        if folder and folder not in sys.path:
+            sys.path.insert(0, folder)
+    if request["with_children"]:
+        _have_server()
+    code: Any = 0
+    try:
+        _run(*request["args"])
+    except SystemExit as end:
+        code = end.code
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    _end(code)
+
+
+def _run(kind: str, *rest: str) -> None:
+    """`python KIND REST`."""
+    program = ModuleType("__main__")
+    if kind == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.path.insert(0, "")
+        sys.modules["__main__"] = program
+        exec(compile(rest[0], "<string>", "exec"), program.__dict__)
+    elif kind == "-m":
+        sys.argv = list(rest)
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [kind, *rest]
+        sys.path.insert(0, str(Path(kind).resolve().parent))
+        runpy.run_path(kind, run_name="__main__")
+
+
+def _end(code: Any) -> NoReturn:
+    """What an interpreter does at its end, but for clearing all modules, which takes half a second."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        code = 120
+    if code == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _have_server() -> None:
+    """Leave a copy of this process, which has run nothing yet, as the fork server of what this one will start."""
+    global _server
+    _server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        _server.close()
+        with open(os.devnull, "r+b") as null:
+            for number in range(3):
+                os.dup2(null.fileno(), number)
+        _become(*_serve(theirs))
+    theirs.close()
+    subprocess.Popen = Popen  # type: ignore[misc]

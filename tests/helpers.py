@@ -1,0 +1,154 @@
+"""What the tests share: small runs, what is compared of a run, kills, and the memories of `conf/`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
+from subprocess import Popen
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import pytest
+import torch
+import yaml
+
+from rlmem.config.compose import load
+from rlmem.config.paths import conf_dir
+from rlmem.config.targets import annotation, build, locate, parameters
+from rlmem.loops.base import Loop
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.train import train
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The root of the repository."""
+
+NETWORKS = ("memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]")
+"""Overrides for networks that cost nothing."""
+
+TINY = (
+    "env=repeat_first", "env.num_envs=2", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4",
+    "algo.num_minibatches=1", "algo.rollout_slots=32", "algo.epochs=1", "total_steps=64", "evaluation.episodes=2",
+    "threads=1", "device=cpu",
+)  # fmt: skip
+"""A run of PPO with two updates and one evaluation: the smallest one that leaves everything a run can leave."""
+
+Found = TypeVar("Found")
+
+
+def small_run(*overrides: str, run_dir: str | Path = "run", base: Sequence[str] = TINY) -> Path:
+    """Train with the overrides `base` and then `overrides`, and return the run directory."""
+    train(load([*base, f"run_dir={run_dir}", *overrides]))
+    return Path(run_dir)
+
+
+def without_time(run_dir: str | Path, keep: Callable[[dict[str, Any]], bool] = lambda row: True) -> list[dict]:
+    """The rows of a run's metrics for which `keep` holds, without the times that were measured."""
+    rows = read_jsonl(Path(run_dir) / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows if keep(row)]
+
+
+def weights(run_dir: str | Path) -> dict[str, Any]:
+    """The agent's state_dict in a run's newest checkpoint."""
+    return Checkpoints(Path(run_dir) / "checkpoints").load()[1]["agent"]
+
+
+def assert_same_weights(first: str | Path, second: str | Path) -> None:
+    """The newest checkpoints of two runs hold the same agent, bit for bit."""
+    one, other = weights(first), weights(second)
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]) if torch.is_tensor(value) else value == other[name], name
+
+
+def wait_for(happened: Callable[[], Found], process: Popen | None = None, seconds: float = 240) -> Found:
+    """Ask `happened` until it gives something true, and return that.
+
+    process: fail at once if this one ends before
+    seconds: fail after so long; generous, as the machine may be busy
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := happened()):
+        if process is not None and process.poll() is not None:
+            found = happened()  # it may have happened at the very end
+            assert found, f"the process ended with {process.returncode}: {process.communicate()}"
+            break
+        assert time.monotonic() < deadline, f"waited {seconds} seconds in vain"
+        time.sleep(0.005)
+    return found
+
+
+class Killed(Exception):
+    """What ends a run in `killed_at`."""
+
+
+@contextmanager
+def killed_at(iteration: int) -> Iterator[None]:
+    """The training inside dies before this iteration of its loop, with nothing saved at that moment."""
+    calls = count(1)
+
+    def iterate(loop: Loop) -> bool:
+        if next(calls) == iteration:
+            raise Killed
+        return original(loop)
+
+    original, Loop.iterate = Loop.iterate, iterate
+    try:
+        with pytest.raises(Killed):
+            yield
+    finally:
+        Loop.iterate = original
+
+
+def options(group: str) -> list[str]:
+    """The options of a config group: a new yaml enrols itself in the tests."""
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if not path.stem.startswith("_"))
+
+
+def memory_node(name: str) -> dict[str, Any]:
+    """What conf/memory/<name>.yaml says."""
+    return yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
+
+
+def make_memory(name: str, input_size: int, dtype: torch.dtype = torch.float32, **sizes):
+    """A small memory of conf/memory/<name>.yaml."""
+    node = memory_node(name)
+    torch.manual_seed(0)
+    return build(node | {"hidden_size": 16} | sizes, input_size=input_size).to(dtype)
+
+
+@cache
+def one_of_each_class() -> list[str]:
+    """The options of `memory`, but of several yamls of one class only that which is named after the class's module."""
+    found: dict[str, str] = {}
+    for name in options("memory"):
+        target = memory_node(name)["_target_"]
+        if name == target.split(".")[-2] or target not in found:
+            found[target] = name
+    return sorted(found.values())
+
+
+def once_per_class() -> list[Any]:
+    """Parameters for a test of every memory: the fast tests take one yaml of each class, the slow ones the rest."""
+    fast = set(one_of_each_class())
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in options("memory")]
+
+
+def variants() -> list[tuple[str, dict[str, object]]]:
+    """(yaml of conf/memory, {option: value}) for every other value that an option of its class may take."""
+    found, seen = [], set()
+    for name in options("memory"):
+        node = memory_node(name)
+        target = locate(node["_target_"])
+        if target in seen:
+            continue
+        seen.add(target)
+        for key, parameter in parameters(target).items():
+            kind = annotation(parameter, target)
+            values = get_args(kind) if get_origin(kind) is Literal else (True, False) if kind is bool else ()
+            if key != "engine":
+                found += [(name, {key: value}) for value in values if value != node[key]]
+    return found
