@@ -161,7 +161,7 @@ def test_the_command_of_the_guide_that_is_given_twice_goes_on(tmp_path, monkeypa
 
 def test_a_job_for_another_machine_may_ask_for_what_this_one_lacks(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    jobs = [["device=cuda", *TINY], ["device=cpu", *TINY]]
+    jobs = [[*TINY, "device=cuda"], [*TINY, "device=cpu"]]
     configs = multirun.check_jobs(jobs, elsewhere=True)
     assert [plan.partition(" ")[0] for plan in multirun.plans(configs)] == ["device=cuda:", "rlmem"]
     with pytest.raises(UserError, match="no CUDA device is available here"):
