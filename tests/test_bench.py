@@ -48,7 +48,7 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
 
 def test_the_time_of_the_whole_is_foreseen_from_a_part_of_it():
     in_proportion = lambda part: lambda: time.sleep(0.8 / part)  # noqa: E731
-    assert too_long(in_proportion, budget=0.5).startswith("skipped: about ")
+    assert too_long(in_proportion, budget=0.5).startswith("skipped: about 1 s")
     assert too_long(in_proportion, budget=60) == ""
     quadratic = lambda part: lambda: time.sleep(3.2 / part**2)  # noqa: E731
     assert too_long(quadratic, budget=0.5).startswith("skipped")

@@ -9,6 +9,7 @@ import sys
 import time
 from functools import partial
 
+import helpers
 import pytest
 import torch
 
@@ -19,20 +20,7 @@ from rlmem.commands.cli import VERBS, main
 from rlmem.config.paths import conf_dir
 
 ROOT = conf_dir().parent
-TINY = [
-    "env=repeat_first",
-    "env.num_envs=2",
-    "algo.num_minibatches=1",
-    "algo.rollout_slots=64",
-    "total_steps=128",
-]
-TINY += [
-    "algo.epochs=1",
-    "evaluation.episodes=2",
-    "memory.hidden_size=8",
-    "encoder.hidden_size=8",
-    "threads=1",
-]
+TINY = [*helpers.TINY, "memory.hidden_size=8"]
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -275,7 +263,7 @@ def test_check_takes_the_place_of_the_default_memory_with_a_class_of_your_own(ow
     assert main(["check", f"{own_module}Leaky", "memory.width=7", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["memory"], report["state"], report["ok"]) == ("leaky_for_check.Leaky", 7, True)
-    assert main(["train", "--dry-run", f"{own_module}Leaky", *TINY[:-3]]) == 0
+    assert main(["train", "--dry-run", f"{own_module}Leaky", *TINY[:-1]]) == 0
     assert "leaky_for_check.Leaky: " in capsys.readouterr().out
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import forked
 import pytest
+from helpers import SMALLEST
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -30,10 +31,7 @@ SECONDS = 3.0
 """CPU time within which every command line is answered, once everything is imported; of several jobs, each."""
 
 RUN = "run"
-"""A run of 64 steps; beside it lie `folder`, `file.txt` and `own.py`."""
-
-TINY = ["env=repeat_first", "env.num_envs=2", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4"]
-TINY += ["algo.rollout_slots=32", "algo.num_minibatches=1", "algo.epochs=1", "total_steps=64", "evaluation.episodes=1"]
+"""A run of 32 steps; beside it lie `folder`, `file.txt` and `own.py`."""
 
 OWN = """
 class Plain: pass
@@ -364,7 +362,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "own.py").write_text(OWN)
     before, path, sys.dont_write_bytecode = Path.cwd(), list(sys.path), True
     os.chdir(folder)
-    for line in (["train", f"run_dir={RUN}", *TINY], ["list", "env"], ["train", "-m", "--dry-run"], ["config"]):
+    for line in (["train", f"run_dir={RUN}", *SMALLEST], ["list", "env"], ["train", "-m", "--dry-run"], ["config"]):
         assert answer(line).code == 0
     gc.collect()
     gc.freeze()  # a command of its own process would not search the heap of pytest and Hypothesis for garbage

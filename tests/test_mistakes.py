@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import SMALLEST
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -15,11 +16,6 @@ from rlmem.run.train import train
 from rlmem.sweep.jobs import NewJob
 from rlmem.sweep.manifest import FILE, Manifest
 from rlmem.sweep.spec import SweepSpec
-
-SMALL = [
-    "env=repeat_first", "env.num_envs=2", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4",
-    "algo.rollout_slots=16", "algo.num_minibatches=1", "algo.epochs=1", "total_steps=32", "evaluation.episodes=2",
-]  # fmt: skip
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -112,7 +108,7 @@ def misspelt(config: dict) -> dict:
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("trained") / "run"
-    train(load([*SMALL, f"run_dir={path}"]))
+    train(load([*SMALLEST, f"run_dir={path}"]))
     return path
 
 

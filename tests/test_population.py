@@ -362,19 +362,19 @@ KILLED = """
 import os, signal, sys
 from itertools import count
 from rlmem.commands.cli import main
-from rlmem.population.member import Member
+from rlmem.loops.base import Loop
 
-calls, read = count(1), Member._read
+calls, turn = count(1), Loop.turn
 
-def read_until_killed(member):
-    if next(calls) == 29:
+def turn_until_killed(loop):
+    if next(calls) == 14:
         os.kill(os.getpid(), signal.SIGKILL)
-    return read(member)
+    return turn(loop)
 
-Member._read = read_until_killed
+Loop.turn = turn_until_killed
 sys.exit(main())
 """
-"""`rlmem`, killed after some rounds, at a moment when an agent reads what its environments returned."""
+"""`rlmem`, killed after some rounds, when an agent is about to train on."""
 
 
 def test_kill_minus_nine(whole, in_tmp):

@@ -16,10 +16,10 @@ from rlmem.reproduce.outcome import Outcome, read_results
 from rlmem.reproduce.verdict import judge
 
 ROOT = Path(__file__).parent.parent
-BUDGET = "total_steps=600 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"
+BUDGET = "total_steps=256 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"
 SMALL = f"{BUDGET} algo.rollout_slots=16"
-SMALL_REPLAY = f"{BUDGET} algo.random_steps=100 algo.learning_starts=400 algo.batch_size=100 algo.update_ratio=0.02"
-SHRINK = {"train": SMALL, "resume": "total_steps=800", "eval": "--episodes=4"}
+SMALL_REPLAY = f"{BUDGET} algo.random_steps=50 algo.learning_starts=150 algo.batch_size=60 algo.update_ratio=0.03"
+SHRINK = {"train": SMALL, "resume": "total_steps=384", "eval": "--episodes=4"}
 """What is appended to a command; later values win."""
 
 FENCE = re.compile(r"(<!-- not run: .+? -->\n)?^```(\S*) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -18,7 +18,7 @@ from pathlib import Path
 import forked
 import pytest
 import torch
-from helpers import wait_for, without_time
+from helpers import TINY, wait_for, without_time
 from rich.console import Console
 from test_readme import commands, with_examples
 
@@ -39,18 +39,6 @@ from rlmem.sweep.status import View, log_file, rows, tail
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "envs")])}
-TINY = [
-    "env=repeat_first",
-    "env.num_envs=2",
-    "algo.num_minibatches=1",
-    "algo.rollout_slots=64",
-    "algo.epochs=1",
-    "evaluation.episodes=2",
-    "encoder.hidden_size=8",
-    "total_steps=128",
-    "threads=1",
-    "device=cpu",
-]
 
 
 # What the jobs are

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import SMALLEST
 from made_results import outcome
-from test_mistakes import SMALL, refusal
+from test_mistakes import refusal
 from test_readme import blocks
 
 from rlmem.commands.cli import VERBS, main
@@ -104,7 +105,7 @@ def pasted(text: str, verb: str) -> list[list[str]]:
 
 def test_the_commands_that_a_run_prints_name_its_directory_whatever_it_is_called(in_tmp, capsys):
     run_dir = "my runs/größe = $HOME's"
-    train(load([*SMALL, f"run_dir={run_dir}"]))
+    train(load([*SMALLEST, f"run_dir={run_dir}"]))
     said = capsys.readouterr().out
     assert [words[2] for verb in ("eval", "resume") for words in pasted(said, verb)] == [run_dir, run_dir]
     (command,) = pasted(said, "eval")
@@ -172,12 +173,12 @@ def test_a_path_may_begin_at_home_and_hold_interpolations_and_quotes(monkeypatch
 
 
 def test_several_paths_are_still_several_jobs(capsys):
-    assert main(["train", "-m", "--dry-run", "run_dir=one,two", *SMALL]) == 0
+    assert main(["train", "-m", "--dry-run", "run_dir=one,two", *SMALLEST]) == 0
     assert capsys.readouterr().out.count("rlmem 0") == 2
 
 
 def test_a_run_whose_path_hydra_does_not_read_trains_and_its_stored_path_is_the_same(in_tmp):
-    train(load([*SMALL, "run_dir=größe/a=b~"]))
+    train(load([*SMALLEST, "run_dir=größe/a=b~"]))
     assert list(read_jsonl(in_tmp / "größe" / "a=b~" / "metrics.jsonl"))
 
 
@@ -214,7 +215,7 @@ class Falls(GRU):
 @pytest.mark.parametrize("what", ["numbers", "memory"])
 def test_a_failure_is_said_once_and_kept_in_the_log(what, in_tmp, capsys):
     target = f"memory._target_={__name__}.Falls"
-    lines = [line for line in SMALL if not line.startswith("memory")]
+    lines = [line for line in SMALLEST if not line.startswith("memory")]
     assert main(["train", *lines, target, f"memory.what={what}", "run_dir=run"]) == 1
     output = capsys.readouterr()
     (line,) = [line for line in (output.out + output.err).splitlines() if "failed" in line]
@@ -241,7 +242,7 @@ def test_a_lack_of_memory_names_keys_that_the_run_has(algo):
 
 
 def test_an_environment_by_id_is_named_by_it(in_tmp, capsys):
-    small = [line for line in SMALL if not line.startswith("env=")]
+    small = [line for line in SMALLEST if not line.startswith("env=")]
     assert main(["train", "env=gym", "env.id=CartPole-v1", *small]) == 0
     assert "2 x gym (CartPole-v1): observation" in capsys.readouterr().out
     (run_dir,) = (in_tmp / "runs").glob("*/*")
@@ -314,7 +315,7 @@ def test_a_folder_that_is_not_there_is_refused_by_the_name_of_the_variable(in_tm
 
 def test_stored_runs_read_no_options_of_the_folder_they_lie_in(in_tmp, monkeypatch):
     """A directory from somebody else may come with a ./conf of its own."""
-    train(load([*SMALL, "run_dir=run"]))
+    train(load([*SMALLEST, "run_dir=run"]))
     Path("conf/memory").mkdir(parents=True)
     Path("conf/memory/evil.yaml").write_text("defaults: [\n")
     monkeypatch.setattr("rlmem.config.compose.compose_base", lambda overrides: pytest.fail("composed"))
@@ -336,7 +337,7 @@ def test_the_smoke_budget_says_that_nothing_fails():
 
 
 def test_what_stands_behind_plus_minus_is_said(in_tmp, capsys):
-    train(load([*SMALL, "run_dir=run"]))
+    train(load([*SMALLEST, "run_dir=run"]))
     assert capsys.readouterr().out.count("± is the standard error of the mean") == 1
     assert main(["eval", "run", "--episodes", "2"]) == 0
     assert capsys.readouterr().out.count("± is the standard error of the mean") == 1
