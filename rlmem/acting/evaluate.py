@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -79,9 +78,11 @@ def evaluate(
     Every environment plays a fixed share of them: counting whichever episodes end first would favour short ones.
     The same `streams` give the same episodes, whatever was evaluated or trained before.
 
-    max_steps: an episode that has not ended after so many steps counts as it is then; None: there is no such bound
-    say: told how far a long evaluation is, and about episodes that had not ended
-    exploration: how the agent explores, unless it is `greedy`
+    agent: acts
+    env: a vector of environments
+    greedy: whether the agent takes its best actions; otherwise it samples them
+
+    The other arguments are the fields of `Request`.
     """
     generator = None if greedy else streams.torch("evaluation/act", device)
     collector = Collector(env, agent, streams.int("evaluation/env"), generator, device)
@@ -133,9 +134,10 @@ def evaluate_both(agent: Actor, env: VectorEnv, request: Request) -> dict[str, d
 
 
 LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
+"""Which numbers of an evaluation are logged as metrics."""
 
 
-def flat(results: dict[str, dict[str, float]], names: Sequence[str] = LOGGED) -> dict[str, Any]:
+def as_metrics(results: dict[str, dict[str, float]], names: Sequence[str] = LOGGED) -> dict[str, float]:
     """Evaluation results as metrics, e.g. eval/greedy/return_mean."""
     known = ((policy, name, values) for policy, values in results.items() for name in names if name in values)
     return {f"eval/{policy}/{name}": values[name] for policy, name, values in known}

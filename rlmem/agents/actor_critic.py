@@ -50,11 +50,7 @@ class ActorCritic(Agent):
 
     @torch.no_grad()
     def act(
-        self,
-        inputs: Inputs,
-        state: State,
-        generator: torch.Generator | None,
-        exploration: Exploration = ON_POLICY,
+        self, inputs: Inputs, state: State, generator: torch.Generator | None, exploration: Exploration = ON_POLICY
     ) -> tuple[Tensor, Tensor, State]:
         """As `Agent.act`; the policy explores by itself, whatever `exploration` says."""
         features, state = self.trunks.step(inputs, state)

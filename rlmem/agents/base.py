@@ -27,11 +27,7 @@ class Agent(Network, ABC):
 
     @abstractmethod
     def act(
-        self,
-        inputs: Inputs,
-        state: State,
-        generator: torch.Generator | None,
-        exploration: Exploration = ON_POLICY,
+        self, inputs: Inputs, state: State, generator: torch.Generator | None, exploration: Exploration = ON_POLICY
     ) -> tuple[Tensor, Tensor, State]:
         """Read one slot of N environments and act.
 

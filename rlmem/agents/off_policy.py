@@ -23,11 +23,7 @@ class OffPolicyAgent(Agent):
 
     @torch.no_grad()
     def act(
-        self,
-        inputs: Inputs,
-        state: State,
-        generator: torch.Generator | None,
-        exploration: Exploration = ON_POLICY,
+        self, inputs: Inputs, state: State, generator: torch.Generator | None, exploration: Exploration = ON_POLICY
     ) -> tuple[Tensor, Tensor, State]:
         """As `Agent.act`, with zeros [N] in the place of log-probabilities, which nothing here learns from."""
         features, state = self.trunks.step(inputs, state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from math import log
 from typing import Literal, cast
@@ -14,7 +13,7 @@ from rlmem.acting.actors import ActorPool
 from rlmem.acting.actors.cluster import missing
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.algos.base import Plan
-from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, replay_deviation
+from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.actors import ActorLoop
 from rlmem.loops.base import Loop
@@ -111,17 +110,16 @@ class Impala(OnPolicy):
         lr = self.anneal(progress)
         rows = cut(rollout, batching)
         batch = rows.batch(rollout)
-        sums: defaultdict[str, list[Tensor]] = defaultdict(list)
-        deviation: dict[str, Tensor] = {}
+        steps: list[dict[str, Tensor]] = []
+        deviation: dict[str, float] = {}
         for epoch in range(self.epochs):
             loss, metrics = self.loss(rollout.streams, rows, batch)
-            found = {"ratio_max_dev": metrics.pop("ratio_max_dev")}
-            deviation = found if epoch == rollout.lag == 0 else deviation
+            found = metrics.pop("ratio_max_dev")
+            if epoch == rollout.lag == 0:
+                deviation = {"ratio_max_dev": float(found)}
             if (grad_norm := self.step(loss)) is not None:
-                for name, value in (metrics | {"grad_norm": grad_norm}).items():
-                    sums[name].append(value.detach())
-        means = {name: torch.stack(values).mean() for name, values in sums.items()}
-        values = {name: float(value) for name, value in (means | deviation).items()} | {"lr": lr, "lag": rollout.lag}
+                steps.append({name: value.detach() for name, value in metrics.items()} | {"grad_norm": grad_norm})
+        values = means(steps) | deviation | {"lr": lr, "lag": rollout.lag}
         return self.named(values) | batch_metrics(rollout, rows, batch)
 
     def loss(self, streams: Batch, rows: Rows, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

@@ -142,6 +142,11 @@ def mean(x: Tensor, mask: Tensor) -> Tensor:
     return total / count.clamp(min=1)
 
 
+def means(steps: list[dict[str, Tensor]]) -> dict[str, float]:
+    """The mean of every metric over the gradient steps that were taken."""
+    return {name: float(torch.stack([step[name] for step in steps]).mean()) for name in (steps[0] if steps else ())}
+
+
 def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:
     """Largest |pi/mu - 1| of the acted slots, given log_ratio = log pi - log mu [B, T].
 

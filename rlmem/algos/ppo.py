@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.algos.base import Plan
-from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, replay_deviation
+from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
 from rlmem.losses.reduce import standardise
@@ -65,18 +64,17 @@ class PPO(OnPolicy):
         batch = rows.batch(rollout)
         metrics = self._evaluate_rollout(rollout.streams, rows, batch)
         parts = least(min(self.num_minibatches, len(rows.env)))
-        sums: defaultdict[str, list[Tensor]] = defaultdict(list)
+        steps: list[dict[str, Tensor]] = []
         for _ in range(self.epochs):
             order = torch.randperm(len(rows.env), generator=self.generator).to(rows.env.device)
-            for part in order.tensor_split(parts):
-                for name, value in self._minibatch(batch.rows(part)).items():
-                    sums[name].append(value)
-        metrics |= {name: float(torch.stack(values).mean()) for name, values in sums.items()}
-        if self.kl_coef and sums["kl"]:
-            per_epoch = -(-len(sums["kl"]) // self.epochs)
-            last_epoch = float(torch.stack(sums["kl"][-per_epoch:]).mean())
+            minibatches = (self._minibatch(batch.rows(part)) for part in order.tensor_split(parts))
+            steps += [step for step in minibatches if step]
+        metrics |= means(steps)
+        if self.kl_coef and steps:
+            per_epoch = -(-len(steps) // self.epochs)
+            last_epoch = means(steps[-per_epoch:])
             metrics["kl_coef"] = self.kl_coef
-            self.kl_coef = adapt_kl_coef(self.kl_coef, last_epoch, self.kl_target)
+            self.kl_coef = adapt_kl_coef(self.kl_coef, last_epoch["kl"], self.kl_target)
         return self.named(metrics | {"lr": lr}) | batch_metrics(rollout, rows, batch)
 
     @torch.no_grad()

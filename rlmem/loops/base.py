@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.acting.collector import Episode
-from rlmem.acting.evaluate import Request, flat
+from rlmem.acting.evaluate import Request, as_metrics
 from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
@@ -199,9 +199,9 @@ class Loop(LoopParts, ABC):
         """What the means of an evaluation are over, for the user."""
         return f"{self.evaluation_episodes} episodes each; ± is the standard error of the mean"
 
-    def evaluation_metrics(self, results: Results) -> dict[str, Any]:
+    def evaluation_metrics(self, results: Results) -> dict[str, float]:
         """An evaluation's results as metrics."""
-        return flat(results)
+        return as_metrics(results)
 
     def _play(self) -> Results:
         step, most = f"step {self.collector.steps}", self.evaluation_steps
