@@ -8,12 +8,13 @@ from typing import Any
 
 from rlmem.acting.evaluate import Scores, evaluate
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import COLOURS, Result, figure
+from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
 from rlmem.run.assemble import EVAL_ENVS, evaluation_node, max_steps
 from rlmem.seeding import Streams
+from rlmem.stats.figures import COLOURS, figure
 
 OFFSETS = (0, 1, 2, 3, 4, 8, 16, 32)
 """Letters more than in training (Lu et al. 2024, arXiv:2405.17358, figure 14); n - floor(n / 2) comes before them."""
@@ -94,7 +95,7 @@ def picture(rows: Sequence[dict[str, Any]], key: str, trained: str, episodes: in
         [c - row[f"{kind}_low"] for c, row in zip(centre, rows, strict=True)],
         [row[f"{kind}_high"] - c for c, row in zip(centre, rows, strict=True)],
     ]
-    made, axes = figure(4.4)
+    made, axes = figure(3.7)
     panel, at = axes[0, 0], range(len(rows))
     colours = [COLOURS[0] if row[key] == trained else COLOURS[5] for row in rows]
     panel.bar(at, centre, yerr=error, color=colours, capsize=3)

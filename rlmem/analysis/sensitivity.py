@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlmem.analysis.loaded import Episodes, LoadedRun, at_last
-from rlmem.analysis.output import COLOURS, Result, figure, whole_numbers
+from rlmem.analysis.output import Result
 from rlmem.analysis.values import nothing_blocked, observations_as_leaves, value_name, value_of
 from rlmem.errors import UserError
 from rlmem.run.assemble import Agent
+from rlmem.stats.figures import COLOURS, figure, whole_numbers
 
 Array = NDArray[np.float64]
 
@@ -99,7 +100,7 @@ def table(step: int, curve: ByAge) -> list[dict[str, Any]]:
 def picture(curves: dict[int, ByAge], step: int, k: int, value: str) -> Any:
     """Sensitivity by age; what is older, summed up; and, of several checkpoints, a map of steps by ages."""
     several = len(curves) > 1
-    made, axes = figure(8.4 if several else 5.8, 2 + several, sharex=True)
+    made, axes = figure(7.0 if several else 4.8, 2 + several, sharex=True)
     curve = curves[step]
     ages = np.arange(len(curve.mean))
     top, bottom = axes[0, 0], axes[1, 0]
