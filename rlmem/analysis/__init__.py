@@ -97,10 +97,11 @@ def analyze(
     from rlmem.analysis.loaded import load_run
     from rlmem.analysis.output import write
     from rlmem.loops.base import one_thread
+    from rlmem.stats.figures import style
 
     run = None if run_dir is None else load_run(run_dir, step, seed, trust)
     given = options if run else options | {"seed": seed or 0}
-    with one_thread():
+    with one_thread(), style():
         result = measure(run, **given)
     folder = out or Path(run_dir or "") / "analysis" / what
     if run is None:

@@ -15,7 +15,7 @@ from rlmem.analysis.output import Result
 from rlmem.analysis.values import nothing_blocked, observations_as_leaves, value_name, value_of
 from rlmem.errors import UserError
 from rlmem.run.assemble import Agent
-from rlmem.stats.figures import COLOURS, figure, whole_numbers
+from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
 Array = NDArray[np.float64]
 
@@ -138,5 +138,5 @@ def heat_map(made: Any, axes: Any, curves: dict[int, ByAge]) -> None:
     axes.set(yticks=range(len(rows)), ylabel="checkpoint", title="sensitivity over training")
     axes.set_yticklabels([f"{step:,}" for step in curves])
     axes.invert_yaxis()
-    axes.grid(False)
+    as_image(axes)
     made.colorbar(cells, ax=axes, label="sensitivity")

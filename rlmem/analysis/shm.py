@@ -14,7 +14,7 @@ from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.memory.shm import SHM
 from rlmem.seeding import Streams
-from rlmem.stats.figures import COLOURS, figure, whole_numbers
+from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
 SHOWN = 4
 """Slots whose matrices are drawn."""
@@ -125,7 +125,7 @@ def matrices(C: np.ndarray, M: np.ndarray, t: np.ndarray) -> Any:
         for panel, matrix, when in zip(axes[:, column], stack, t, strict=True):
             shown = panel.imshow(matrix, cmap="RdBu_r", vmin=centre - reach, vmax=centre + reach)
             panel.set(title=f"{name} at t = {when}", xticks=[], yticks=[])
-            panel.grid(False)
+            as_image(panel)
         made.colorbar(shown, ax=axes[:, column], location="bottom", shrink=0.9, aspect=30)
     made.supxlabel("column (key)")
     made.supylabel("row (value)")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rlmem.errors import UserError
 from rlmem.scan import linear_scan
 from rlmem.seeding import Streams
-from rlmem.stats.figures import figure
+from rlmem.stats.figures import as_image, figure
 
 POOLS = 6
 
@@ -68,7 +68,7 @@ def picture(kept: Sequence[NDArray[np.float64]], texts: Sequence[str]) -> Any:
             panel.axvline(n * width - 0.5, color="black", lw=0.8)
         panel.set(title=name, ylabel="slot", xticks=[(n + 0.5) * width for n in range(pools)])
         panel.set_xticklabels([str(n + 1) for n in range(pools)])
-        panel.grid(False)
+        as_image(panel)
     axes[-1, 0].set(xlabel="pool")
     made.colorbar(shown, ax=axes[:, 0], label="contents / the pool's maximum", location="bottom", shrink=0.8)
     return made

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from rlmem.commands.toolkit import Parser, out_file
-from rlmem.errors import UserError
+from rlmem.errors import writing
 
 
 def parser() -> Parser:
@@ -42,10 +42,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out or not args.markdown:
         out = args.out or Path("report.html")
         text = page(sections, args.title)
-        try:
+        with writing(out, "--out /tmp/report.html"):
             out.parent.mkdir(parents=True, exist_ok=True)
             rundir.replace(out, text)
-        except OSError as error:
-            raise UserError(f"{out}: cannot be written ({error.strerror}); e.g. --out /tmp/report.html") from error
         print(f"wrote {out}")
     return 0

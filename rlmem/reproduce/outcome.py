@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,6 @@ from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.reproduce.spec import Experiment
 
-FIXED = (
-    "row", "column", "seed", "state", "steps", "seconds", "config_hash", "version", "commit", "machine", "overrides"
-)  # fmt: skip
-"""The columns of results.csv before those of the metrics."""
 RESULTS = "results.csv"
 """The file of the records in the directory of a reproduction."""
 
@@ -72,6 +68,10 @@ class Record:
         who = {"version": found.version, "commit": found.commit, "machine": machine}
         about = {"config_hash": config_hash, "overrides": overrides, **who}
         return cls(row, column, seed, state, metrics, found.last_step, found.elapsed, run_dir=found.run_dir, **about)
+
+
+FIXED = tuple(field.name for field in fields(Record) if field.name not in ("metrics", "run_dir"))
+"""The columns of results.csv before those of the metrics."""
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,8 @@ def read_curves(file: Path) -> list[Curve]:
 
 def _record(line: Mapping[str, str]) -> Record:
     metrics = {name: float(value) for name, value in line.items() if name not in FIXED and value != ""}
-    kept: dict[str, Any] = {name: line[name] for name in FIXED if name not in ("seed", "steps", "seconds")}
-    numbers: dict[str, Any] = {"seed": int(line["seed"]), "steps": int(line["steps"])}
-    return Record(**kept, **numbers, seconds=float(line["seconds"]), metrics=metrics)
+    numbers: dict[str, Callable[[str], Any]] = {"seed": int, "steps": int, "seconds": float}
+    return Record(**{name: numbers.get(name, str)(line[name]) for name in FIXED}, metrics=metrics)
 
 
 def _shown(value: object) -> object:

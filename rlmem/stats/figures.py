@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -80,6 +81,12 @@ def save(figure: Figure, target: Path | IO[str], kind: str, transparent: bool = 
     """
     with style():
         figure.savefig(target, format=kind, dpi=DPI, transparent=transparent, metadata=UNDATED.get(kind))
+
+
+def as_image(axes: Axes) -> None:
+    """Give axes that show a matrix a frame all around, and no grid."""
+    axes.grid(False)
+    axes.spines[:].set_visible(True)
 
 
 def whole_numbers(axis: Axis) -> None:
