@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rlmem.acting.evaluate import Scores, evaluate
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
@@ -90,15 +92,12 @@ def row(scores: Scores) -> dict[str, Any]:
 def picture(rows: Sequence[dict[str, Any]], key: str, trained: str, episodes: int) -> Any:
     """A bar for each value; the trained one is dark."""
     kind, label = ("success", "success rate") if "success_rate" in rows[0] else ("return", "mean return")
-    centre = [row["success_rate" if kind == "success" else "return_mean"] for row in rows]
-    error = [
-        [c - row[f"{kind}_low"] for c, row in zip(centre, rows, strict=True)],
-        [row[f"{kind}_high"] - c for c, row in zip(centre, rows, strict=True)],
-    ]
+    centre = np.array([row["success_rate" if kind == "success" else "return_mean"] for row in rows])
+    low, high = (np.array([row[f"{kind}_{end}"] for row in rows]) for end in ("low", "high"))
     made, axes = figure(3.7)
     panel, at = axes[0, 0], range(len(rows))
     colours = [COLOURS[0] if row[key] == trained else COLOURS[5] for row in rows]
-    panel.bar(at, centre, yerr=error, color=colours, capsize=3)
+    panel.bar(at, centre, yerr=[centre - low, high - centre], color=colours, capsize=3)
     panel.bar(0, 0, color=COLOURS[0], label="as trained")
     panel.bar(0, 0, color=COLOURS[5], label="other")
     panel.set(xticks=at, xlabel=key, ylabel=label, title=f"greedy {label} of {episodes} episodes, 95 % interval")

@@ -20,7 +20,7 @@ from rlmem.stats.figures import figure
 
 Array = NDArray[np.float64]
 LONGEST, MOST = 1 << 20, 64
-"""Slots that are followed, and pools, at most."""
+"""The most slots that are followed, and the most pools."""
 
 
 def measure(

@@ -103,8 +103,7 @@ class Group:
             ended = [r for r in runs if self.metric in r]
             means: list[Cell] = [_mean(np.array([r[name] for r in ended if name in r]), rng) for name in names]
             lines.append([row, *([column] if several else []), *means[:1], len(ended), *means[1:]])
-        about = {name: metrics.METRICS[name].about for name in names if name in metrics.METRICS}
-        head = [f"{about.get(name, name)} [95 % CI]" if name == self.metric else name for name in names]
+        head = [f"{metrics.in_words(name)} [95 % CI]" if name == self.metric else name for name in names]
         columns = ["row", *(["column"] if several else []), *head[:1], "runs", *head[1:]]
         return [Table(f"{self.name}: runs that have ended", columns, lines)]
 

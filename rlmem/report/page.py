@@ -9,7 +9,6 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import NamedTuple
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -44,23 +43,6 @@ BADGES = {
 """A word that says how something came out -> the class that colours it."""
 
 
-class Entry(NamedTuple):
-    """A row in the legend of a chart: its name, its place among all rows, and how its line is drawn."""
-
-    row: str
-    index: int
-    colour: int
-    dashes: str
-
-
-class Chart(NamedTuple):
-    """The learning curves of a section: what they show, the rows that have some, and an SVG for each column."""
-
-    caption: str
-    legend: Sequence[Entry]
-    drawings: Sequence[Markup]
-
-
 def page(sections: Sequence[Section], title: str) -> str:
     """The whole file. The same sections give the same text."""
     items = sum(isinstance(section, Item) for section in sections)
@@ -77,14 +59,18 @@ def page(sections: Sequence[Section], title: str) -> str:
         summary=[_summary(section, f"#s{k}", bool(items)) for k, section in enumerate(sections, 1)],
         sections=sections,
         badge=_badge,
-        chart=_chart,
+        colours=len(COLOURS),
+        strokes=STROKES,
+        key_in_words=key_in_words,
+        legend=_legend,
+        drawings=_drawings,
         pictures=_pictures,
         runs=_runs,
     )
 
 
 def _summary(section: Section, link: str, judged: bool) -> list[Cell]:
-    """A line of the first table. judged: whether the table has columns for the verdicts of experiments"""
+    """A line of the first table, which has columns for verdicts if some section is `judged`."""
     name = Markup('<a href="{}">{}</a>').format(link, section.name)
     if not isinstance(section, Item):
         return [name, "", section.done, "", ""] if judged else [name, section.done]
@@ -93,19 +79,20 @@ def _summary(section: Section, link: str, judged: bool) -> list[Cell]:
     return [name, _badge(section.verdict.word), section.done, outcome.budget, claim]
 
 
-def _chart(section: Section, prefix: str) -> Chart:
-    """prefix: of the names of its elements, which no other part of the page has"""
-    what, (rows, columns) = key_in_words(section.key), section.axes
-    shown = panels(section.curves, rows, columns, what)
-    there = sorted({line.index for panel in shown for line in panel.lines})
-    drawings = []
-    for k, panel in enumerate(shown):
+def _legend(section: Section) -> list[tuple[int, str]]:
+    """The rows that have curves, each with its place among all rows."""
+    rows, columns = section.axes
+    there = {curve.row for curve in section.curves if curve.column in columns}
+    return [(index, row) for index, row in enumerate(rows) if row in there]
+
+
+def _drawings(section: Section, prefix: str) -> Iterator[Markup]:
+    """An SVG for each column. The names of its elements begin with `prefix`, as those of no other section do."""
+    what = key_in_words(section.key)
+    for k, panel in enumerate(panels(section.curves, *section.axes, what)):
         where = f" on {panel.title}" if panel.title else ""
         title = f"{what}{where} over environment steps: {', '.join(line.name for line in panel.lines)}"
-        drawings.append(inline(single(panel), f"{prefix}-c{k}", title))
-    looks = [(index % len(COLOURS), STROKES[index // len(COLOURS) % len(STROKES)]) for index in there]
-    legend = [Entry(rows[index], index, *look) for index, look in zip(there, looks, strict=True)]
-    return Chart(f"{what[:1].upper()}{what[1:]}", legend, drawings)
+        yield inline(single(panel), f"{prefix}-c{k}", title)
 
 
 def _runs(section: Section) -> list[list[Cell]]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import product
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
@@ -61,15 +62,11 @@ def cells(experiment: Experiment, budget: str, wanted: Sequence[str] = ()) -> li
 
 def skipped(experiment: Experiment, budget: str) -> dict[tuple[str, str], str]:
     """(row, column) -> reason, of the cells that are left out at this budget."""
-    left = {}
     every = (*experiment.exceptions, *experiment.budget(budget).exceptions)
     there = {(cell.row, cell.column) for cell in cells(experiment, budget)}
-    for row in experiment.rows:
-        for column in experiment.columns:
-            if (row, column) not in there:
-                reasons = [e.reason for e in every if e.skip and e.concerns(row, column)]
-                left[row, column] = reasons[0] if reasons else f"not part of the budget {budget}"
-    return left
+    left = [place for place in product(experiment.rows, experiment.columns) if place not in there]
+    because = lambda place: (e.reason for e in every if e.skip and e.concerns(*place))  # noqa: E731
+    return {place: next(because(place), f"not part of the budget {budget}") for place in left}
 
 
 def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | None:

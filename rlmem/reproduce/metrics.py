@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
@@ -19,26 +18,22 @@ from rlmem.stats import expert_normalised, reference_of
 GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
 
 
+Reduction = Callable[[np.ndarray], float]
+"""Makes one number of the values of a key over a run, [row] -> float."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """A number of a run.
 
     about: what it is, in words
     key: the key of metrics.jsonl
-    reduce: makes the number of the key's values over the run, [row] -> float
+    how: a name of REDUCTIONS
     """
 
     about: str
     key: str
-    reduce: Callable[[np.ndarray], float]
-
-
-def _last(values: np.ndarray) -> float:
-    return float(values[-1])
-
-
-def _best(values: np.ndarray) -> float:
-    return float(np.fmax.reduce(values))  # of what is known
+    how: str
 
 
 def _late(values: np.ndarray, percent: int = 5) -> float:
@@ -46,18 +41,24 @@ def _late(values: np.ndarray, percent: int = 5) -> float:
     return float(values[-max(1, len(values) * percent // 100) :].mean())
 
 
-METRICS = {
-    "final_eval": Metric("greedy evaluation return at the end", GREEDY, _last),
-    "late_eval": Metric("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, _late),
-    "late_15_eval": Metric(
-        "greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, partial(_late, percent=15)
-    ),
-    "best_eval": Metric("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, _best),
-    "mmer": Metric("MMER: running maximum of the mean training return, as published", TRAINING, _best),
-    "final_train": Metric("mean training return at the end", TRAINING, _last),
-    "success": Metric("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", _last),
-    "sampled_eval": Metric("evaluation return of the sampling policy at the end", "eval/sampled/return_mean", _last),
+REDUCTIONS: dict[str, Reduction] = {
+    "last": lambda values: float(values[-1]),
+    "best": lambda values: float(np.fmax.reduce(values)),  # of what is known
+    "least": lambda values: float(np.fmin.reduce(values)),
+    "late": _late,
+    "late_15": partial(_late, percent=15),
 }
+METRICS = {
+    "final_eval": Metric("greedy evaluation return at the end", GREEDY, "last"),
+    "late_eval": Metric("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, "late"),
+    "late_15_eval": Metric("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, "late_15"),
+    "best_eval": Metric("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, "best"),
+    "mmer": Metric("MMER: running maximum of the mean training return, as published", TRAINING, "best"),
+    "final_train": Metric("mean training return at the end", TRAINING, "last"),
+    "success": Metric("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
+    "sampled_eval": Metric("evaluation return of the sampling policy at the end", "eval/sampled/return_mean", "last"),
+}
+"""The metrics with a name; `last KEY`, `best KEY`, `least KEY` and `late KEY` are metrics, too, of any other key."""
 NORMALISED = "normalised "
 """Before a metric: its value between a random policy's and an expert's (`rlmem.stats.expert_normalised`)."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
@@ -69,37 +70,16 @@ def curve_key(metric: str) -> str:
     return GREEDY if metric.startswith("analysis/") else made_of(metric.removeprefix(NORMALISED))[0]
 
 
-def made_of(metric: str) -> tuple[str, Callable[[np.ndarray], float]]:
+def made_of(metric: str) -> tuple[str, Reduction]:
     """The key of metrics.jsonl behind a metric, and what is made of its values over a run."""
-    if known := METRICS.get(metric):
-        return known.key, known.reduce
-    how, key = _split(metric)
-    return key, REDUCTIONS[how]
-
-
-def require_known(metric: str, where: str) -> None:
-    """UserError if `metric` is none: a name of METRICS, `last KEY`, `best KEY`, `late KEY`, `analysis/WHAT/NAME`."""
-    metric = metric.removeprefix(NORMALISED)
-    if metric in METRICS or metric.startswith("analysis/"):
-        return
-    if _split(metric)[0] not in REDUCTIONS:
-        accepted = [*METRICS, *(f"{how} KEY" for how in REDUCTIONS), "analysis/WHAT/NAME"]
-        raise UserError(
-            sentence(f"{where}: {metric}", "no such metric", near=nearest(metric, METRICS), accepted=accepted)
-        )
-
-
-REDUCTIONS: dict[str, Callable[[np.ndarray], float]] = {
-    "last": _last,
-    "best": _best,
-    "late": _late,
-    "least": lambda values: float(np.fmin.reduce(values)),
-}
-
-
-def _split(metric: str) -> tuple[str, str]:
     how, _, key = metric.partition(" ")
-    return how, key
+    known = METRICS.get(metric) or Metric(key, key, how)
+    return known.key, REDUCTIONS[known.how]
+
+
+def in_words(metric: str) -> str:
+    """What a metric is, or its name."""
+    return METRICS[metric].about if metric in METRICS else metric
 
 
 def read(run: RunRecord, metrics: Sequence[str]) -> dict[str, float]:

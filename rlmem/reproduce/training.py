@@ -112,13 +112,8 @@ class Training(Runner):
         return found
 
 
-def _is_made(analysis: Analysis, run_dir: Path) -> bool:
-    """Whether the run has it with these options, rather than one made by hand or for another item."""
-    note = _note(analysis, run_dir)
-    return note.exists() and note.read_text(encoding="utf-8") == _asked(analysis)
-
-
 def _note(analysis: Analysis, run_dir: Path) -> Path:
+    """The file beside an analysis that says what was asked for."""
     from rlmem.analysis.output import ASKED
 
     return run_dir / "analysis" / analysis.what / ASKED
@@ -126,3 +121,9 @@ def _note(analysis: Analysis, run_dir: Path) -> Path:
 
 def _asked(analysis: Analysis) -> str:
     return json.dumps(analysis.options, sort_keys=True)
+
+
+def _is_made(analysis: Analysis, run_dir: Path) -> bool:
+    """Whether the run has it with these options, rather than one made by hand or for another item."""
+    note = _note(analysis, run_dir)
+    return note.exists() and note.read_text(encoding="utf-8") == _asked(analysis)

@@ -158,7 +158,7 @@ def _compare(
     known: dict[tuple[str, str], Published],
     rng: np.random.Generator,
 ) -> Compared:
-    """columns: those that `column` is the mean of: itself alone, unless it is MEAN"""
+    """A cell, or the mean of a row over several `columns`, beside the published number of (row, column)."""
     scores, printed, scale = outcome.scores(), known.get((row, column)), outcome.experiment.scale
     runs = min((len(scores.get((row, one), ())) for one in columns), default=0)
     found = across(scores, row, columns, rng)
