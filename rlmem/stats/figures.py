@@ -21,7 +21,7 @@ COLOURS = ("#0072b2", "#d55e00", "#008563", "#b0508a", "#a87400", "#3a9ad9", "#5
 """Okabe and Ito's palette for colour-blind readers, its light colours darker: each has 3:1 contrast to white."""
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 """Line styles that tell lines of the same colour apart."""
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "rlmem",
     "font.size": 10.0,
