@@ -36,21 +36,6 @@ class Fault(Exception):
         self.traceback = traceback
 
 
-def extra(name: str) -> str:
-    """The command that installs one of the extras of pyproject.toml; rlmem is on no package index."""
-    return f"pip install '.[{name}]' in a clone of rlmem"
-
-
-def printable(text: str) -> str:
-    """`text` in one line, with escapes for what cannot be printed."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an exception in one line."""
-    return " ".join(str(error).split())
-
-
 @contextmanager
 def writing(path: Path, example: str) -> Iterator[None]:
     """Turn an OSError within the block into a UserError.
@@ -62,3 +47,13 @@ def writing(path: Path, example: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error}); e.g. {example}") from error
+
+
+def extra(name: str) -> str:
+    """The command that installs one of the extras of pyproject.toml; rlmem is on no package index."""
+    return f"pip install '.[{name}]' in a clone of rlmem"
+
+
+def printable(text: str) -> str:
+    """`text` in one line, with escapes for what cannot be printed."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

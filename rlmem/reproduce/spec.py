@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, 
 from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.config.yamlfile import yaml_problem
-from rlmem.errors import UserError, one_line
+from rlmem.errors import UserError
 from rlmem.reproduce.expect import Expectation, parse
 
 Lines = tuple[str, ...]
@@ -230,7 +230,7 @@ def _content(file: Path) -> tuple[str, dict[str, Any]]:
     except yaml.YAMLError as error:
         raise UserError(yaml_problem(error, file)) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read ({one_line(error)}); expected an experiment") from error
+        raise UserError(f"{file}: cannot be read ({' '.join(str(error).split())}); expected an experiment") from error
     if not isinstance(content, dict):
         raise UserError(sentence(str(file), "no mapping", accepted=Experiment.model_fields))
     return text.partition("\n")[0].removeprefix("#").strip(), content
