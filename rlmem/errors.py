@@ -57,3 +57,18 @@ def extra(name: str) -> str:
 def printable(text: str) -> str:
     """`text` in one line, with escapes for what cannot be printed."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def brief(text: str, most: int = 200) -> str:
+    """`text`, without its middle if it is longer than `most` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 4 :]}"
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as `TypeError: what it says`, of at most 200 characters."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text that is not empty."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

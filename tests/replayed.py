@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from rlmem.acting.collector import Collector
+from rlmem.agents.exploration import Exploration
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.dqn import DQN
 from rlmem.algos.sac import SAC, SACD
@@ -104,7 +105,7 @@ def live(algo, lengths, batching, rounds: int = 60, collect_slots: int = 1, **re
     collector = Collector(SyncVectorEnv([lambda e=e: e for e in envs]), algo.agent, 0, generator(4), CPU)
     initial = None if slots is None else algo.agent.initial_state(1)
     memory = Replay(10**6, len(envs), CPU, initial_state=initial, **replay)
-    algo.agent.noise = 0.5
+    half = Exploration(noise=0.5)
     for _ in range(rounds):
-        memory.add(collector.collect(collect_slots, 10**9, state_slots=slots)[0])
+        memory.add(collector.collect(collect_slots, 10**9, state_slots=slots, exploration=half)[0])
     return memory, envs

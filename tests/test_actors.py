@@ -15,7 +15,7 @@ import torch
 from test_readme import commands, small
 
 from rlmem.record.recorder import read_jsonl
-from rlmem.run.restore import newest
+from rlmem.run.resume import newest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

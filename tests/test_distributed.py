@@ -14,7 +14,7 @@ import torch
 import yaml
 from parallel_update import CASES, PARTS, updated
 
-from rlmem.commands.train import parser, run
+from rlmem.commands.train import PARSER, run
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import Checkpoints
@@ -146,7 +146,7 @@ def test_another_number_of_processes_than_torchrun_started_is_refused(monkeypatc
     with pytest.raises(UserError, match="one of 2 processes"):
         plan(load([f"trainer.devices={devices}", "env.num_envs=6"]))
     with pytest.raises(UserError, match="-m: torchrun"):
-        run(parser().parse_args(["-m", "trainer.devices=2", "seed=0,1"]))
+        run(PARSER.parse_args(["-m", "trainer.devices=2", "seed=0,1"]))
 
 
 def test_a_process_that_waits_for_a_dead_one_in_vain_is_ended(start):

@@ -12,6 +12,7 @@ from conftest import killed_at
 from test_off_policy_runs import CHOICES, assert_same_end, run, without_time
 
 from rlmem.acting.collector import Collector
+from rlmem.agents.exploration import Exploration
 from rlmem.config.compose import load
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.run.assemble import assemble
@@ -28,10 +29,10 @@ Slots = tuple[np.ndarray, np.ndarray, np.ndarray]
 def played(epsilon: float) -> list[Slots]:
     """The first `EACH` episodes of 200 environments with a fresh agent."""
     parts = assemble(load([*PARITY, *SIZES, f"algo.epsilon_start={epsilon}", "algo.random_steps=0"]))
-    parts.algo.setup(parts.agent, torch.Generator())
-    assert parts.algo.explore(0, 10**9) == {"epsilon": epsilon}
+    exploration = parts.algo.explore(0, 10**9)
+    assert exploration == Exploration(noise=epsilon, by_episode=True)
     collector = Collector(parts.env, parts.agent, 0, torch.Generator().manual_seed(0), parts.device)
-    streams = collector.collect(7 * EACH + 1, 10**9)[0].streams
+    streams = collector.collect(7 * EACH + 1, 10**9, exploration=exploration)[0].streams
     with torch.no_grad():
         greedy = parts.agent.q(parts.agent.trunks.read_critic(streams)).argmax(-1)
     found = []
@@ -78,8 +79,7 @@ def test_the_published_schedule_makes_fewer_and_fewer_answers_greedy():
     """From all to one in n + 1, over a tenth of the run."""
     overrides = ["algo.random_steps=0", "algo.epsilon_start=0", "algo.epsilon_end=0.9", "algo.epsilon_fraction=0.1"]
     parts = assemble(load([*PARITY, *SIZES, *overrides]))
-    parts.algo.setup(parts.agent, torch.Generator())
-    shown = [parts.algo.explore(steps, 1000)["epsilon"] for steps in (0, 50, 100, 1000)]
+    shown = [parts.algo.explore(steps, 1000).noise for steps in (0, 50, 100, 1000)]
     assert shown == pytest.approx([0, 0.45, 0.9, 0.9])
 
 

@@ -28,11 +28,12 @@ from rlmem.errors import UserError
 from rlmem.parallel import start
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, sha256
-from rlmem.run.restore import stored_config
+from rlmem.run.stored import stored_config
 from rlmem.run.train import train
 from rlmem.sweep import pool
-from rlmem.sweep.manifest import SUPER_JOURNAL, Manifest, NewJob
-from rlmem.sweep.spec import Specification
+from rlmem.sweep.jobs import NewJob
+from rlmem.sweep.manifest import SUPER_JOURNAL, Manifest
+from rlmem.sweep.spec import SweepSpec
 
 RUN = [
     "env=two_step_cue", "memory=gru", "memory.hidden_size=4", "encoder.hidden_size=4", "env.num_envs=2",
@@ -382,7 +383,7 @@ def swept(name: str, *overrides: str) -> Manifest:
     """A sweep of one job that was never begun."""
     Path(name).mkdir()
     manifest = Manifest(Path(name))
-    manifest.submit(Specification(overrides), [NewJob("one", overrides, "hash", 1, 32)])
+    manifest.submit(SweepSpec(overrides), [NewJob("one", overrides, "hash", 1, 32)])
     return manifest
 
 

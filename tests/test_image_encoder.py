@@ -154,7 +154,7 @@ class Still:
     def initial_state(self, batch_size):
         return ()
 
-    def act(self, inputs, state, generator):
+    def act(self, inputs, state, generator, exploration):
         assert inputs.obs.dtype == torch.uint8
         return torch.zeros_like(inputs.prev_action), torch.zeros(len(inputs.start)), ()
 

@@ -19,7 +19,7 @@ from rlmem.losses.returns import discounted_return
 from rlmem.nets.encoder import Encoder
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import assemble
-from rlmem.run.restore import newest
+from rlmem.run.resume import newest
 from rlmem.run.train import resume, train
 from rlmem.seeding import Streams
 

@@ -50,11 +50,6 @@ LAYERS = {
         "torch gymnasium.Space gymnasium.spaces",
     ),
     "parallel": Layer("how the processes of one run talk, not what they compute", "errors system", "torch"),
-    "algos": Layer(
-        "from a batch to a better agent",
-        "errors types spaces system batching losses agents parallel",
-        "torch numpy gymnasium.Space gymnasium.spaces",
-    ),
     "conformance": Layer("the memory contract, measured", "errors types scan memory", "torch numpy"),
     "stats": Layer(
         "numbers of many runs, tables of them, and the look of figures", others="numpy matplotlib lazy:rich"
@@ -76,19 +71,24 @@ LAYERS = {
     ),
     "loops": Layer(
         "when to act, learn, evaluate and save",
-        "errors types seeding system memory batching replay agents parallel algos acting record",
+        "errors types seeding system memory batching replay agents parallel acting record",
         "torch numpy gymnasium",
     ),
-    "dataset": Layer("files of episodes", "errors types spaces acting", "torch numpy gymnasium lazy:h5py"),
+    "dataset": Layer("files of episodes", "errors types spaces agents acting", "torch numpy gymnasium lazy:h5py"),
+    "algos": Layer(
+        "from a batch to a better agent",
+        "errors types seeding spaces system batching losses replay agents parallel acting loops",
+        "torch numpy gymnasium",
+    ),
     "supervised": Layer(
         "learning without acting",
-        "errors types seeding scan memory nets batching agents algos acting record loops dataset",
+        "errors types seeding scan memory nets batching agents acting record loops dataset algos",
         "torch numpy gymnasium annotated_types",
     ),
     "run": Layer(
         "from a configuration to a trained agent",
-        "__version__ errors types seeding spaces system scan memory nets batching replay agents parallel algos acting "
-        "config record loops dataset supervised",
+        "__version__ errors types seeding spaces system scan memory nets batching replay agents parallel acting config "
+        "record loops dataset algos supervised",
         "torch numpy gymnasium yaml",
     ),
     "sweep": Layer(
@@ -98,17 +98,17 @@ LAYERS = {
     ),
     "population": Layer(
         "runs that copy each other's weights",
-        "errors seeding system algos acting config record loops supervised run sweep",
+        "errors seeding system acting config record loops run sweep",
         "torch numpy yaml rich scipy",
     ),
     "analysis": Layer(
         "looking into what was trained",
-        "errors types seeding scan memory nets losses batching agents stats acting config record loops supervised run",
+        "errors types seeding scan memory nets losses batching agents stats acting config record loops run",
         "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
     ),
     "bench": Layer(
         "speed beside named peers and physical limits",
-        "errors types system scan memory losses conformance replay algos stats acting config record loops run",
+        "errors types system scan memory losses conformance replay agents stats acting config record loops algos run",
         "torch numpy rich gymnasium rlmem_envs lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
     ),
     "reproduce": Layer(
@@ -123,7 +123,7 @@ LAYERS = {
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
-        "errors system.output system.signals system.strictjson config.messages __version__ lazy:types lazy:seeding "
+        "errors system.command system.strictjson config.messages analysis.ANALYSES __version__ lazy:types lazy:seeding "
         "lazy:spaces lazy:system lazy:conformance lazy:stats lazy:parallel lazy:acting lazy:config lazy:record "
         "lazy:loops lazy:dataset lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench lazy:reproduce "
         "lazy:report",

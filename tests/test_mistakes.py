@@ -12,8 +12,9 @@ import yaml
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.run.train import train
-from rlmem.sweep.manifest import FILE, Manifest, NewJob
-from rlmem.sweep.spec import Specification
+from rlmem.sweep.jobs import NewJob
+from rlmem.sweep.manifest import FILE, Manifest
+from rlmem.sweep.spec import SweepSpec
 
 SMALL = [
     "env=repeat_first", "env.num_envs=2", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4",
@@ -50,7 +51,7 @@ def test_a_damaged_manifest_is_named(damage, command, in_tmp, capsys):
     folder = in_tmp / "swept"
     folder.mkdir()
     overrides = ("total_steps=0",)  # refused, should a sweep start it
-    Manifest(folder).submit(Specification(overrides), [NewJob("one", overrides, "hash", 1, 10)])
+    Manifest(folder).submit(SweepSpec(overrides), [NewJob("one", overrides, "hash", 1, 10)])
     statement, fact = MANIFESTS[damage]
     with sqlite3.connect(folder / FILE) as connection:
         connection.execute(statement)

@@ -9,6 +9,7 @@ import torch
 from replayed import ALGOS, actions_of, generator, live, make_algo
 from torch.utils._pytree import tree_leaves
 
+from rlmem.agents.exploration import Exploration
 from rlmem.batching import Pieces, Segment, Tape
 from rlmem.losses.reduce import masked_mean
 from rlmem.types import Inputs
@@ -352,26 +353,27 @@ def test_epsilon_falls_after_the_random_steps_as_scheduled():
     algo = make_algo("dqn", random_steps=100, epsilon_start=0.8, epsilon_end=0.05, epsilon_fraction=0.5)
     shown = {0: 1.0, 99: 1.0, 100: 0.8, 325: 0.425, 550: 0.05, 1000: 0.05}  # it falls over half of 900 steps
     for steps, epsilon in shown.items():
-        assert algo.explore(steps, 1000)["epsilon"] == pytest.approx(epsilon), steps
-        assert algo.agent.random == (steps < 100)
+        exploration = algo.explore(steps, 1000)
+        assert algo.exploration_metrics(exploration)["epsilon"] == pytest.approx(epsilon), steps
+        assert exploration.random == (steps < 100)
     algo.epsilon_schedule = "exponential"
     for steps, epsilon in (shown | {325: 0.2}).items():  # the geometric mean of 0.8 and 0.05
-        assert algo.explore(steps, 1000)["epsilon"] == pytest.approx(epsilon), steps
+        exploration = algo.explore(steps, 1000)
+        assert algo.exploration_metrics(exploration)["epsilon"] == pytest.approx(epsilon), steps
 
 
 @torch.no_grad()
-def actions(algo, count=4000):
+def actions(algo, exploration, count=4000):
     """What the agent does in that many copies of one slot."""
     action = torch.zeros((count, 2) if isinstance(actions_of(algo.name), gym.spaces.Box) else count)
     inputs = Inputs(torch.ones(count, 3), action, torch.zeros(count), torch.ones(count, dtype=torch.bool))
-    return algo.agent.act(inputs, algo.agent.initial_state(count), generator(0))[0]
+    return algo.agent.act(inputs, algo.agent.initial_state(count), generator(0), exploration)[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_random_actions_are_uniform_over_all_that_the_policy_can_do(name):
     algo = make_algo(name)
-    algo.agent.random = True
-    drawn = actions(algo)
+    drawn = actions(algo, Exploration(random=True))
     if name in ("dqn", "sacd"):
         assert drawn.bincount(minlength=3) / len(drawn) == pytest.approx(1 / 3, abs=0.03)
         return
@@ -384,10 +386,8 @@ def test_random_actions_are_uniform_over_all_that_the_policy_can_do(name):
 
 def test_noise_is_the_chance_of_a_random_action_or_the_spread_around_it():
     dqn, td3 = make_algo("dqn"), make_algo("td3")
-    dqn.agent.noise, td3.agent.noise = 0.3, 0.1
-    drawn = actions(dqn).bincount(minlength=3) / 4000
+    drawn = actions(dqn, Exploration(noise=0.3)).bincount(minlength=3) / 4000
     assert sorted(drawn) == pytest.approx([0.1, 0.1, 0.8], abs=0.03)
-    drawn = actions(td3)
+    drawn = actions(td3, Exploration(noise=0.1))
     assert drawn.std(0) == pytest.approx(0.1, rel=0.1)
-    td3.agent.noise = 10.0
-    assert actions(td3).abs().max() == 1, "a policy's actions are within [-1, 1]"
+    assert actions(td3, Exploration(noise=10.0)).abs().max() == 1, "a policy's actions are within [-1, 1]"

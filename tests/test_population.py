@@ -23,9 +23,10 @@ from torch.utils._pytree import tree_flatten
 from rlmem.commands.cli import main
 from rlmem.errors import Fault, UserError
 from rlmem.population import rounds
+from rlmem.population.history import History
 from rlmem.population.member import Member
 from rlmem.population.rule import compare, partners, welch
-from rlmem.population.spec import History, Specification, populate, read
+from rlmem.population.spec import PopulationSpec, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, step_of
 from rlmem.record.recorder import read_jsonl
@@ -39,13 +40,13 @@ PPO = (*SMALL, "algo.num_minibatches=1", "algo.rollout_slots=16", "algo.epochs=2
     "total_steps=1000")  # fmt: skip
 DQN = (*SMALL, "algo=dqn", "algo.batch_size=32", "algo.random_steps=50", "algo.learning_starts=50",
     "algo.update_ratio=0.05", "algo.record_every=50", "total_steps=300")  # fmt: skip
-SPEC = Specification(PPO, ("algo.lr=1e-6,1e-2",), agents=3, ready=150, window=50, every=100)
+SPEC = PopulationSpec(PPO, ("algo.lr=1e-6,1e-2",), agents=3, ready=150, window=50, every=100)
 """One of the three learns, the others do not."""
 COMMAND = [sys.executable, "-m", "rlmem", "population", "--agents=3", "--ready=150", "--window=50", "--every=100"]
 COMMAND += ["--vary", *SPEC.vary]
 
 
-def train(spec: Specification = SPEC, folder: str | Path = "p") -> Path:
+def train(spec: PopulationSpec = SPEC, folder: str | Path = "p") -> Path:
     rounds.start(spec, Path(folder))
     rounds.train(Path(folder))
     return Path(folder)
@@ -146,7 +147,7 @@ def test_everybody_is_compared_with_another_uniformly():
 
 def drawn(agents: int, *overrides: str, vary: tuple[str, ...]) -> dict[str, list[float]]:
     """The values of all agents, by key."""
-    population = populate(Specification(overrides, vary, agents=agents))
+    population = populate(PopulationSpec(overrides, vary, agents=agents))
     lines = [dict(line.split("=", 1) for line in own) for own in population.own]
     return {key: [float(own[key]) for own in lines] for key in lines[0]}
 
@@ -221,7 +222,7 @@ def test_rounds_are_what_the_record_says(whole):
 
 @pytest.mark.parametrize("overrides", [PPO, DQN], ids=["ppo", "dqn"])
 def test_nothing_but_the_weights_is_copied(in_tmp, overrides):
-    spec = Specification(overrides, ("algo.lr=1e-3,1e-2",), agents=2, ready=100)
+    spec = PopulationSpec(overrides, ("algo.lr=1e-3,1e-2",), agents=2, ready=100)
     rounds.start(spec, Path("p"))
     one, other = Member(Path("p"), 0), Member(Path("p"), 1)
     one.train(100)
@@ -376,7 +377,7 @@ def test_kill_minus_nine(whole, in_tmp):
 
 
 def test_off_policy_agents_go_on_as_well(in_tmp, monkeypatch):
-    spec = Specification(DQN, ("algo.lr=1e-6,1e-2",), agents=2, ready=50, window=40, every=60)
+    spec = PopulationSpec(DQN, ("algo.lr=1e-6,1e-2",), agents=2, ready=50, window=40, every=60)
     whole = train(spec, "whole")
     with monkeypatch.context() as patch:
         killed_in(patch, Member, "end_round", 4, after=True)
@@ -388,7 +389,7 @@ def test_off_policy_agents_go_on_as_well(in_tmp, monkeypatch):
 def test_another_population_in_the_directory_is_refused_by_what_differs(whole, in_tmp):
     folder = Path(shutil.copytree(whole, "p"))
     with pytest.raises(UserError) as refused:
-        train(Specification((*PPO, "seed=1"), SPEC.vary, agents=4, ready=150, window=50, every=100))
+        train(PopulationSpec((*PPO, "seed=1"), SPEC.vary, agents=4, ready=150, window=50, every=100))
     assert [problem.split(":")[0] for problem in refused.value.problems] == ["overrides", "agents"]
     (folder / "population.yaml").unlink()
     with pytest.raises(UserError, match="holds runs already"):

@@ -203,13 +203,13 @@ def test_a_run_that_was_only_described_in_part_has_not_begun(in_tmp, whole, monk
             raise Killed
         original(path, text)
 
-    original = rundir.replace
+    original = rundir.write_atomically
     for how in ("error", "resume"):
-        monkeypatch.setattr(rundir, "replace", replace)
+        monkeypatch.setattr(rundir, "write_atomically", replace)
         with pytest.raises(Killed):
             train(load([*SMALL, *SHORT, "run_dir=run"]))
         assert sorted(path.name for path in Path("run").iterdir()) == [".lock", "run.json"]
-        monkeypatch.setattr(rundir, "replace", original)
+        monkeypatch.setattr(rundir, "write_atomically", original)
         train(load([*SMALL, *SHORT, "run_dir=run", f"on_exists={how}"]))
         assert_same_end("run", whole)
         assert not list(Path().glob("run.damaged*")) and "damaged" not in capsys.readouterr().out

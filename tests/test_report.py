@@ -436,4 +436,4 @@ def test_the_commands_of_the_guide_are_accepted():
     assert len(shell) > 4
     for line in shell:
         _, verb, *arguments = re.sub(r"\s+#\s.*", "", line).split()
-        {"report": report, "plot": plot}[verb].parser().parse_args(arguments)
+        {"report": report, "plot": plot}[verb].PARSER.parse_args(arguments)

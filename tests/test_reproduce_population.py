@@ -14,7 +14,7 @@ from rlmem.reproduce import populations
 from rlmem.reproduce.outcome import read_curves, read_results
 from rlmem.reproduce.run import runner_of
 from rlmem.reproduce.spec import read
-from rlmem.run.restore import checkpoints
+from rlmem.run.stored import checkpoints
 
 ITEM = """# Two agents side by side
 claim: The better one is copied.

@@ -22,7 +22,7 @@ class Counter:
     def initial_state(self, n):
         return torch.zeros(n, 1)
 
-    def act(self, inputs, state, generator):
+    def act(self, inputs, state, generator, exploration):
         count = torch.where(inputs.start[:, None], 0, state) + 1
         action = count[:, 0].long() % 4
         return action, -count[:, 0], count

@@ -8,7 +8,7 @@ import torch
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.run.assemble import assemble
-from rlmem.run.sizes import memory_of
+from rlmem.run.forecast import memory_of
 
 THERE = memory_of(torch.device("cpu"))
 MANY = int(THERE / 5_000)

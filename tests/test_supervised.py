@@ -28,7 +28,7 @@ from rlmem.supervised.feed import Feed, Window
 from rlmem.supervised.windows import Tables, split
 from rlmem.sweep.axes import axes, probes
 from rlmem.sweep.search import propose
-from rlmem.sweep.spec import Specification, specify
+from rlmem.sweep.spec import SweepSpec, specify
 from rlmem.sweep.status import objective
 from rlmem.system.signals import Stopped
 from rlmem.types import Inputs
@@ -477,8 +477,8 @@ def test_a_random_search_does_not_learn_from_its_jobs(in_tmp):
     lines = ("algo.lr=tag(log, interval(1e-6,1e-3))", "algo.batch_size=4,8,16,32")
     drawn = {}
     for sampler in ("random", "tpe"):
-        spec = Specification((*SHORT[:2], *lines), (), "maximize", sampler)
-        assert Specification.from_json(spec.to_json()) == spec
+        spec = SweepSpec((*SHORT[:2], *lines), (), "maximize", sampler)
+        assert SweepSpec.from_json(spec.to_json()) == spec
         assert ("sampler" in spec.canonical) == (sampler == "random"), "directories of earlier searches keep their name"
         drawn[sampler] = propose(axes(spec), [], spec)
         assert drawn[sampler] == propose(axes(spec), [], spec), "the draw follows from the specification"

@@ -26,12 +26,13 @@ from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.sweep.axes import axes, expand, label, probes
-from rlmem.sweep.manifest import STALE, Job, Manifest, NewJob
-from rlmem.sweep.pool import Pool, command, environment, told
+from rlmem.sweep.jobs import STALE, Job, NewJob
+from rlmem.sweep.manifest import Manifest
+from rlmem.sweep.pool import Pool, command, environment, reason_of_failure
 from rlmem.sweep.process import Owner, started
 from rlmem.sweep.run import config_hash
 from rlmem.sweep.search import propose, study
-from rlmem.sweep.spec import Specification, assignment, specify
+from rlmem.sweep.spec import SweepSpec, assignment, specify
 from rlmem.sweep.status import View, log_file, rows, tail
 
 ROOT = Path(__file__).parent.parent
@@ -196,7 +197,7 @@ def manifest(folder: Path, seeds: int) -> Manifest:
     """A sweep over so many seeds, of which nothing has been checked."""
     made = Manifest(folder)
     new = [NewJob(f"seed{seed}", (f"seed={seed}",), f"hash{seed}", 1, 128) for seed in range(seeds)]
-    made.submit(Specification((f"seed=range(0,{seeds})",)), new)
+    made.submit(SweepSpec((f"seed=range(0,{seeds})",)), new)
     return made
 
 
@@ -211,8 +212,8 @@ def test_jobs_can_be_added_but_not_taken_away(tmp_path):
     with pytest.raises(UserError, match="holds 1 jobs that are not asked for now, such as seed=2; jobs can be added"):
         manifest(tmp_path, 2)
     with pytest.raises(UserError, match=r"holds another sweep \(seed=range\(0,3\)\)"):
-        more.submit(Specification(("seed=1",), (), "maximize"), [])
-    assert more.specification() == Specification(("seed=range(0,3)",))
+        more.submit(SweepSpec(("seed=1",), (), "maximize"), [])
+    assert more.specification() == SweepSpec(("seed=range(0,3)",))
 
 
 WORKER = """
@@ -311,8 +312,7 @@ def test_a_job_has_its_threads_its_gpu_and_its_directory():
     assert environment(a_job(), "3")["CUDA_VISIBLE_DEVICES"] == "3"
     assert environment(a_job(), None).get("CUDA_VISIBLE_DEVICES") == os.environ.get("CUDA_VISIBLE_DEVICES")
     assert environment(a_job(), None)["OMP_NUM_THREADS"] == "2"
-    assert command(a_job(), Path("my sweeps/x"))[-4:] == [
-        "train",
+    assert command(a_job(), Path("my sweeps/x"))[-3:] == [
         "seed=1",
         "run_dir=my sweeps/x/001-a",
         "on_exists=resume",
@@ -332,7 +332,7 @@ def test_a_job_has_its_threads_its_gpu_and_its_directory():
 )
 def test_why_a_job_failed_is_one_line(code, text, why, tmp_path):
     (tmp_path / "log.txt").write_text(text)
-    assert told(code, tmp_path / "log.txt") == why
+    assert reason_of_failure(code, tmp_path / "log.txt") == why
 
 
 def test_the_table_says_where_every_job_is(tmp_path, dead, capsys):
@@ -541,7 +541,7 @@ def children(process: int) -> dict[str, dict[str, str]]:
 def test_gpus_are_shared_out(tmp_path):
     """As the pool starts the jobs, whether or not this machine has GPUs; they are killed before they begin."""
     manifest = Manifest(tmp_path)
-    manifest.submit(Specification(("seed=0,1",)), [NewJob(f"s{n}", (f"seed={n}",), f"{n}", 1, 10) for n in range(2)])
+    manifest.submit(SweepSpec(("seed=0,1",)), [NewJob(f"s{n}", (f"seed={n}",), f"{n}", 1, 10) for n in range(2)])
     view = View(Console(file=io.StringIO()), manifest, tmp_path)
     pool = Pool(manifest, tmp_path, view, places=2, gpus=("5", "6"))
     try:

@@ -25,10 +25,11 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.reproduce.tables import tables
 from rlmem.reproduce.verdict import judge
 from rlmem.run.train import train
-from rlmem.sweep.manifest import Manifest, NewJob
+from rlmem.sweep.jobs import NewJob
+from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.process import Owner
-from rlmem.sweep.spec import Specification
-from rlmem.system.failures import SIZES, named
+from rlmem.sweep.spec import SweepSpec
+from rlmem.system.failures import SIZES, as_faults
 
 ROOT = Path(__file__).parent.parent
 
@@ -111,7 +112,7 @@ def test_the_commands_that_a_run_prints_name_its_directory_whatever_it_is_called
 
 
 OURS = {
-    "assemble.py: group",
+    "build.py: group",
     "dataset.py: action",
     "groups.py: near",
     "overrides.py: _setting(near[0], _node_at(tree, near[0]))",
@@ -184,7 +185,7 @@ def test_a_sweep_lies_where_it_was_told_to_and_says_so(in_tmp, capsys):
     folder = in_tmp / "größe = 1"
     folder.mkdir()
     manifest = Manifest(folder)
-    manifest.submit(Specification(("seed=0",)), [NewJob("", ("seed=0",), "hash", 1, 10)])
+    manifest.submit(SweepSpec(("seed=0",)), [NewJob("", ("seed=0",), "hash", 1, 10)])
     job = manifest.claim(Owner.me(), lambda name: False)
     assert job is not None
     manifest.finish(job, None)
@@ -227,7 +228,7 @@ OUT_OF = {"algo=ppo": {"algo.rollout_slots"}, "algo=dqn": {"algo.batch_size", "a
 @pytest.mark.parametrize("algo", OUT_OF)
 def test_a_lack_of_memory_names_keys_that_the_run_has(algo):
     values = load([algo]).values
-    with pytest.raises(Fault) as fault, named(lambda: 3, values):
+    with pytest.raises(Fault) as fault, as_faults(lambda: 3, values):
         raise MemoryError
     told = set(re.findall(r"[a-z]+\.[a-z_]+", str(fault.value).rpartition("e.g. a smaller ")[2]))
     assert OUT_OF[algo] | {"env.num_envs", "memory.hidden_size"} <= told <= set(SIZES)

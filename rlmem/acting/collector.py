@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from time import perf_counter
 from typing import Any, Protocol
@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_map
 
 from rlmem.acting.guard import Guard
 from rlmem.acting.patience import Patience
-from rlmem.acting.slots import Slots
+from rlmem.acting.slots import Slot, Slots
+from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.agents.state_dicts import require_alike
 from rlmem.batching import Rollout, StateSlots
 from rlmem.spaces import to_env
@@ -24,16 +25,27 @@ from rlmem.types import Inputs, State
 
 
 class Actor(Protocol):
-    """What acting needs of an agent; see `rlmem.agents.actor_critic.ActorCritic.act`."""
+    """What acting needs of an agent; see `rlmem.agents.base.Agent`."""
 
     def initial_state(self, batch_size: int) -> State: ...
 
-    def act(self, inputs: Inputs, state: State, generator: Any) -> tuple[Tensor, Tensor, State]: ...
+    def act(
+        self, inputs: Inputs, state: State, generator: Any, exploration: Exploration, /
+    ) -> tuple[Tensor, Tensor, State]: ...
 
 
 @dataclass
 class Episode:
-    """A finished episode: `step` environment steps had been counted when it ended in environment `env`."""
+    """A finished episode.
+
+    step: environment steps that had been counted when it ended
+    env: the index of its environment
+    episode_return: the sum of its rewards
+    length: how many actions it took
+    terminated: whether the environment ended it
+    truncated: whether a limit of time ended it
+    success: whether it was won, where the environment says so (`info["success"]`)
+    """
 
     step: int
     env: int
@@ -42,31 +54,30 @@ class Episode:
     terminated: bool
     truncated: bool
     success: bool | None = None
-    """Whether it was won, where the environment says so (`info["success"]`)."""
 
     def row(self) -> dict[str, Any]:
+        """Its row of episodes.jsonl."""
         row = asdict(self)
         if self.success is None:
             del row["success"]
         return {"step": row.pop("step"), "env": row.pop("env"), "return": row.pop("episode_return"), **row}
 
 
-@dataclass
-class Clock:
-    """Seconds spent in the environment and in the agent while collecting."""
-
-    env: float = 0.0
-    act: float = 0.0
-
-
 class Collector:
-    """Steps N environments with an agent and keeps what the next slot needs: one continuous stream per environment.
+    """Steps N environments with an agent: one continuous stream of slots per environment.
 
     The vector environment must reset itself with NEXT_STEP autoreset (Gymnasium's default): the step after an
     episode's end ignores the action and returns the first observation of the next. That step is the slot of the
     final observation; it is not an environment step and is not counted.
 
-    say: told, now and then, what a rollout waits for
+    env: the vector of environments
+    agent: acts in them
+    seed: of the environments
+    generator: draws the actions; None: the agent acts greedily
+    device: the agent's
+    say: is told, now and then, what a rollout waits for
+    steps: environment steps so far
+    seconds: spent in the environment ("env") and in the agent ("act")
     """
 
     def __init__(
@@ -76,7 +87,7 @@ class Collector:
         self.guard = Guard(env)
         self.say: Callable[[str], None] = lambda line: None
         self.to_env = to_env(env.single_action_space)
-        self.clock = Clock()
+        self.seconds = {"env": 0.0, "act": 0.0}
         self.steps = 0
         N = env.num_envs
         self.obs = self.guard.reset(seed)
@@ -88,7 +99,7 @@ class Collector:
         self.episode_return = np.zeros(N)
         self.episode_length = np.zeros(N, np.int64)
         self.age = np.zeros(N, np.int64)  # slots since the episode began
-        self.episode_draw = torch.zeros(N, device=device)  # on [0, 1), for an agent that explores by episodes
+        self.episode_draw = torch.zeros(N, device=device)  # on [0, 1), for exploration by episodes
         self.state = agent.initial_state(N)
 
     def collect(
@@ -98,15 +109,17 @@ class Collector:
         complete_episodes: bool = False,
         state_slots: StateSlots | None = None,
         most_slots: int | None = None,
+        exploration: Exploration = ON_POLICY,
     ) -> tuple[Rollout, list[Episode]]:
-        """Collect `slots` slots and a bootstrap slot from every environment, at most `budget` environment steps.
+        """Collect slots and a bootstrap slot from every environment; the rollout, and the episodes that ended in it.
 
-        It takes more slots if nothing acted in the first ones, which all held final observations.
-
+        slots: of every environment; more if nothing acted in them, since all held final observations
+        budget: environment steps at most
         complete_episodes: begin with a reset everywhere, and go on in every environment until the episode that is
             running after `slots` slots has ended; what environments do beyond that is not counted
         state_slots: the slots before which to keep the memory's state, for rows that will begin there
         most_slots: the end of a rollout whose episodes are longer
+        exploration: how the agent explores
 
         With a budget that ends within a step of the vector, the surplus environments' transitions are left out of
         the rollout and of every count.
@@ -123,7 +136,7 @@ class Collector:
             done = finished.all() if complete_episodes else t >= slots and counted > 0
             inputs = self._inputs()
             if done or out_of_budget:
-                record.bootstrap(self.obs, self.prev_reward, self.start, inputs)
+                record.slots.append(self._bootstrap())
                 rollout = record.rollout()
                 rollout.cut = complete_episodes and (dropped or not done)
                 return rollout, episodes
@@ -136,7 +149,7 @@ class Collector:
             acted = self._counting(acting, budget - counted)
             dropped = bool((acting != acted).any())
             counted += int(acted.sum())
-            self._step(record, inputs, acted, episodes)
+            self._step(record, inputs, acted, episodes, exploration)
             if complete_episodes and t + 1 >= slots:
                 finished |= self.final
                 if patience.is_due():
@@ -169,33 +182,43 @@ class Collector:
         """The first `budget` of the environments that acted."""
         return acted & (np.cumsum(acted) <= budget)
 
-    def _step(self, record: Slots, inputs: Inputs, acted: np.ndarray, episodes: list[Episode]) -> None:
+    def _bootstrap(self) -> Slot:
+        """The last slot of a rollout, in which nothing acts."""
+        nothing, action = np.zeros_like(self.start), self.prev_action
+        log_prob, reward = torch.zeros(len(self.start), device=action.device), np.zeros_like(self.prev_reward)
+        return Slot(self.obs, action, self.prev_reward, self.start, action, log_prob, reward, nothing, nothing)
+
+    def _step(
+        self, record: Slots, inputs: Inputs, acted: np.ndarray, episodes: list[Episode], exploration: Exploration
+    ) -> None:
         began = perf_counter()
-        self._draw_for_episodes()
-        action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator)
+        exploration = self._with_draws(exploration)
+        action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator, exploration)
         env_action = self.to_env(action.cpu().numpy())
         acting_done = perf_counter()
         obs, reward, terminated, truncated, info = self.guard.step(
             env_action, self.final, self.steps, self.episode_length
         )
-        self.clock.act += acting_done - began
-        self.clock.env += perf_counter() - acting_done
-        record.slot(self.obs, self.prev_reward, self.start, inputs, action, log_prob, reward, terminated, acted)
+        self.seconds["act"] += acting_done - began
+        self.seconds["env"] += perf_counter() - acting_done
+        before, start = self.prev_action, self.start
+        slot = Slot(self.obs, before, self.prev_reward, start, action, log_prob, reward, terminated, mask=acted)
+        record.slots.append(slot)
         self._count(acted, reward, terminated, truncated, info, episodes)
         self.start, self.final = self.final, (terminated | truncated) & ~self.final
         self.age = np.where(self.start, 0, self.age + 1)
         self.obs, self.prev_action = obs, action
         self.prev_reward = np.where(self.start, np.float32(0), reward)
 
-    def _draw_for_episodes(self) -> None:
-        """Give the agent a number for each running episode, if it explores by episodes."""
-        if self.generator is None or not getattr(self.agent, "by_episode", False):
-            return
+    def _with_draws(self, exploration: Exploration) -> Exploration:
+        """`exploration` with a draw for each running episode, if it is by episodes."""
+        if self.generator is None or not exploration.by_episode:
+            return exploration
         if self.start.any():
             drawn = torch.rand(len(self.start), generator=self.generator, device=self.device)
             begins = torch.from_numpy(self.start).to(self.device)
             self.episode_draw = torch.where(begins, drawn, self.episode_draw)
-        self.agent.episode_draw = self.episode_draw  # type: ignore[attr-defined]
+        return replace(exploration, episode_draw=self.episode_draw)
 
     def _count(
         self,

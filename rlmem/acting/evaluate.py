@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import Actor, Collector, Episode
 from rlmem.acting.patience import Patience
+from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.seeding import Streams
 
 
@@ -51,6 +52,7 @@ def evaluate(
     device: torch.device,
     max_steps: int | None = None,
     say: Callable[[str], None] = lambda line: None,
+    exploration: Exploration = ON_POLICY,
 ) -> Scores:
     """Play `episodes` whole episodes, each from a fresh memory.
 
@@ -59,6 +61,7 @@ def evaluate(
 
     max_steps: an episode that has not ended after so many steps counts as it is then; None: there is no such bound
     say: told how far a long evaluation is, and about episodes that had not ended
+    exploration: how the agent explores, unless it is `greedy`
     """
     generator = None if greedy else streams.torch("evaluation/act", device)
     collector = Collector(env, agent, streams.int("evaluation/env"), generator, device)
@@ -73,7 +76,8 @@ def evaluate(
             collector.restart()
             continue
         longest = int(collector.episode_length[going].max())
-        _, ended = collector.collect(64 if max_steps is None else min(64, max_steps - longest), budget=2**62)
+        slots = 64 if max_steps is None else min(64, max_steps - longest)
+        _, ended = collector.collect(slots, budget=2**62, exploration=exploration)
         for episode in ended:
             if episode.env in going and len(played[episode.env]) < share[episode.env]:
                 played[episode.env].append(episode)
@@ -109,10 +113,11 @@ def evaluate_both(
     device: torch.device,
     max_steps: int | None = None,
     say: Callable[[str], None] = lambda line: None,
+    exploration: Exploration = ON_POLICY,
 ) -> dict[str, dict[str, float]]:
-    """{"greedy": ..., "sampled": ...}, each the summary of `episodes` episodes; max_steps, say: as for `evaluate`."""
+    """{"greedy": ..., "sampled": ...}, each the summary of its episodes. The arguments are those of `evaluate`."""
     return {
-        name: evaluate(agent, env, episodes, name == "greedy", streams, device, max_steps, say).summary()
+        name: evaluate(agent, env, episodes, name == "greedy", streams, device, max_steps, say, exploration).summary()
         for name in ("greedy", "sampled")
     }
 

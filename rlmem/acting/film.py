@@ -66,6 +66,11 @@ class Watched(VectorWrapper):
         return result
 
 
+def film_steps(max_steps: int | None) -> int:
+    """Steps of an episode that is filmed, at most; max_steps: those of an episode that is only counted."""
+    return min(max_steps or LONGEST, LONGEST)
+
+
 def caption(step: int, action: Any = None, reward: float = 0.0, total: float = 0.0, end: str = "") -> tuple[str, str]:
     """`step 3, action 2` and `reward 0.5, return 1.25`, the action that led to a frame and what came of it."""
     if step == 0:

@@ -1,4 +1,4 @@
-"""What a rollout holds while it is being lived, slot by slot."""
+"""The slots of a rollout while it is collected."""
 
 from __future__ import annotations
 
@@ -14,50 +14,67 @@ from rlmem.batching import Rollout
 from rlmem.types import Batch, State
 
 
+@dataclass(frozen=True)
+class Slot:
+    """One slot of N environments: the fields of `rlmem.types.Batch` by their names, [N, ...] each, and log_prob.
+
+    A slot without an action has `mask` false, and zeros or the previous action in the fields of the action.
+    """
+
+    obs: np.ndarray
+    prev_action: Tensor
+    prev_reward: np.ndarray
+    start: np.ndarray
+    action: Tensor
+    log_prob: Tensor
+    reward: np.ndarray
+    terminated: np.ndarray
+    mask: np.ndarray
+
+
+@dataclass(frozen=True)
+class KeptStates:
+    """Memory states before slot `t` of the environments `rows` [K]; the state's leaves are [K, ...]."""
+
+    t: int
+    rows: Tensor
+    state: State
+
+
 @dataclass
 class Slots:
-    """Slots of a rollout while it is being lived: lists over time, stacked to [N, T+1, ...] at the end."""
+    """Slots in order of time, stacked to [N, T+1, ...] at the end.
+
+    state0: the memory's state before the first slot
+    slots: those collected so far
+    kept: memory states for rows that will begin within the rollout
+    """
 
     state0: State
-    numpy: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    torch: dict[str, list[Tensor]] = field(default_factory=dict)
-    kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
-
-    def slot(self, obs, prev_reward, start, inputs, action, log_prob, reward, terminated, acted) -> None:
-        self._add(self.numpy, obs=obs, prev_reward=prev_reward, start=start)
-        self._add(self.numpy, reward=reward, terminated=terminated, mask=acted)
-        self._add(self.torch, prev_action=inputs.prev_action, action=action, log_prob=log_prob)
-
-    def bootstrap(self, obs, prev_reward, start, inputs) -> None:
-        """The last slot, in which nothing acted."""
-        nothing = np.zeros_like(start)
-        log_prob = torch.zeros(len(start), device=inputs.prev_action.device)
-        self.slot(
-            obs, prev_reward, start, inputs, inputs.prev_action, log_prob, np.zeros_like(prev_reward), nothing, nothing
-        )
+    slots: list[Slot] = field(default_factory=list)
+    kept: list[KeptStates] = field(default_factory=list)
 
     def keep_state(self, t: int, rows: Tensor, state: State) -> None:
-        self.kept.append((t, rows, tree_map(lambda s: s[rows], state)))
+        """Keep the state before slot `t` of the environments `rows` [K]; state: of all environments, [N, ...]."""
+        self.kept.append(KeptStates(t, rows, tree_map(lambda leaf: leaf[rows], state)))
 
     def rollout(self) -> Rollout:
-        stacked: dict[str, Any] = {name: torch.stack(values, 1) for name, values in self.torch.items()}
-        device = stacked["action"].device
-        for name, values in self.numpy.items():
-            stacked[name] = torch.from_numpy(np.stack(values, 1)).to(device)
-        behaviour = {"log_prob": stacked.pop("log_prob")}
-        streams = Batch(state0=self.state0, behaviour=behaviour, **stacked)
+        device = self.slots[0].action.device
+        stacked: dict[str, Any] = {
+            name: _stacked([getattr(slot, name) for slot in self.slots], device) for name in Slot.__annotations__
+        }
+        streams = Batch(state0=self.state0, behaviour={"log_prob": stacked.pop("log_prob")}, **stacked)
         if not self.kept:
             return Rollout(streams)
-        states = tree_map(lambda *parts: torch.cat(parts), *[state for _, _, state in self.kept])
-        N, _ = streams.shape
+        states = tree_map(lambda *parts: torch.cat(parts), *[kept.state for kept in self.kept])
         index = torch.zeros(streams.shape, dtype=torch.long, device=device)
-        position = N
-        for t, rows, _ in self.kept:
-            index[rows, t] = torch.arange(position, position + len(rows), device=device)
-            position += len(rows)
+        position = streams.shape[0]
+        for kept in self.kept:
+            index[kept.rows, kept.t] = torch.arange(position, position + len(kept.rows), device=device)
+            position += len(kept.rows)
         return Rollout(streams, states, index)
 
-    @staticmethod
-    def _add(lists: dict[str, list[Any]], **values: Any) -> None:
-        for name, value in values.items():
-            lists.setdefault(name, []).append(value)
+
+def _stacked(values: list[Any], device: torch.device) -> Tensor:
+    """[N, T, ...] on `device`, from arrays or tensors [N, ...] of T slots."""
+    return torch.stack(values, 1) if isinstance(values[0], Tensor) else torch.from_numpy(np.stack(values, 1)).to(device)

@@ -7,6 +7,8 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.agents.base import Agent
+from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.layers import hidden_layers, small_output
 from rlmem.nets.policy import PolicyHead
@@ -16,7 +18,7 @@ MemoryGradient = Literal["both", "critic", "actor"]
 """Whose loss trains a shared encoder and memory."""
 
 
-class ActorCritic(nn.Module):
+class ActorCritic(Agent):
     """Actor and critic over one shared encoder and memory, as in POPGym's baselines, or over one each.
 
     Acting steps the memory; `unroll` reads whole rows in parallel. Both see the same inputs in the same order, so
@@ -41,15 +43,15 @@ class ActorCritic(nn.Module):
         self.critic = nn.Sequential(trunk, small_output(width, 1))
         self.memory_gradient = memory_gradient
 
-    def initial_state(self, batch_size: int) -> State:
-        return self.trunks.initial_state(batch_size)
-
     @torch.no_grad()
-    def act(self, inputs: Inputs, state: State, generator: torch.Generator | None) -> tuple[Tensor, Tensor, State]:
-        """Read one slot of N environments and act; greedily if `generator` is None.
-
-        Returns action [N, ...], its log-probability [N] and the next memory state.
-        """
+    def act(
+        self,
+        inputs: Inputs,
+        state: State,
+        generator: torch.Generator | None,
+        exploration: Exploration = ON_POLICY,
+    ) -> tuple[Tensor, Tensor, State]:
+        """As `Agent.act`; the policy explores by itself, whatever `exploration` says."""
         features, state = self.trunks.step(inputs, state)
         distribution = self.policy(features)
         action = distribution.mode() if generator is None else distribution.sample(generator)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
+from rlmem.agents.base import Agent
+from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.distributions import Categorical, TanhGaussian
 from rlmem.nets.heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
@@ -16,40 +18,25 @@ from rlmem.spaces import JointActions
 from rlmem.types import Inputs, State
 
 
-class OffPolicyAgent(nn.Module, ABC):
-    """Acts from the features of one slot; how far it explores is set from outside.
-
-    random: act uniformly at random, in the range of the policy's actions
-    noise: how much a policy that is not random by itself explores (DQN's epsilon, TD3's standard deviation)
-    by_episode: whether an episode is explored as a whole, decided by its number [N] on [0, 1) in `episode_draw`, which
-        the collector keeps
-    """
-
-    trunks: Trunks
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.random = False
-        self.noise = 0.0
-        self.by_episode = False
-        self.episode_draw: Tensor | None = None
-
-    def initial_state(self, batch_size: int) -> State:
-        return self.trunks.initial_state(batch_size)
+class OffPolicyAgent(Agent):
+    """Acts from the features of one slot, and explores as it is told."""
 
     @torch.no_grad()
-    def act(self, inputs: Inputs, state: State, generator: torch.Generator | None) -> tuple[Tensor, Tensor, State]:
-        """Read one slot of N environments and act; greedily if `generator` is None.
-
-        Returns action [N, ...], zeros [N] where an on-policy agent has log-probabilities, and the next memory state.
-        """
+    def act(
+        self,
+        inputs: Inputs,
+        state: State,
+        generator: torch.Generator | None,
+        exploration: Exploration = ON_POLICY,
+    ) -> tuple[Tensor, Tensor, State]:
+        """As `Agent.act`, with zeros [N] in the place of log-probabilities, which nothing here learns from."""
         features, state = self.trunks.step(inputs, state)
         if generator is None:
             action = self.greedy(features)
-        elif self.random:
+        elif exploration.random:
             action = self.uniform(features, generator)
         else:
-            action = self.explore(features, generator)
+            action = self.sample(features, generator, exploration)
         return action, features.new_zeros(len(features)), state
 
     @abstractmethod
@@ -57,12 +44,12 @@ class OffPolicyAgent(nn.Module, ABC):
         """The best action for features [N, F]."""
 
     @abstractmethod
-    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
-        """The action to learn from."""
+    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
+        """An action to learn from, for features [N, F]."""
 
     @abstractmethod
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
-        """Any action, each as likely as the others."""
+        """Any action, each as likely as the others, for features [N, F]."""
 
 
 class JointAgent(OffPolicyAgent):
@@ -80,7 +67,7 @@ class JointAgent(OffPolicyAgent):
 
 
 class QAgent(JointAgent):
-    """A value for every action (DQN): acts epsilon-greedily, with epsilon in `noise`, in every slot or episode."""
+    """A value for every action (DQN): acts epsilon-greedily, in every slot or episode."""
 
     def __init__(
         self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], dueling: bool = False
@@ -92,12 +79,12 @@ class QAgent(JointAgent):
     def greedy(self, features: Tensor) -> Tensor:
         return self.joint.action(self.q(features).argmax(-1))
 
-    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
-        chance = self.episode_draw
-        if chance is None or not self.by_episode:
+    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
+        chance = exploration.episode_draw
+        if chance is None or not exploration.by_episode:
             chance = torch.rand(len(features), generator=generator, device=features.device)
         random = self._any(features, generator)
-        return self.joint.action(torch.where(chance < self.noise, random, self.q(features).argmax(-1)))
+        return self.joint.action(torch.where(chance < exploration.noise, random, self.q(features).argmax(-1)))
 
 
 class CategoricalAgent(JointAgent):
@@ -114,7 +101,7 @@ class CategoricalAgent(JointAgent):
     def greedy(self, features: Tensor) -> Tensor:
         return self.joint.action(self.policy(features).argmax(-1))
 
-    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
+    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
         return self.joint.action(Categorical(self.policy(features)).sample(generator))
 
 
@@ -149,13 +136,13 @@ class TanhGaussianAgent(ContinuousAgent):
     def greedy(self, features: Tensor) -> Tensor:
         return self.policy(features).mode()
 
-    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
+    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
         policy: TanhGaussian = self.policy(features)
         return policy.sample(generator)
 
 
 class DeterministicAgent(ContinuousAgent):
-    """A deterministic policy (TD3); explores with normal noise of standard deviation `noise`, clipped to [-1, 1]."""
+    """A deterministic policy (TD3); explores with normal noise, clipped to [-1, 1]."""
 
     def make_policy(self, input_size: int, head_sizes: Sequence[int]) -> nn.Module:
         return DeterministicHead(input_size, self.action_size, head_sizes)
@@ -163,6 +150,6 @@ class DeterministicAgent(ContinuousAgent):
     def greedy(self, features: Tensor) -> Tensor:
         return self.policy(features)
 
-    def explore(self, features: Tensor, generator: torch.Generator) -> Tensor:
+    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
         action = self.policy(features)
-        return (action + self.noise * torch.empty_like(action).normal_(generator=generator)).clamp(-1, 1)
+        return (action + exploration.noise * torch.empty_like(action).normal_(generator=generator)).clamp(-1, 1)

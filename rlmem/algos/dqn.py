@@ -8,6 +8,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from rlmem.agents.exploration import Exploration
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.off_policy import Metrics, OffPolicy
@@ -53,21 +54,19 @@ class DQN(OffPolicy):
             raise ValueError("epsilon_schedule=exponential needs epsilon_start and epsilon_end above zero")
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> QAgent:
-        agent = QAgent(make_trunk, action_space, self.head_sizes, self.dueling)
-        agent.noise = self.epsilon_end  # what `rlmem eval` samples with
-        agent.by_episode = self.epsilon_per == "episode"
-        return agent
+        return QAgent(make_trunk, action_space, self.head_sizes, self.dueling)
 
-    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
+    def explore(self, steps: int, total_steps: int) -> Exploration:
         decay = max(self.epsilon_fraction * (total_steps - self.random_steps), 1)
         passed = min(max(steps - self.random_steps, 0) / decay, 1)
         if self.epsilon_schedule == "linear":
             epsilon = self.epsilon_start + passed * (self.epsilon_end - self.epsilon_start)
         else:
             epsilon = self.epsilon_start * (self.epsilon_end / self.epsilon_start) ** passed
-        self.agent.random = steps < self.random_steps
-        self.agent.noise = epsilon
-        return {"epsilon": 1.0 if self.agent.random else epsilon}
+        return Exploration(steps < self.random_steps, epsilon, self.epsilon_per == "episode")
+
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        return {"epsilon": 1.0 if exploration.random else exploration.noise}
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         q = self.agent.q(self.agent.trunks.read_critic(batch))

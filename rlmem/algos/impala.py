@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from math import log
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, replay_deviation
+from rlmem.acting.actors import Pool
+from rlmem.acting.actors.cluster import missing
+from rlmem.agents.actor_critic import ActorCritic
+from rlmem.algos.base import Plan
+from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
+from rlmem.loops.actors import ActorLoop
+from rlmem.loops.base import Loop
+from rlmem.loops.parts import LoopParts
 from rlmem.losses.ppo import clipped_surrogate
-from rlmem.losses.reduce import masked_mean
 from rlmem.losses.returns import vtrace
 from rlmem.parallel import summed
 from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
@@ -54,6 +60,42 @@ class Impala(OnPolicy):
     actors: NonNegativeInt = 0
     ray_address: str | None = None
 
+    @property
+    def resumes_environments(self) -> bool:
+        return not self.actors
+
+    def make_loop(self, parts: LoopParts) -> Loop:
+        if not self.actors:
+            return super().make_loop(parts)
+        self.setup(cast(ActorCritic, parts.agent), parts.streams.torch("rows"), parts.on_nan)
+        pool = Pool(
+            parts.make_actor,
+            self.actors,
+            parts.num_envs,
+            parts.agent,
+            parts.streams,
+            parts.device,
+            parts.progress.say,
+            self.ray_address,
+        )
+        return ActorLoop(algo=self, collector=pool, **vars(parts))
+
+    def setting_problems(self, plan: Plan) -> list[str]:
+        if not self.actors:
+            return []
+        together = (
+            f"one process learns from actors, not trainer.devices={plan.processes}; expected 1; e.g. algo.actors=0"
+        )
+        found = (missing(), together if plan.processes > 1 else None)
+        return [f"algo.actors={self.actors}: {problem}" for problem in found if problem]
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        if not self.actors:
+            return super().describe(plan)
+        processes = f"{self.actors} processes on Ray" if self.actors > 1 else "a process on Ray"
+        unordered = "rollouts come in any order, so neither this run nor a resumed one can be repeated exactly"
+        return super().describe(plan) | {"actors": f"{processes}; {unordered}"}
+
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if self.optimiser == "adam":
             return torch.optim.Adam(parameters, lr=self.lr, eps=self.eps, fused=True)
@@ -87,19 +129,19 @@ class Impala(OnPolicy):
         target, advantage = self._targets(streams, rows, log_ratio, value.detach())
         mask = batch.mask
         if self.clip is None:
-            policy_loss = -masked_mean(advantage * log_prob, mask)
+            policy_loss = -mean(advantage * log_prob, mask)
         else:
-            policy_loss = masked_mean(clipped_surrogate(log_prob, before, advantage, self.clip), mask)
-        value_loss = masked_mean((target - value).square(), mask) / 2
-        entropy = masked_mean(policy.entropy(), mask)
+            policy_loss = mean(clipped_surrogate(log_prob, before, advantage, self.clip), mask)
+        value_loss = mean((target - value).square(), mask) / 2
+        entropy = mean(policy.entropy(), mask)
         loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
         metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": entropy,
-            "value_mean": masked_mean(value, mask),
+            "value_mean": mean(value, mask),
             "ratio_max_dev": replay_deviation(log_ratio, batch.mask),
-            "rho_mean": masked_mean(log_ratio.clamp(max=log(self.rho_bar)).exp(), mask),
+            "rho_mean": mean(log_ratio.clamp(max=log(self.rho_bar)).exp(), mask),
         }
         return loss * summed(mask.sum()) if self.reduction == "sum" else loss, metrics
 

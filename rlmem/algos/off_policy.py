@@ -1,21 +1,28 @@
 """What the off-policy algorithms share: their settings, targets, the optimiser and the target network."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, Literal, cast
 
 import torch
-from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.agents.exploration import Exploration
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.state_dicts import load_optimiser
-from rlmem.agents.trunk import Trunk
+from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.finite import Finite, OnNan
+from rlmem.batching import Batching, Segment
+from rlmem.loops.base import Loop
+from rlmem.loops.off_policy import OffPolicyLoop
+from rlmem.loops.parts import LoopParts
 from rlmem.losses.returns import n_step_return
+from rlmem.replay import Replay
 from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
 
 Metrics = dict[str, Tensor]
@@ -25,7 +32,7 @@ LEAST_REWARD = 1e-6
 
 
 @dataclass(kw_only=True)
-class OffPolicy(ABC):
+class OffPolicy(Algorithm):
     """An algorithm that learns from replayed episodes.
 
     An update reads `batch_size` transitions of whole episodes or segments of them. The target of slot t bootstraps
@@ -69,21 +76,70 @@ class OffPolicy(ABC):
     tau: PositiveUnitFloat = 0.005
     target_every: PositiveInt = 1
 
-    action_spaces: ClassVar[tuple[type[Space], ...]]
-    """Which action spaces the algorithm is defined for."""
-
-    @property
-    def name(self) -> str:
-        """What its metrics begin with."""
-        return type(self).__name__.lower()
+    bounded_actions = True
+    one_process = "learns from one replay"
+    weight_copies = 4  # with those of the target network
 
     @abstractmethod
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> OffPolicyAgent:
-        """The agent that acts; `make_trunk` builds an encoder and a memory."""
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        """How the agent explores after so many of `total_steps` environment steps."""
 
-    @abstractmethod
-    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
-        """Set how the agent explores after so many environment steps; metrics."""
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        """What metrics.jsonl says of it."""
+        return {}
+
+    def make_loop(self, parts: LoopParts) -> Loop:
+        self.setup(cast(OffPolicyAgent, parts.agent), parts.streams.torch("losses", parts.device), parts.on_nan)
+        stores = parts.batching.state_slots(replay=True) is not None
+        parts.agent.trunks.step_all = stores
+        replay = Replay(
+            self.capacity,
+            parts.num_envs,
+            parts.device,
+            self.priority_exponent,
+            self.importance_exponent,
+            directory=None if self.replay_dir is None else Path(self.replay_dir),
+            initial_state=parts.agent.initial_state(1) if stores else None,
+        )
+        generator = parts.streams.torch("replay")
+        return OffPolicyLoop(
+            algo=self,
+            collector=parts.make_collector(),
+            replay=replay,
+            generator=generator,
+            exploration=self.explore(parts.total_steps, parts.total_steps),
+            **vars(parts),
+        )
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        rate = f"{self.update_ratio:g} updates per {self.update_per} after {self.learning_starts:,}"
+        rows = plan.batching.num_rows if isinstance(plan.batching, Segment) else None
+        read = f"{rows} segments" if rows else f"{self.batch_size:,} transitions"
+        return {"training": f"(the first {self.random_steps:,} at random), {rate}, {read} each"}
+
+    def storage(self, batching: Batching) -> Storage:
+        kept = batching.state_slots(replay=True)
+        return Storage(
+            self.collect_slots,
+            capacity=self.capacity,
+            state_every=kept.every if kept else None,
+            directory=self.replay_dir,
+        )
+
+    def setting_problems(self, plan: Plan) -> list[str]:
+        found = [
+            f"algo.{name}={steps}: the run ends before, at total_steps={plan.total_steps}; "
+            f"e.g. algo.{name}={plan.total_steps // 10}"
+            for name, steps in (("learning_starts", self.learning_starts), ("random_steps", self.random_steps))
+            if steps >= plan.total_steps
+        ]
+        reason = None if self.replay_dir is None else _not_writable(Path(self.replay_dir).absolute())
+        if reason is not None:
+            found.append(f"algo.replay_dir={self.replay_dir}: cannot be written ({reason}); e.g. algo.replay_dir=/tmp")
+        return found
+
+    def batching_problem(self, batching: Batching) -> str | None:
+        return batching.replay_problem(self.batch_size)
 
     @abstractmethod
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
@@ -98,7 +154,7 @@ class OffPolicy(ABC):
         groups = [{"params": group, "full_lr": self.rate(part)} for part, group in self.parameters.items()]
         self.optimiser = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
         self.updates = 0
-        self.scale = self.reward_scale
+        self.scale: float | None = self.reward_scale
         self.finite = Finite(on_nan)
 
     def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
@@ -146,6 +202,15 @@ class OffPolicy(ABC):
         reward = batch.reward * (self.scale or 1.0)
         return n_step_return(reward, value, batch.terminated, batch.mask, self.gamma, self.n_step).detach()
 
+    def learnt(self) -> dict[str, Any]:
+        """The target network, and the scale of rewards where the algorithm has chosen it: critics are in its units."""
+        chosen = {"scale": self.scale} if self.reward_scale is None else {}
+        return {"target": self.target.state_dict()} | chosen
+
+    def load_learnt(self, state: dict[str, Any]) -> None:
+        self.target.load_state_dict(state["target"])
+        self.scale = state.get("scale", self.scale)
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "target": self.target.state_dict(),
@@ -164,6 +229,16 @@ class OffPolicy(ABC):
             self.generator.set_state(state["generator"].cpu())
         self.updates, self.scale = state["updates"], state["scale"]
         self.finite.load_state_dict(state["finite"])
+
+
+def _not_writable(folder: Path) -> str | None:
+    """Why no file can be made in `folder`, which need not be there yet; None if one can."""
+    try:
+        there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        TemporaryFile(dir=there).close()
+    except (OSError, ValueError) as error:  # ValueError: what no path can hold
+        return getattr(error, "strerror", None) or str(error)
+    return None
 
 
 @torch.no_grad()

@@ -1,9 +1,9 @@
 """What algorithms that learn from rollouts share: their settings, the agent and the optimiser's step."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, cast
 
 import torch
 from gymnasium import Space, spaces
@@ -12,14 +12,19 @@ from torch import Tensor, nn
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
 from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
+from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.batching import Batching, Rollout, Rows
-from rlmem.parallel import alone, largest, place, sum_gradients, totals
+from rlmem.loops.base import Loop
+from rlmem.loops.on_policy import OnPolicyLoop
+from rlmem.loops.parts import LoopParts
+from rlmem.losses.reduce import masked_mean, masked_total
+from rlmem.parallel import alone, largest, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
 
 
 @dataclass(kw_only=True)
-class OnPolicy(ABC):
+class OnPolicy(Algorithm):
     """An algorithm that learns from each rollout of an actor-critic once, and then acts on.
 
     rollout_slots: slots collected from every environment per update
@@ -43,13 +48,7 @@ class OnPolicy(ABC):
     separate: bool = False
     memory_gradient: MemoryGradient = "both"
 
-    action_spaces: ClassVar[tuple[type[Space], ...]] = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
-    """Which action spaces the algorithm is defined for."""
-
-    @property
-    def name(self) -> str:
-        """What its metrics begin with."""
-        return type(self).__name__.lower()
+    action_spaces = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
         """The agent that acts; `make_trunk` builds an encoder and a memory."""
@@ -63,6 +62,22 @@ class OnPolicy(ABC):
         self.generator = generator
         self.optim = self.make_optimiser(list(agent.parameters()))
         self.finite = Finite(on_nan)
+
+    def make_loop(self, parts: LoopParts) -> Loop:
+        generator = parts.streams.torch(parts.own_stream("rows"))
+        self.setup(cast(ActorCritic, parts.agent), generator, parts.on_nan)
+        return OnPolicyLoop(algo=self, collector=parts.make_collector(), **vars(parts))
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        num_envs = plan.num_envs * plan.processes
+        updates = -(-plan.total_steps // (self.rollout_slots * num_envs))
+        return {"training": f"in about {updates:,} updates of {num_envs} x {self.rollout_slots} slots"}
+
+    def storage(self, batching: Batching) -> Storage:
+        return Storage(self.rollout_slots, slots_key="rollout_slots", with_gradient=True)
+
+    def batching_problem(self, batching: Batching) -> str | None:
+        return batching.on_policy_problem()
 
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.lr, fused=True)
@@ -110,6 +125,15 @@ class OnPolicy(ABC):
         load_optimiser(self.optim, state["optimiser"])
         self.generator.set_state(state["generator"].cpu())
         self.finite.load_state_dict(state["finite"])
+
+
+def mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Mean of x [B, T] where mask, over the rows of all processes that train together; zero if nothing is."""
+    if alone():
+        return masked_mean(x, mask)
+    total, count = masked_total(x, mask)
+    total, count = summed(torch.stack([total, count.to(total.dtype)])).unbind()
+    return total / count.clamp(min=1)
 
 
 def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:

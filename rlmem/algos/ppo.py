@@ -9,10 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, replay_deviation
+from rlmem.algos.base import Plan
+from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
-from rlmem.losses.reduce import masked_mean, standardise
+from rlmem.losses.reduce import standardise
 from rlmem.losses.returns import gae
 from rlmem.parallel import least
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
@@ -44,6 +45,11 @@ class PPO(OnPolicy):
     normalize_advantage: Literal["minibatch", "batch", "none"] = "minibatch"
     kl_coef: NonNegativeFloat = 0.0
     kl_target: PositiveFloat = 0.01
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        rows = plan.num_envs if plan.choices["batching"] == "tape" else self.num_minibatches
+        passes = f"{self.epochs} epochs of {min(self.num_minibatches, rows)} minibatches"
+        return {"training": f"{super().describe(plan)['training']}, {passes}"}
 
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)
@@ -78,14 +84,14 @@ class PPO(OnPolicy):
         target = rows.gather(advantage + stream_value)
         explained = 1 - _variance(target - value, batch.mask) / (_variance(target, batch.mask) + 1e-8)
         if self.normalize_advantage == "batch":
-            advantage = standardise(advantage, streams.mask)
+            advantage = standardise(advantage, streams.mask, mean)
         batch.behaviour |= {"advantage": rows.gather(advantage), "target": target}
         if self.kl_coef:
             batch.behaviour["parameters"] = parameters
         return {
             "ratio_max_dev": float(replay_deviation(log_prob - batch.behaviour["log_prob"], batch.mask)),
             "explained_variance": float(explained),
-            "value_mean": float(masked_mean(value, batch.mask)),
+            "value_mean": float(mean(value, batch.mask)),
         }
 
     def _minibatch(self, batch: Batch) -> dict[str, Tensor]:
@@ -96,21 +102,21 @@ class PPO(OnPolicy):
         log_prob = policy.log_prob(batch.action)
         advantage = old["advantage"]
         if self.normalize_advantage == "minibatch":
-            advantage = standardise(advantage, mask)
-        policy_loss = masked_mean(clipped_surrogate(log_prob, old["log_prob"], advantage, self.clip), mask)
-        value_loss = masked_mean(value_error(value, old["target"], self.value_error_clamp), mask)
-        entropy = masked_mean(policy.entropy(), mask)
+            advantage = standardise(advantage, mask, mean)
+        policy_loss = mean(clipped_surrogate(log_prob, old["log_prob"], advantage, self.clip), mask)
+        value_loss = mean(value_error(value, old["target"], self.value_error_clamp), mask)
+        entropy = mean(policy.entropy(), mask)
         loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
         log_ratio = (log_prob - old["log_prob"]).detach()
         if self.kl_coef:
-            kl = masked_mean(self.agent.policy.distribution(old["parameters"]).kl(policy), mask)
+            kl = mean(self.agent.policy.distribution(old["parameters"]).kl(policy), mask)
             loss = loss + self.kl_coef * kl
         else:
-            kl = masked_mean(torch.expm1(log_ratio) - log_ratio, mask)  # unbiased, never negative (Schulman 2020)
+            kl = mean(torch.expm1(log_ratio) - log_ratio, mask)  # unbiased, never negative (Schulman 2020)
         grad_norm = self.step(loss)
         if grad_norm is None:
             return {}
-        clipped = masked_mean(((torch.exp(log_ratio) - 1).abs() > self.clip).float(), mask)
+        clipped = mean(((torch.exp(log_ratio) - 1).abs() > self.clip).float(), mask)
         return {
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
@@ -129,4 +135,4 @@ class PPO(OnPolicy):
 
 
 def _variance(x: Tensor, mask: Tensor) -> Tensor:
-    return masked_mean((x - masked_mean(x, mask)).square(), mask)
+    return mean((x - mean(x, mask)).square(), mask)

@@ -10,6 +10,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
+from rlmem.agents.exploration import Exploration
 from rlmem.agents.off_policy import CategoricalAgent, TanhGaussianAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.actor_critic import Features, OffPolicyActorCritic
@@ -36,9 +37,8 @@ class SoftActorCritic(OffPolicyActorCritic):
     temperature_lr: PositiveFloat = 3e-3
     target_memory: Literal["own", "online"] = "own"
 
-    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
-        self.agent.random = steps < self.random_steps
-        return {}
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        return Exploration(random=steps < self.random_steps)
 
     def with_temperature(self, agent: Agent) -> Agent:
         """`agent` with log alpha among its parameters."""

@@ -8,6 +8,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from rlmem.agents.exploration import Exploration
 from rlmem.agents.off_policy import DeterministicAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.actor_critic import OffPolicyActorCritic
@@ -41,14 +42,10 @@ class TD3(OffPolicyActorCritic):
     action_spaces = (spaces.Box,)
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> DeterministicAgent:
-        agent = DeterministicAgent(make_trunk, action_space, self.head_sizes, self.separate)  # type: ignore[arg-type]
-        agent.noise = self.exploration_noise  # what `rlmem eval` samples with
-        return agent
+        return DeterministicAgent(make_trunk, action_space, self.head_sizes, self.separate)  # type: ignore[arg-type]
 
-    def explore(self, steps: int, total_steps: int) -> dict[str, float]:
-        self.agent.random = steps < self.random_steps
-        self.agent.noise = self.exploration_noise
-        return {}
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        return Exploration(random=steps < self.random_steps, noise=self.exploration_noise)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         seen = self.features(batch)

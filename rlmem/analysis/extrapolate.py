@@ -14,7 +14,7 @@ from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
-from rlmem.run.assemble import EVAL_ENVS, evaluation_node, max_steps
+from rlmem.run.environments import EVAL_ENVS, evaluation_node
 from rlmem.seeding import Streams
 from rlmem.stats.figures import COLOURS, figure
 
@@ -40,7 +40,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     scores = []
     for value in values:
         env = run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])
-        most = max_steps(run.config.values)
+        most = run.config.settings.evaluation.max_steps
         scores.append(evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device, most, print))
         env.close()
     rows: list[dict[str, Any]] = [{key: value, **row(score)} for value, score in zip(values, scores, strict=True)]

@@ -17,10 +17,11 @@ from rlmem.config.compose import Config, apply
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import step_of
-from rlmem.run.assemble import Parts, assemble, make_evaluation_env, max_steps, require_same_spaces
-from rlmem.run.restore import agent_state, checkpoints, fitting, refuse_others, stored_config
+from rlmem.run.assemble import Parts, assemble
+from rlmem.run.environments import make_evaluation_env, require_same_spaces
+from rlmem.run.experiment import refuse_others
+from rlmem.run.stored import agent_state, checkpoints, fitting, stored_config
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Supervised
 from rlmem.types import Batch
 
 MOST = 1024
@@ -83,7 +84,7 @@ class LoadedRun:
 
     def environment(self, num_envs: int, overrides: Sequence[str] = ()) -> VectorEnv:
         """The environment of evaluations with `env.*` keys in place; UserError if the agent cannot play it."""
-        if isinstance(self.parts.algo, Supervised):
+        if not self.parts.algo.acts:
             where, algo = f"analyze: {self.path}", self.config.choices["algo"]
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
         refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")
@@ -103,7 +104,7 @@ class LoadedRun:
         streams = Streams(self.seed)
         with closing(wrap(self.environment(episodes))) as env:
             collector = Collector(env, self.agent, streams.int("evaluation/env"), None, self.parts.device)
-            most = max_steps(self.config.values)
+            most = self.config.settings.evaluation.max_steps
             rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True, most_slots=most)
         if rollout.cut:
             what = f"episodes did not end within evaluation.max_steps={most}, and an analysis looks at whole ones"

@@ -66,5 +66,5 @@ def write(result: Result, folder: Path, analysis: str, run: str | None, step: in
             np.savez_compressed(folder / "data.npz", **result.arrays)  # type: ignore[arg-type]
         for name, (made, kind) in drawn.items():
             figures.save(made, folder / name, kind)
-        rundir.replace(folder / "summary.json", json.dumps(summary.row(), indent=2) + "\n")
+        rundir.write_atomically(folder / "summary.json", json.dumps(summary.row(), indent=2) + "\n")
     return summary

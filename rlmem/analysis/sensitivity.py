@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun, at_last
 from rlmem.analysis.output import Result
 from rlmem.analysis.values import nothing_blocked, observations_as_leaves, value_name, value_of
 from rlmem.errors import UserError
-from rlmem.run.assemble import Agent
 from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
 Array = NDArray[np.float64]

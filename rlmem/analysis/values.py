@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic
+from rlmem.agents.base import Agent
 from rlmem.agents.off_policy import CategoricalAgent, ContinuousAgent, QAgent
 from rlmem.losses.q_learning import chosen
 from rlmem.nets.encoder import InputEncoder
-from rlmem.run.assemble import Agent
 from rlmem.types import Batch
 
 

@@ -25,7 +25,7 @@ from rlmem.bench.timing import MIB, Measured, Run, in_turns, peak_bytes, reason,
 from rlmem.bench.train import threads as using_threads
 from rlmem.conformance import facts
 from rlmem.memory.base import Memory
-from rlmem.run.assemble import choose_device
+from rlmem.run.hardware import choose_device
 
 PAPER = {
     "MLP": "mlp",

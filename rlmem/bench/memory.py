@@ -27,7 +27,7 @@ from rlmem.config.targets import build
 from rlmem.conformance import facts
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
-from rlmem.run.assemble import choose_device
+from rlmem.run.hardware import choose_device
 from rlmem.scan import chosen_engine
 
 MODEL, PEER = "model", "torch.nn.GRU"

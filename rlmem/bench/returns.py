@@ -35,7 +35,7 @@ from rlmem.bench.output import number
 from rlmem.bench.timing import CPU, in_turns
 from rlmem.bench.train import threads as using_threads
 from rlmem.losses.returns import discounted_return, gae, prefix_return
-from rlmem.run.assemble import choose_device
+from rlmem.run.hardware import choose_device
 
 EPISODES, LONGEST = (10, 50, 100, 500, 1000, 10_000), (10, 100, 1000)
 SHAPES = ((128, 512), (1024, 64), (65536, 1))

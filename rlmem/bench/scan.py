@@ -22,7 +22,7 @@ from rlmem.bench.output import number
 from rlmem.bench.timing import CPU, Run, in_turns, too_long
 from rlmem.bench.train import threads as using_threads
 from rlmem.errors import UserError
-from rlmem.run.assemble import choose_device
+from rlmem.run.hardware import choose_device
 from rlmem.scan import Engine, chosen_engine, linear_scan
 
 Shape = tuple[int, int, int]

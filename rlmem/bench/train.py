@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from rich.console import Console
@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rlmem.bench.output import unwritable, write
 from rlmem.config.compose import load
 from rlmem.errors import UserError, extra
-from rlmem.loops.base import Loop
+from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
 from rlmem.run.assemble import assemble
@@ -60,7 +60,7 @@ class Ours:
         run_dir.mkdir()
         quiet = Progress(config.values["total_steps"], run_dir / "log.txt", console=Console(quiet=True))
         recorder = Recorder(run_dir, quiet.say)
-        self.loop: Loop = make_loop(config, assemble(config), run_dir, recorder, quiet)
+        self.loop = cast(OnPolicyLoop, make_loop(config, assemble(config), run_dir, recorder, quiet))
         self.flops = self._flops_of_an_update()
 
     def iterate(self) -> int:
@@ -82,7 +82,7 @@ class Ours:
 
     def forget_times(self) -> None:
         self.loop.learn_time = self.loop.elapsed = 0.0
-        self.loop.collector.clock.env = self.loop.collector.clock.act = 0.0
+        self.loop.collector.seconds.update(env=0.0, act=0.0)
 
 
 class StableBaselines:

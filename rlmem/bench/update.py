@@ -34,6 +34,7 @@ from rich.console import Console
 from torch import Tensor
 
 from rlmem.acting.collector import Collector
+from rlmem.agents.exploration import Exploration
 from rlmem.algos.sac import SAC
 from rlmem.bench import output, update_report
 from rlmem.bench.memory import PEER as TORCH
@@ -45,7 +46,8 @@ from rlmem.bench.update_report import PARTS, PEER, SQUARE, TAPE, Row
 from rlmem.config.compose import Config, load
 from rlmem.loops.base import one_thread
 from rlmem.replay import Replay
-from rlmem.run.assemble import Parts, assemble, choose_device
+from rlmem.run.assemble import Parts, assemble
+from rlmem.run.hardware import choose_device
 from rlmem.scan import chosen_engine
 from rlmem.types import Batch
 
@@ -133,13 +135,12 @@ def main(
 def filled(setting: Setting) -> Replay:
     """A replay of whole episodes."""
     parts = assemble(setting.config("memory=mlp", f"env.num_envs={setting.num_envs}"))
-    parts.agent.random = True
     streams, device = parts.streams, setting.device
     collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", device), device)
     replay = Replay(setting.transitions, setting.num_envs, device)
     with one_thread():
         while replay.transitions < setting.transitions:
-            replay.add(collector.collect(100, 2**62)[0])
+            replay.add(collector.collect(100, 2**62, exploration=Exploration(random=True))[0])
     parts.env.close()
     return replay
 

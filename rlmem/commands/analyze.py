@@ -2,58 +2,49 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
 
-from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+from rlmem.analysis import ANALYSES
+from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
 from rlmem.system.strictjson import dumps
 
 COMMON = ("what", "run", "step", "seed", "out", "json", "debug", "trust")
 """Flags that every analysis has; the others are options of its `measure`."""
 
-
-def parser() -> Parser:
-    from rlmem.analysis import ANALYSES
-
-    made = Parser(
-        "analyze",
-        "Look into the agent of a run: data.csv, summary.json, picture.png and picture.svg in RUN/analysis/WHAT.\n\n"
-        + "\n".join(f"  {name:<12} {text}" for name, text in ANALYSES.items()),
-        "sensitivity runs/my_run --older-than 10",
-        "extrapolate RUN --over env.n=13,25,50",
-        "hidden RUN --step best --json",
-        "impulse --pools 12 --base 2 --out impulse",
-    )
-    made.add_argument("what", metavar="WHAT", help=", ".join(ANALYSES))
-    made.add_argument("run", type=Path, nargs="?", metavar="RUN", help="a run directory")
-    which = "the checkpoint of this step, or best: the agent of the best evaluation (the newest)"
-    made.add_argument("--step", type=_step, metavar="T", help=which)
-    made.add_argument("--seed", type=integer_from(0), metavar="S", help="root of the random streams (as rlmem eval)")
-    made.add_argument("--out", type=Path, metavar="DIR", help="write there (RUN/analysis/WHAT)")
-    made.add_argument("--json", action="store_true", help="print the summary as JSON only")
-    made.add_trust()
-    own = made.add_argument_group("of single analyses")
-    one, unset = integer_from(1), argparse.SUPPRESS
-    own.add_argument("--episodes", type=one, metavar="N", default=unset, help="greedy episodes: all but ffm, impulse")
-    own.add_argument("--older-than", type=one, metavar="K", default=unset, help="sensitivity: age in slots (10)")
-    own.add_argument("--all-checkpoints", action="store_true", default=unset, help="sensitivity: a map over training")
-    own.add_argument("--beta", type=float, metavar="B", default=unset, help="ffm: what is left of a trace (0.1)")
-    own.add_argument("--points", type=one, metavar="N", default=unset, help="hidden: at most so many points (2000)")
-    own.add_argument("--perplexity", type=float, metavar="P", default=unset, help="hidden: of t-SNE (30)")
-    own.add_argument("--over", metavar="env.KEY=V1,V2", default=unset, help="extrapolate: which environments")
-    own.add_argument("--pools", type=one, metavar="K", default=unset, help="impulse: without a run (12)")
-    own.add_argument("--base", type=float, metavar="B", default=unset, help="impulse: without a run (2)")
-    own.add_argument("--string", metavar="TEXT", default=unset, help="impulse: also how the pools keep a string")
-    own.add_argument("--other", metavar="TEXT", default=unset, help="impulse: the difference from another string")
-    return made
+PARSER = Parser(
+    "analyze",
+    "Look into the agent of a run: data.csv, summary.json, picture.png and picture.svg in RUN/analysis/WHAT.\n\n"
+    + "\n".join(f"  {name:<12} {text}" for name, text in ANALYSES.items()),
+    "sensitivity runs/my_run --older-than 10",
+    "extrapolate RUN --over env.n=13,25,50",
+    "hidden RUN --step best --json",
+    "impulse --pools 12 --base 2 --out impulse",
+)
+PARSER.add_argument("what", metavar="WHAT", help=", ".join(ANALYSES))
+PARSER.add_argument("run", type=Path, nargs="?", metavar="RUN", help="a run directory")
+PARSER.add_step()
+PARSER.add_argument("--seed", type=integer_from(0), metavar="S", help="root of the random streams (as rlmem eval)")
+PARSER.add_argument("--out", type=Path, metavar="DIR", help="write there (RUN/analysis/WHAT)")
+PARSER.add_argument("--json", action="store_true", help="print the summary as JSON only")
+PARSER.add_trust()
+own = PARSER.add_argument_group("of single analyses")
+one, unset = integer_from(1), SUPPRESS
+own.add_argument("--episodes", type=one, metavar="N", default=unset, help="greedy episodes: all but ffm, impulse")
+own.add_argument("--older-than", type=one, metavar="K", default=unset, help="sensitivity: age in slots (10)")
+own.add_argument("--all-checkpoints", action="store_true", default=unset, help="sensitivity: a map over training")
+own.add_argument("--beta", type=float, metavar="B", default=unset, help="ffm: what is left of a trace (0.1)")
+own.add_argument("--points", type=one, metavar="N", default=unset, help="hidden: at most so many points (2000)")
+own.add_argument("--perplexity", type=float, metavar="P", default=unset, help="hidden: of t-SNE (30)")
+own.add_argument("--over", metavar="env.KEY=V1,V2", default=unset, help="extrapolate: which environments")
+own.add_argument("--pools", type=one, metavar="K", default=unset, help="impulse: without a run (12)")
+own.add_argument("--base", type=float, metavar="B", default=unset, help="impulse: without a run (2)")
+own.add_argument("--string", metavar="TEXT", default=unset, help="impulse: also how the pools keep a string")
+own.add_argument("--other", metavar="TEXT", default=unset, help="impulse: the difference from another string")
 
 
-def _step(text: str) -> int | str:
-    return text if text == "best" else integer_from(0)(text)
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> None:
     from rlmem.analysis import analyze
 
     options = {name: value for name, value in vars(args).items() if name not in COMMON}
@@ -61,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
         summary = analyze(args.what, args.run, args.step, args.seed, args.out, args.trust, **options)
     row = summary.row()
     print(dumps(row, indent=2) if args.json else _table(row, summary.folder))
-    return 0
 
 
 def _table(row: dict[str, Any], folder: Path) -> str:

@@ -66,3 +66,6 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(*(f"bench {what}: takes no {flag}; e.g. rlmem bench --help" for flag in flags))
     main(**given)
     return 0
+
+
+PARSER = parser()

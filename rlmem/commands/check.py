@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 
-from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
 from rlmem.system.strictjson import dumps
 
-
-def parser() -> Parser:
-    made = Parser(
-        "check",
-        "Measure whether a memory keeps the contract of memories (docs/design.md): resets, nothing from the future,\n"
-        "finite gradients, ... Exit code 1 if a property fails that no published option declares.\n"
-        "memory._target_=module.Class stands for a class of your own, with the keys of its constructor.",
-        "memory=gru",
-        "memory=ffm memory.hidden_size=32 memory.engine=loop --json",
-        "memory=ffm memory.engine=triton device=cuda",
-        "memory._target_=leaky.Leaky memory.hidden_size=16",
-    )
-    made.add_argument("--input-size", type=integer_from(1), default=6, metavar="D", help="features that it reads (6)")
-    made.add_argument("--json", action="store_true", help="print JSON only")
-    made.add_overrides("as for train; only memory, seed and device count")
-    return made
+PARSER = Parser(
+    "check",
+    "Measure whether a memory keeps the contract of memories (docs/design.md): resets, nothing from the future,\n"
+    "finite gradients, ... Exit code 1 if a property fails that no published option declares.\n"
+    "memory._target_=module.Class stands for a class of your own, with the keys of its constructor.",
+    "memory=gru",
+    "memory=ffm memory.hidden_size=32 memory.engine=loop --json",
+    "memory=ffm memory.engine=triton device=cuda",
+    "memory._target_=leaky.Leaky memory.hidden_size=16",
+)
+PARSER.add_argument("--input-size", type=integer_from(1), default=6, metavar="D", help="features that it reads (6)")
+PARSER.add_argument("--json", action="store_true", help="print JSON only")
+PARSER.add_overrides("as for train; only memory, seed and device count")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> int:
     from rlmem.config.compose import load
 
     config = load(args.overrides)
     from rlmem.conformance import facts, on_two_cores, results
     from rlmem.loops.base import one_thread
-    from rlmem.run.assemble import build_memory, choose_device
+    from rlmem.run.build import build_memory
+    from rlmem.run.hardware import choose_device
     from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []

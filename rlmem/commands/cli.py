@@ -1,20 +1,18 @@
 """The command line: `rlmem VERB [flags] [key=value ...]`.
 
-A verb is a module of `rlmem.commands`; everything heavy (Hydra, torch) is imported by the verb that needs it, and
-nearly everything else once signals are taken care of. A user's mistake is one line each on stderr and exit code 2;
-what broke a run from outside is one line and 1; a bug of the program keeps its traceback and exits with 1. A command
-that trains, and that a signal stopped, exits with 130 (Ctrl-C) or 75 (others).
+A verb is a module of `rlmem.commands`. Everything heavy (Hydra, torch) is imported by the verb that needs it, and
+nearly everything else once signals are taken care of.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
-from rlmem.errors import Fault, UserError, printable
-from rlmem.system import signals
+from rlmem.errors import UserError
+from rlmem.system import command
 
 VERBS = {
     "train": "train one agent, or with -m one per combination of values",
@@ -67,74 +65,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     Without `argv` the command is that of this process, whose signals and standard streams it then takes over to the
     very end. With `argv` this is a function like any other.
     """
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    action = partial(_run, arguments)
     if argv is not None:
-        return _run(list(argv))
-    arguments = sys.argv[1:]
-    prints = any(argument in NOT_TRAINING or _asks_for_help(argument) for argument in arguments)
-    if prints or _verb(arguments) not in TRAINING:
-        return _run_to_print(arguments)
-    requests = signals.Requests(of_command=True)
-    try:
-        signals.take_over(requests)
-        from rlmem.system import output
-
-        output.protect(ends=False)
-        return requests.ends_with(_run(arguments))
-    except BaseException:
-        if not requests.raised:
-            raise
-        return requests.ends_with(1)
-
-
-def _run_to_print(arguments: list[str]) -> int:
-    """Run a command for its output: without that it has failed, unless its reader, such as `head`, has seen enough."""
-    from rlmem.system import output
-
-    verb = _verb(arguments)
-    output.protect(ends=verb in PRINTING or verb in TRAINING)
-    try:
-        code = _run(arguments)
-    except output.Unread:
-        code = 0
-    if (lost := output.printed()) and code == 0:
-        print(f"rlmem: failed: the output cannot be written ({lost})", file=sys.stderr)
-        return 1
-    return code
+        return action()
+    verb, trains = _verb(arguments), _verb(arguments) in TRAINING
+    if trains and not any(argument in NOT_TRAINING or _asks_for_help(argument) for argument in arguments):
+        return command.run_training(action)
+    return command.run_printing(action, ends=verb in PRINTING or trains)
 
 
 def _run(arguments: list[str]) -> int:
-    """Run one command; what ends it early is one line on stderr, and a code."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a `_target_` may name a module of the current folder
-    try:
-        return _dispatch(arguments)
-    except UserError as error:
-        _print_traceback(arguments)
-        for problem in error.problems:
-            print(f"rlmem: error: {problem}", file=sys.stderr)
-        return 2
-    except Fault as error:
-        _print_traceback(arguments)
-        print(f"{error.traceback}rlmem: failed: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt as error:
-        print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
-        return getattr(error, "code", 130)
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:  # that of a path which somebody typed
-            raise
-        from rlmem.config.messages import brief
-
-        print(f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}", file=sys.stderr)
-        return 2
-
-
-def _print_traceback(arguments: list[str]) -> None:
-    """The traceback of what is being handled, for who asks for it."""
-    if "--debug" in arguments:
-        import traceback
-
-        traceback.print_exc()
+    command.find_modules_in(os.getcwd())
+    return command.exit_code(lambda: _dispatch(arguments), debug="--debug" in arguments)
 
 
 def _asks_for_help(argument: str) -> bool:
@@ -155,10 +98,10 @@ def _dispatch(arguments: list[str]) -> int:
     verb = _verb(arguments)
     if verb in VERBS:
         arguments.remove(verb)
-        command = import_module(f"rlmem.commands.{verb}")
+        module = import_module(f"rlmem.commands.{verb}")
         if not wants_help:
-            return command.run(command.parser().parse_intermixed_args(arguments))
-        command.parser().print_help()
+            return module.run(module.PARSER.parse_intermixed_args(arguments)) or 0
+        module.PARSER.print_help()
         if verb in ("train", "config"):
             from rlmem.config.catalog import train_help
 
@@ -173,12 +116,5 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"rlmem {__version__}")
         return 0
     wrong = verb or arguments[0]
-    raise UserError(
-        sentence(
-            wrong,
-            "no such command",
-            near=nearest(wrong, VERBS),
-            accepted=VERBS,
-            example="rlmem train memory=ffm",
-        )
-    )
+    near, example = nearest(wrong, VERBS), "rlmem train memory=ffm"
+    raise UserError(sentence(wrong, "no such command", near=near, accepted=VERBS, example=example))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
-from rlmem.commands.toolkit import Parser, integer_from, out_file, stdout_to_stderr
+from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.system.strictjson import dumps
@@ -15,30 +14,27 @@ from rlmem.system.strictjson import dumps
 ACTIONS = ("generate", "import", "info")
 EXAMPLE = "rlmem dataset generate env=hopper --random --episodes 5 --out data/random.hdf5"
 
-
-def parser() -> Parser:
-    made = Parser(
-        "dataset",
-        "Write, import or describe a data set: an HDF5 file in the layout of D4RL, with all of the state. What a\n"
-        "partial view leaves out is hidden when the file is read.",
-        "generate RUN --episodes 200 --out data/hopper.hdf5",
-        "generate MEDIUM@400000 EXPERT --episodes 200 --out data/medium_expert.hdf5",
-        EXAMPLE.removeprefix("rlmem dataset "),
-        "import bullet-hopper-medium-expert.hdf5 env=hopper --out data/hopper.hdf5",
-        "info data/hopper.hdf5",
-    )
-    made.add_argument("what", nargs="+", metavar="WHAT", help="generate RUN ..., import FILE env=NAME, or info FILE")
-    made.add_argument("--episodes", type=integer_from(1), default=200, metavar="N", help="episodes of each run (200)")
-    made.add_argument("--out", type=out_file, metavar="FILE", help="where to write")
-    made.add_argument("--random", action="store_true", help="generate: uniform random actions, without a run")
-    made.add_argument("--greedy", action="store_true", help="generate: without the policies' own noise")
-    made.add_argument("--seed", type=integer_from(0), default=0, metavar="S", help="root of the random streams (0)")
-    made.add_argument("--json", action="store_true", help="info: print JSON only")
-    made.add_trust()
-    return made
+PARSER = Parser(
+    "dataset",
+    "Write, import or describe a data set: an HDF5 file in the layout of D4RL, with all of the state. What a\n"
+    "partial view leaves out is hidden when the file is read.",
+    "generate RUN --episodes 200 --out data/hopper.hdf5",
+    "generate MEDIUM@400000 EXPERT --episodes 200 --out data/medium_expert.hdf5",
+    EXAMPLE.removeprefix("rlmem dataset "),
+    "import bullet-hopper-medium-expert.hdf5 env=hopper --out data/hopper.hdf5",
+    "info data/hopper.hdf5",
+)
+PARSER.add_argument("what", nargs="+", metavar="WHAT", help="generate RUN ..., import FILE env=NAME, or info FILE")
+PARSER.add_argument("--episodes", type=integer_from(1), default=200, metavar="N", help="episodes of each run (200)")
+PARSER.add_argument("--out", type=out_file, metavar="FILE", help="where to write")
+PARSER.add_argument("--random", action="store_true", help="generate: uniform random actions, without a run")
+PARSER.add_argument("--greedy", action="store_true", help="generate: without the policies' own noise")
+PARSER.add_argument("--seed", type=integer_from(0), default=0, metavar="S", help="root of the random streams (0)")
+PARSER.add_argument("--json", action="store_true", help="info: print JSON only")
+PARSER.add_trust()
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> None:
     action, *given = args.what
     if action not in ACTIONS:
         near = nearest(action, ACTIONS)
@@ -47,10 +43,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(sentence(f"rlmem dataset {action}", "needs --out FILE", example=EXAMPLE))
     overrides, places = [text for text in given if "=" in text], [text for text in given if "=" not in text]
     print({"generate": _generate, "import": _import, "info": _info}[action](args, overrides, places))
-    return 0
 
 
-def _generate(args: argparse.Namespace, overrides: list[str], places: list[str]) -> str:
+def _generate(args: Arguments, overrides: list[str], places: list[str]) -> str:
     if args.random == bool(places) or bool(overrides) != args.random:
         what = "needs runs, or --random with env=NAME"
         raise UserError(sentence("rlmem dataset generate", what, example=EXAMPLE))
@@ -64,7 +59,7 @@ def _generate(args: argparse.Namespace, overrides: list[str], places: list[str])
     return f"wrote {args.out}: {_line(found)}"
 
 
-def _import(args: argparse.Namespace, overrides: list[str], places: list[str]) -> str:
+def _import(args: Arguments, overrides: list[str], places: list[str]) -> str:
     example = "rlmem dataset import FILE.hdf5 env=hopper --out data/hopper.hdf5"
     if len(places) != 1 or not any(text.startswith("env=") for text in overrides):
         raise UserError(sentence("rlmem dataset import", "needs one file and env=NAME", example=example))
@@ -75,7 +70,7 @@ def _import(args: argparse.Namespace, overrides: list[str], places: list[str]) -
     return f"wrote {args.out}: {_line(found)}"
 
 
-def _info(args: argparse.Namespace, overrides: list[str], places: list[str]) -> str:
+def _info(args: Arguments, overrides: list[str], places: list[str]) -> str:
     if len(places) != 1 or overrides:
         raise UserError(sentence("rlmem dataset info", "expected one file", example="rlmem dataset info data/h.hdf5"))
     from rlmem.dataset.file import read

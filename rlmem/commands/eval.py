@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.system.strictjson import dumps
 
-
-def parser() -> Parser:
-    made = Parser(
-        "eval",
-        "Play episodes with the agent of a run, greedy and sampled. Only env.* and evaluation.max_steps may be\n"
-        "replaced.",
-        "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
-        "RUN --episodes 100 env.level=hard --json",
-        "RUN video=true          an animation of one greedy episode in RUN/videos",
-    )
-    made.add_run()
-    made.add_argument("--episodes", type=integer_from(1), default=100, metavar="N", help="episodes of each kind (100)")
-    made.add_argument("--seed", type=integer_from(0), metavar="S", help="root of the random streams (the run's own)")
-    which = "the checkpoint of this step, or best: the agent of the best evaluation (the newest)"
-    made.add_argument("--step", type=_step, metavar="T", help=which)
-    made.add_argument("--json", action="store_true", help="print JSON only")
-    made.add_overrides("env.key=value, evaluation.max_steps=N, or video=true")
-    return made
+PARSER = Parser(
+    "eval",
+    "Play episodes with the agent of a run, greedy and sampled. Only env.* and evaluation.max_steps may be\nreplaced.",
+    "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
+    "RUN --episodes 100 env.level=hard --json",
+    "RUN video=true          an animation of one greedy episode in RUN/videos",
+)
+PARSER.add_run()
+PARSER.add_argument("--episodes", type=integer_from(1), default=100, metavar="N", help="episodes of each kind (100)")
+PARSER.add_argument("--seed", type=integer_from(0), metavar="S", help="root of the random streams (the run's own)")
+PARSER.add_step()
+PARSER.add_argument("--json", action="store_true", help="print JSON only")
+PARSER.add_overrides("env.key=value, evaluation.max_steps=N, or video=true")
 
 
-def _step(text: str) -> int | str:
-    return text if text == "best" else integer_from(0)(text)
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> None:
     from rlmem.run.evaluate import evaluate_run
 
     overrides = [override for override in args.overrides if not override.startswith("video=")]
@@ -44,7 +34,6 @@ def run(args: argparse.Namespace) -> int:
     with stdout_to_stderr():
         result = evaluate_run(args.run, args.episodes, args.seed, overrides, args.step, "true" in video, args.trust)
     print(dumps(result, indent=2) if args.json else _table(result))
-    return 0
 
 
 def _table(result: dict[str, Any]) -> str:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-
-from rlmem.commands.toolkit import Parser, stdout_to_stderr
+from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
 from rlmem.config.messages import sentence, shell
 from rlmem.errors import UserError
 
-
-def parser() -> Parser:
-    made = Parser(
-        "list",
-        "Show every config group and its options; `*` marks the default.",
-        "",
-        "env",
-        "memory --json",
-        "experiment",
-    )
-    made.add_argument(
-        "what",
-        nargs="*",
-        metavar="GROUP",
-        help="one group only, or experiment: what `rlmem reproduce` can run; also hydra.searchpath=[file://FOLDER]",
-    )
-    made.add_argument("--json", action="store_true", help="print JSON")
-    return made
+PARSER = Parser(
+    "list",
+    "Show every config group and its options; `*` marks the default.",
+    "",
+    "env",
+    "memory --json",
+    "experiment",
+)
+PARSER.add_argument(
+    "what",
+    nargs="*",
+    metavar="GROUP",
+    help="one group only, or experiment: what `rlmem reproduce` can run; also hydra.searchpath=[file://FOLDER]",
+)
+PARSER.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> None:
     lines = [text for text in args.what if text.startswith("hydra.searchpath=")]
     group, *more = [text for text in args.what if text not in lines] or [None]
     if more:
@@ -39,14 +34,12 @@ def run(args: argparse.Namespace) -> int:
         with stdout_to_stderr():
             text = env_table.as_json(lines) if args.json else env_table.as_text(lines)
         print(text)
-        return 0
-    if group == "experiment":
+    elif group == "experiment":
         from rlmem.reproduce import listing
 
         print(listing.as_json() if args.json else listing.as_text())
-        return 0
-    from rlmem.config.catalog import as_json, as_text, select
+    else:
+        from rlmem.config.catalog import as_json, as_text, select
 
-    groups = select(group, lines)
-    print(as_json(groups) if args.json else as_text(groups))
-    return 0
+        groups = select(group, lines)
+        print(as_json(groups) if args.json else as_text(groups))

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 
-from rlmem.commands.toolkit import Parser, integer_from, out_file
+from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 
-
-def parser() -> Parser:
-    made = Parser(
-        "play",
-        "Play one environment in the terminal, by keys, or let one of the players of its rule card play.",
-        "env=cued_catch",
-        "env=visual_match --player oracle --gif visual_match.gif",
-        "env=repeat_previous env.level=hard --player memoryless --episodes 3",
-    )
-    players = ["keys", "random", "memoryless", "oracle"]
-    made.add_argument("--player", choices=players, default="keys", help="who acts (keys: you)")
-    made.add_argument("--episodes", type=integer_from(1), default=1, metavar="N", help="episodes (1)")
-    made.add_argument("--seed", type=integer_from(0), metavar="S", help="of the environment (a new one every time)")
-    made.add_argument("--gif", type=out_file, metavar="PATH", help="write an animation instead of printing")
-    made.add_overrides("env=name or env.key=value")
-    return made
+PARSER = Parser(
+    "play",
+    "Play one environment in the terminal, by keys, or let one of the players of its rule card play.",
+    "env=cued_catch",
+    "env=visual_match --player oracle --gif visual_match.gif",
+    "env=repeat_previous env.level=hard --player memoryless --episodes 3",
+)
+players = ["keys", "random", "memoryless", "oracle"]
+PARSER.add_argument("--player", choices=players, default="keys", help="who acts (keys: you)")
+PARSER.add_argument("--episodes", type=integer_from(1), default=1, metavar="N", help="episodes (1)")
+PARSER.add_argument("--seed", type=integer_from(0), metavar="S", help="of the environment (a new one every time)")
+PARSER.add_argument("--gif", type=out_file, metavar="PATH", help="write an animation instead of printing")
+PARSER.add_overrides("env=name or env.key=value")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> None:
     from rlmem.config.compose import load
 
     config = load(args.overrides)
     from rlmem.acting.play import play
-    from rlmem.run.assemble import make_env
+    from rlmem.run.environments import make_env
 
     if wrong := [o for o in args.overrides if not o.lstrip("+~").startswith(("env=", "env.", "hydra."))]:
         example = "rlmem play env=cued_catch"
@@ -45,4 +41,3 @@ def run(args: argparse.Namespace) -> int:
         print(f"mean return {sum(returns) / len(returns):g}")
     if args.gif:
         print(f"wrote {args.gif}")
-    return 0

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from rlmem.commands.toolkit import Parser, integer_from, out_file
+from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file
+
+PARSER = Parser(
+    "plot",
+    "Draw learning curves: the mean over seeds with its 95 % bootstrap interval, one panel per column.",
+    "reproduce/memoroids/figure4-laptop --out figure4.pdf",
+    "sweeps/my_sweep --out curves.png --metric train/return_mean --smooth 10",
+    "results/memoroids --out figure.svg --columns repeat_first",
+)
+kinds = "reproductions, published results, sweeps, runs, or folders of such"
+PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=kinds)
+PARSER.add_argument("--out", type=out_file, required=True, metavar="FILE", help="FILE.png, .pdf or .svg")
+PARSER.add_argument("--metric", metavar="KEY", help="a name of metrics.jsonl (what the table shows)")
+smooth = "every point is the mean of the last N points of its run (1)"
+PARSER.add_argument("--smooth", type=integer_from(1), default=1, metavar="N", help=smooth)
+PARSER.add_argument("--columns", type=lambda text: text.split(","), default=[], metavar="A,B", help="these alone")
 
 
-def parser() -> Parser:
-    made = Parser(
-        "plot",
-        "Draw learning curves: the mean over seeds with its 95 % bootstrap interval, one panel per column.",
-        "reproduce/memoroids/figure4-laptop --out figure4.pdf",
-        "sweeps/my_sweep --out curves.png --metric train/return_mean --smooth 10",
-        "results/memoroids --out figure.svg --columns repeat_first",
-    )
-    kinds = "reproductions, published results, sweeps, runs, or folders of such"
-    made.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=kinds)
-    made.add_argument("--out", type=out_file, required=True, metavar="FILE", help="FILE.png, .pdf or .svg")
-    made.add_argument("--metric", metavar="KEY", help="a name of metrics.jsonl (what the table shows)")
-    smooth = "every point is the mean of the last N points of its run (1)"
-    made.add_argument("--smooth", type=integer_from(1), default=1, metavar="N", help=smooth)
-    made.add_argument("--columns", type=lambda text: text.split(","), default=[], metavar="A,B", help="these alone")
-    return made
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> None:
     from rlmem.report.draw import require_matplotlib, save, together
     from rlmem.report.find import find
     from rlmem.report.series import left_out, shown
@@ -37,4 +33,3 @@ def run(args: argparse.Namespace) -> int:
     print(f"wrote {args.out}")
     for sentence in left_out(sections, args.metric, args.columns):
         print(sentence)
-    return 0

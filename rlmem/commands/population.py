@@ -2,51 +2,62 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-from rlmem.commands.toolkit import Parser, integer_from
-from rlmem.config.messages import sentence, shell
+from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, refuse_for_directory
+from rlmem.config.messages import sentence
 from rlmem.errors import UserError, extra
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
-ASKED = ("agents", "ready", "window", "every", "level")
+NUMBERS = ("agents", "ready", "window", "every", "level")
 """The flags that say what a population is, beside --vary."""
 
 
-def parser() -> Parser:
-    made = Parser(
-        "population",
-        "Train agents side by side. Every so many episodes each is compared with another one, and copies its weights\n"
-        "if that was better (Welch's t-test); hyperparameters stay. The same command goes on with what is there.",
-        EXAMPLE.removeprefix("rlmem population "),
-        "memory=lprnn algo=impala env=cued_catch total_steps=3e8 --vary 'algo.lr=tag(log, interval(1e-5,1e-3))'",
-        "runs/mine                              go on",
-        "runs/mine total_steps=2e6              train longer",
-        "status runs/mine",
-    )
-    made.add_argument("what", nargs="*", metavar="WHAT", help="key=value of every agent; DIR; or: status DIR")
-    made.add_argument(
-        "--vary", action="append", default=[], metavar="KEY=VALUES", help="a,b: dealt out; interval(a,b): drawn"
-    )
-    made.add_argument("--agents", type=integer_from(2), metavar="N", help="how many agents (9)")
-    made.add_argument("--ready", type=integer_from(2), metavar="N", help="episodes before the first round (30000)")
-    made.add_argument("--window", type=integer_from(2), metavar="N", help="newest episodes compared (3000)")
-    made.add_argument("--every", type=integer_from(1), metavar="N", help="episodes between rounds (3000)")
-    made.add_argument("--level", type=_probability, metavar="P", help="copy where p is smaller (0.05)")
-    made.add_argument("--dir", type=Path, metavar="DIR", help="its directory (runs/population-<memory>-<algo>-...)")
-    made.add_argument("--ray", action="store_true", help="each agent in a process of its own, on Ray")
-    made.add_argument("--gpus", type=float, default=0.0, metavar="X", help="--ray: GPUs per agent, such as 0.25 (0)")
-    made.add_argument("--dry-run", action="store_true", help="check and list the agents only")
-    made.add_trust()
-    return made
+def _probability(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
+    return value
 
 
-def run(args: argparse.Namespace) -> int:
+PARSER = Parser(
+    "population",
+    "Train agents side by side. Every so many episodes each is compared with another one, and copies its weights\n"
+    "if that was better (Welch's t-test); hyperparameters stay. The same command goes on with what is there.",
+    EXAMPLE.removeprefix("rlmem population "),
+    "memory=lprnn algo=impala env=cued_catch total_steps=3e8 --vary 'algo.lr=tag(log, interval(1e-5,1e-3))'",
+    "runs/mine                              go on",
+    "runs/mine total_steps=2e6              train longer",
+    "status runs/mine",
+)
+PARSER.add_argument("what", nargs="*", metavar="WHAT", help="key=value of every agent; DIR; or: status DIR")
+PARSER.add_argument(
+    "--vary", action="append", default=[], metavar="KEY=VALUES", help="a,b: dealt out; interval(a,b): drawn"
+)
+PARSER.add_argument("--agents", type=integer_from(2), metavar="N", help="how many agents (9)")
+PARSER.add_argument("--ready", type=integer_from(2), metavar="N", help="episodes before the first round (30000)")
+PARSER.add_argument("--window", type=integer_from(2), metavar="N", help="newest episodes compared (3000)")
+PARSER.add_argument("--every", type=integer_from(1), metavar="N", help="episodes between rounds (3000)")
+PARSER.add_argument("--level", type=_probability, metavar="P", help="copy where p is smaller (0.05)")
+PARSER.add_argument("--dir", type=Path, metavar="DIR", help="its directory (runs/population-<memory>-<algo>-...)")
+PARSER.add_argument("--ray", action="store_true", help="each agent in a process of its own, on Ray")
+PARSER.add_argument("--gpus", type=float, default=0.0, metavar="X", help="--ray: GPUs per agent, such as 0.25 (0)")
+PARSER.add_argument("--dry-run", action="store_true", help="check and list the agents only")
+PARSER.add_trust()
+
+
+def run(args: Arguments) -> None:
     overrides, places = [text for text in args.what if "=" in text], [text for text in args.what if "=" not in text]
     if places[:1] == ["status"]:
-        return _status(places[1:])
+        folder = directory_of_status("population", places[1:], "runs/mine")
+        from rlmem.population.status import print_table
+
+        return print_table(folder)
     if args.gpus and not args.ray:
         raise UserError(f"--gpus {args.gpus}: is what an agent reserves on Ray; e.g. --ray --gpus {args.gpus}")
     try:
@@ -57,50 +68,19 @@ def run(args: argparse.Namespace) -> int:
         what = f"rlmem population: needs SciPy, which is not installed; e.g. {extra('population')}"
         raise UserError(what) from error
     if places:
-        folder = _place(places, args)
+        folder = Path(places[0])
+        if not folder.is_dir() or len(places) > 1:
+            what = "expected key=value, or the directory of a population"
+            raise UserError(sentence(" ".join(places), what, example=EXAMPLE))
+        refuse_for_directory(folder, "agents", PARSER.given(args, *NUMBERS, "vary", "dir", "dry_run"))
         if overrides:
             rounds.change(folder, overrides, args.trust)
     else:
-        from rlmem.population.spec import Specification, default_folder
+        from rlmem.population.spec import PopulationSpec, default_folder
 
-        given: dict[str, Any] = {key: value for key in ASKED if (value := getattr(args, key)) is not None}
-        spec = Specification(tuple(overrides), tuple(args.vary), **given)
+        given: dict[str, Any] = {key: value for key in NUMBERS if (value := getattr(args, key)) is not None}
+        spec = PopulationSpec(tuple(overrides), tuple(args.vary), **given)
         if args.dry_run:
-            print(rounds.dry_run(spec))
-            return 0
+            return print(rounds.dry_run(spec))
         rounds.start(spec, folder := args.dir or default_folder(spec))
     rounds.train(folder, args.ray, args.gpus, args.trust)
-    return 0
-
-
-def _place(places: list[str], args: argparse.Namespace) -> Path:
-    """The directory to go on with, which says itself what its agents are."""
-    folder = Path(places[0])
-    if not folder.is_dir() or len(places) > 1:
-        what = "expected key=value, or the directory of a population"
-        raise UserError(sentence(" ".join(places), what, example=EXAMPLE))
-    flags = {f"--{key.replace('_', '-')}": getattr(args, key) for key in (*ASKED, "vary", "dir", "dry_run")}
-    if refused := [flag for flag, value in flags.items() if value]:
-        what = f"{folder} already says what its agents are"
-        raise UserError(sentence(refused[0], what, example=f"rlmem population {shell(folder)}"))
-    return folder
-
-
-def _status(places: list[str]) -> int:
-    if len(places) != 1:
-        example = "rlmem population status runs/mine"
-        raise UserError(sentence("rlmem population status", "expected one directory", example=example))
-    from rlmem.population.status import show
-
-    show(Path(places[0]))
-    return 0
-
-
-def _probability(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
-    return value

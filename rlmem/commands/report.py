@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from rlmem.commands.toolkit import Parser, out_file
+from rlmem.commands.toolkit import Arguments, Parser, out_file
 from rlmem.errors import writing
 
-
-def parser() -> Parser:
-    made = Parser(
-        "report",
-        "Write one HTML page about reproductions, published results, sweeps and runs: learning curves, tables beside\n"
-        "the papers' numbers, verdicts, and the runs with their configurations. The page needs nothing but itself.",
-        "reproduce",
-        "results sweeps/my_sweep --out report.html",
-        'runs/2026-01-31 --title "All of January"',
-        "results --markdown RESULTS.md      what is published, as Markdown",
-    )
-    made.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="any of these, or a folder that has them")
-    made.add_argument("--out", type=out_file, metavar="FILE", help="the page (report.html)")
-    made.add_argument("--title", default="What was run", help="of the page (What was run)")
-    markdown = "write published results as Markdown instead, with the curves as pictures beside them"
-    made.add_argument("--markdown", type=out_file, metavar="FILE", help=markdown)
-    return made
+PARSER = Parser(
+    "report",
+    "Write one HTML page about reproductions, published results, sweeps and runs: learning curves, tables beside\n"
+    "the papers' numbers, verdicts, and the runs with their configurations. The page needs nothing but itself.",
+    "reproduce",
+    "results sweeps/my_sweep --out report.html",
+    'runs/2026-01-31 --title "All of January"',
+    "results --markdown RESULTS.md      what is published, as Markdown",
+)
+PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="any of these, or a folder that has them")
+PARSER.add_argument("--out", type=out_file, metavar="FILE", help="the page (report.html)")
+PARSER.add_argument("--title", default="What was run", help="of the page (What was run)")
+markdown = "write published results as Markdown instead, with the curves as pictures beside them"
+PARSER.add_argument("--markdown", type=out_file, metavar="FILE", help=markdown)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> None:
     from rlmem.record import rundir
     from rlmem.report.draw import require_matplotlib
     from rlmem.report.find import find
@@ -44,6 +40,5 @@ def run(args: argparse.Namespace) -> int:
         text = page(sections, args.title)
         with writing(out, "--out /tmp/report.html"):
             out.parent.mkdir(parents=True, exist_ok=True)
-            rundir.replace(out, text)
+            rundir.write_atomically(out, text)
         print(f"wrote {out}")
-    return 0

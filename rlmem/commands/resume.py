@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
+from rlmem.commands.toolkit import Arguments, Parser
 
-from rlmem.commands.toolkit import Parser
-
-
-def parser() -> Parser:
-    made = Parser(
-        "resume",
-        "Continue a run from its latest checkpoint, as if it had never stopped.",
-        "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
-        "RUN total_steps=2e6",
-    )
-    made.add_run()
-    made.add_overrides("total_steps, device, threads, on_nan, checkpoint.*, evaluation.*, env.evaluation.* or logger.*")
-    return made
+PARSER = Parser(
+    "resume",
+    "Continue a run from its latest checkpoint, as if it had never stopped.",
+    "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
+    "RUN total_steps=2e6",
+)
+PARSER.add_run()
+PARSER.add_overrides("total_steps, device, threads, on_nan, checkpoint.*, evaluation.*, env.evaluation.* or logger.*")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> None:
     from rlmem.run.train import resume
 
     resume(args.run, args.overrides, args.trust)
-    return 0

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
-from rlmem.commands.toolkit import Parser, integer_from, stdout_to_stderr
+from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
 from rlmem.errors import Fault, UserError
 
-
-def parser() -> Parser:
-    made = Parser(
-        "sync",
-        "Upload runs to Weights & Biases from their directories, whatever their loggers were: those rows of\n"
-        "metrics.jsonl that W&B does not have yet. Uploading again sends nothing twice.",
-        "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
-        "RUN RUN --project memory --tags ffm,easy",
-    )
-    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories")
-    made.add_argument("--project", metavar="P", help="instead of the project of the run's logger=wandb, or rlmem")
-    made.add_argument("--entity", metavar="E", help="instead of its entity, or your default one")
-    made.add_argument("--group", metavar="G", help="instead of its group")
-    made.add_argument("--tags", type=lambda text: text.split(","), metavar="A,B", help="instead of its tags")
-    made.add_argument(
-        "--timeout", type=integer_from(1), default=20, metavar="S", help="seconds to wait for the server (20)"
-    )
-    return made
+PARSER = Parser(
+    "sync",
+    "Upload runs to Weights & Biases from their directories, whatever their loggers were: those rows of\n"
+    "metrics.jsonl that W&B does not have yet. Uploading again sends nothing twice.",
+    "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
+    "RUN RUN --project memory --tags ffm,easy",
+)
+PARSER.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories")
+PARSER.add_argument("--project", metavar="P", help="instead of the project of the run's logger=wandb, or rlmem")
+PARSER.add_argument("--entity", metavar="E", help="instead of its entity, or your default one")
+PARSER.add_argument("--group", metavar="G", help="instead of its group")
+PARSER.add_argument("--tags", type=lambda text: text.split(","), metavar="A,B", help="instead of its tags")
+PARSER.add_argument(
+    "--timeout", type=integer_from(1), default=20, metavar="S", help="seconds to wait for the server (20)"
+)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> int:
     from rlmem.record.loggers import NoKey
-    from rlmem.record.sync import upload
+    from rlmem.record.upload import upload
 
     given = {key: getattr(args, key) for key in ("project", "entity", "group", "tags")}
     failed, problems = False, list[str]()

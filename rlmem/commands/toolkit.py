@@ -6,12 +6,19 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import UserError
+
+if TYPE_CHECKING:
+    from rlmem.sweep.run import Options
+
+
+Arguments = argparse.Namespace
+"""The arguments of a command line, as its parser has read them."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,6 +44,23 @@ class Parser(argparse.ArgumentParser):
     def add_trust(self) -> None:
         """For what was made by another user: whether the code that it names may be run."""
         self.add_argument("--trust", action="store_true", help="run the code that somebody else's directory names")
+
+    def add_step(self) -> None:
+        which = "the checkpoint of this step, or best: the agent of the best evaluation (the newest)"
+        read = lambda text: text if text == "best" else integer_from(0)(text)  # noqa: E731
+        self.add_argument("--step", type=read, metavar="T", help=which)
+
+    def add_pool(self, jobs: str, job: str) -> None:
+        """How many processes work at once, and on what; `jobs` is what the command calls their work."""
+        one, again = integer_from(1), f"give failed {jobs} all their attempts again"
+        self.add_argument("--jobs", type=one, metavar="N", help=f"{jobs} at once (cores / threads of {job})")
+        self.add_argument("--gpus", type=device_list, default=(), metavar="0,1", help=f"GPUs to spread the {jobs} over")
+        self.add_argument("--per-gpu", type=one, metavar="N", help=f"{jobs} at once on each of --gpus (1)")
+        self.add_argument("--retry-failed", action="store_true", help=again)
+
+    def given(self, args: Arguments, *names: str) -> list[str]:
+        """Those of the flags that somebody gave, as they are typed: `--dry-run` for `dry_run`."""
+        return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2]
@@ -80,3 +104,28 @@ def device_list(text: str) -> tuple[str, ...]:
     if "" in devices:
         raise argparse.ArgumentTypeError(f"expected numbers or names as in CUDA_VISIBLE_DEVICES, got {text!r}")
     return devices
+
+
+def pool_options(args: Arguments, **more: Any) -> Options:
+    """What the flags of `Parser.add_pool` say, and `more` options of a sweep."""
+    if args.per_gpu and not args.gpus:
+        raise UserError(f"--per-gpu {args.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
+    from rlmem.sweep.run import Options
+
+    return Options(args.jobs, args.gpus, args.per_gpu or 1, retry_failed=args.retry_failed, trust=args.trust, **more)
+
+
+def refuse_for_directory(folder: Path, parts: str, given: Sequence[str]) -> None:
+    """UserError if something was given that would change what the directory of a sweep or population consists of."""
+    if given:
+        verb = "sweep" if parts == "jobs" else "population"
+        what = f"{folder} already says what its {parts} are"
+        raise UserError(sentence(given[0], what, example=f"rlmem {verb} {shell(folder)}"))
+
+
+def directory_of_status(verb: str, given: Sequence[str], example: str) -> Path:
+    """The one directory of `rlmem VERB status DIR`."""
+    if len(given) != 1:
+        command = f"rlmem {verb} status"
+        raise UserError(sentence(command, "expected one directory", example=f"{command} {example}"))
+    return Path(given[0])

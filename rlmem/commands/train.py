@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
-from rlmem.commands.toolkit import Parser
+from rlmem.commands.toolkit import Arguments, Parser
 from rlmem.errors import UserError
 
-
-def parser() -> Parser:
-    made = Parser(
-        "train",
-        "Train one agent in one environment; with -m, one for every combination of the values given.",
-        "memory=ffm env=repeat_previous seed=1",
-        "memory=gru env=gym env.id=CartPole-v1 algo.lr=0.001 total_steps=1e5",
-        "-m memory=ffm,gru seed=0,1,2",
-        "memory=ffm --help        the keys of that option",
-    )
-    made.add_argument("-m", "--multirun", action="store_true", help="one job per combination of comma-separated values")
-    made.add_argument("--dry-run", action="store_true", help="check everything and print the summary only")
-    made.add_overrides("group=option or key=value")
-    return made
+PARSER = Parser(
+    "train",
+    "Train one agent in one environment; with -m, one for every combination of the values given.",
+    "memory=ffm env=repeat_previous seed=1",
+    "memory=gru env=gym env.id=CartPole-v1 algo.lr=0.001 total_steps=1e5",
+    "-m memory=ffm,gru seed=0,1,2",
+    "memory=ffm --help        the keys of that option",
+)
+PARSER.add_argument("-m", "--multirun", action="store_true", help="one job per combination of comma-separated values")
+PARSER.add_argument("--dry-run", action="store_true", help="check everything and print the summary only")
+PARSER.add_overrides("group=option or key=value")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> int:
     if args.multirun:
         return _multirun(args)
     from rlmem.config.compose import load
@@ -39,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _multirun(args: argparse.Namespace) -> int:
+def _multirun(args: Arguments) -> int:
     from rlmem.parallel import launched
     from rlmem.sweep.multirun import check, launch, plans
 
@@ -49,7 +45,7 @@ def _multirun(args: argparse.Namespace) -> int:
     if args.dry_run:
         print("\n\n".join(plans(configs)))
         return 0
-    if failed := launch(args.overrides):
-        print(*(f"rlmem: error: job failed: {job}" for job in failed), sep="\n", file=sys.stderr)
-        return 1
-    return 0
+    failed = launch(args.overrides)
+    for job in failed:
+        print(f"rlmem: error: job failed: {job}", file=sys.stderr)
+    return 1 if failed else 0

@@ -26,12 +26,10 @@ def catalog(lines: Sequence[str] = ()) -> Catalog:
     names = sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
     order = list(default_choices())
     names.sort(key=lambda name: order.index(name) if name in order else len(order))
-    groups = {}
-    for name in names:
-        found: dict[str, str] = {}
+    groups: Catalog = {name: {} for name in names}
+    for name, found in groups.items():
         for folder in option_dirs(name, lines):  # the shipped ones come first, and are not replaced
-            found |= {option: text for option, text in _options(folder).items() if option not in found}
-        groups[name] = found
+            found |= _options(folder) | found
     experiments = experiments_dir()
     return groups | ({"experiment": _options(experiments)} if experiments else {})
 
@@ -42,15 +40,8 @@ def select(group: str | None, lines: Sequence[str] = ()) -> Catalog:
     if group is None:
         return groups
     if group not in groups:
-        raise UserError(
-            sentence(
-                group,
-                "no such group",
-                near=nearest(group, groups),
-                accepted=groups,
-                example="rlmem list memory",
-            )
-        )
+        near, example = nearest(group, groups), "rlmem list memory"
+        raise UserError(sentence(group, "no such group", near=near, accepted=groups, example=example))
     return {group: groups[group]}
 
 
@@ -66,7 +57,8 @@ def as_text(groups: Catalog) -> str:
     blocks = []
     for group, options in groups.items():
         chosen = defaults.get(group, [])
-        marked = {f"{name}{' *' if name in _as_list(chosen) else ''}": text for name, text in options.items()}
+        chosen = chosen if isinstance(chosen, list) else [chosen]
+        marked = {f"{name} *" if name in chosen else name: text for name, text in options.items()}
         blocks.append(f"{group}\n{columns(marked)}")
     return "\n\n".join(blocks)
 
@@ -128,7 +120,3 @@ def with_parents(file: Path) -> list[Path]:
     folders = (conf_dir() / file.parent.name, file.parent)
     found = [folder / f"{parent}.yaml" for parent in parents for folder in dict.fromkeys(folders)]
     return [part for parent in found if parent.is_file() for part in with_parents(parent)] + [file]
-
-
-def _as_list(choice: str | list[str]) -> list[str]:
-    return choice if isinstance(choice, list) else [choice]

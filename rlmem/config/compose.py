@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,10 +28,11 @@ from rlmem.config.messages import sentence, shell, show
 from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
 from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.provenance import COMMAND_LINE, hint, lookup, sources
-from rlmem.config.schema import SECTIONS, SUPPLIED
-from rlmem.config.validate import MISSING, Fault, validate
+from rlmem.config.schema import SECTIONS, SUPPLIED, Run, Settings
+from rlmem.config.validate import MISSING, Refusal, validate
 from rlmem.config.yamlfile import yaml_problem
-from rlmem.errors import UserError
+from rlmem.errors import UserError, first_line
+from rlmem.system.strictjson import map_values
 
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
 """What composing raises, beside a UserError; an AttributeError where a mapping is to replace one of Hydra's nulls."""
@@ -44,6 +45,12 @@ class Config:
     values: dict[str, Any]
     choices: dict[str, Choice]
     overrides: tuple[str, ...]
+
+    @property
+    def settings(self) -> Settings:
+        """The values that belong to no group, typed."""
+        scalars = {field.name: self.values[field.name] for field in fields(Run)}
+        return Settings(**scalars, **{name: section(**self.values[name]) for name, section in SECTIONS.items()})
 
 
 @dataclass(frozen=True)
@@ -78,29 +85,23 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
             )
         else:
             assignments.append(override)
-    base = Base(OmegaConf.create(_literal(config.values)), config.choices, {}, ())
+    base = Base(OmegaConf.create(map_values(_escaped, config.values)), config.choices, {}, ())
     values = _settle(base, assignments, problems)
     return Config(values, config.choices, config.overrides + tuple(overrides))
 
 
-def _literal(node: Any) -> Any:
-    """Stored values with `${` escaped: they were resolved when they were stored, and mean themselves."""
-    if isinstance(node, dict):
-        return {key: _literal(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_literal(value) for value in node]
-    if isinstance(node, str):
-        return re.sub(r"(\\*)\$\{", r"\1\1\\${", node)
-    return node
+def _escaped(value: Any) -> Any:
+    """A stored value with `${` escaped: it was resolved when it was stored, and means itself."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
 
 
 def _require_intact(config: Config) -> None:
     """One UserError, however much of a stored configuration is missing or wrong."""
-    missing = [Fault(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
+    missing = [Refusal(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
     if faults := missing + validate(config.values)[1]:
         base = Base(OmegaConf.create({}), config.choices, {}, ())
         more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
-        raise UserError(f"{_fault(faults[0], {}, {}, base)}{more}; restore the run's config.yaml")
+        raise UserError(f"{_refusal_as_text(faults[0], {}, {}, base)}{more}; restore the run's config.yaml")
 
 
 @contextmanager
@@ -198,7 +199,7 @@ def _settle(
     problems += [_missing(path, base) for path, value in leaf_paths(values) if value == MISSING]
     touched = dict.fromkeys(path.partition(".")[0] for path in given)  # after a wrong name, only these: it stays fast
     checked, faults = validate(values, only=touched if problems else None)
-    problems += [_fault(fault, given, before, base) for fault in faults]
+    problems += [_refusal_as_text(fault, given, before, base) for fault in faults]
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return checked
@@ -228,7 +229,7 @@ def _missing(path: str, base: Base) -> str:
     return sentence(path, f"required by {group}={show(base.choices.get(group))}", example=hint(path, base.files))
 
 
-def _fault(fault: Fault, given: dict[str, str], before: Any, base: Base) -> str:
+def _refusal_as_text(fault: Refusal, given: dict[str, str], before: Any, base: Base) -> str:
     """The sentence for a refused value: where it was set, and the shipped value as the example."""
     if fault.value == MISSING:
         return f"{fault.path}: {fault.what}"
@@ -252,8 +253,3 @@ def root_cause(error: BaseException) -> str:
     key = getattr(root, "full_key", None)
     lines = dict.fromkeys([first_line(error), f"{key}: {first_line(root)}" if key else first_line(root)])
     return " ".join(line for line in lines if line) or type(root).__name__
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text that is not empty."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

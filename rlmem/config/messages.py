@@ -9,6 +9,8 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Union
 
+from rlmem.errors import brief
+
 
 def sentence(
     where: str,
@@ -75,11 +77,6 @@ def show(value: Any) -> str:
 def got(value: Any) -> str:
     """A refused value: text in quotes, so that '1' and 1 differ."""
     return brief(repr(value) if isinstance(value, str) else show(value))
-
-
-def brief(text: str, most: int = 200) -> str:
-    """`text`, without its middle if it is long."""
-    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 4 :]}"
 
 
 def describe(annotation: Any) -> str:

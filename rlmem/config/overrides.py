@@ -13,9 +13,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from rlmem.config.messages import SYNONYMS, brief, nearest_key, sentence, shell, show
+from rlmem.config.messages import SYNONYMS, nearest_key, sentence, shell, show
 from rlmem.config.schema import SUPPLIED
-from rlmem.errors import UserError
+from rlmem.errors import UserError, brief
 
 EXAMPLE = "rlmem train memory=ffm"
 
@@ -105,9 +105,16 @@ def key_problem(override: Override, tree: Mapping[str, Any], options: Mapping[st
     return None
 
 
-def swept(override: Override, example: str) -> list[str]:
-    """The values of a sweep as one types them. UserError for one without a list of values, or with too many."""
+def lines_of(override: Override, example: str) -> list[str]:
+    """An override as a line for each of its values; one value as it was typed.
+
+    example: a command with several values, for the message
+
+    Raises UserError for several values that are no list, or too many.
+    """
     line, value = str(override.input_line), override.value()
+    if override.is_hydra_override() or not override.is_sweep_override():
+        return [line]
     if not override.is_discrete_sweep():
         raise UserError(sentence(line, "no list or range of values", example=example))
     if isinstance(value, RangeSweep):
@@ -115,7 +122,7 @@ def swept(override: Override, example: str) -> list[str]:
         if not step or not (stop - start) / step <= MOST_JOBS:
             raise UserError(sentence(line, f"more than {MOST_JOBS:,} values, or without end", example=example))
     try:
-        return list(override.sweep_string_iterator())
+        return [f"{override.get_key_element()}={text}" for text in override.sweep_string_iterator()]
     except HydraException as error:
         raise UserError(sentence(line, str(error), example=example)) from error
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rlmem.config.paths import display
-from rlmem.config.yamlfile import leaves
+from rlmem.config.yamlfile import Leaf, leaves
 
 COMMAND_LINE = "command line"
 
 
 def sources(files: Iterable[tuple[str, Path]]) -> dict[str, str]:
     """Dotted path -> `conf/algo/ppo.yaml:7`, for (package, file) pairs in the order they are merged."""
-    found = {}
-    for package, file in files:
-        prefix = f"{package}." if package else ""
-        for leaf in leaves(file):
-            found[prefix + leaf.path] = f"{display(file)}:{leaf.line}"
-    return found
+    return {path: f"{display(file)}:{leaf.line}" for path, file, leaf in _leaves(files)}
 
 
 def lookup(path: str, origins: Mapping[str, str]) -> str | None:
@@ -33,8 +28,12 @@ def lookup(path: str, origins: Mapping[str, str]) -> str | None:
 
 def hint(path: str, files: Iterable[tuple[str, Path]]) -> str | None:
     """The `e.g. ...` of the comment beside a value, such as the one that says what a required key may be."""
+    comments = (leaf.comment for found, _, leaf in _leaves(files) if found == path)
+    return next((comment.partition("e.g. ")[2] for comment in comments if "e.g. " in comment), None)
+
+
+def _leaves(files: Iterable[tuple[str, Path]]) -> Iterator[tuple[str, Path, Leaf]]:
+    """Every value of (package, file) pairs with its dotted path in the whole configuration."""
     for package, file in files:
         for leaf in leaves(file):
-            if path == (f"{package}.{leaf.path}" if package else leaf.path) and "e.g. " in leaf.comment:
-                return leaf.comment.partition("e.g. ")[2]
-    return None
+            yield f"{package}.{leaf.path}" if package else leaf.path, file, leaf

@@ -51,3 +51,12 @@ class Trainer:
 
 
 SECTIONS = {"checkpoint": Checkpoint, "evaluation": Evaluation, "trainer": Trainer}
+
+
+@dataclass
+class Settings(Run):
+    """All values of config.yaml that belong to no group."""
+
+    checkpoint: Checkpoint
+    evaluation: Evaluation
+    trainer: Trainer

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, get_origin, get_type_hints
 
 from rlmem.config.messages import nearest, sentence
-from rlmem.errors import UserError
+from rlmem.errors import UserError, one_line
 
 
 def build(node: dict[str, Any], **runtime: Any) -> Any:
@@ -120,12 +120,7 @@ def _import(module_name: str) -> Any:
     except SyntaxError as error:
         where = f"{error.filename}:{error.lineno}"
         raise UserError(f"{module_name} cannot be imported ({where}: {type(error).__name__}: {error.msg})") from error
-    except Exception as error:  # the module is anybody's code
+    except Exception as error:  # the module is third-party code
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{frame.filename}:{frame.lineno}"
-        raise UserError(f"{module_name} cannot be imported ({where}: {in_one_line(error)})") from error
-
-
-def in_one_line(error: Exception) -> str:
-    """`TypeError: ...`: what somebody's code raised."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise UserError(f"{module_name} cannot be imported ({where}: {one_line(error)})") from error

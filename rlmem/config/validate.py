@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
@@ -18,13 +18,14 @@ from rlmem.config.schema import SECTIONS, SUPPLIED, Run
 from rlmem.config.targets import annotation, gives, locate, parameters, takes_any_keyword
 from rlmem.config.yamlfile import leaves
 from rlmem.errors import UserError
+from rlmem.system.strictjson import map_values
 
 MISSING = "???"
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
-class Fault:
+class Refusal:
     """One refused value or key: its dotted path, what is wrong, the nearest and the accepted names."""
 
     path: str
@@ -34,24 +35,25 @@ class Fault:
     accepted: tuple[str, ...] = ()
 
 
-def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tuple[dict[str, Any], list[Fault]]:
-    """The values coerced to their annotations, and every fault; `only`: check these top-level keys alone."""
-    checked, faults = dict(values), []
+def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tuple[dict[str, Any], list[Refusal]]:
+    """The values coerced to their annotations, and everything that is refused.
+
+    values: a whole configuration
+    only: check these top-level keys alone; None: all
+    """
+    check, checked = _Check(), dict(values)
     for name in values if only is None else only:
         if name in SECTIONS:
-            checked[name], found = _arguments(name, values[name], SECTIONS[name])
+            checked[name] = check.arguments(name, values[name], SECTIONS[name])
         elif name == "env":
-            checked[name], found = _environment(values[name])
+            checked[name] = check.environment(values[name])
         elif name == "logger":
-            checked[name], found = _loggers(values[name])
+            checked[name] = check.loggers(values[name])
         elif name in SUPPLIED:
-            checked[name], found = _node(name, values[name], SUPPLIED[name])
-        else:
-            continue
-        faults += found
+            checked[name] = check.node(name, values[name], SUPPLIED[name])
     scalars = [name for name in values if name not in SECTIONS | SUPPLIED and (only is None or name in only)]
-    run, found = _arguments("", {name: values[name] for name in scalars}, Run, complete=only is None)
-    return checked | run, faults + found
+    run = check.arguments("", {name: values[name] for name in scalars}, Run, complete=only is None)
+    return checked | run, check.refusals
 
 
 def coerce(value: Any, kind: Any) -> Any:
@@ -66,69 +68,114 @@ def coerce(value: Any, kind: Any) -> Any:
     try:
         checked = adapter.validate_json(json.dumps(value))
     except ValidationError:
-        checked = adapter.validate_json(json.dumps(_whole(value)))
+        checked = adapter.validate_json(json.dumps(map_values(_whole, value)))
     return adapter.dump_python(checked, mode="json")
 
 
-def _environment(node: Any) -> tuple[Any, list[Fault]]:
-    """The node of `env`; its mapping `evaluation` holds arguments of the same target."""
-    if not isinstance(node, dict) or "evaluation" not in node:
-        return _node("env", node, SUPPLIED["env"])
-    checked, faults = _node("env", {key: value for key, value in node.items() if key != "evaluation"}, SUPPLIED["env"])
-    if any(fault.path == "env._target_" for fault in faults):
-        return node, faults
-    supplied = SUPPLIED["env"] | {"num_envs"}
-    evaluation, found = _arguments(
-        "env.evaluation", node["evaluation"], locate(node["_target_"]), supplied, complete=False
-    )
-    return checked | {"evaluation": evaluation}, faults + found
+class _Check:
+    """Checks parts of a configuration: every method returns what it could coerce, and notes what it refuses."""
 
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
 
-def _loggers(entries: Any) -> tuple[Any, list[Fault]]:
-    if not isinstance(entries, dict):
-        return entries, [Fault("logger", "expected a mapping of loggers", entries)]
-    checked, faults = {}, []
-    for name, node in entries.items():
-        path = f"logger.{name}"
-        if node == {}:  # the local logger: nothing to build
-            checked[name] = node
-            continue
-        checked[name], found = _node(path, node, SUPPLIED["logger"])
-        faults += found
-    return checked, faults
+    def refuse(self, path: str, what: str, value: Any, near: Sequence[str] = (), accepted: Sequence[str] = ()) -> Any:
+        """Note a refusal; the value as it is."""
+        self.refusals.append(Refusal(path, what, value, tuple(near), tuple(accepted)))
+        return value
 
+    def environment(self, node: Any) -> Any:
+        """The node of `env`; its mapping `evaluation` holds arguments of the same target."""
+        if not isinstance(node, dict) or "evaluation" not in node:
+            return self.node("env", node, SUPPLIED["env"])
+        checked = self.node("env", {k: value for k, value in node.items() if k != "evaluation"}, SUPPLIED["env"])
+        if any(refusal.path == "env._target_" for refusal in self.refusals):
+            return node
+        target, supplied = locate(node["_target_"]), SUPPLIED["env"] | {"num_envs"}
+        evaluation = self.arguments("env.evaluation", node["evaluation"], target, supplied, complete=False)
+        return checked | {"evaluation": evaluation}
 
-def _node(path: str, node: Any, supplied: Collection[str], made: Any = None) -> tuple[Any, list[Fault]]:
-    """A node with `_target_`; `made`: the class whose subclasses alone may stand there."""
-    target = node.get("_target_") if isinstance(node, dict) else None
-    if not isinstance(target, str):
-        return node, [Fault(f"{path}._target_", "expected a class or function, as package.module.Name", target)]
-    try:
-        found = locate(target)
-        names, takes_any = parameters(found).keys(), takes_any_keyword(found)
-    except UserError as error:
-        return node, [Fault(f"{path}._target_", str(error), target)]
-    if inspect.isclass(made) and not gives(found, made):
-        return node, [Fault(f"{path}._target_", f"expected a subclass of {_name(made)}", target)]
-    if inspect.isabstract(found):
-        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        return node, [Fault(f"{path}._target_", f"{_name(found)} is abstract, it does not define {missing}", target)]
-    passed = set() if path == "env" or takes_any else set(supplied)  # environments are seeded by reset
-    if refused := sorted(passed - names):
-        what = f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
-        return node, [Fault(f"{path}._target_", what, target)]
-    arguments = {key: value for key, value in node.items() if key != "_target_"}
-    checked, faults = _arguments(path, arguments, found, supplied)
-    return {"_target_": target} | checked, faults
+    def loggers(self, entries: Any) -> Any:
+        """The mapping `logger`, in which {} is the local logger, for which nothing is built."""
+        if not isinstance(entries, dict):
+            return self.refuse("logger", "expected a mapping of loggers", entries)
+        supplied = SUPPLIED["logger"]
+        check = lambda name, node: node if node == {} else self.node(f"logger.{name}", node, supplied)  # noqa: E731
+        return {name: check(name, node) for name, node in entries.items()}
 
+    def node(self, path: str, node: Any, supplied: Collection[str], made: Any = None) -> Any:
+        """A node with `_target_`.
 
-def _inner_node(path: str, node: Any, supplied: Collection[str], made: Any) -> tuple[Any, list[Fault]]:
-    """The node of an argument that builds a `made` itself, given what is supplied to the node around it."""
-    if isinstance(node, dict):
-        return _node(path, node, supplied, made)
-    target = node if isinstance(node, str) and "." in node else _target_of(path.partition(".")[0], node)
-    near = (f"{path}._target_={target}",) if target else ()
-    return node, [Fault(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", node, near)]
+        path: its dotted key
+        supplied: the arguments of its target that are supplied at run time
+        made: the class whose subclasses alone may stand there; None: any
+        """
+        target, where = node.get("_target_") if isinstance(node, dict) else None, f"{path}._target_"
+        wrong = self._problem_of_target(path, target, supplied, made)
+        if wrong:
+            self.refuse(where, wrong, target)
+            return node
+        arguments = {key: value for key, value in node.items() if key != "_target_"}
+        return {"_target_": target} | self.arguments(path, arguments, locate(target), supplied)
+
+    def _problem_of_target(self, path: str, target: Any, supplied: Collection[str], made: Any) -> str | None:
+        if not isinstance(target, str):
+            return "expected a class or function, as package.module.Name"
+        try:
+            found = locate(target)
+            names, takes_any = parameters(found).keys(), takes_any_keyword(found)
+        except UserError as error:
+            return str(error)
+        if inspect.isclass(made) and not gives(found, made):
+            return f"expected a subclass of {_name(made)}"
+        if inspect.isabstract(found):
+            missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+            return f"{_name(found)} is abstract, it does not define {missing}"
+        passed = set() if path == "env" or takes_any else set(supplied)  # environments are seeded by reset
+        if refused := sorted(passed - names):
+            return f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
+        return None
+
+    def inner_node(self, path: str, node: Any, supplied: Collection[str], made: Any) -> Any:
+        """The node of an argument that builds a `made` itself, given what is supplied to the node around it."""
+        if isinstance(node, dict):
+            return self.node(path, node, supplied, made)
+        target = node if isinstance(node, str) and "." in node else _target_of(path.partition(".")[0], node)
+        near = [f"{path}._target_={target}"] if target else []
+        return self.refuse(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", node, near)
+
+    def arguments(
+        self, path: str, node: Any, target: Callable[..., Any], supplied: Collection[str] = (), complete: bool = True
+    ) -> Any:
+        """The keys of one node against the arguments of its target.
+
+        complete: whether every argument without a default must be given
+        """
+        if not isinstance(node, dict):
+            return self.refuse(path, "expected a mapping {key: value}", node)
+        accepted = {name: p for name, p in parameters(target).items() if name not in supplied}
+        prefix = f"{path}." if path else ""
+        checked = dict(node)
+        for key, value in node.items():
+            where = f"{prefix}{key}"
+            if key in accepted and value != MISSING:
+                kind = annotation(accepted[key], target)
+                if get_origin(kind) is Callable:
+                    checked[key] = self.inner_node(where, value, supplied, get_args(kind)[1])
+                    continue
+                try:
+                    checked[key] = coerce(value, kind)
+                except ValidationError:
+                    near = nearest(value, choices(kind)) if isinstance(value, str) else []
+                    self.refuse(where, f"expected {describe(kind)}, got {got(value)}", value, near)
+            elif key in supplied:
+                self.refuse(where, "supplied at run time, not by the configuration", value)
+            elif key not in accepted and not takes_any_keyword(target):
+                near = [f"{prefix}{name}" for name in nearest_key(key, accepted)]
+                self.refuse(where, f"no such key for {_name(target)}", value, near, sorted(accepted))
+        for name, parameter in accepted.items():
+            if complete and name not in node and parameter.default is inspect.Parameter.empty:
+                self.refuse(f"{prefix}{name}", f"required by {_name(target)} and not given", MISSING)
+        return checked
 
 
 def _target_of(group: str, option: Any) -> str | None:
@@ -138,51 +185,8 @@ def _target_of(group: str, option: Any) -> str | None:
     return paths[0].text if len(paths) == 1 else None  # one with a layer of its own is more than its target
 
 
-def _arguments(
-    path: str, node: Any, target: Callable[..., Any], supplied: Collection[str] = (), complete: bool = True
-) -> tuple[Any, list[Fault]]:
-    """The keys of one node against the arguments of its target."""
-    if not isinstance(node, dict):
-        return node, [Fault(path, "expected a mapping {key: value}", node)]
-    accepted = {name: p for name, p in parameters(target).items() if name not in supplied}
-    prefix = f"{path}." if path else ""
-    checked, faults = dict(node), []
-    for key, value in node.items():
-        if key in accepted and value != MISSING:
-            kind = annotation(accepted[key], target)
-            if get_origin(kind) is Callable:
-                checked[key], found = _inner_node(f"{prefix}{key}", value, supplied, get_args(kind)[1])
-                faults += found
-                continue
-            try:
-                checked[key] = coerce(value, kind)
-            except ValidationError:
-                faults.append(_wrong_value(f"{prefix}{key}", value, kind))
-        elif key in supplied:
-            faults.append(Fault(f"{prefix}{key}", "supplied at run time, not by the configuration", value))
-        elif key not in accepted and not takes_any_keyword(target):
-            faults.append(_unknown_key(prefix, key, value, target, accepted))
-    for name, parameter in accepted.items():
-        if complete and name not in node and parameter.default is inspect.Parameter.empty:
-            faults.append(Fault(f"{prefix}{name}", f"required by {_name(target)} and not given", MISSING))
-    return checked, faults
-
-
-def _wrong_value(path: str, value: Any, kind: Any) -> Fault:
-    near = nearest(value, choices(kind)) if isinstance(value, str) else []
-    return Fault(path, f"expected {describe(kind)}, got {got(value)}", value, tuple(near))
-
-
-def _unknown_key(prefix: str, key: str, value: Any, target: Any, accepted: Collection[str]) -> Fault:
-    near = tuple(f"{prefix}{name}" for name in nearest_key(key, accepted))
-    return Fault(f"{prefix}{key}", f"no such key for {_name(target)}", value, near, tuple(sorted(accepted)))
-
-
 def _whole(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_whole(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
+    """1e6 as an integer; any other value as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rlmem.acting.collector import Actor
 from rlmem.acting.guard import Guard
+from rlmem.agents.exploration import Exploration
 from rlmem.dataset.file import Recording
 from rlmem.errors import Fault
 from rlmem.spaces import to_env
@@ -23,10 +24,26 @@ Player = Callable[[NDArray[Any], NDArray[np.float32], NDArray[np.bool_]], NDArra
 
 
 class AgentPlayer:
-    """An agent, and its memory. seen: the numbers of an observation that it is shown"""
+    """An agent, and its memory.
 
-    def __init__(self, agent: Actor, space: Space, num_envs: int, seen: list[int], generator: torch.Generator | None):
-        self.agent, self.seen, self.generator = agent, seen, generator
+    agent: chooses the actions
+    space: of one action
+    num_envs: how many environments it plays
+    seen: the numbers of an observation that it is shown
+    generator: draws its actions; None: it plays greedily
+    exploration: how it explores where actions are drawn
+    """
+
+    def __init__(
+        self,
+        agent: Actor,
+        space: Space,
+        num_envs: int,
+        seen: list[int],
+        generator: torch.Generator | None,
+        exploration: Exploration,
+    ):
+        self.agent, self.seen, self.generator, self.exploration = agent, seen, generator, exploration
         self.to_env, self.state = to_env(space), agent.initial_state(num_envs)
         self.before = torch.from_numpy(np.zeros_like(space.sample()))
 
@@ -34,7 +51,7 @@ class AgentPlayer:
         shown = torch.from_numpy(np.ascontiguousarray(obs[:, self.seen]))
         before = torch.from_numpy(np.where(start, np.float32(0), reward))
         inputs = Inputs(shown, self.before, before, torch.from_numpy(start))
-        self.before, _, self.state = self.agent.act(inputs, self.state, self.generator)
+        self.before, _, self.state = self.agent.act(inputs, self.state, self.generator, self.exploration)
         return self.to_env(self.before.numpy())
 
 

@@ -10,14 +10,14 @@ from rlmem.loops.base import Iteration
 from rlmem.loops.on_policy import OnPolicyLoop
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ActorLoop(OnPolicyLoop):
     """One iteration is one update, from the rollout of the actor that is ready first.
 
     The order in which rollouts come is not that of another run, so `state_dict` continues the run, but not exactly.
     """
 
-    collector: Pool  # type: ignore[assignment]
+    collector: Pool
 
     redraws = False  # a rollout that comes late is read with the seed that it was acted with
 

@@ -5,27 +5,24 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.acting.collector import Collector, Episode
-from rlmem.acting.evaluate import evaluate_both, flat
-from rlmem.batching import Batching, Rollout
+from rlmem.acting.collector import Episode
+from rlmem.acting.evaluate import flat
+from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.batching import Rollout
 from rlmem.errors import Fault
+from rlmem.loops.parts import Learner, LoopParts, Results, RolloutSource, Source
 from rlmem.parallel import alone, largest, of_first, place
-from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder
-from rlmem.seeding import Streams
 from rlmem.system.signals import Stopped
 
 RECENT = 100
@@ -43,65 +40,50 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-@dataclass
-class Schedule:
-    """Something due every `every` environment steps; never, if None."""
-
-    every: int | None
-
-    def due(self, before: int, now: int) -> bool:
-        return self.every is not None and now // self.every > before // self.every
-
-
 Iteration = tuple[dict[str, float], list[Episode]]
 """Metrics, and the episodes that ended."""
 
 
-@dataclass
-class Loop(ABC):
-    """Train `agent` with `algo` for exactly `total_steps` environment steps.
+@dataclass(kw_only=True)
+class Loop(LoopParts, ABC):
+    """Trains `agent` with `algo` for exactly `total_steps` environment steps.
 
-    A subclass writes `advance`: collect, learn, and say what happened. One call of it is one iteration: one row in
+    A subclass writes `advance`: collect, learn, and return what happened. One call of it is one iteration: one row in
     metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
 
-    evaluation_steps: that an episode of an evaluation may take; None: there is no bound
-    experiment: what the run's numbers follow from, kept in every checkpoint
+    algo: the algorithm
+    collector: where its data come from
+    exploration: how the agent explores at present, also where an evaluation samples its actions
+    updates: of the agent so far
+    best_return: the largest `objective` so far
+    last_evaluation: the result of the newest evaluation
+    recent: returns of the newest episodes
+    cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`): those that did end are a biased sample
+    elapsed: seconds spent in iterations
+    learn_time: seconds of these spent on learning
+    completed_steps: environment steps at the end of the last complete iteration
+    evaluation_due: an evaluation is due, which a stop has put off
+    stop: set from outside to end the run: it is raised as soon as a checkpoint has been saved
     """
 
     best_metric: ClassVar[str] = "eval/greedy/best"
-    """The best `objective` so far, in metrics.jsonl."""
+    """The name of the best `objective` so far in metrics.jsonl."""
 
-    total_steps: int
-    agent: Any
-    algo: Any
-    batching: Batching
-    collector: Collector
-    make_eval_env: Callable[[], VectorEnv]
-    evaluation: Schedule
-    evaluation_episodes: int
-    evaluation_steps: int | None
-    streams: Streams
-    recorder: Recorder
-    checkpoints: Checkpoints
-    checkpoint: Schedule
-    progress: Progress
-    experiment: dict[str, Any] = field(default_factory=dict)
+    algo: Learner
+    collector: Source
+    exploration: Exploration = ON_POLICY
     updates: int = 0
     best_return: float | None = None
-    last_evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
+    last_evaluation: Results = field(default_factory=dict)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     cut: bool = False
-    """Whether the last rollout was (`Rollout.cut`): the mean return of what has ended in it would say nothing."""
     elapsed: float = 0.0
     learn_time: float = 0.0
-    since: int = 0
-    """Environment steps at the end of the last complete iteration."""
-    owed: bool = False
-    """An evaluation is due, which a stop put off."""
+    completed_steps: int = 0
+    evaluation_due: bool = False
     stop: BaseException | None = None
-    """Set from outside: save as soon as a checkpoint can be taken, then raise this."""
 
-    def run(self) -> dict[str, dict[str, float]]:
+    def run(self) -> Results:
         """Train to the end; returns the last evaluation. Raises `stop`, once it is set and the state is saved."""
         while not self.done:
             self.turn()
@@ -110,21 +92,21 @@ class Loop(ABC):
     @property
     def done(self) -> bool:
         """Whether the budget is spent and what was learnt has been evaluated."""
-        return self.collector.steps >= self.total_steps and bool(self.last_evaluation) and not self.owed
+        return self.collector.steps >= self.total_steps and bool(self.last_evaluation) and not self.evaluation_due
 
     def turn(self) -> None:
         """One iteration, and the evaluation and the checkpoint that are due after it."""
-        before = self.since
-        if self.collector.steps < self.total_steps and not self.owed:
+        before = self.completed_steps
+        if self.collector.steps < self.total_steps and not self.evaluation_due:
             complete = self.iterate()
-            self.owed = complete and self.evaluation.due(before, self.since)
+            self.evaluation_due = complete and self.evaluation.due(before, self.completed_steps)
         if self.collector.steps >= self.total_steps:
-            self.owed = True
-        if self.owed and self.asked_to_stop() is None:
+            self.evaluation_due = True
+        if self.evaluation_due and self.asked_to_stop() is None:
             self.evaluate()
-            self.owed = False
+            self.evaluation_due = False
         stop = self.asked_to_stop()
-        if self.done or stop is not None or self.checkpoint.due(before, self.since):
+        if self.done or stop is not None or self.checkpoint.due(before, self.completed_steps):
             self.save()
             stop = self.asked_to_stop()
         if stop is not None and not self.done:
@@ -146,7 +128,7 @@ class Loop(ABC):
         self.elapsed += perf_counter() - began
         if iteration is None:
             return False
-        self.since = self.collector.steps
+        self.completed_steps = self.collector.steps
         self._record(*iteration)
         return True
 
@@ -155,9 +137,10 @@ class Loop(ABC):
         """Collect and learn for a while, at least for one environment step; None if `stop` came in between."""
 
     def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
-        """Act for so many slots in every environment, at most to the end of the budget."""
+        """Act for so many slots in every environment, at most to the end of the budget; see `Collector.collect`."""
         with one_thread():
-            return self.collector.collect(slots, self.total_steps - self.collector.steps, **how)
+            source = cast(RolloutSource, self.collector)
+            return source.collect(slots, self.total_steps - source.steps, **how)
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -182,7 +165,7 @@ class Loop(ABC):
 
     def shares(self) -> dict[str, float]:
         """Fractions of the time spent in the environment, acting (or waiting for those who do) and learning."""
-        seconds = {**vars(self.collector.clock), "learn": self.learn_time}
+        seconds = {**self.collector.seconds, "learn": self.learn_time}
         return {name: spent / max(self.elapsed, 1e-9) for name, spent in seconds.items()}
 
     def _timing(self) -> dict[str, float]:
@@ -200,36 +183,36 @@ class Loop(ABC):
             with self._writing("the best agent"):
                 self.checkpoints.save_best(self.agent_state())
         best = {} if self.best_return is None else {self.best_metric: self.best_return}
-        self.recorder.metrics(self.collector.steps, self.flat(results) | best)
-        self.progress.evaluated(self.collector.steps, self.told())
+        self.recorder.metrics(self.collector.steps, self.evaluation_metrics(results) | best)
+        self.progress.evaluated(self.collector.steps, self.evaluation_text())
 
     def objective(self) -> float:
         """One number of the last evaluation, larger for better: the greedy return."""
         return self.last_evaluation["greedy"]["return_mean"]
 
-    def told(self) -> str:
+    def evaluation_text(self) -> str:
         """The last evaluation in words."""
         of = [f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in self.last_evaluation.items()]
         return f"return {', '.join(of)}"
 
-    def sample(self) -> str:
+    def evaluation_sample(self) -> str:
         """What an evaluation is the mean of."""
         return f"{self.evaluation_episodes} episodes each; ± is the standard error of the mean"
 
-    def flat(self, results: dict[str, dict[str, float]]) -> dict[str, Any]:
+    def evaluation_metrics(self, results: Results) -> dict[str, Any]:
         """An evaluation as metrics."""
         return flat(results)
 
-    def _play(self) -> dict[str, dict[str, float]]:
+    def _play(self) -> Results:
         step, most = f"step {self.collector.steps}", self.evaluation_steps
 
         def say(line: str) -> None:
             self.progress.say(f"{step}: {line}")
 
         try:
-            with closing(self.make_eval_env()) as env, one_thread():
-                device = self.collector.device
-                return evaluate_both(self.agent, env, self.evaluation_episodes, self.streams, device, most, say)
+            with closing(self.make_eval_env()) as env:
+                number, streams = self.evaluation_episodes, self.streams
+                return self.algo.evaluate(self.agent, env, number, streams, self.device, most, say, self.exploration)
         except Fault as fault:
             raise Fault(f"{step}: evaluation: {fault}", fault.traceback) from fault
 
@@ -262,13 +245,13 @@ class Loop(ABC):
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
             "updates": self.updates,
-            "since": self.since,
-            "owed": self.owed,
+            "since": self.completed_steps,
+            "owed": self.evaluation_due,
             "last_evaluation": self.last_evaluation,
             "recent": list(self.recent),
             "elapsed": self.elapsed,
             "learn_time": self.learn_time,
-            "clock": vars(self.collector.clock).copy(),
+            "clock": self.collector.seconds.copy(),
             "record": self.recorder.position(),
         }
 
@@ -279,11 +262,11 @@ class Loop(ABC):
             tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state["algo"])
         )
         self.collector.load_state_dict(state["collector"])
-        self.updates, self.since, self.owed = state["updates"], state["since"], state["owed"]
+        self.updates, self.completed_steps, self.evaluation_due = state["updates"], state["since"], state["owed"]
         self.best_return = state["best_return"]
         self.last_evaluation = state["last_evaluation"]
         self.recent.extend(state["recent"])
         self.elapsed = state["elapsed"]
         self.learn_time = state["learn_time"]
-        vars(self.collector.clock).update(state["clock"])
+        self.collector.seconds.update(state["clock"])
         self.recorder.rewind(state["record"])

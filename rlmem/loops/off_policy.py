@@ -4,18 +4,43 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlmem.acting.collector import Episode
-from rlmem.algos.off_policy import OffPolicy
+from rlmem.agents.exploration import Exploration
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.loops.base import Iteration, Loop
+from rlmem.loops.parts import Learner
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
+from rlmem.types import Batch
+
+
+class ReplayLearner(Learner, Protocol):
+    """What the off-policy loop needs of an algorithm; see `rlmem.algos.off_policy.OffPolicy` for what members mean."""
+
+    batch_size: int
+    collect_slots: int
+    learning_starts: int
+    update_ratio: float
+    record_every: int
+    scale: float | None
+    target: nn.Module
+
+    @property
+    def update_per(self) -> str: ...
+
+    def explore(self, steps: int, total_steps: int) -> Exploration: ...
+
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]: ...
+
+    def scale_rewards(self, rewards: Tensor) -> None: ...
+
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]: ...
 
 
 @dataclass
@@ -49,7 +74,7 @@ class Tally:
         return cls(**state | {"ended": [Episode(**episode) for episode in state["ended"]]})
 
 
-@dataclass
+@dataclass(kw_only=True)
 class OffPolicyLoop(Loop):
     """One iteration is at least `algo.record_every` environment steps, in rounds: a few slots in every environment,
     then the updates that are due by `algo.update_ratio`. A checkpoint may be taken after any round.
@@ -58,33 +83,34 @@ class OffPolicyLoop(Loop):
     up for later. generator: draws what updates read;  counted: steps or episodes so far that make updates due
     """
 
-    algo: OffPolicy
-    replay: Replay = field(kw_only=True)
-    generator: torch.Generator = field(kw_only=True)
-    counted: int = field(default=0, kw_only=True)
-    tally: Tally = field(default_factory=Tally, kw_only=True)
-    sample_time: float = field(default=0.0, kw_only=True)
-    said: set[str] = field(default_factory=set, kw_only=True)
+    algo: ReplayLearner
+    replay: Replay
+    generator: torch.Generator
+    counted: int = field(default=0)
+    tally: Tally = field(default_factory=Tally)
+    sample_time: float = field(default=0.0)
+    said: set[str] = field(default_factory=set)
 
     def advance(self) -> Iteration | None:
-        end = min(self.since + self.algo.record_every, self.total_steps)
+        end = min(self.completed_steps + self.algo.record_every, self.total_steps)
         while self.collector.steps < end:
             if self.stop is not None:
                 return None
-            exploring = self._round()
+            self._round()
         redraw(self.agent)
         redraw(self.algo.target)
         tally, self.tally = self.tally, Tally()
         kept = {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
+        exploring = self.algo.exploration_metrics(self.exploration)
         how = {f"explore/{name}": value for name, value in exploring.items()}
-        return how | tally.means() | kept | self.algo.finite.metrics(), tally.ended
+        return how | tally.means() | kept | self.algo.skipped(), tally.ended
 
-    def _round(self) -> dict[str, float]:
-        """Act in every environment, and make the updates that are due; how the agent explores."""
+    def _round(self) -> None:
+        """Act in every environment, and make the updates that are due."""
         before = self.collector.steps
-        exploring = self.algo.explore(before, self.total_steps)
+        self.exploration = self.algo.explore(before, self.total_steps)
         slots = self.batching.state_slots(replay=True)
-        rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots)
+        rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots, exploration=self.exploration)
         self.tally.ended += episodes
         with self.learning():
             completed = self._remember(rollout)
@@ -94,7 +120,6 @@ class OffPolicyLoop(Loop):
             while self.updates + 1 <= due:
                 self._learn()
         self._warn(max((episode.length for episode in episodes), default=0))
-        return exploring
 
     def _remember(self, rollout: Rollout) -> int:
         """How many episodes were completed. Raises Fault for one that is longer than the replay."""

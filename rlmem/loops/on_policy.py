@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from rlmem.acting.collector import Episode
-from rlmem.algos.on_policy import OnPolicy
-from rlmem.batching import Rollout
+from rlmem.batching import Batching, Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
+from rlmem.loops.parts import Learner, RolloutSource
 from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
@@ -16,14 +16,24 @@ RATIO_ALARM = 1e-3
 """Rounding stays far below; see the replay invariant in docs/design.md."""
 
 
-@dataclass
+class RolloutLearner(Learner, Protocol):
+    """What the on-policy loop needs of an algorithm; see `rlmem.algos.on_policy.OnPolicy` for what members mean."""
+
+    rollout_slots: int
+    complete_episodes: bool
+
+    def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]: ...
+
+
+@dataclass(kw_only=True)
 class OnPolicyLoop(Loop):
     """One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter).
 
     With several processes (`rlmem.parallel`) each collects in environments of its own, and all make the same update.
     """
 
-    algo: OnPolicy
+    algo: RolloutLearner
+    collector: RolloutSource
 
     redraws: ClassVar[bool] = True
     """Whether memories that draw at random get another seed after every update."""
@@ -44,7 +54,7 @@ class OnPolicyLoop(Loop):
         self.collector.steps = before + int(totals(self.collector.steps - before)[0])
         for episode in ended:
             episode.step = min(before + (episode.step - before) * here.size, self.collector.steps)
-            episode.env += here.rank * self.collector.env.num_envs
+            episode.env += here.rank * self.num_envs
         episodes = [Episode(**given) for part in gathered([asdict(episode) for episode in ended]) for given in part]
         return rollout, sorted(episodes, key=lambda episode: episode.step)
 
@@ -67,7 +77,7 @@ class OnPolicyLoop(Loop):
                 f"step {self.collector.steps}: {deviation} is {metrics[deviation]:.1e}: training does not read what "
                 f"acting read; a memory or environment that breaks its contract?"
             )
-        return metrics | self.algo.finite.metrics(), episodes
+        return metrics | self.algo.skipped(), episodes
 
     def state_dict(self) -> dict[str, Any]:
         """On the first process, what all of them need to go on; the others only tell theirs."""

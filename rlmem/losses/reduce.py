@@ -1,23 +1,35 @@
-"""The reductions that losses and statistics share. With several processes (`rlmem.parallel`) they are over all rows."""
+"""Reductions over the slots that count, which losses and statistics share."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from rlmem.parallel import alone, summed
+
+def masked_total(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sum of x [B, T] where mask, and the number of these slots. What stands outside the mask has no effect, not even
+    NaN. The arguments are those of `masked_mean`.
+    """
+    return torch.where(mask, x if weight is None else weight * x, 0).sum(), mask.sum()
 
 
 def masked_mean(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Mean of x [B, T] where mask; zero if nothing is. What stands outside the mask, NaN included, has no effect.
+    """Mean of x where mask; zero if nothing is.
 
-    weight [B, T]: factors of the terms, such as importance weights; the sum is still divided by the number of slots.
+    x: [B, T]
+    mask: [B, T] bool
+    weight: [B, T] factors of the terms, such as importance weights; the sum is still divided by the number of slots
     """
-    total, count = torch.where(mask, x if weight is None else weight * x, 0).sum(), mask.sum()
-    if not alone():
-        total, count = summed(torch.stack([total, count.to(total.dtype)])).unbind()
+    total, count = masked_total(x, mask, weight)
     return total / count.clamp(min=1)
 
 
-def standardise(x: Tensor, mask: Tensor) -> Tensor:
-    """x [B, T], which has no gradient, shifted and scaled to mean 0 and standard deviation 1 over the mask."""
-    mean = masked_mean(x, mask)
-    return (x - mean) / (masked_mean((x - mean).square(), mask).sqrt() + 1e-8)
+def standardise(x: Tensor, mask: Tensor, mean: Callable[[Tensor, Tensor], Tensor] = masked_mean) -> Tensor:
+    """x shifted and scaled to mean 0 and standard deviation 1 over the mask.
+
+    x: [B, T], without gradient
+    mask: [B, T] bool
+    mean: of a tensor [B, T] over a mask; another one where the slots are shared among processes
+    """
+    average = mean(x, mask)
+    return (x - average) / (mean((x - average).square(), mask).sqrt() + 1e-8)

@@ -1,23 +1,24 @@
-"""What a process of a run does that the first one has started."""
+"""What a process does that the first process of a run has started."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
 
 from rlmem.errors import Fault, UserError
 from rlmem.parallel.group import Lost, launched
 
 
-def main(config: Any, port: int) -> int:
-    """Train `config` with the first process, whose store is at `port`; the exit code.
+def main(work: Callable[[int], object], port: int) -> int:
+    """Do this process's share of `work`; the exit code.
 
-    A fault of its own is said here. That another process is gone is said by the first, which may be it.
+    A fault of its own is printed here. That another process is gone is reported by the first one, which may be it.
+
+    work: trains beside the first process, given the port of its store
+    port: where the first process waits on this machine
     """
-    from rlmem.run.train import follow
-
     try:
-        follow(config, port)
+        work(port)
     except KeyboardInterrupt as stop:
         return getattr(stop, "code", 130)
     except (Fault, UserError, Lost) as error:

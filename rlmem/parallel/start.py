@@ -9,9 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,10 +37,14 @@ sys.exit(main(*pickle.load(sys.stdin.buffer)))
 
 
 @contextmanager
-def team(config: Any, devices: int, device: torch.device) -> Iterator[None]:
-    """Be the first of `devices` processes that train `config`, and start the others unless torchrun has.
+def team(work: Callable[[int], object], devices: int, device: torch.device) -> Iterator[None]:
+    """Be the first of several processes that train together, and start the others unless torchrun has.
 
     Raises Lost if one of them ends before all have joined.
+
+    work: what another process does, given the port of the first one's store; it can be pickled
+    devices: how many processes there are, with this one
+    device: the kind of device that each of them computes on
     """
     if devices == 1:
         yield
@@ -50,7 +53,7 @@ def team(config: Any, devices: int, device: torch.device) -> Iterator[None]:
             yield
     else:
         store = dist.TCPStore(HERE, 0, devices, is_master=True, wait_for_workers=False, timeout=PATIENCE)
-        crew = Crew(config, devices, store.port)
+        crew = Crew(work, devices, store.port)
         try:
             crew.wait_for(store)
             with joined(Place(0, devices, 0), device, store, crew.lost), _not_hanging(crew, device):
@@ -74,9 +77,9 @@ def _key(rank: int) -> str:
 class Crew:
     """The processes 1 .. size - 1 of a run. They hold nothing that would have to be put in order."""
 
-    def __init__(self, config: Any, size: int, port: int):
+    def __init__(self, work: Callable[[int], object], size: int, port: int):
         self.size = size
-        message = pickle.dumps(sys.path) + pickle.dumps((config, port))
+        message = pickle.dumps(sys.path) + pickle.dumps((work, port))
         self.processes = [self._start(rank, message) for rank in range(1, size)]
 
     def _start(self, rank: int, message: bytes) -> subprocess.Popen[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 
 from rlmem.acting.actors.cluster import attached, missing
 from rlmem.errors import Fault, UserError
-from rlmem.population.member import Member
+from rlmem.population.member import Ask, LazyMember, T
 from rlmem.population.spec import name
+from rlmem.system.command import find_modules_in
 
 SLICE = 10.0
 """Seconds that agents train between looks at how far they are, and at signals."""
@@ -20,35 +20,28 @@ SLICE = 10.0
 RESTARTS = 3
 """How many times an agent is replaced whose process died."""
 
-Ask = Callable[[str, Mapping[int, tuple[Any, ...]]], dict[int, Any]]
-"""(a method of Member, arguments by agent) -> results by agent."""
 
-
-class Remote:
-    """A Member that is opened when it is first asked, also by the process that replaces one that died."""
+class Remote(LazyMember):
+    """A member in a process of Ray, which works in the folder `directory`, if there is one on its machine."""
 
     def __init__(self, folder: Path, number: int, directory: str):
-        with suppress(OSError):  # on another machine there need not be one
+        super().__init__(folder, number)
+        with suppress(OSError):
             os.chdir(directory)
-        if directory not in sys.path:
-            sys.path.append(directory)  # a `_target_` may name a module of the current folder
-        self.where = folder, number
-        self.member: Member | None = None
-
-    def ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        self.member = self.member or Member(*self.where)
-        return getattr(self.member, method)(*arguments)
-
-    def close(self) -> None:
-        if self.member is not None:
-            self.member.close()
+        find_modules_in(directory)
 
 
 @contextmanager
 def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
     """Every agent of the population in `folder` on Ray: the cluster of RAY_ADDRESS, or one for this command alone.
 
-    Each takes a core. The machines must share the directory. Raises UserError if Ray is not there, or is too small.
+    Each takes a core. The machines must share the directory.
+
+    folder: of the population
+    agents: how many there are
+    gpus: that each of them reserves
+
+    Raises UserError if Ray is not installed, or has too few cores or GPUs.
     """
     if problem := missing():
         raise UserError(f"--ray: {problem}")
@@ -59,8 +52,8 @@ def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
         make = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, num_cpus=1, num_gpus=gpus)(Remote).remote
         actors = [make(folder.absolute(), agent, os.getcwd()) for agent in range(agents)]
 
-        def ask(method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-            asked = {agent: actors[agent].ask.remote(method, arguments) for agent, arguments in calls.items()}
+        def ask(method: Callable[..., T], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, T]:
+            asked = {agent: actors[agent].ask.remote(method, given) for agent, given in arguments.items()}
             results = {}
             for agent, answer in asked.items():
                 try:

@@ -3,43 +3,54 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from rich.console import Console
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.algos.off_policy import OffPolicy
 from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
-from rlmem.population.spec import History, name, read
+from rlmem.population.history import History
+from rlmem.population.spec import name, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
+from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
-from rlmem.record.recorder import START, Recorder, read_jsonl
-from rlmem.record.sync import make_loggers
-from rlmem.run.assemble import assemble, threads_of
+from rlmem.record.recorder import Recorder, read_jsonl
+from rlmem.run.assemble import assemble
+from rlmem.run.hardware import learning_threads
 from rlmem.run.make_loop import make_loop
-from rlmem.run.restore import checkpoints, fitting, stored_config, unfit
+from rlmem.run.resume import Fresh, Restored, Start, begin, unfit, warm_start
+from rlmem.run.stored import checkpoints, fitting, stored_config
 from rlmem.run.summary import summary
-from rlmem.run.train import warm_start
-from rlmem.system.failures import named
+from rlmem.system.failures import as_faults
+
+T = TypeVar("T")
 
 ROUND = "population.round"
 """In the experiment that every checkpoint of an agent keeps: how many rounds it has behind it."""
 
 Weights = dict[str, Any]
+"""What an agent has learnt: `agent`, its network, and what its algorithm adds (`Algorithm.learnt`)."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How far an agent is. recent: mean return of its newest episodes;  greedy: of its evaluation at the end"""
+    """How far an agent is.
+
+    steps: environment steps that it has taken, of `total_steps`
+    episodes: episodes that it has ended
+    recent: mean return of its newest episodes
+    done: whether it has spent its budget
+    greedy: mean return of its greedy evaluation at the end
+    """
 
     steps: int
     total_steps: int
@@ -50,11 +61,14 @@ class Standing:
 
 
 class Member:
-    """Agent `number` of the population in `folder`, which goes on where the rounds so far left it, or later.
+    """An agent of a population, which goes on where the rounds so far left it, or later.
 
-    Whatever is asked of it begins with training until it has so many `episodes`, or has spent its budget. A process
-    that dies may therefore be replaced at any time, and be asked the same again. Everything is a function of the
+    Every method that takes `episodes` first trains until the agent has so many, or has spent its budget. A process that
+    dies may therefore be replaced at any time, and be asked the same again. Everything is a function of the
     configuration, the seed and the weights that were copied.
+
+    folder: of the population
+    number: of the agent
     """
 
     def __init__(self, folder: Path, number: int):
@@ -62,50 +76,45 @@ class Member:
         rounds = History(folder, spec.agents).rounds
         self.episodes = self.position = 0
         self.returns: deque[float] = deque(maxlen=spec.window)
-        with ExitStack() as stack, self._blamed():
+        with ExitStack() as stack, self._named():
             stack.enter_context(rundir.lock(self.run_dir))
             step = rounds[-1][number]["step"] if rounds else 0
             self.loop = stack.enter_context(self._opened(len(rounds), step))
             self.loop.experiment[ROUND] = len(rounds)
-            self._read()
+            self._read_episodes()
             self.stack = stack.pop_all()
 
     @contextmanager
     def _opened(self, rounds: int, step: int) -> Iterator[Loop]:
         config = stored_config(self.run_dir, trust=True)  # `rounds.train` has asked whose it is
-        values = config.values
-        torch.set_num_threads(threads_of(config))
-        parts, restored = assemble(config), self._saved(rounds, step)
+        torch.set_num_threads(learning_threads(config.settings))
+        parts, start = assemble(config), self._start(rounds, step)
+        total, log = config.settings.total_steps, self.run_dir / "log.txt"
         quiet = Console(quiet=True, force_terminal=False)
-        begin = restored["step"] if restored else 0
-        with (
-            closing(parts.env),
-            Progress(values["total_steps"], self.run_dir / "log.txt", begin, quiet) as progress,
-        ):
+        with closing(parts.env), Progress(total, log, start.step, quiet) as progress:
             progress.say(summary(config, parts, str(self.run_dir)))
-            if restored:
-                rundir.describe(self.run_dir, values, config.choices, config.overrides, resumed_at=begin)
+            if isinstance(start, Restored):
+                about = (config.values, config.choices, config.overrides)
+                rundir.describe(self.run_dir, *about, resumed_at=start.step)
             recorder, loop = Recorder(self.run_dir, progress.say), None
             try:
-                if warmed := None if restored else warm_start(config, parts):
+                warmed = warm_start(config, parts) if isinstance(start, Fresh) else None
+                if warmed:
                     progress.say(warmed)
                 loop = make_loop(config, parts, self.run_dir, recorder, progress)
                 with fitting(self.run_dir):
-                    if restored:
-                        loop.load_state_dict(restored)
-                        restored.clear()  # a replay in it need not be held twice
-                    else:
-                        recorder.rewind(START)
-                recorder.mirror(make_loggers(values, self.run_dir, progress.say))
+                    begin(loop, start)
+                recorder.attach(make_loggers(config.values, self.run_dir, progress.say))
                 if warmed:
                     loop.save()  # the other run may have gone on when this one is resumed
                 yield loop
             finally:
                 recorder.close(failed=loop is None or not loop.done)
 
-    def _saved(self, rounds: int, step: int) -> State:
-        """The newest checkpoint after so many rounds, {} before the first. What is newer is of no more use.
+    def _start(self, rounds: int, step: int) -> Start:
+        """Where the agent goes on: the newest checkpoint after so many rounds. Newer ones are deleted.
 
+        rounds: that have happened
         step: environment steps at the end of the last of these rounds
         """
         kept = checkpoints(self.run_dir)
@@ -123,26 +132,33 @@ class Member:
             if rounds:
                 what = f"no intact checkpoint of step {step} or later, where round {rounds} left it"
                 raise UserError(f"{self.run_dir}: {what}; restore its files or start a new population") from error
-            state = {}
-        kept.drop_after(state["step"] if state else -1)
-        return state
+            kept.drop_after(-1)
+            return Fresh()
+        kept.drop_after(state["step"])
+        return Restored(state, state["step"])
 
     def train(self, episodes: int, seconds: float = float("inf")) -> Standing:
-        """Train until there are so many episodes, or for about so long: at least for one turn of the loop."""
+        """Train until there are so many episodes, or for about so many seconds: at least for one turn of the loop."""
         began = monotonic()
-        with self._blamed(), named(lambda: self.loop.collector.steps):
+        with self._named(), as_faults(lambda: self.loop.collector.steps):
             while self.episodes < episodes and not self.loop.done:
                 self.loop.turn()
-                self._read()
+                self._read_episodes()
                 if monotonic() - began >= seconds:
                     break
         return self.standing()
 
     def standing(self) -> Standing:
+        """How far the agent is now."""
         loop, greedy = self.loop, self.loop.last_evaluation.get("greedy", {}).get("return_mean")
-        recent = sum(loop.recent) / len(loop.recent) if loop.recent else None
-        steps = loop.collector.steps
-        return Standing(steps, loop.total_steps, self.episodes, recent, loop.done, greedy if loop.done else None)
+        return Standing(
+            steps=loop.collector.steps,
+            total_steps=loop.total_steps,
+            episodes=self.episodes,
+            recent=sum(loop.recent) / len(loop.recent) if loop.recent else None,
+            done=loop.done,
+            greedy=greedy if loop.done else None,
+        )
 
     def last_returns(self, episodes: int) -> list[float]:
         """Returns of the newest episodes, as many as are compared."""
@@ -150,18 +166,9 @@ class Member:
         return list(self.returns)
 
     def weights(self, episodes: int) -> Weights:
-        """A copy, on the CPU, of what the agent has learnt, and of the target network if there is one.
-
-        What a critic says is in units of `algo.reward_scale`: where the algorithm has found that by itself, the number
-        belongs to the weights.
-        """
+        """A copy, on the CPU, of the agent's weights and of what belongs to them (`Algorithm.learnt`)."""
         self.train(episodes)
-        algo = self.loop.algo
-        found: Weights = {"agent": self.loop.agent.state_dict()}
-        if isinstance(algo, OffPolicy):
-            found["target"] = algo.target.state_dict()
-            if algo.reward_scale is None:
-                found["scale"] = algo.scale
+        found: Weights = {"agent": self.loop.agent.state_dict()} | self.loop.algo.learnt()
         return tree_map(lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, found)
 
     def end_round(self, episodes: int, rounds: int, weights: Weights | None) -> int:
@@ -175,22 +182,22 @@ class Member:
         if not loop.done:
             if weights is not None:
                 loop.agent.load_state_dict(weights["agent"])
-                if isinstance(loop.algo, OffPolicy):
-                    loop.algo.target.load_state_dict(weights["target"])
-                    loop.algo.scale = weights.get("scale", loop.algo.scale)
+                loop.algo.load_learnt(weights)
             loop.experiment[ROUND] = rounds
             self.save()
         return loop.collector.steps
 
     def save(self) -> None:
-        with self._blamed():
+        """Write a checkpoint."""
+        with self._named():
             self.loop.save()
 
     def close(self) -> None:
+        """Close the run; nothing may be asked any more."""
         self.stack.close()
 
-    def _read(self) -> None:
-        """The episodes that the record has gained."""
+    def _read_episodes(self) -> None:
+        """Count the episodes that the record has gained."""
         path = self.run_dir / "episodes.jsonl"
         rows = read_jsonl(path, self.position)
         self.position = path.stat().st_size
@@ -198,9 +205,43 @@ class Member:
         self.returns.extend(row["return"] for row in rows)
 
     @contextmanager
-    def _blamed(self) -> Iterator[None]:
-        """A fault says whose it is."""
+    def _named(self) -> Iterator[None]:
+        """Let a fault begin with the name of the agent."""
         try:
             yield
         except Fault as error:
             raise Fault(f"{self.name}: {error}", error.traceback) from error
+
+
+class LazyMember:
+    """A Member that is opened when it is first asked something, also by a process that replaces one that died."""
+
+    def __init__(self, folder: Path, number: int):
+        self.where = folder, number
+        self.member: Member | None = None
+
+    def ask(self, method: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        """Call a method of Member."""
+        self.member = self.member or Member(*self.where)
+        return method(self.member, *arguments)
+
+    def close(self) -> None:
+        """Close the run if it was opened."""
+        if self.member is not None:
+            self.member.close()
+
+
+class Ask(Protocol):
+    """Call a method of Member, such as `Member.train`, for several agents; {agent: arguments} -> {agent: result}."""
+
+    def __call__(self, method: Callable[..., T], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, T]: ...
+
+
+@contextmanager
+def in_this_process(folder: Path, agents: int) -> Iterator[Ask]:
+    """Every agent of the population in `folder` in this process, one after the other."""
+    members = [LazyMember(folder, agent) for agent in range(agents)]
+    with ExitStack() as stack:
+        for member in members:
+            stack.callback(member.close)
+        yield lambda method, arguments: {agent: members[agent].ask(method, given) for agent, given in arguments.items()}

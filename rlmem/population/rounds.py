@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,21 @@ from typing import Any
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.errors import Fault, UserError
-from rlmem.population.cluster import SLICE, Ask, on_ray
-from rlmem.population.member import Member, Standing, Weights
+from rlmem.population.cluster import SLICE, on_ray
+from rlmem.population.history import History, RoundRow
+from rlmem.population.member import Ask, Member, Standing, in_this_process
 from rlmem.population.rule import Comparison, compare, partners
-from rlmem.population.spec import History, Population, Specification, holds_population, name, populate, read
+from rlmem.population.spec import Population, PopulationSpec, holds_population, name, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import assemble
-from rlmem.run.restore import AGENT, checkpoints, require_resumable, stored_config
+from rlmem.run.experiment import require_resumable
+from rlmem.run.stored import AGENT_PREFIX, checkpoints, stored_config
 from rlmem.system.signals import stopping_politely
 
 
-def start(spec: Specification, folder: Path) -> None:
+def start(spec: PopulationSpec, folder: Path) -> None:
     """Make the population that `spec` asks for, if it is not in `folder` yet.
 
     Raises UserError for what is refused, before anything is written.
@@ -31,7 +32,7 @@ def start(spec: Specification, folder: Path) -> None:
     if holds_population(folder):
         require_same(read(folder).spec, spec, folder)
         return
-    if left := [run for run in folder.glob(f"{AGENT}*") if (run / "checkpoints").exists()]:
+    if left := [run for run in folder.glob(f"{AGENT_PREFIX}*") if (run / "checkpoints").exists()]:
         raise UserError(f"{folder}: holds runs already, such as {left[0].name}; e.g. --dir {folder}_2")
     configs = check(population := populate(spec))
     rundir.make(folder)
@@ -42,7 +43,7 @@ def start(spec: Specification, folder: Path) -> None:
         population.write(folder)  # last: with it, everything is there
 
 
-def dry_run(spec: Specification) -> str:
+def dry_run(spec: PopulationSpec) -> str:
     """The agents of a population that is not started, composed and checked."""
     check(population := populate(spec))
     return "\n".join(f"{name(agent)}: {' '.join(own)}" for agent, own in enumerate(population.own))
@@ -81,19 +82,19 @@ def _shapes(config: Config) -> dict[str, Any]:
     return {key: tensor.shape for key, tensor in parts.agent.state_dict().items()}
 
 
-def require_same(stored: Specification, given: Specification, folder: Path) -> None:
+def require_same(stored: PopulationSpec, given: PopulationSpec, folder: Path) -> None:
     """UserError with everything in which two specifications differ."""
+    goes_on = f"`rlmem population {shell(folder)}` goes on with it; e.g. --dir {folder}_2"
     problems = [
-        f"{field.name}: {folder} has {_told(was)}, not {_told(now)}; `rlmem population {shell(folder)}` goes on with "
-        f"it; e.g. --dir {folder}_2"
-        for field in fields(Specification)
+        f"{field.name}: {folder} has {_as_text(was)}, not {_as_text(now)}; {goes_on}"
+        for field in fields(PopulationSpec)
         if (was := getattr(stored, field.name)) != (now := getattr(given, field.name))
     ]
     if problems:
         raise UserError(*problems)
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return " ".join(value) or "nothing" if isinstance(value, tuple) else str(value)
 
 
@@ -132,13 +133,14 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
     Raises UserError, Fault, and Stopped after a signal, with everything saved.
     """
     population = read(folder)
-    for agent in range(population.spec.agents):  # the processes that train them do not ask again
+    agents = population.spec.agents
+    for agent in range(agents):  # the processes that train them do not ask again
         stored_config(folder / name(agent), trust=trust)
     with rundir.lock(folder):
-        history = History(folder, population.spec.agents)
+        history = History(folder, agents)
         history.cut()
         try:
-            with on_ray(folder, population.spec.agents, gpus) if ray else _here(folder) as ask:
+            with on_ray(folder, agents, gpus) if ray else in_this_process(folder, agents) as ask:
                 return Rounds(folder, population, history, ask, SLICE if ray else 0.0).run()
         except Fault as error:
             raise Fault(f"{error}; go on with    rlmem population {shell(folder)}", error.traceback) from error
@@ -148,8 +150,14 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
 class Rounds:
     """The rounds of a population: all agents train until each has so many episodes, then they are compared.
 
-    Nothing depends on who is there first. In a round everybody is compared, and copied from, as it was when the round
-    began, so that the order of agents does not matter either.
+    In a round every agent is compared, and copied from, as it was when the round began. So neither the order of the
+    agents matters nor which of them is there first.
+
+    folder: of the population
+    history: the rounds so far
+    ask: calls a method of every agent
+    slice: seconds that agents train before they are asked how far they are
+    stop: what a signal sets, which is raised when everything is saved
     """
 
     folder: Path
@@ -161,7 +169,7 @@ class Rounds:
 
     def run(self) -> list[Standing]:
         everybody = range(self.population.spec.agents)
-        standing = self.ask("standing", dict.fromkeys(everybody, ()))
+        standing = self.ask(Member.standing, dict.fromkeys(everybody, ()))
         total = sum(one.total_steps for one in standing.values())
         begin = sum(one.steps for one in standing.values())
         with Progress(total, self.folder / "log.txt", begin) as progress, stopping_politely(self):
@@ -180,10 +188,10 @@ class Rounds:
         target = self.population.spec.target(len(self.history.rounds))
         while left := [agent for agent, one in standing.items() if one.episodes < target and not one.done]:
             if self.stop is not None:
-                self.ask("save", dict.fromkeys(standing, ()))
+                self.ask(Member.save, dict.fromkeys(standing, ()))
                 progress.say(f"stopped; everything is saved; go on with    rlmem population {shell(self.folder)}")
                 raise self.stop
-            standing |= self.ask("train", dict.fromkeys(left, (target, self.slice)))
+            standing |= self.ask(Member.train, dict.fromkeys(left, (target, self.slice)))
             recent = [one.recent for one in standing.values() if one.recent is not None]
             progress.update(sum(one.steps for one in standing.values()), max(recent, default=None), {})
 
@@ -192,47 +200,46 @@ class Rounds:
         spec, number = self.population.spec, len(self.history.rounds)
         target = spec.target(number)
         chosen = dict(enumerate(partners(self.population.seed, number, spec.agents)))
-        returns: dict[int, list[float]] = self.ask("last_returns", dict.fromkeys(standing, (target,)))
+        returns = self.ask(Member.last_returns, dict.fromkeys(standing, (target,)))
         found = {agent: compare(returns[agent], returns[chosen[agent]], spec.level) for agent in standing}
         copying = {agent: chosen[agent] for agent in standing if found[agent].copies and not standing[agent].done}
-        weights: dict[int, Weights] = self.ask("weights", dict.fromkeys(set(copying.values()), (target,)))
+        weights = self.ask(Member.weights, dict.fromkeys(set(copying.values()), (target,)))
         endings = {agent: (target, number + 1, weights.get(copying.get(agent, -1))) for agent in standing}
-        steps: dict[int, int] = self.ask("end_round", endings)
+        steps = self.ask(Member.end_round, endings)
         self.history.append(
             [
-                {
-                    "round": number + 1,
-                    "agent": agent,
-                    "episodes": standing[agent].episodes,
-                    "step": steps[agent],
-                    "mean": found[agent].mean,
-                    "other": chosen[agent],
-                    "other_episodes": standing[chosen[agent]].episodes,
-                    "other_mean": found[agent].other_mean,
-                    "p": found[agent].p,
-                    "copied": agent in copying,
-                }
+                RoundRow(
+                    round=number + 1,
+                    agent=agent,
+                    episodes=standing[agent].episodes,
+                    step=steps[agent],
+                    mean=found[agent].mean,
+                    other=chosen[agent],
+                    other_episodes=standing[chosen[agent]].episodes,
+                    other_mean=found[agent].other_mean,
+                    p=found[agent].p,
+                    copied=agent in copying,
+                )
                 for agent in standing
             ]
         )
-        progress.say(f"round {number + 1}, {target:,} episodes each: {_told_copies(found, copying)}")
+        progress.say(f"round {number + 1}, {target:,} episodes each: {_copies_as_text(found, copying)}")
 
 
-def _told_copies(found: Mapping[int, Comparison], copying: Mapping[int, int]) -> str:
-    told = [
+def _copies_as_text(found: Mapping[int, Comparison], copying: Mapping[int, int]) -> str:
+    copies = [
         f"agent {agent} copies {copying[agent]} ({one.mean:.3f} < {one.other_mean:.3f}, p {one.p:.1g})"
         for agent, one in found.items()
         if agent in copying
     ]
-    return ", ".join(told) or "nobody copies"
+    return ", ".join(copies) or "nobody copies"
 
 
 def _last_words(folder: Path, standing: Mapping[int, Standing], history: History) -> str:
     scores = {agent: one.greedy for agent, one in standing.items() if one.greedy is not None}
     best = max(scores, key=lambda agent: scores[agent])
-    copies = sum(row["copied"] for rows in history.rounds for row in rows)
     lines = [
-        f"done: {len(history.rounds)} rounds, {copies} copies",
+        f"done: {len(history.rounds)} rounds, {history.copies} copies",
         "  greedy return    " + ", ".join(f"{score:.3f}" for score in scores.values()) + f" (best: {name(best)})",
         f"  evaluate         rlmem eval {shell(folder / name(best))}",
     ]
@@ -240,18 +247,3 @@ def _last_words(folder: Path, standing: Mapping[int, Standing], history: History
         ready = f"{read(folder).spec.ready:,}"
         lines.insert(1, f"  nobody was compared: total_steps ended before all had {ready} episodes (--ready)")
     return "\n".join(lines)
-
-
-@contextmanager
-def _here(folder: Path) -> Iterator[Ask]:
-    """Every agent in this process, one after the other."""
-    members: dict[int, Member] = {}
-    with ExitStack() as stack:
-
-        def ask(method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-            for agent in calls:
-                if agent not in members:
-                    members[agent] = stack.enter_context(closing(Member(folder, agent)))
-            return {agent: getattr(members[agent], method)(*arguments) for agent, arguments in calls.items()}
-
-        yield ask

@@ -1,4 +1,4 @@
-"""Checkpoints that survive a crash: written aside, synced, renamed, checksummed; the older go last."""
+"""Checkpoints that survive a crash: each is written to another name, synced and renamed, with a checksum beside it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import torch
 State = dict[str, Any]
 
 BEST = "best.pt"
-"""Beside the checkpoints: the agent of the best evaluation so far, without what continuing it would take."""
+"""The agent of the best evaluation so far, beside the checkpoints; training cannot go on from it."""
 
 
-OF_EVERY = {"agent": dict, "experiment": dict, "step": int}
-"""What every checkpoint holds at least, `best.pt` too."""
+REQUIRED = {"agent": dict, "experiment": dict, "step": int}
+"""The keys that every checkpoint has, `best.pt` too, and their types."""
 
 
 class Checkpoints:
@@ -28,8 +28,8 @@ class Checkpoints:
 
     Contents are tensors, numbers, strings and containers of them; loading runs no code from the file.
 
-    directory: where they are
-    keep: newest checkpoints kept; None: all
+    directory: the folder of the checkpoints
+    keep: how many of the newest are kept; None: all
     """
 
     def __init__(self, directory: Path, keep: int | None = None):
@@ -37,10 +37,10 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, state: State) -> Path:
-        """Write `state` as the checkpoint at `step`, then drop those before it beyond `keep`.
+        """Write `state` as the checkpoint at `step`, and delete older checkpoints beyond the newest `keep`.
 
-        Those beyond `keep` that are there already go first, so that a smaller `keep` makes room on a full disk. OSError
-        if it cannot be written; the newest that were there are as they were.
+        Those that are superfluous already are deleted first, so that a smaller `keep` makes room on a full disk. Raises
+        OSError if the checkpoint cannot be written; the newest earlier ones are intact then.
         """
         self.prune()
         path = self._write(f"step_{step:012d}.pt", state)
@@ -48,7 +48,7 @@ class Checkpoints:
         return path
 
     def prune(self) -> None:
-        """Delete checkpoints beyond the newest `keep`, and what a process that was killed left of others."""
+        """Delete checkpoints beyond the newest `keep`, and incomplete files that a killed process left."""
         for old in self.paths()[: -self.keep] if self.keep else []:
             _delete(old)
         for path in self.directory.glob("*.partial"):
@@ -58,9 +58,9 @@ class Checkpoints:
                 path.unlink()
 
     def drop_after(self, step: int) -> None:
-        """Delete what a run that goes on from `step` will write anew, half-written files among it.
+        """Delete the checkpoints after `step`, from which a run goes on, and incomplete files.
 
-        A later checkpoint was damaged, or its record has lost rows. It must not fit by chance when rows have come anew.
+        They were damaged, or the record had lost their rows. Once new rows are written they might seem to fit again.
         """
         for path in self.paths():
             if step_of(path) > step:
@@ -68,13 +68,13 @@ class Checkpoints:
         self.prune()
 
     def save_best(self, state: State) -> Path:
-        """Write `state` in the place of the best one yet; OSError as `save`."""
+        """Write `state` as the best agent so far, in place of the one before. Raises OSError as `save` does."""
         return self._write(BEST, state)
 
     def _write(self, name: str, state: State) -> Path:
         if self.directory.is_symlink():
             raise OSError(errno.ELOOP, "the folder of checkpoints is a link", str(self.directory))
-        self.directory.mkdir(exist_ok=True)  # without the run's own directory, which somebody has deleted then
+        self.directory.mkdir(exist_ok=True)  # not its parents: a run directory that is missing was deleted
         path = self.directory / name
         partial, digest = path.with_suffix(".partial"), path.with_suffix(".sha256.partial")
         try:
@@ -90,7 +90,7 @@ class Checkpoints:
             partial.unlink(missing_ok=True)
             digest.unlink(missing_ok=True)
             raise _system_error(error) from error
-        # In between the two, where a file of the same name is replaced, both are known.
+        # Between these two lines, the checksums of both the old and the new checkpoint of this name are there.
         os.replace(digest, path.with_suffix(".sha256"))
         os.replace(partial, path)
         _sync(self.directory)
@@ -102,9 +102,11 @@ class Checkpoints:
         return sorted(path for path in found if path.is_file())
 
     def load(self, unfit: Callable[[State], str | None] = lambda state: None) -> tuple[Path, State]:
-        """The newest checkpoint that is intact and fits; others are passed over with a warning.
+        """The newest checkpoint that is intact and usable; a warning names each one that is passed over.
 
-        unfit: says why one cannot be used, if so. Raises FileNotFoundError if there is none.
+        unfit: returns why a checkpoint cannot be used, or None if it can
+
+        Raises FileNotFoundError if there is none.
         """
         for path in reversed(self.paths()):
             try:
@@ -129,23 +131,23 @@ def step_of(path: Path) -> int:
 
 
 def read(path: Path) -> State:
-    """One checkpoint, onto the CPU. Raises ValueError if the file is not what was written, or holds more than data."""
+    """Read a checkpoint onto the CPU. Raises ValueError if the file was changed, or if it holds more than data."""
     if sha256(path) not in _digests(path):
         raise ValueError(f"checkpoint {path} is damaged (checksum differs)")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a file that holds anything can break the reader in any way
-        told = str(error).splitlines()[:1] or [type(error).__name__]
-        raise ValueError(f"checkpoint {path} cannot be read ({told[0]})") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"checkpoint {path} cannot be read ({reason})") from error
     found = state if isinstance(state, dict) else {}
-    wrong = [name for name, kind in OF_EVERY.items() if not isinstance(found.get(name), kind)]
+    wrong = [name for name, kind in REQUIRED.items() if not isinstance(found.get(name), kind)]
     if wrong:
         raise ValueError(f"checkpoint {path} is none of this version of rlmem (it has no {', '.join(wrong)})")
     return state
 
 
 def _digests(path: Path) -> list[str]:
-    """The checksums beside a checkpoint: its own, and that of the one before of the same name."""
+    """The checksums beside a checkpoint: its own, and that of an earlier checkpoint of the same name."""
     try:
         return path.with_suffix(".sha256").read_text(errors="replace").split()
     except OSError:
@@ -153,6 +155,7 @@ def _digests(path: Path) -> list[str]:
 
 
 def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         digest = hashlib.sha256()
         while block := file.read(1 << 20):
@@ -161,7 +164,7 @@ def sha256(path: Path) -> str:
 
 
 def _system_error(error: OSError | RuntimeError) -> OSError:
-    """What the system said, which torch's writer keeps only as the context of its own error."""
+    """The error of the system, which torch's writer keeps only as the context of its own error."""
     context = error if isinstance(error, OSError) else error.__context__
     return context if isinstance(context, OSError) else OSError(str(error).splitlines()[0])
 

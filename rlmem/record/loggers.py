@@ -1,7 +1,7 @@
-"""Mirrors of the run's record: TensorBoard and Weights & Biases. Their libraries are imported only when used.
+"""Loggers show the metrics of a run in TensorBoard and Weights & Biases, whose libraries are imported only when used.
 
-A mirror is given the rows of metrics.jsonl in order and from the first, also when a run is resumed. Thus it needs no
-memory of its own: what it does not have yet it gets now, and what it has it passes over.
+A logger is given all rows of metrics.jsonl in order, also when a run is resumed. It therefore keeps no state of its
+own: it passes over the rows that it has shown before.
 """
 
 from __future__ import annotations
@@ -10,28 +10,52 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+from rlmem.config.targets import build, require_kind
 from rlmem.errors import UserError
-from rlmem.record.rundir import replace
+from rlmem.record.recorder import Logger
+from rlmem.record.rundir import write_atomically
 from rlmem.types import PositiveInt
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a mirror shows of a run beside its metrics."""
+    """What a logger shows of a run beside its metrics."""
 
     name: str
     config: dict[str, Any]
 
 
+def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> list[tuple[str, Logger]]:
+    """The loggers of a configuration, by name. One that cannot start is reported to `say` and left out."""
+    run = RunInfo(run_dir.name, dict(values))
+    loggers: list[tuple[str, Logger]] = []
+    for name, node in values["logger"].items():
+        if "_target_" not in node:
+            continue
+        try:
+            require_kind(node["_target_"], (Logger,))
+            logger = build(node, run_dir=run_dir, run=run)
+        except Exception as error:  # a logger must never stop a run, whatever its library raises
+            say(f"logger={name} could not start: {reason(error)}; the run goes on, metrics.jsonl has every row")
+            continue
+        if note := getattr(logger, "note", None):
+            say(note)
+        loggers.append((name, logger))
+    return loggers
+
+
 class TensorBoardLogger:
-    """Event files in <run>/tensorboard, a scalar per metric over environment steps; a resumed run writes them anew."""
+    """Writes event files in <run>/tensorboard, a scalar per metric over environment steps.
+
+    A resumed run writes all of them again.
+    """
 
     def __init__(self, run_dir: Path, run: RunInfo):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -57,7 +81,11 @@ class WandbRun:
     Row k of metrics.jsonl is W&B's step k, so W&B knows how many rows it has and a row is never there twice; charts
     are over `step`, the environment steps.
 
-    mode: online, offline or disabled;  folder: where W&B keeps its files
+    run_dir: the run directory
+    run: its name and configuration
+    mode: online, offline or disabled
+    folder: where W&B keeps its files
+    project, entity, group, tags: where and how W&B files the run
     timeout: seconds to reach the server at the start, and again to send the rest at the end; then an error is raised
     """
 
@@ -101,7 +129,7 @@ class WandbRun:
         self.run.define_metric("step", hidden=True)
         self.run.define_metric("*", step_metric="step")
         self.held: int = self.run.starting_step
-        """Rows that the server had before."""
+        """The number of rows that the server had before."""
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
         if number >= self.held:
@@ -121,7 +149,7 @@ class WandbLogger(WandbRun):
     Online mode goes offline by itself, with a line that says so, if there is no API key or the server does not answer
     within `init_timeout` seconds.
 
-    mode: None for what the environment says (WANDB_MODE, `wandb offline`), which is online if it says nothing
+    mode: online, offline or disabled; None: what the environment says (WANDB_MODE, `wandb offline`), else online
     """
 
     def __init__(
@@ -154,15 +182,15 @@ class WandbLogger(WandbRun):
             self.note = f"logger=wandb: {self.run.url}"
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
-        with self._said_what_to_do():
+        with self._advising():
             super().log(number, row)
 
     def close(self, failed: bool) -> None:
-        with self._said_what_to_do():
+        with self._advising():
             super().close(failed)
 
     @contextmanager
-    def _said_what_to_do(self) -> Iterator[None]:
+    def _advising(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -170,7 +198,7 @@ class WandbLogger(WandbRun):
 
 
 class NoKey(UserError):
-    """W&B is asked for, and there is no API key."""
+    """W&B was asked for, and this machine has no API key."""
 
 
 def fresh_wandb(mode: Any = None) -> Any:
@@ -182,7 +210,7 @@ def fresh_wandb(mode: Any = None) -> Any:
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
-    if wandb.run is None:  # else a run of the caller's own, which lives
+    if wandb.run is None:  # else the caller has a W&B run of its own
         forget_wandb()
     wandb.setup(wandb.Settings(silent=True) if mode is None else wandb.Settings(silent=True, mode=mode))
     return wandb
@@ -197,13 +225,13 @@ def forget_wandb() -> None:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong: the first line of it."""
+    """The first line of an error's text."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _stored_id(run_dir: Path) -> str:
-    """The run's W&B id, drawn once and kept in the run directory."""
+    """The W&B id of the run, which is drawn once and kept in the run directory."""
     path = run_dir / "wandb_id.json"
     if not path.exists():
-        replace(path, json.dumps(uuid4().hex[:8]))
+        write_atomically(path, json.dumps(uuid4().hex[:8]))
     return json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Live feedback: a bar on a terminal, plain lines in a pipe, and a copy of every line in the run directory."""
+"""Live progress of a run: a bar on a terminal, plain lines in a pipe, and every line in the log of the run as well."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 LINE_EVERY = 10.0
-"""Seconds between plain lines."""
+"""Seconds between two plain lines of progress."""
 
 BAR = 20
-"""Columns of the bar."""
+"""Width of the bar in characters."""
 
 FIRST_TO_GO = ("split", "best", "bar", "rate", "score")
-"""What a narrow terminal does not show, in this order. It always shows the steps, their total and the time left."""
+"""What a narrow terminal leaves out, in this order. It always shows the steps, their total and the time left."""
 
 
-class Fitting(ProgressColumn):
-    """One line: as much of `task.fields["told"]`, texts by name, as the terminal has columns for."""
+class FittingColumn(ProgressColumn):
+    """One line with as many of the texts in `task.fields["shown"]` as fit into the width of the terminal."""
 
     def __init__(self, console: Console):
         super().__init__()
         self.console = console
 
     def render(self, task: Task) -> RenderableType:
-        told = {"bar": " " * BAR, **task.fields["told"]}
+        shown = {"bar": " " * BAR, **task.fields["shown"]}
         for name in FIRST_TO_GO:
-            if len(" ".join(told.values())) <= self.console.width:
+            if len(" ".join(shown.values())) <= self.console.width:
                 break
-            told.pop(name, None)
+            shown.pop(name, None)
         line = Table.grid(padding=(0, 1))
-        drawn = [ProgressBar(task.total, task.completed, width=BAR)] if told.pop("bar", None) else []
-        line.add_row(*drawn, " ".join(told.values()))
+        drawn = [ProgressBar(task.total, task.completed, width=BAR)] if shown.pop("bar", None) else []
+        line.add_row(*drawn, " ".join(shown.values()))
         return line
 
 
 class Progress:
-    """Steps, steps per second, time left, return now and best, and where the time goes.
+    """Shows steps, steps per second, the time left, the present and the best return, and where the time goes.
 
-    total: environment steps;  log: file that receives every line as well
+    total: environment steps of the run
+    log: a file to which every line is appended
+    start: steps that the run has taken before
+    console: where the lines are printed; None: standard output
     """
 
     def __init__(self, total: int, log: Path, start: int = 0, console: Console | None = None):
@@ -58,9 +61,9 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
-            self.bar = Bar(Fitting(self.console), console=self.console, transient=True)
+            self.bar = Bar(FittingColumn(self.console), console=self.console, transient=True)
             begin = {"steps": self._counted(self.start), "left": "left -"}
-            self.task = self.bar.add_task("", total=self.total, completed=self.start, told=begin)
+            self.task = self.bar.add_task("", total=self.total, completed=self.start, shown=begin)
             self.bar.start()
         return self
 
@@ -71,28 +74,31 @@ class Progress:
             self.log.close()
 
     def say(self, line: str) -> None:
-        """A line of its own, above the bar. A full disk or a lost terminal, which cannot take it, stops nothing."""
+        """Print a line above the bar and write it to the log. A full disk or a closed terminal is ignored."""
         self.note(line)
         with suppress(OSError):
             self.console.print(line, markup=False)
             sys.stdout.flush()
 
     def note(self, line: str) -> None:
-        """A line for the log alone."""
+        """Write a line to the log alone."""
         with suppress(OSError):
             self.log.write(line + "\n")
             self.log.flush()
 
     def update(self, steps: int, score: float | None, shares: dict[str, float], name: str = "return") -> None:
-        """`steps` counted so far, the recent score if there is one, and the split of the time.
+        """Show the progress.
 
-        name: what the score is; the best return so far is shown beside the present one
+        steps: environment steps taken so far
+        score: the recent score; None: there is none yet
+        shares: the fraction of the time that each part of the loop took
+        name: the name of the score; beside a return, the best one so far is shown
         """
         if score is not None:
             self.best = score if self.best is None else max(self.best, score)
         rate = (steps - self.start) / max(monotonic() - self.began, 1e-9)
         left = (self.total - steps) / max(rate, 1e-9)
-        told = {
+        shown = {
             "steps": self._counted(steps),
             "rate": f"{rate:,.0f}/s",
             "left": f"left {left:.0f}s",
@@ -100,16 +106,17 @@ class Progress:
             "best": f"best {self.best:.3f}" if name == "return" and self.best is not None else "",
             "split": " ".join(["", *(f"{part} {share:.0%}" for part, share in shares.items())]),
         }
-        told = {part: text for part, text in told.items() if text}
+        shown = {part: text for part, text in shown.items() if text}
         if self.bar is not None:
-            told["left"] = f"left {clock(left)}"
-            self.bar.update(self.task, completed=steps, told=told)
+            shown["left"] = f"left {clock(left)}"
+            self.bar.update(self.task, completed=steps, shown=shown)
         elif monotonic() - self.last_line > LINE_EVERY or steps >= self.total:
             self.last_line = monotonic()
-            self.say(" ".join(told.values()))
+            self.say(" ".join(shown.values()))
 
-    def evaluated(self, steps: int, told: str) -> None:
-        self.say(f"evaluation at {steps}: {told}")
+    def evaluated(self, steps: int, result: str) -> None:
+        """Show the result of an evaluation after so many steps."""
+        self.say(f"evaluation at {steps}: {result}")
 
     def _counted(self, steps: int) -> str:
         return f"{steps:>{len(str(self.total))}}/{self.total}"

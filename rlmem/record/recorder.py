@@ -1,4 +1,4 @@
-"""The record of a run: `metrics.jsonl` and `episodes.jsonl`, and the loggers that mirror them."""
+"""The record of a run, `metrics.jsonl` and `episodes.jsonl`, and the loggers that show its metrics elsewhere."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ from rlmem.system import strictjson
 
 @runtime_checkable
 class Logger(Protocol):
-    """A view of the record elsewhere. Whatever it raises is said once and turns it off."""
+    """Shows the metrics of a run elsewhere. An exception that it raises is reported once and turns it off."""
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
-        """Show row `number` of metrics.jsonl, which are counted from 0 and come in order, each once."""
+        """Show row `number` of metrics.jsonl. Rows are counted from 0 and come in order, each once."""
 
     def close(self, failed: bool) -> None:
-        """End; `failed`: the run did not reach its end."""
+        """Finish; `failed`: whether the run did not reach its end."""
 
 
 class Recorder:
-    """Append rows to the run's two files and mirror the metrics to loggers.
+    """Appends rows to the two files of a run and shows the metrics to loggers.
 
-    A metrics row is {"step": environment steps, name: number, ...}; names with the prefix `time/` are measurements of
-    this machine, everything else is a function of the configuration and the seed.
+    A row of metrics is {"step": environment steps, name: number, ...}. Names with the prefix `time/` are measurements
+    of this machine; all other values are a function of the configuration and the seed.
+
+    run_dir: the run directory
+    say: is called with each line for the user
     """
 
     def __init__(self, run_dir: Path, say: Callable[[str], None]):
         self.say = say
         self.loggers: list[tuple[str, Logger]] = []
-        self.mirrored = 0
-        self.cut: deque[dict[str, Any]] = deque()
-        """Rows that were dropped by `rewind` and have not been written again."""
+        self.shown = 0
+        self.dropped: deque[dict[str, Any]] = deque()
+        """Rows of metrics that `rewind` dropped and that have not been written again."""
         self.description = [path for path in (run_dir / "config.yaml", run_dir / "run.json") if path.exists()]
         self.files = {name: RecordFile(run_dir / f"{name}.jsonl") for name in ("metrics", "episodes")}
 
-    def mirror(self, loggers: Sequence[tuple[str, Logger]]) -> None:
-        """Show every row so far, and each that comes, to `loggers`; a resumed run calls `rewind` before."""
+    def attach(self, loggers: Sequence[tuple[str, Logger]]) -> None:
+        """Show every row so far and all rows to come to `loggers`, by name. A resumed run calls `rewind` first."""
         self.loggers = list(loggers)
         try:
             rows = read_jsonl(self.files["metrics"].path) if loggers else []
@@ -57,23 +60,24 @@ class Recorder:
     def _show(self, row: Mapping[str, float]) -> None:
         for name, logger in list(self.loggers):
             try:
-                logger.log(self.mirrored, row)
-            except Exception as error:  # a mirror must never stop a run, whatever its library raises
+                logger.log(self.shown, row)
+            except Exception as error:  # a logger must never stop a run, whatever its library raises
                 self._turn_off([(name, logger)], error)
-        self.mirrored += 1
+        self.shown += 1
 
     def _turn_off(self, loggers: Sequence[tuple[str, Logger]], error: Exception) -> None:
         for name, logger in list(loggers):
             self.loggers.remove((name, logger))
             with suppress(Exception):
                 logger.close(failed=True)
-            self.say(f"logger={name} stopped: {_told(error)}; the run goes on, metrics.jsonl has every row")
+            self.say(f"logger={name} stopped: {_reason(error)}; the run goes on, metrics.jsonl has every row")
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Write a row of metrics after `step` environment steps, and show it."""
         row = {"step": step, **values}
         self._write("metrics", [row])
-        if self.cut and _reproducible(self.cut.popleft()) != _reproducible(row):
-            self.cut.clear()
+        if self.dropped and _reproducible(self.dropped.popleft()) != _reproducible(row):
+            self.dropped.clear()
             self.say(
                 f"step {step}: not the row that was here before the run was resumed, under other settings or on "
                 f"another machine; metrics.jsonl holds the new rows, a server may keep the old"
@@ -81,15 +85,16 @@ class Recorder:
         self._show(row)
 
     def episodes(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Write a row for each episode that has ended."""
         self._write("episodes", rows)
 
     def _write(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
         self.files[name].append("".join(strictjson.dumps(row) + "\n" for row in rows))
 
     def position(self) -> Position:
-        """How far the files are, made durable: what a checkpoint remembers.
+        """The sizes and hashes of the files, which are on the disk by then; a checkpoint keeps them.
 
-        Raises Fault if a file is not what was written any more.
+        Raises Fault if somebody changed a file.
         """
         self.require_intact()
         found = {name: file.position() for name, file in self.files.items()}
@@ -99,49 +104,51 @@ class Recorder:
         return found
 
     def require_intact(self) -> None:
-        """Raise Fault if somebody deleted, replaced, cut or continued a file of the record, or took its description."""
+        """Raise Fault if somebody deleted or changed a file of the record, or deleted the description of the run."""
         for file in self.files.values():
             file.require_intact()
         if gone := [path for path in self.description if not path.exists()]:
             raise Fault(f"{gone[0]} was deleted while the run was training")
 
     def rewind(self, position: Position) -> None:
-        """Drop rows written after a checkpoint was taken, so that a resumed run neither repeats nor loses a row.
+        """Drop the rows that were written after a checkpoint, so that a resumed run neither repeats nor loses a row.
 
-        Raises UserError if what was there then has changed.
+        position: the sizes and hashes of the files at the checkpoint
+
+        Raises UserError if the rows before the checkpoint have changed.
         """
         for name, file in self.files.items():
             if problem := changed(file.path, position[name]):
                 raise UserError(f"{problem} since the checkpoint; restore the file or start a new run")
         with suppress(ValueError):  # rows that were being written when the machine went down
-            self.cut = deque(read_jsonl(self.files["metrics"].path, _size(position["metrics"])))
+            self.dropped = deque(read_jsonl(self.files["metrics"].path, _size(position["metrics"])))
         for name, file in self.files.items():
             file.cut(_size(position[name]))
 
     def close(self, failed: bool = False) -> None:
-        """Close files and mirrors; `failed`: the run did not reach its end."""
+        """Close the files and the loggers; `failed`: whether the run did not reach its end."""
         for file in self.files.values():
-            with suppress(OSError):  # rows that a full disk did not take, which was said
+            with suppress(OSError):  # rows that did not fit on the disk, which was reported
                 file.stream.close()
         for name, logger in self.loggers:
             try:
                 logger.close(failed)
             except Exception as error:  # as above
-                self.say(f"logger={name} did not close: {_told(error)}; metrics.jsonl has every row")
+                self.say(f"logger={name} did not close: {_reason(error)}; metrics.jsonl has every row")
 
 
 Position = Mapping[str, Any]
-"""Of each file of the record: its size in `bytes`, and the `sha256` of all of its rows."""
+"""For each file of the record, its size in `bytes` and the `sha256` of all its rows."""
 
 START: Position = {name: {"bytes": 0, "sha256": hashlib.sha256().hexdigest()} for name in ("metrics", "episodes")}
-"""The record of a run that has not begun."""
+"""The position in the record of a run that has not begun."""
 
 
 @dataclass
 class RecordFile:
-    """A file to which rows are appended, and the hash of all that is in it.
+    """A file to which rows are appended, with the hash of its contents.
 
-    path: the file, which may exist
+    path: the file, which is made if it does not exist
     """
 
     path: Path
@@ -191,7 +198,7 @@ class RecordFile:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A row that cannot be written becomes a Fault; a resumed run drops what was written of it."""
+        """Raise Fault where a row cannot be written; a resumed run drops the part of it that was."""
         try:
             yield
         except OSError as error:
@@ -199,10 +206,10 @@ class RecordFile:
 
 
 def changed(path: Path, position: Mapping[str, Any] | int) -> str | None:
-    """Why a file of the record is not what it was at `position`, if it is not; rows after it do not count.
+    """How the rows of a file up to `position` differ from those at that time; None if they do not.
 
-    path: of the file
-    position: its size and hash then, as `RecordFile.position` said; checkpoints of before knew the size alone
+    path: the file
+    position: its size and hash then, as `RecordFile.position` returns them; old checkpoints hold the size alone
     """
     if isinstance(position, int):
         return None if path.is_file() and path.stat().st_size >= position else f"{path} lost rows"
@@ -222,21 +229,24 @@ def _size(position: Mapping[str, Any] | int) -> int:
     return position if isinstance(position, int) else position["bytes"]
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
 def _reproducible(row: Mapping[str, float]) -> str:
-    """What a row says about the run and not about the machine, comparable also where it holds NaN."""
+    """The values of a row that do not depend on the machine, as text: so that NaN equals NaN."""
     return strictjson.dumps({name: value for name, value in row.items() if not name.startswith("time/")})
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
-    """The rows from byte `begin` on, with NaN for null, which stands for a number that is not finite.
+    """The rows of a `.jsonl` file, with NaN for null, which stands for a number that is not finite.
 
-    Half a row at the end, of a process that was killed, does not count.
+    An incomplete row at the end, which a killed process left, is ignored.
 
-    Raises OSError for what is no file, and ValueError for a line that is no JSON.
+    path: the file
+    begin: the byte at which the first row begins
+
+    Raises OSError if `path` is not a regular file, and ValueError for a line that is not a JSON object.
     """
     if path.exists() and not path.is_file():  # opening a pipe would wait for ever
         raise OSError(errno.EINVAL, "is no regular file", str(path))

@@ -1,4 +1,4 @@
-"""The run directory: its name, and what is written once at the start."""
+"""The run directory: its name, its lock, and the description of the run in it (config.yaml and run.json)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -21,7 +20,7 @@ from filelock import FileLock, Timeout
 from rlmem import __version__
 from rlmem.errors import UserError
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
-from rlmem.system.hardware import machine_class
+from rlmem.system.hardware import installed_version, machine_class
 
 PACKAGES = (
     "torch",
@@ -37,14 +36,18 @@ PACKAGES = (
 
 
 class NoRun(UserError):
-    """A directory in which no run is described, or not readably."""
+    """A directory that holds no run, or one whose description cannot be read."""
 
 
 def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered: bool = False) -> Path:
-    """Make the directory of a new run: `run_dir`, or runs/<date>/<time>-<memory>-<algo>-<env>-s<seed>.
+    """Make the directory of a new run and return it.
 
-    A default name that is taken gets a number, and so does a chosen one if `numbered`. Raises UserError if a chosen
-    directory holds a run otherwise, or if nothing can be written there.
+    run_dir: the directory; None: runs/<date>/<time>-<memory>-<algo>-<env>-s<seed>, with a number if that exists
+    choices: the chosen option of each group, for the name
+    seed: the seed of the run, for the name
+    numbered: add a number to `run_dir`, too, if it exists
+
+    Raises UserError if `run_dir` holds a run and is not `numbered`, or if nothing can be written there.
     """
     if run_dir is not None:
         if not run_dir:
@@ -52,7 +55,7 @@ def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered:
         path = Path(run_dir)
         if numbered and path.exists():
             return _numbered(path)
-        if _left(path):
+        if _files_of_a_run(path):
             raise UserError(
                 f"run_dir={run_dir} (command line): holds a run already; expected a new directory; "
                 f"e.g. on_exists=resume to continue it, on_exists=new for another beside it"
@@ -65,7 +68,7 @@ def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered:
 
 
 def _numbered(first: Path) -> Path:
-    """Make the first of `first`, `first`-2, `first`-3, ... that is not there yet."""
+    """Make the first of `first`, `first`-2, `first`-3, ... that does not exist."""
     for number in range(1, 1000):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")
         try:
@@ -77,7 +80,10 @@ def _numbered(first: Path) -> Path:
 
 
 def make(path: Path, exist_ok: bool = True) -> None:
-    """Make a directory that can be written to, or raise UserError; FileExistsError if it may not exist yet."""
+    """Make a directory and check that files can be written in it.
+
+    Raises UserError if not, and FileExistsError if it exists and `exist_ok` is false.
+    """
     try:
         path.mkdir(parents=True, exist_ok=exist_ok)
         TemporaryFile(dir=path).close()
@@ -90,13 +96,13 @@ def make(path: Path, exist_ok: bool = True) -> None:
         raise UserError(f"run_dir={path}: cannot be written ({reason}); e.g. run_dir=/tmp/my_run") from error
 
 
-OF_A_RUN = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "checkpoints", "wandb_id.json")
-"""What makes a run: its description, its record, its checkpoints, and its name at W&B."""
+RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "checkpoints", "wandb_id.json")
+"""The files of a run: its description, its record, its checkpoints, and its id at W&B."""
 
 
-def clear(path: Path) -> Path | None:
-    """Move what a run left in `path` into a directory beside it, which is returned; None if there was nothing."""
-    left = _left(path)
+def move_aside(path: Path) -> Path | None:
+    """Move the files of a run in `path` into a new directory beside it, which is returned; None if there are none."""
+    left = _files_of_a_run(path)
     if not left:
         return None
     aside = _numbered(path.with_name(f"{path.name}.damaged"))
@@ -105,9 +111,9 @@ def clear(path: Path) -> Path | None:
     return aside
 
 
-def _left(path: Path) -> list[Path]:
-    """What a run left in `path`; run.json alone is nothing, of a process that ended before the run had begun."""
-    left = [path / name for name in OF_A_RUN if (path / name).exists()]
+def _files_of_a_run(path: Path) -> list[Path]:
+    """The files of a run in `path`. run.json alone does not count: that run ended before it had begun."""
+    left = [path / name for name in RUN_FILES if (path / name).exists()]
     return [] if left == [path / "run.json"] else left
 
 
@@ -115,7 +121,8 @@ def _left(path: Path) -> list[Path]:
 def lock(path: Path) -> Iterator[None]:
     """Keep every other process from training in this directory.
 
-    Raises UserError if one is, if the lock cannot be written, or if writing here could reach another place.
+    Raises UserError if another process trains here, if the lock cannot be written, or if the directory holds links
+    through which writing would reach another place.
     """
     require_plain(path)
     held = FileLock(path / ".lock")
@@ -132,8 +139,11 @@ def lock(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process trains in this directory. One that starts there while this is asked may be refused its lock."""
-    if (path / ".lock").is_symlink() or not (path / ".lock").is_file():  # asking would write through the link
+    """Whether a process trains in this directory.
+
+    A process that starts there during this call may be refused its lock.
+    """
+    if (path / ".lock").is_symlink() or not (path / ".lock").is_file():  # opening it would write through the link
         return False
     probe = FileLock(path / ".lock")
     try:
@@ -153,35 +163,37 @@ def describe(
     overrides: tuple[str, ...],
     resumed_at: int | None = None,
 ) -> None:
-    """Write run.json (choices, overrides, versions, machine, commit), then config.yaml (resolved, and sealed).
+    """Write run.json (choices, overrides, versions, machine, commit), then config.yaml (resolved and sealed).
 
-    A run has begun when it has both.
+    A run has begun when both exist.
 
     path: the run directory
     config: the checked values
-    choices: the option of each group
+    choices: the chosen option of each group
     overrides: as given on the command line
-    resumed_at: the step from which a run goes on; its run.json keeps how it began, and gets an entry in `resumed`
+    resumed_at: the step from which a run goes on: run.json keeps how it began and gets an entry in `resumed`; None:
+        a new run
     """
     about: dict[str, Any] = {"choices": dict(choices), "overrides": list(overrides)}
     try:
         before = read(path)[1] if resumed_at is not None else {}
     except NoRun:
         before = {}
-    about = before | about if before else about | _here_and_now()
+    about = before | about if before else about | _provenance()
     if resumed_at is not None:
-        about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **_here_and_now()}]
-    replace(path / "run.json", json.dumps(about, indent=2) + "\n")
-    replace(path / "config.yaml", sealed(yaml.safe_dump(dict(config), sort_keys=False)))
+        about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **_provenance()}]
+    write_atomically(path / "run.json", json.dumps(about, indent=2) + "\n")
+    write_atomically(path / "config.yaml", sealed(yaml.safe_dump(dict(config), sort_keys=False)))
 
 
-def _here_and_now() -> dict[str, Any]:
+def _provenance() -> dict[str, Any]:
+    """When, where and with which versions this process runs."""
     return {
         "started": datetime.now().isoformat(timespec="seconds"),
         "rlmem": __version__,
         "git": git_commit(),
         "python": platform.python_version(),
-        "versions": {package: _version(package) for package in PACKAGES},
+        "versions": {package: installed_version(package) for package in PACKAGES},
         "host": platform.node(),
         "platform": platform.platform(),
         "machine": machine_class(),
@@ -189,8 +201,8 @@ def _here_and_now() -> dict[str, Any]:
     }
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file so that it is either the old or the new one, never half."""
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file in one step: whoever reads it finds the old text or the new one, never a part."""
     partial = path.with_suffix(".partial")
     try:
         partial.unlink(missing_ok=True)
@@ -205,10 +217,10 @@ def replace(path: Path, text: str) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """config.yaml and run.json of a run. Raises NoRun if `path` is not a run directory."""
+    """The contents of config.yaml and run.json in a run directory. Raises NoRun if they are missing or damaged."""
     try:
         described = (path / "config.yaml").is_file() and (path / "run.json").is_file()
-    except OSError:  # a name that is too long, or a folder that is closed to us
+    except OSError:  # a name that is too long, or a folder that may not be read
         described = False
     if not described:
         raise NoRun(
@@ -226,7 +238,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         _require(all(isinstance(line, str) for line in about["overrides"]))
         _require(isinstance(resumed := about.get("resumed", []), list) and all(isinstance(e, dict) for e in resumed))
     except Exception as error:  # a file that holds anything can break the readers in any way
-        # A parser's account goes on for many lines; where it was is the last of them.
+        # A parser explains an error in many lines, of which the last says where it is.
         mark = getattr(error, "problem_mark", None)
         reason = str(getattr(error, "problem", None) or error).splitlines() or [type(error).__name__]
         where = "" if mark is None else f", line {mark.line + 1}"
@@ -235,12 +247,12 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def is_own_run(path: Path) -> bool:
-    """Whether this user wrote config.yaml of a run, which nobody has edited since."""
+    """Whether this user wrote config.yaml of a run, and nobody has edited it since."""
     return is_own((path / "config.yaml").read_text(encoding="utf-8"))
 
 
 def is_edited(path: Path) -> bool:
-    """Whether config.yaml of a run is not what was written, whoever wrote it."""
+    """Whether config.yaml of a run was edited since it was written, whoever wrote it."""
     return is_changed((path / "config.yaml").read_text(encoding="utf-8"))
 
 
@@ -250,7 +262,7 @@ def _require(condition: bool) -> None:
 
 
 def git_commit() -> str | None:
-    """Commit of the source checkout, with `+changes` if files differ from it; None for an installed package."""
+    """The commit of the source checkout, with `+changes` if files differ from it; None for an installed package."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
@@ -260,11 +272,4 @@ def git_commit() -> str | None:
         ).stdout.strip()
         return ask("rev-parse", "HEAD") + ("+changes" if ask("status", "--porcelain") else "")
     except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
         return None

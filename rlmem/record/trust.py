@@ -1,8 +1,8 @@
-"""How far a directory can be trusted: who wrote a file in it, what it may hold, and what may be written there.
+"""Whether a directory can be trusted: who wrote a file in it, what it may hold, and what may be written there.
 
-A configuration names the classes that a run is built from. In a run directory that somebody else made, or edited, it
-is data: only what bears this user's seal, a hash with a secret key (HMAC) in the file's first line, may name code
-outside rlmem (`rlmem.config.foreign`).
+A configuration names the classes that a run is built from. Only a configuration that this user wrote, and that nobody
+has edited since, may name code outside rlmem (`rlmem.config.foreign`). It is recognised by its seal, a hash with a
+secret key of the user (HMAC), in the first line of the file.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from typing import Any
 from rlmem.errors import UserError
 
 VARIABLE = "RLMEM_KEY"
-"""The environment variable that holds the key where machines share no home directory; any text will do."""
+"""The environment variable that holds the key, as any text, where machines share no home directory."""
 
 MARK = re.compile(r"# sha256 ([0-9a-f]{64}) seal ([0-9a-f]{64}|none)")
 
 
 def mark(text: str) -> str:
-    """A line with the hash of `text`, and with this user's seal of it if the user can have a key."""
+    """A line with the hash of `text` and this user's seal of it, or `none` if the user can have no key."""
     key = _key(make=True)
     seal = "none" if key is None else _seal(key, text)
     return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()} seal {seal}"
 
 
 def sealed(text: str) -> str:
-    """`text` under its mark."""
+    """`text` with its `mark` as the first line."""
     return f"{mark(text)}\n{text}"
 
 
 def is_changed(text: str) -> bool:
-    """Whether somebody edited what `sealed` made; False for a text without such a line, which says nothing."""
+    """Whether a text that `sealed` made was edited since; False for a text without a mark."""
     first, _, rest = text.partition("\n")
     found = MARK.fullmatch(first)
     return found is not None and found[1] != hashlib.sha256(rest.encode()).hexdigest()
 
 
 def is_own(text: str) -> bool:
-    """Whether `sealed` made this text with this user's key, and nobody has changed it since."""
+    """Whether `sealed` made this text with this user's key, and nobody has edited it since."""
     first, _, rest = text.partition("\n")
     found, key = MARK.fullmatch(first), _key(make=False)
     return found is not None and key is not None and hmac.compare_digest(found[2], _seal(key, rest))
 
 
 def key_file() -> Path:
-    """Where the key of this user lies unless RLMEM_KEY holds one."""
+    """The file with the key of this user, which is used unless RLMEM_KEY holds one."""
     configured = os.environ.get("XDG_CONFIG_HOME")
     return (Path(configured) if configured else Path("~/.config").expanduser()) / "rlmem" / "key"
 
@@ -62,7 +62,7 @@ def _seal(key: bytes, text: str) -> str:
 
 
 def _key(make: bool) -> bytes | None:
-    """The key of this user; None if there is none, or others could have read or written it."""
+    """The key of this user; None if there is none, or if its file is open to others. make: make one if there is none"""
     if given := os.environ.get(VARIABLE):
         return os.fsencode(given)
     try:
@@ -77,7 +77,7 @@ def _key(make: bool) -> bytes | None:
 
 
 def _make(path: Path) -> None:
-    """Draw a key. The first of several processes that do so at once wins, since a link is made once only."""
+    """Draw a key. Of several processes that do so at once the first wins, since a link can be made only once."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     drawn = path.with_name(f"key.{secrets.token_hex(8)}")
     descriptor = os.open(drawn, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -91,14 +91,14 @@ def _make(path: Path) -> None:
 
 
 SUFFIXES = (".jsonl", ".json", ".yaml", ".txt", ".pt", ".sha256", ".partial", ".lock")
-"""What the names of a run's own files end in."""
+"""The endings of the names of a run's own files."""
 
 
 def require_plain(path: Path) -> None:
-    """UserError for what a run directory may not hold if something is to be written there.
+    """Raise UserError if a run directory holds something through which writing there could do harm.
 
-    These are links, which may lead out of it, pipes and devices, and folders with the names of files. The directory
-    itself may be reached by a link, which its user made.
+    That is a link, which may lead out of the directory, a pipe or device, or a folder with the name of a file. The
+    directory itself may be a link, which its user made.
     """
     root = Path(os.path.realpath(path))
 
@@ -111,7 +111,7 @@ def require_plain(path: Path) -> None:
             inside = found.relative_to(root)
             try:
                 mode = found.lstat().st_mode
-            except FileNotFoundError:  # of a run that trains meanwhile
+            except FileNotFoundError:  # it belonged to a run that is training
                 continue
             if stat.S_ISLNK(mode):
                 # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
@@ -132,16 +132,16 @@ def require_plain(path: Path) -> None:
                 )
 
 
-MOST = 100_000
-"""Values of a file that describes a run, at most. A short YAML file may stand for very many by its aliases."""
+MAX_VALUES = 100_000
+"""The most values in a file that describes a run. By its aliases, a short YAML file may stand for very many."""
 
 
 def is_data(tree: Any) -> bool:
-    """Whether `tree` holds text, numbers, lists and mappings by names only, and not too many of them."""
+    """Whether `tree` holds only text, numbers, lists and mappings from names, and at most MAX_VALUES of them."""
     left, number = [tree], 0
     while left:
         node, number = left.pop(), number + 1
-        if number > MOST:
+        if number > MAX_VALUES:
             return False
         if isinstance(node, dict):
             if not all(isinstance(key, str) for key in node):

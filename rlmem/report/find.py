@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rlmem.config.messages import brief, nearest, sentence
-from rlmem.errors import UserError, printable
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError, brief, printable
 from rlmem.report.facts import departures, facts_of
 from rlmem.report.groups import Group, of_runs, of_sweep
 from rlmem.reproduce import catalog

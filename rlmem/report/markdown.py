@@ -32,7 +32,7 @@ def write(sections: Sequence[Section], path: Path) -> None:
             save(together(panels(item.curves, *item.axes, key_in_words(item.key))), picture(item))
     with writing(path, "--markdown /tmp/RESULTS.md"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        rundir.replace(path, document(items, path.parent))
+        rundir.write_atomically(path, document(items, path.parent))
 
 
 def picture(item: Item) -> Path:

@@ -131,7 +131,7 @@ def write_results(records: Iterable[Record], file: Path) -> None:
     for record in records:
         own = [getattr(record, name) for name in FIXED]
         writer.writerow([*map(_shown, own), *(_shown(record.metrics.get(name, "")) for name in metrics)])
-    rundir.replace(file, out.getvalue())
+    rundir.write_atomically(file, out.getvalue())
 
 
 def read_results(file: Path) -> list[Record]:

@@ -70,7 +70,7 @@ class Place:
                 before = read_cells(self.runs)["cells"] if (self.runs / CELLS).exists() else []
                 merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *runs]}
                 about = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
-                rundir.replace(self.runs / CELLS, json.dumps(about, indent=1) + "\n")
+                rundir.write_atomically(self.runs / CELLS, json.dumps(about, indent=1) + "\n")
 
 
 def read_cells(folder: Path) -> dict[str, Any]:

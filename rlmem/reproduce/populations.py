@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import Fault, UserError, extra
-from rlmem.population.spec import Specification, holds_population, populate, read
+from rlmem.population.spec import PopulationSpec, holds_population, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.facts import RunRecord
@@ -20,7 +20,7 @@ from rlmem.reproduce.metrics import BESIDE, curve_key, made_of
 from rlmem.reproduce.outcome import Curve, Outcome, Record
 from rlmem.reproduce.place import read_cells
 from rlmem.reproduce.runner import Cost, Runner
-from rlmem.run.restore import AGENT, checkpoints
+from rlmem.run.stored import AGENT_PREFIX, checkpoints
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options
 from rlmem.system.hardware import machine_class
@@ -85,17 +85,17 @@ class Populations(Runner):
         return Outcome(self.where.name, self.experiment, self.where.budget, records, curves)
 
     def cost(self, planned: Sequence[Cell]) -> Cost | None:
-        agents = int(self.options.get("agents", Specification.agents))
+        agents = int(self.options.get("agents", PopulationSpec.agents))
         one = super().cost(planned)
         return one and Cost(agents * one.steps, agents * one.seconds)
 
-    def specification(self, cell: Cell, seed: int) -> Specification:
+    def specification(self, cell: Cell, seed: int) -> PopulationSpec:
         """The population of a cell and seed, as `rlmem population` would be asked for it. Raises UserError."""
         if unknown := [name for name in self.options if name not in ACCEPTED]:
             near = nearest(unknown[0], ACCEPTED)
             raise UserError(sentence(f"options: {unknown[0]}", "unknown key", near=near, accepted=ACCEPTED))
         given = {name: value for name, value in self.options.items() if name not in ("vary", "top")}
-        return Specification(cell.lines(seed), tuple(self.options.get("vary", ())), **given)
+        return PopulationSpec(cell.lines(seed), tuple(self.options.get("vary", ())), **given)
 
     def _record(self, row: str, column: str, seed: int, place: Path, top: int) -> Record:
         agents = _agents(place)
@@ -143,4 +143,4 @@ def has_ended(place: Path) -> bool:
 
 
 def _agents(place: Path) -> list[RunRecord]:
-    return [RunRecord(path) for path in sorted(place.glob(f"{AGENT}*"))]
+    return [RunRecord(path) for path in sorted(place.glob(f"{AGENT_PREFIX}*"))]

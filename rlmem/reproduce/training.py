@@ -16,10 +16,11 @@ from rlmem.reproduce.outcome import Curve, Outcome, Record
 from rlmem.reproduce.place import read_cells
 from rlmem.reproduce.runner import Runner
 from rlmem.reproduce.spec import Analysis
-from rlmem.sweep.manifest import Job, Manifest, NewJob
+from rlmem.sweep.jobs import Job, NewJob
+from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options, config_hash, sweep
-from rlmem.sweep.spec import Specification
+from rlmem.sweep.spec import SweepSpec
 from rlmem.system.hardware import machine_class
 
 
@@ -41,7 +42,7 @@ class Training(Runner):
                 listed.append({"row": cell.row, "column": cell.column, "seed": seed, "config_hash": own})
         self.where.ask_for(listed)
         about = (f"experiment={self.where.owner}", f"budget={self.where.budget}")
-        Manifest(self.where.runs).submit(Specification(about), jobs)
+        Manifest(self.where.runs).submit(SweepSpec(about), jobs)
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
         code = sweep(None, self.where.runs, replace(options, places=1) if self.experiment.alone else options)
@@ -95,7 +96,7 @@ class Training(Runner):
                 if not _is_made(analysis, run_dir):
                     try:
                         analyze(analysis.what, run_dir, **analysis.options)
-                        rundir.replace(_note(analysis, run_dir), _asked(analysis))
+                        rundir.write_atomically(_note(analysis, run_dir), _asked(analysis))
                     except (UserError, Fault) as error:
                         print(f"{job.name}: {analysis.what}: {error}")
 

@@ -28,12 +28,12 @@ def write(outcome: Outcome, folder: Path) -> None:
             write_curves(outcome.curves, folder / "curves.csv")
         verdict = judge(outcome)
         about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
-        rundir.replace(folder / VERDICT, json.dumps(about, indent=2) + "\n")
+        rundir.write_atomically(folder / VERDICT, json.dumps(about, indent=2) + "\n")
         _keep(outcome, folder / EXPERIMENT)
         for suffix, how in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
             shown = tables(outcome, verdict, to_read=suffix != "csv")
             text = "\n".join(getattr(table, how)() for table in shown)
-            rundir.replace(folder / f"table.{suffix}", text.rstrip() + "\n")
+            rundir.write_atomically(folder / f"table.{suffix}", text.rstrip() + "\n")
 
 
 def publish(outcome: Outcome, folder: Path) -> None:
@@ -63,6 +63,6 @@ def publish(outcome: Outcome, folder: Path) -> None:
 def _keep(outcome: Outcome, path: Path) -> None:
     """Write the text of an experiment that is not shipped, which a report needs to judge its numbers."""
     if text := outcome.experiment.text:
-        rundir.replace(path, text)
+        rundir.write_atomically(path, text)
     else:
         path.unlink(missing_ok=True)

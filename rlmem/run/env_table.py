@@ -1,4 +1,4 @@
-"""`rlmem list env`: what every environment tests, its spaces, and what is known of its returns."""
+"""`rlmem list env`: what every environment tests, its spaces, and the mean returns of known players."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAYERS = ("random", "memoryless", "oracle")
 
 @dataclass
 class Row:
-    """One option of conf/env at one level; scores are mean returns, None where nobody knows."""
+    """One option of conf/env at one level. Scores are mean returns, or None where they are unknown."""
 
     name: str
     level: str | None
@@ -39,9 +39,9 @@ class Row:
 
 
 def rows(lines: Sequence[str] = ()) -> list[Row]:
-    """Every option, at every level if it has levels; those that cannot be made here have a description alone.
+    """A row for every option at each of its levels. One that cannot be built on this machine has a description alone.
 
-    lines: as for `rlmem.config.catalog.catalog`
+    lines: overrides that add folders of options, as for `rlmem.config.catalog.catalog`
     """
     found = []
     files = {file.stem: file for folder in reversed(option_dirs("env", lines)) for file in folder.glob("[!_]*.yaml")}
@@ -54,7 +54,7 @@ def rows(lines: Sequence[str] = ()) -> list[Row]:
 
 
 def merged(file: Path) -> dict[str, Any]:
-    """The mapping of a config file with those of its folder that it builds on."""
+    """The mapping of a config file, with those of the files in its folder that it builds on."""
     node: dict[str, Any] = {}
     for part in with_parents(file):
         node |= yaml.safe_load(part.read_text(encoding="utf-8")) or {}
@@ -108,17 +108,9 @@ def as_text(lines: Sequence[str] = ()) -> str:
         text = row.description if name else ""
         table.append((name, row.level or "", row.observation, row.action, row.steps, *scores, text))
         last = row.name
-    widths = [max(len(line[column]) for line in table) for column in range(len(head) - 1)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     aligned = [
-        "  ".join(
-            [
-                *(
-                    cell.rjust(width) if 4 < k < 8 else cell.ljust(width)
-                    for k, (cell, width) in enumerate(zip(line, widths, strict=False))
-                ),
-                line[-1],
-            ]
-        ).rstrip()
+        "  ".join(f"{cell:{'>' if 4 < k < 8 else '<'}{widths[k]}}" for k, cell in enumerate(line)).rstrip()
         for line in table
     ]
     legend = [

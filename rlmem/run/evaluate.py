@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlmem.acting.evaluate import evaluate, evaluate_both
-from rlmem.acting.film import LONGEST, Watched, write_gif
-from rlmem.config.compose import Config, apply
+from rlmem.acting.evaluate import evaluate
+from rlmem.acting.film import Watched, film_steps, write_gif
+from rlmem.config.compose import apply
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.run.assemble import (
-    EVAL_ENVS,
-    assemble,
-    evaluation_node,
-    make_evaluation_env,
-    max_steps,
-    require_same_spaces,
-)
-from rlmem.run.restore import agent_state, fitting, refuse_others, stored_config
+from rlmem.run.assemble import assemble
+from rlmem.run.environments import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
+from rlmem.run.experiment import refuse_others
+from rlmem.run.stored import agent_state, fitting, stored_config
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Supervised
 from rlmem.system.strictjson import dumps
 
 ACCEPTED = ("env.*", "device", "evaluation.max_steps")
@@ -43,18 +38,20 @@ def evaluate_run(
 
     The environment is the run's own with the keys of `env.evaluation` in place, as in evaluations while it trained.
 
-    seed: root of the evaluation's own streams; None: one that follows from the run's seed
+    run_dir: the run directory
+    episodes: how many episodes of each kind
+    seed: root of the evaluation's own streams; None: derived from the run's seed
     overrides: `env.*` keys, such as another level, that leave the spaces as they are, `device` and
         `evaluation.max_steps`; they win over `env.evaluation`
     step: which checkpoint, or "best" for the agent of the best evaluation; None: the newest intact one
     video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
-    trust: take the run as one's own, whoever made it (`stored_config`)
+    trust: accept the configuration of the run whoever wrote it (`stored_config`)
     """
     command = f"rlmem eval {shell(run_dir)} env.level=medium"
     refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
     trained = stored_config(run_dir, trust=trust)
-    config, values = apply(trained, overrides), trained.values
-    parts = assemble(Config(values | {"device": config.values["device"]}, trained.choices, ()), num_envs=1)
+    config = apply(trained, overrides)
+    parts = assemble(replace(trained, values=trained.values | {"device": config.settings.device}), num_envs=1)
     checkpoint = agent_state(run_dir, step)
     with fitting(run_dir):
         parts.agent.load_state_dict(checkpoint["agent"])
@@ -62,31 +59,28 @@ def evaluate_run(
     given = {key[1] for key in keys if key[0] == "env"}
     env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
     require_same_spaces(config, parts.env, env, " ".join(overrides))
-    if video and isinstance(parts.algo, Supervised):
-        raise UserError(
-            f"video=true: nothing acts in a run of algo={config.choices['algo']}; e.g. rlmem eval {shell(run_dir)}"
-        )
+    if video and not parts.algo.acts:
+        what = f"nothing acts in a run of algo={config.choices['algo']}"
+        raise UserError(f"video=true: {what}; e.g. rlmem eval {shell(run_dir)}")
     # A root of its own: these are not the episodes that were played during training.
-    seed = Streams(values["seed"]).int("rlmem eval") if seed is None else seed
-    taken, most = checkpoint["step"], max_steps(config.values)
-    film = {}
-    with one_thread():
-        if video:  # first, since it may turn out that this environment cannot be drawn
-            path = run_dir / "videos" / f"step_{taken}.gif"
-            with closing(Watched(make_evaluation_env(config, 1, given))) as watched:
-                evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device, min(most or LONGEST, LONGEST))
-                write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
-            film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
-        if isinstance(parts.algo, Supervised):
-            parts.algo.load(parts.streams, parts.device)
-            results = parts.algo.held_out(parts.agent, env, episodes, Streams(seed), parts.device)
-        else:
-            results = evaluate_both(parts.agent, env, episodes, Streams(seed), parts.device, most, print)
-    env.close()
-    parts.env.close()
+    seed = Streams(trained.settings.seed).int("rlmem eval") if seed is None else seed
+    max_steps, film = config.settings.evaluation.max_steps, {}
+    if video:  # first, since it may turn out that this environment cannot be drawn
+        path = run_dir / "videos" / f"step_{checkpoint['step']}.gif"
+        with one_thread(), closing(Watched(make_evaluation_env(config, 1, given))) as watched:
+            evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device, film_steps(max_steps))
+            write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
+        film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
+    with closing(parts.env), closing(env), one_thread():
+        parts.algo.prepare_evaluation(parts.streams, parts.device)
+        total_steps = trained.settings.total_steps
+        exploration = parts.algo.explore(total_steps, total_steps)
+        results = parts.algo.evaluate(
+            parts.agent, env, episodes, Streams(seed), parts.device, max_steps, print, exploration
+        )
     row = {
         "run": str(run_dir),
-        "step": taken,
+        "step": checkpoint["step"],
         "episodes": episodes,
         "seed": seed,
         "env": evaluation_node(config, given),

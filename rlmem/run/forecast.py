@@ -1,50 +1,57 @@
-"""Whether a run fits into the memory of its machine: asked before anything large is allocated, or written.
+"""Whether a run fits into the memory of its machine, estimated before anything large is allocated or written.
 
-Everything here is a lower bound. What is refused cannot run; what is accepted may still turn out to be too much.
+Every estimate is a lower bound. What is refused cannot run; what is accepted may still turn out to be too much. The
+sizes of networks are those of tensors on torch's meta device, which allocates nothing and computes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from rlmem.algos.off_policy import OffPolicy
-from rlmem.algos.on_policy import OnPolicy
-from rlmem.batching import Batching
+from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build
 from rlmem.errors import UserError
-from rlmem.run.sizes import memory_of, parameters, shapes_only, size, tensor_bytes
 
-USUAL = 1024
-"""Networks without a greater number in their configuration are made without asking first how large they are."""
+LARGE = 1024
+"""Only networks with a greater number in their configuration are measured before they are built."""
 
 PLANNED_BYTES = 10**8
-"""A plan shows the shapes of a network for which more than this would be computed."""
+"""A dry run does not build networks for which more bytes than this would be computed; shapes are enough for it."""
 
-FLAGS = 23
+FLAG_BYTES = 23
 """Bytes of a slot beside observation and action: rewards, three flags, a log-probability, the previous action."""
 
-COPIES = 3
-"""States of every environment at once while acting: before a rollout, now, and next."""
+STATE_COPIES = 3
+"""Memory states that each environment has at once while acting: before a rollout, now, and next."""
 
 
 def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, to_learn: bool) -> Any:
-    """An agent that takes long to build, as shapes only; None for any other, or where shapes alone do not tell.
+    """An agent that takes long to build, as shapes without numbers; None for any other agent.
 
-    UserError if there is not enough memory for it on the device.
+    config: the configuration of the run
+    make_agent: builds the agent, given what builds a memory for a number of features
+    device: where the agent will be
+    to_learn: whether it will be trained, which takes memory for gradients and moments
+
+    Raises UserError if the device has not enough memory for it.
     """
     values = config.values
     nodes = {"memory": values["memory"], "encoder": values["encoder"], "algo": values["algo"]}
-    large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > USUAL}
+    large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > LARGE}
     if not large:
         return None
     names = {name: config.choices[name] for name in ("memory", "encoder")}
@@ -74,70 +81,130 @@ def _largest(value: Any) -> int:
 
 
 def require_environments(env: VectorEnv, number: int) -> None:
-    """UserError if this machine cannot hold `number` environments of which `env` is one."""
+    """Raise UserError if this machine cannot hold `number` environments like `env`."""
     needed, there = number * (_bytes(env.single_observation_space) + _state_bytes(env)), memory_of(torch.device("cpu"))
     if needed > there:
         what = f"so many take {size(needed)} of memory or more, and this machine has {size(there)}"
         raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
 
 
-def require_memory(
-    config: Config, env: VectorEnv, agent: Any, algo: Any, batching: Batching, num_envs: int, device: torch.device
-) -> None:
-    """UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
-    total_steps, host = config.values["total_steps"], torch.device("cpu")
-    observation, action = _bytes(env.single_observation_space), _bytes(env.single_action_space)
+def require_memory(plan: Plan, agent: Any, algo: Algorithm, device: torch.device) -> None:
+    """Raise UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
+    storage, host = algo.storage(plan.batching), torch.device("cpu")
+    if storage is None:
+        return
+    observation, action = _bytes(plan.env.single_observation_space), _bytes(plan.env.single_action_space)
     trunk = agent.trunks.critic
-    features = 4 * (trunk.encoder.output_size + trunk.memory.output_size)
-    slots = algo.rollout_slots if isinstance(algo, OnPolicy) else algo.collect_slots
-    slots = min(slots, -(-total_steps // num_envs)) + 1
-    states = COPIES * num_envs * tensor_bytes(agent.initial_state(1))
-    rollout = num_envs * slots * (observation + 2 * action + FLAGS + (features if isinstance(algo, OnPolicy) else 0))
-    replay = sum(replay_bytes(env, agent, algo, batching, total_steps))
-    replay = 0 if getattr(algo, "replay_dir", None) else replay
+    features = 4 * (trunk.encoder.output_size + trunk.memory.output_size) if storage.with_gradient else 0
+    slots = min(storage.slots, -(-plan.total_steps // plan.num_envs)) + 1
+    states = STATE_COPIES * plan.num_envs * tensor_bytes(agent.initial_state(1))
+    rollout = plan.num_envs * slots * (observation + 2 * action + FLAG_BYTES + features)
+    replay = 0 if storage.directory else sum(replay_bytes(plan, agent, storage))
     for where, needed in (
         (device, states + rollout),
         (host, replay + (states + rollout if device == host else 0)),
     ):
         if needed > (there := memory_of(where)):
-            raise UserError(_too_much(algo, num_envs, slots, replay, needed, where, there))
+            raise UserError(_too_much(storage, plan.num_envs, slots, replay, needed, where, there))
 
 
 def _too_much(
-    algo: Any, num_envs: int, slots: int, replay: int, needed: float, where: torch.device, there: float
+    storage: Storage, num_envs: int, slots: int, replay: int, needed: float, where: torch.device, there: float
 ) -> str:
-    """The sentence that names the key whose value is to be smaller."""
-    told = f"{size(needed)} of memory or more, and {where} has {size(there)}"
+    """The sentence of the error, which names the key whose value must be smaller."""
+    takes = f"{size(needed)} of memory or more, and {where} has {size(there)}"
     if 2 * replay > needed:
-        what = f"algo.capacity={algo.capacity}: a replay of so many transitions, as the run fills it, takes {told}"
+        what = f"algo.capacity={storage.capacity}: a replay of so many transitions, as the run fills it, takes {takes}"
         return f"{what}; e.g. algo.replay_dir=/tmp, which keeps it on the disk, or a smaller algo.capacity"
     fitting = max(1, 2 ** int(math.log2(max(1, num_envs * there / needed / 2))))
-    if fitting < 8 and isinstance(algo, OnPolicy):
-        what = f"algo.rollout_slots={algo.rollout_slots}: rollouts of {num_envs} x {slots} slots take {told}"
-        return f"{what}; e.g. algo.rollout_slots=128"
-    what = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take {told}"
+    if fitting < 8 and storage.slots_key:
+        key = f"algo.{storage.slots_key}"
+        return f"{key}={storage.slots}: rollouts of {num_envs} x {slots} slots take {takes}; e.g. {key}=128"
+    what = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take {takes}"
     return f"{what}; e.g. env.num_envs={fitting}"
 
 
-def replay_bytes(env: VectorEnv, agent: Any, algo: Any, batching: Batching, total_steps: int) -> tuple[int, int]:
-    """At most, of the transitions and of the memory states kept with them; none for an on-policy algorithm."""
-    if not isinstance(algo, OffPolicy):
+def replay_bytes(plan: Plan, agent: Any, storage: Storage | None) -> tuple[int, int]:
+    """The most bytes of the transitions in a replay, and of the memory states kept with them; 0 without a replay."""
+    if storage is None or storage.capacity is None:
         return 0, 0
-    slot = _bytes(env.single_observation_space) + _bytes(env.single_action_space) + 6
-    most, kept = min(algo.capacity, total_steps), batching.state_slots(replay=True)
-    return most * slot, most // kept.every * tensor_bytes(agent.initial_state(1)) if kept else 0
+    slot = _bytes(plan.env.single_observation_space) + _bytes(plan.env.single_action_space) + 6
+    most, every = min(storage.capacity, plan.total_steps), storage.state_every
+    return most * slot, most // every * tensor_bytes(agent.initial_state(1)) if every else 0
+
+
+def checkpoint_bytes(plan: Plan, agent: Any, algo: Algorithm) -> int:
+    """The most bytes of a checkpoint, with the copies of the weights that an optimiser keeps, and the replay."""
+    replay = replay_bytes(plan, agent, algo.storage(plan.batching))
+    return algo.weight_copies * tensor_bytes(list(agent.parameters())) + sum(replay)
 
 
 def _bytes(space: Space) -> int:
-    """Of one observation or action."""
+    """Bytes of one observation or action."""
     return max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
 
 
 def _state_bytes(env: VectorEnv) -> int:
-    """Of the arrays that are the state of one environment; 0 where it does not tell."""
+    """Bytes of the arrays in the state of an environment; 0 where they are unknown."""
     try:
         env.reset(seed=0)
         state = env.state()  # type: ignore[attr-defined]
     except Exception:  # third-party code; the same call is made, and its error shown, when the run begins
         return 0
     return sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, np.ndarray))
+
+
+class TensorCount(TorchFunctionMode):
+    """Counts the tensors that are made inside.
+
+    total: bytes of all of them
+    largest: bytes of the largest
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = self.largest = 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.total += tensor.numel() * tensor.element_size()
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes())
+        return result
+
+
+@contextmanager
+def shapes_only() -> Iterator[TensorCount]:
+    """Inside, new tensors have a shape and a type, and no numbers."""
+    with torch.device("meta"), TensorCount() as made:
+        yield made
+
+
+def tensor_bytes(tree: Any) -> int:
+    """Bytes of all tensors in a pytree."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+
+
+def memory_of(device: torch.device) -> float:
+    """Bytes of a GPU, or of this machine; infinite where the system does not say."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return float("inf")
+
+
+def size(number: float) -> str:
+    """A number of bytes in a readable unit."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def parameters(module: torch.nn.Module) -> int:
+    """How many numbers a module learns."""
+    return sum(parameter.numel() for parameter in module.parameters())

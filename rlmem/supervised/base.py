@@ -1,28 +1,31 @@
 """What supervised algorithms share: their settings, the network, and one update."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.agents.exploration import Exploration
 from rlmem.agents.state_dicts import load_optimiser
 from rlmem.agents.trunk import Trunk
+from rlmem.algos.base import Algorithm, Plan
 from rlmem.algos.finite import Finite, OnNan
+from rlmem.batching import Batching, Tape
+from rlmem.loops.base import Loop
+from rlmem.loops.parts import LoopParts, Results
 from rlmem.seeding import Streams
 from rlmem.supervised.feed import Feed, Window
+from rlmem.supervised.loop import SupervisedLoop
 from rlmem.supervised.predictor import Predictor
 from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat
 
-Results = dict[str, dict[str, float]]
-"""Of an evaluation: {"held_out": {metric: mean}}."""
-
 
 @dataclass(kw_only=True)
-class Supervised(ABC):
+class Supervised(Algorithm):
     """An algorithm that learns to answer from what it reads. Nothing acts; a step is a slot that was read.
 
     An update reads one window and takes one step of Adam on the mean loss of the slots where an answer is due. Where
@@ -40,6 +43,8 @@ class Supervised(ABC):
     smoothing: UnitFloat = 0.98
     head_sizes: Sequence[PositiveInt] | None = ()
 
+    acts = False
+    one_process = "learns from one stream"
     needs: ClassVar[str]
     """What it learns from, as a user is told."""
     example: ClassVar[str]
@@ -57,16 +62,16 @@ class Supervised(ABC):
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
         """The windows of a run."""
 
-    def load(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most have nothing to read
-        """Read what evaluation needs, where it is in a file; `feed` does so, too."""
-
     @abstractmethod
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
         """[n] each by name, of n answers [n, O]; the first is the loss."""
 
     @abstractmethod
     def held_out(self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device) -> Results:
-        """Means over `number` of `answers` that training does not read; the same `streams` give the same ones."""
+        """{"held_out": {metric: mean}} over `number` of `answers` that training does not read.
+
+        The same `streams` give the same ones.
+        """
 
     @abstractmethod
     def score(self, results: Results) -> float:
@@ -75,6 +80,49 @@ class Supervised(ABC):
     @abstractmethod
     def window_size(self) -> int:
         """Slots of a row."""
+
+    @property
+    def rows(self) -> int:
+        return self.batch_size
+
+    def make_loop(self, parts: LoopParts) -> Loop:
+        feed = self.feed(parts.env, parts.streams, parts.device)
+        self.setup(cast(Predictor, parts.agent), parts.on_nan)
+        return SupervisedLoop(algo=self, collector=feed, **vars(parts))
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        rows, window = self.batch_size, self.window_size()
+        updates = -(-plan.total_steps // (rows * window))
+        read = f"each on {rows} rows of {window} slots; {self.outputs} outputs"
+        return {"training": f"in about {updates:,} updates, {read}"}
+
+    def storage(self, batching: Batching) -> None:
+        return None
+
+    def problems(self, plan: Plan) -> list[str]:
+        algo_name, batching = plan.choices["algo"], plan.batching
+        if problem := self.meet(plan.env):
+            return [f"algo={algo_name} with env={plan.choices['env']}: {problem}"]
+        cut = f"batching={plan.choices['batching']}"
+        if isinstance(batching, Tape):
+            if batching.detach_every is None:
+                return []
+            cut = f"batching.detach_every={batching.detach_every}"
+        what = f"is for agents; algo={algo_name} cuts its own rows, of {self.window_size()} slots"
+        return [f"{cut}: {what}; e.g. batching=tape batching.detach_every=null"]
+
+    def evaluate(
+        self,
+        agent: Any,
+        env: Any,
+        episodes: int,
+        streams: Streams,
+        device: torch.device,
+        max_steps: int | None,
+        say: Callable[[str], None],
+        exploration: Exploration,
+    ) -> Results:
+        return self.held_out(agent, env, episodes, streams, device)
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> Predictor:
         return Predictor(make_trunk, self.outputs, self.head_sizes)

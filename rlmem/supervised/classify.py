@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
+from rlmem.loops.parts import Results
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Results, Supervised
+from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import Feed, Window
 from rlmem.supervised.predictor import Predictor
 from rlmem.types import Inputs, PositiveInt, State
@@ -127,7 +128,7 @@ class StreamFeed(Feed):
         self.steps += min(budget, self.rows * (here.stop - here.start))
         inputs = Inputs(*(field[:, here] for field in self.inputs))
         window = Window(inputs, self.label[:, here], self.mask[:, here], int(self.due[here].sum()))
-        self.clock.data += perf_counter() - began
+        self.seconds["data"] += perf_counter() - began
         return window
 
     def carry(self, state: State) -> None:

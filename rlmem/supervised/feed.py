@@ -27,13 +27,6 @@ class Window:
     due: int
 
 
-@dataclass
-class Clock:
-    """Seconds spent on making windows."""
-
-    data: float = 0.0
-
-
 class Feed(ABC):
     """Windows one after another.
 
@@ -42,7 +35,7 @@ class Feed(ABC):
     """
 
     def __init__(self, device: torch.device):
-        self.device, self.clock = device, Clock()
+        self.device, self.seconds = device, {"data": 0.0}
         self.steps = 0
         self.state: State | None = None
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
 from rlmem.acting.collector import Episode
 from rlmem.loops.base import Iteration, Loop
+from rlmem.loops.parts import Learner, Results
 from rlmem.memory.base import redraw
-from rlmem.supervised.base import Results, Supervised
-from rlmem.supervised.feed import Feed
+from rlmem.supervised.feed import Feed, Window
+from rlmem.types import State
 
 
-@dataclass
+class WindowLearner(Learner, Protocol):
+    """What the supervised loop needs of an algorithm; see `Supervised` for what the members mean."""
+
+    record_every: int
+    answers: ClassVar[str]
+
+    @property
+    def smoothed(self) -> float | None: ...
+
+    def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]: ...
+
+    def score(self, results: Results) -> float: ...
+
+
+@dataclass(kw_only=True)
 class SupervisedLoop(Loop):
     """One iteration is at least `algo.record_every` slots, one update per window. `collector` is the feed.
 
@@ -24,13 +38,13 @@ class SupervisedLoop(Loop):
 
     best_metric = "eval/best"
 
-    algo: Supervised
-    collector: Feed  # type: ignore[assignment]
-    sums: dict[str, Tensor] = field(default_factory=dict, kw_only=True)
-    answered: int = field(default=0, kw_only=True)
+    algo: WindowLearner
+    collector: Feed
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    answered: int = field(default=0)
 
     def advance(self) -> Iteration | None:
-        feed, end = self.collector, min(self.since + self.algo.record_every, self.total_steps)
+        feed, end = self.collector, min(self.completed_steps + self.algo.record_every, self.total_steps)
         while feed.steps < end:
             if self.stop is not None:
                 return None
@@ -47,7 +61,7 @@ class SupervisedLoop(Loop):
         means = {f"train/{name}": float(total) / self.answered for name, total in self.sums.items()}
         if means and self.algo.smoothed is not None:
             means[f"{next(reversed(means))}_smoothed"] = self.algo.smoothed
-        metrics = means | {"train/answers": self.answered} | self.algo.finite.metrics()
+        metrics = means | {"train/answers": self.answered} | self.algo.skipped()
         self.sums, self.answered = {}, 0
         redraw(self.agent)
         return metrics, []
@@ -61,20 +75,16 @@ class SupervisedLoop(Loop):
     def objective(self) -> float:
         return self.algo.score(self.last_evaluation)
 
-    def told(self) -> str:
+    def evaluation_text(self) -> str:
         results = ", ".join(f"{name} {value:.4f}" for name, value in self.last_evaluation["held_out"].items())
         return f"held-out {results}"
 
-    def sample(self) -> str:
+    def evaluation_sample(self) -> str:
         return f"{self.evaluation_episodes:,} {self.algo.answers}"
 
-    def flat(self, results: Results) -> dict[str, float]:
+    def evaluation_metrics(self, results: Results) -> dict[str, float]:
         named = {f"eval/{name}": value for name, value in results["held_out"].items()}
         return named | {"eval/score": self.objective()}
-
-    def _play(self) -> Results:
-        with closing(self.make_eval_env()) as env:
-            return self.algo.held_out(self.agent, env, self.evaluation_episodes, self.streams, self.collector.device)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"sums": self.sums, "answered": self.answered}

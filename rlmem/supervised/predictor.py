@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from rlmem.agents.base import Network
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.errors import UserError
 from rlmem.nets.layers import hidden_layers
@@ -14,7 +15,7 @@ from rlmem.scan.matmul import Linear
 from rlmem.types import Inputs, State
 
 
-class Predictor(nn.Module):
+class Predictor(Network):
     """Answers of `outputs` numbers from the features of a slot.
 
     head_sizes: hidden layers of the head, () for a linear one; None: the features are the answer

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from rlmem.dataset.file import read, shapes
 from rlmem.errors import UserError
+from rlmem.loops.parts import Results
 from rlmem.seeding import Streams
-from rlmem.supervised.base import Results, Supervised
+from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import Feed, Window
 from rlmem.supervised.predictor import Predictor
 from rlmem.supervised.windows import Episodes, Predict, Tables, split
@@ -87,7 +88,7 @@ class StateModel(Supervised):
         told = "observations of {} numbers and actions of {}".format
         return f"algo.dataset={self.dataset}: {told(*found)}; expected {told(size, actions)}; see `rlmem dataset info`"
 
-    def load(self, streams: Streams, device: torch.device) -> None:
+    def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:
         """Read the data set, and hold some episodes out: the same ones in every evaluation of a run."""
         recording = read(Path(str(self.dataset)))
         self.digest = sha256(recording.observations.tobytes() + recording.actions.tobytes()).hexdigest()
@@ -100,7 +101,7 @@ class StateModel(Supervised):
         return self.tables.draw(rows, self.window, episodes, self.predict, generator)
 
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
-        self.load(streams, device)
+        self.prepare_evaluation(streams, device)
         return WindowFeed(self, streams.torch("windows"), device)
 
     def window_size(self) -> int:
@@ -137,7 +138,7 @@ class WindowFeed(Feed):
         rows = min(self.algo.batch_size, -(-budget // self.algo.window))
         self.steps += min(budget, rows * self.algo.window)
         window = self.algo.draw(rows, self.algo.train, self.generator)
-        self.clock.data += perf_counter() - began
+        self.seconds["data"] += perf_counter() - began
         return window
 
     def state_dict(self) -> dict[str, Any]:

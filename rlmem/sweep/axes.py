@@ -17,16 +17,21 @@ from rlmem.config.catalog import default_choices
 from rlmem.config.compose import FAILURES, config_loader, root_cause
 from rlmem.config.groups import Groups
 from rlmem.config.messages import sentence, shell
-from rlmem.config.overrides import parse, require_few, swept
+from rlmem.config.overrides import lines_of, parse, require_few
 from rlmem.errors import UserError
-from rlmem.sweep.spec import EXAMPLE, PAIR, Specification
+from rlmem.sweep.spec import EXAMPLE, PAIR, SweepSpec
 
 Lines = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """An interval, or numbers in steps, that a search draws from; both ends belong to it."""
+class NumberRange:
+    """Numbers that a search draws from.
+
+    low, high: both ends, which belong to them
+    step: between the numbers; None: all numbers of the interval
+    log: whether their logarithm is drawn uniformly
+    """
 
     low: float
     high: float
@@ -38,18 +43,20 @@ class Numbers:
 class Axis:
     """What takes one value in every job.
 
-    keys: the keys it sets, as they were given
+    keys: the keys that it sets, as they were given
     points: the overrides of each of its values; of an interval, of both ends
-    when: group -> option of the jobs that have it at all
+    when: group -> option of the jobs that have this axis
+    numbers: the numbers that a search draws from; None: it draws one of `points`
     """
 
     keys: tuple[str, ...]
     points: tuple[Lines, ...]
     when: Mapping[str, str] = field(default_factory=dict)
-    numbers: Numbers | None = None
+    numbers: NumberRange | None = None
 
     @property
     def varies(self) -> bool:
+        """Whether it has more than one value."""
         return len(self.points) > 1
 
     def fits(self, lines: Iterable[str]) -> bool:
@@ -57,7 +64,7 @@ class Axis:
         return self.when.items() <= chosen(lines).items()
 
 
-def axes(spec: Specification) -> list[Axis]:
+def axes(spec: SweepSpec) -> list[Axis]:
     """The axes of a specification, fixed values among them. Raises UserError with every problem."""
     with config_loader() as loader:
         lines, problems = parse(spec.overrides, loader)
@@ -71,14 +78,14 @@ def axes(spec: Specification) -> list[Axis]:
         except FAILURES as error:
             raise UserError(root_cause(error)) from error
         found, everything = [], [*lines, *chain.from_iterable(parsed for parsed, _ in pairs)]
-        problems += _refused(everything)
+        problems += _problems_of_keys(everything)
         for together in [*([line] for line in lines), *(parsed for parsed, _ in pairs)]:
             try:
                 found.append(_axis(together, options, searched=spec.direction is not None))
             except UserError as error:
                 problems += error.problems
-    problems += _twice(found)
-    problems += _nowhere(found)
+    problems += _problems_of_repetition(found)
+    problems += _problems_of_conditions(found)
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return found
@@ -149,7 +156,7 @@ def _axis(together: Sequence[Override], options: Mapping[str, Sequence[str]], se
     keys = tuple(override.key_or_group for override in together)
     if len(together) == 1 and isinstance(sweep := together[0].value(), IntervalSweep | RangeSweep):
         return _numeric(together[0], sweep, when, searched)
-    columns = [_values(override, when) for override in together]
+    columns = [[_bare(line, when) for line in lines_of(override, EXAMPLE)] for override in together]
     if len({len(column) for column in columns}) > 1:
         lengths = ", ".join(f"{key} has {len(column)}" for key, column in zip(keys, columns, strict=True))
         what = f"values that go together must be equally many; {lengths}"
@@ -172,16 +179,8 @@ def _numeric(override: Override, sweep: IntervalSweep | RangeSweep, when: Mappin
         what = "expected a low and a higher end, above 0 for `tag(log, ...)`"
         raise UserError(sentence(line, what, example=f"'{key}=tag(log, interval(1e-5,1e-2))'"))
     name = _bare(override.get_key_element(), when)
-    numbers = Numbers(min(values), max(values), step, log) if searched else None
+    numbers = NumberRange(min(values), max(values), step, log) if searched else None
     return Axis((key,), tuple((f"{name}={value}",) for value in values), when, numbers)
-
-
-def _values(override: Override, when: Mapping[str, str]) -> list[str]:
-    """The override of each value; one value is given as it was written."""
-    if override.is_hydra_override() or not override.is_sweep_override():
-        return [_bare(str(override.input_line), when)]
-    key = _bare(override.get_key_element(), when)
-    return [f"{key}={value}" for value in swept(override, EXAMPLE)]
 
 
 def _condition(key: str, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -198,7 +197,7 @@ def _bare(line: str, when: Mapping[str, str]) -> str:
     return line
 
 
-def _refused(overrides: Iterable[Override]) -> list[str]:
+def _problems_of_keys(overrides: Iterable[Override]) -> list[str]:
     problems = []
     for override in overrides:
         line, key = str(override.input_line), override.key_or_group
@@ -210,14 +209,14 @@ def _refused(overrides: Iterable[Override]) -> list[str]:
     return problems
 
 
-def _twice(found: Sequence[Axis]) -> list[str]:
+def _problems_of_repetition(found: Sequence[Axis]) -> list[str]:
     counts = Counter(key for axis in found for key in axis.keys)
     varying = {key for axis in found if axis.varies for key in axis.keys}
     twice = [key for key in counts if counts[key] > 1 and key in varying]
     return [f"{key}: given {counts[key]} times; give all its values at once" for key in twice]
 
 
-def _nowhere(found: Sequence[Axis]) -> list[str]:
+def _problems_of_conditions(found: Sequence[Axis]) -> list[str]:
     """Axes for an option that no job has."""
     choosing = [a.points for a in found if not a.when and any(key in default_choices() for key in a.keys)]
     starts = [tuple(chain(*point)) for point in product(*choosing)]

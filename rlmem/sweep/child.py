@@ -1,20 +1,28 @@
-"""What a sweep starts, with PARENT and `train ...` as arguments: `rlmem train ...` that ends with PARENT."""
+"""What the pool starts as a process, with PARENT and overrides as arguments: a training that ends with PARENT."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 
+from rlmem.system.command import find_modules_in, run_training
 from rlmem.system.signals import die_with
 
 
 def main() -> int:
-    parent, *arguments = sys.argv[1:]
+    """Train as `rlmem train` does; returns the exit code."""
+    parent, *overrides = sys.argv[1:]
     die_with(int(parent))
-    from rlmem.commands.cli import main as rlmem
-
-    sys.argv = ["rlmem", *arguments]
-    return rlmem()
+    return run_training(lambda: _train(overrides))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _train(overrides: Sequence[str]) -> int:
+    find_modules_in(os.getcwd())
+    from rlmem.config.compose import load
+
+    config = load(overrides)
+    from rlmem.run.train import train
+
+    train(config)
+    return 0

@@ -14,10 +14,10 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlmem.config.compose import FAILURES, config_loader, first_line, root_cause
+from rlmem.config.compose import FAILURES, config_loader, root_cause
 from rlmem.config.messages import nearest, sentence, show
 from rlmem.config.overrides import parse
-from rlmem.errors import UserError, extra
+from rlmem.errors import UserError, extra, first_line
 
 EXTRAS = {"joblib": "cluster", "submitit_local": "cluster", "submitit_slurm": "cluster", "ray": "ray", "ray_aws": "ray"}
 """Hydra's launchers that are packages of their own, and the extra of rlmem that installs each."""
@@ -27,7 +27,12 @@ EXAMPLE = "rlmem train -m launcher=joblib launcher.n_jobs=2 seed=0,1"
 
 @dataclass(frozen=True)
 class Launcher:
-    """name: of Hydra's launcher;  lines: overrides of Hydra that choose and set it;  folder: of the whole multirun"""
+    """The launcher of a multirun.
+
+    name: of Hydra's launcher
+    lines: overrides of Hydra that choose it and set its keys
+    folder: of the whole multirun
+    """
 
     name: str
     lines: tuple[str, ...]
@@ -39,7 +44,7 @@ class Launcher:
         return self.name in ("submitit_slurm", "ray", "ray_aws")
 
 
-def concerns(override: Override) -> bool:
+def is_about_launcher(override: Override) -> bool:
     """Whether an override chooses or sets the launcher."""
     return override.key_or_group == "launcher" or override.key_or_group.startswith("launcher.")
 
@@ -48,12 +53,12 @@ def choose(overrides: Sequence[str]) -> Launcher:
     """The launcher of a command line, checked. Raises UserError with every problem."""
     with config_loader() as loader:
         parsed = parse(overrides)[0]
-        ours = [override for override in parsed if concerns(override)]
+        ours = [override for override in parsed if is_about_launcher(override)]
         hydra = [str(override.input_line) for override in parsed if override.is_hydra_override()]
         choices = [override for override in ours if override.key_or_group == "launcher"]
         try:
             options = loader.get_group_options("launcher", config_name="config", overrides=hydra)
-            if problems := [p for choice in choices if (p := _choice_problem(choice, sorted(options)))]:
+            if problems := [p for choice in choices if (p := _problem_of_choice(choice, sorted(options)))]:
                 raise UserError(*problems)
             chosen = [f"+{choice.input_line}" for choice in choices[-1:]]
             tree = compose("config", overrides=[*chosen, *hydra], return_hydra_config=True)
@@ -61,25 +66,27 @@ def choose(overrides: Sequence[str]) -> Launcher:
             raise UserError(_not_composed(error, choices)) from error
     name = str(choices[-1].value()) if choices else tree.hydra.runtime.choices["hydra/launcher"]
     keys = [override for override in ours if override not in choices]
-    if problems := [problem for key in keys if (problem := _set(tree, key, name))]:
+    if problems := [problem for key in keys if (problem := _problem_of_key(tree, key, name))]:
         raise UserError(*problems)
     lines = [*chosen, *(f"++hydra.{key.input_line}" for key in keys), *hydra]
     return Launcher(tree.hydra.runtime.choices["hydra/launcher"], tuple(lines), str(tree.hydra.sweep.dir))
 
 
-def _choice_problem(choice: Override, options: Sequence[str]) -> str | None:
-    line, name = str(choice.input_line), choice.value()
+def _problem_of_choice(choice: Override, options: Sequence[str]) -> str | None:
+    line, name, near = str(choice.input_line), choice.value(), list[str]()
     if choice.type is None or line.startswith(("+", "~")):
-        return sentence(line, "choose a launcher without `+` or `~`", accepted=options, example=EXAMPLE)
-    if choice.is_sweep_override() or isinstance(name, (list, dict)):
-        return sentence(line, "one launcher runs all jobs", accepted=options, example=EXAMPLE)
-    if name not in options:
-        return sentence(line, "no such launcher", near=nearest(name, options), accepted=options, example=EXAMPLE)
-    return None
+        what = "choose a launcher without `+` or `~`"
+    elif choice.is_sweep_override() or isinstance(name, (list, dict)):
+        what = "one launcher runs all jobs"
+    elif name not in options:
+        what, near = "no such launcher", nearest(name, options)
+    else:
+        return None
+    return sentence(line, what, near=near, accepted=options, example=EXAMPLE)
 
 
-def _set(tree: DictConfig, override: Override, name: str) -> str | None:
-    """Set one key of the launcher in the composed `tree`; why that is refused, if it is."""
+def _problem_of_key(tree: DictConfig, override: Override, name: str) -> str | None:
+    """Set one key of the launcher in the composed `tree`; why that is refused, None if it is not."""
     line, parts = str(override.input_line), override.key_or_group.split(".")
     if override.is_sweep_override() or line.startswith(("+", "~")):
         return sentence(line, "expected launcher.key=value with one value for all jobs", example=EXAMPLE)

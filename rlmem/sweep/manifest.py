@@ -7,100 +7,25 @@ heard of for STALE seconds. Everything is one transaction: it has happened or it
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.record.trust import is_own, mark
+from rlmem.sweep.jobs import TABLES, Job, NewJob
 from rlmem.sweep.process import Owner
-from rlmem.sweep.spec import Specification
+from rlmem.sweep.spec import SweepSpec
 
 FILE = "sweep.sqlite"
-STALE = 300.0
-"""Seconds without a heartbeat after which a process on another machine counts as dead; its clock may be off by some."""
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS jobs (
-    number INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
-    overrides TEXT NOT NULL,
-    config_hash TEXT NOT NULL,
-    threads INTEGER,
-    total_steps INTEGER,
-    params TEXT,
-    state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'running', 'done', 'failed')),
-    host TEXT,
-    pid INTEGER,
-    start TEXT,
-    heartbeat REAL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    failures INTEGER NOT NULL DEFAULT 0,
-    exit_code INTEGER,
-    error TEXT,
-    started REAL,
-    ended REAL,
-    result REAL
-);
-CREATE TABLE IF NOT EXISTS sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
-
-
-@dataclass(frozen=True)
-class NewJob:
-    """A checked job.
-
-    label: readable part of its name;  config_hash: equal for equal configurations
-    threads: of its training, None for all cores;  params: what a search drew, as JSON
-    problem: why it cannot run, if it cannot
-    """
-
-    label: str
-    overrides: tuple[str, ...]
-    config_hash: str
-    threads: int | None
-    total_steps: int | None
-    params: str | None = None
-    problem: str | None = None
-
-
-@dataclass(frozen=True)
-class Job:
-    """A row. Times in seconds since 1970; `attempts` counts starts, `failures` those that failed."""
-
-    number: int
-    name: str
-    overrides: tuple[str, ...]
-    config_hash: str
-    threads: int | None
-    total_steps: int | None
-    params: str | None
-    state: str
-    host: str | None
-    pid: int | None
-    start: str | None
-    heartbeat: float | None
-    attempts: int
-    failures: int
-    exit_code: int | None
-    error: str | None
-    started: float | None
-    ended: float | None
-    result: float | None
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether it counts as running although whoever ran it is gone."""
-        if self.state != "running":
-            return False
-        alive = Owner(str(self.host), self.pid or 0, str(self.start)).alive()
-        return time.time() - (self.heartbeat or 0) > STALE if alive is None else not alive
+ACTIVE = "state IN ('waiting', 'running')"
+MINE = "state = 'running' AND host = ? AND pid = ? AND start = ?"
+"""Conditions of SQL: jobs that are neither done nor failed; jobs that one process has."""
 
 
 class Manifest:
@@ -117,41 +42,23 @@ class Manifest:
                 with self._transaction():
                     for statement in TABLES.split(";"):
                         self.connection.execute(statement)
-            self._read_all()
+            self.specification(), self.trials()
+            for job in self.jobs():
+                job.require_sound()
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             why = f"lacks {error}" if isinstance(error, KeyError) else error
             raise UserError(f"{self.path}: {why}; expected a sweep's manifest or a place for one") from error
 
-    def _read_all(self) -> None:
-        """Raise what makes the manifest useless: a missing table, broken JSON, a name that leaves the sweep."""
-        self.specification(), self.trials()
-        kinds = get_type_hints(Job)
-        kinds["overrides"] = tuple
-        for job in self.jobs():
-            json.loads(job.params or "null")
-            wrong = [name for name, kind in kinds.items() if not isinstance(getattr(job, name), kind)]
-            if wrong:
-                raise ValueError(f"{wrong[0]} of job {job.number!r} cannot be {getattr(job, wrong[0])!r}")
-            if not re.fullmatch(r"\w[\w.+-]*", job.name):
-                raise ValueError(f"{job.name!r} is no name of a job")
-            if not all(isinstance(line, str) and not line.startswith("-") for line in job.overrides):
-                raise ValueError(f"the overrides of {job.name} are not all key=value")
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Alone among all processes that write."""
-        self.connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self.connection:  # commits, or rolls back after an exception
+            self.connection.execute("BEGIN IMMEDIATE")
             yield
-            self.connection.execute("COMMIT")
-        except BaseException:
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
-            raise
 
-    def specification(self) -> Specification | None:
+    def specification(self) -> SweepSpec | None:
         text = self._value("specification")
-        return None if text is None else Specification.from_json(text)
+        return None if text is None else SweepSpec.from_json(text)
 
     def trials(self) -> int:
         return int(self._value("trials") or 0)
@@ -161,9 +68,10 @@ class Manifest:
             self._set("trials", str(trials))
 
     def jobs(self) -> list[Job]:
-        return [_job(row) for row in self.connection.execute("SELECT * FROM jobs ORDER BY number")]
+        """All jobs, in the order of their numbers."""
+        return self._select("1 ORDER BY number")
 
-    def submit(self, spec: Specification, jobs: Sequence[NewJob]) -> int:
+    def submit(self, spec: SweepSpec, jobs: Sequence[NewJob]) -> int:
         """Make `spec` the specification, and add those of its jobs that are not there yet; returns how many.
 
         Raises UserError if a job that is there is none of `jobs`, or if the sweep is a search of something else.
@@ -175,7 +83,7 @@ class Manifest:
                 folder = self.path.parent
                 other = f"`rlmem sweep {shell(folder)}` goes on with what is there, --dir takes another directory"
                 if before.direction or spec.direction:
-                    raise UserError(f"{folder}: holds another sweep ({_told(before)}); {other}")
+                    raise UserError(f"{folder}: holds another sweep ({_command_line(before)}); {other}")
                 if foreign:
                     names = " ".join(foreign[0].overrides) or "(no overrides)"
                     what = f"holds {len(foreign)} jobs that are not asked for now, such as {names}"
@@ -217,32 +125,37 @@ class Manifest:
 
         busy: whether a process still trains in the run directory of this name, whatever the manifest says
         """
-        query = "SELECT * FROM jobs WHERE state IN ('waiting', 'running') ORDER BY failures, number"
-        if not any(_free(_job(row)) for row in self.connection.execute(query)):
+        waiting = f"{ACTIVE} ORDER BY failures, number"
+        if not any(job.free for job in self._select(waiting)):
             return None
         with self._transaction():
-            for job in map(_job, self.connection.execute(query).fetchall()):
-                if _free(job) and not busy(job.name):
-                    values = {"attempts": job.attempts + 1, "started": time.time(), "heartbeat": time.time()}
-                    self._update(job, values | _owned(owner) | {"state": "running", "ended": None, "exit_code": None})
-                    return _job(self.connection.execute("SELECT * FROM jobs WHERE number = ?", [job.number]).fetchone())
+            for job in self._select(waiting):
+                if job.free and not busy(job.name):
+                    now = time.time()
+                    begun = {"state": "running", "started": now, "heartbeat": now, "ended": None, "exit_code": None}
+                    values = {"attempts": job.attempts + 1, **begun, **asdict(owner)}
+                    self._update(values, "number = ?", job.number)
+                    return replace(job, **values)
         return None
 
     def beat(self, owner: Owner) -> list[Job]:
         """Say that `owner` is alive; the jobs that it has."""
-        mine, who = "WHERE state = 'running' AND host = ? AND pid = ? AND start = ?", _owned(owner)
-        self.connection.execute(f"UPDATE jobs SET heartbeat = ? {mine}", [time.time(), *who.values()])
-        return [_job(row) for row in self.connection.execute(f"SELECT * FROM jobs {mine}", [*who.values()])]
+        self._update({"heartbeat": time.time()}, MINE, *astuple(owner))
+        return self._select(MINE, *astuple(owner))
 
     def finish(self, job: Job, result: float | None) -> None:
+        """Note that a job is done, with the objective at its end."""
         self._end(job, {"state": "done", "exit_code": 0, "error": None, "result": result})
 
     def release(self, job: Job) -> None:
-        """Give a job back that was stopped, which is nobody's failure."""
+        """Return a stopped job to the queue; that is not counted as a failure."""
         self._end(job, {"state": "waiting"})
 
     def fail(self, job: Job, exit_code: int, error: str, retries: int) -> bool:
-        """Note a failure; whether it was the last that is allowed."""
+        """Note that a job has failed, to be tried again until it has failed more than `retries` times.
+
+        Returns whether this was the last attempt.
+        """
         last = job.failures >= retries
         values = {"state": "failed" if last else "waiting", "failures": job.failures + 1}
         self._end(job, values | {"exit_code": exit_code, "error": error})
@@ -250,15 +163,14 @@ class Manifest:
 
     def reopen(self, retries: int, afresh: bool) -> None:
         """Let failed jobs wait again that have attempts left; `afresh`: all of them, as if they had not failed."""
-        again = "UPDATE jobs SET state = 'waiting', failures = ? WHERE state = 'failed'"
         if afresh:
-            self.connection.execute(again, [0])
+            self._update({"state": "waiting", "failures": 0}, "state = 'failed'")
         else:
-            self.connection.execute(again.replace("?", "failures") + " AND failures <= ?", [retries])
+            self._update({"state": "waiting"}, "state = 'failed' AND failures <= ?", retries)
 
     def left(self) -> int:
         """Jobs that are neither done nor failed."""
-        return self.connection.execute("SELECT COUNT(*) FROM jobs WHERE state IN ('waiting', 'running')").fetchone()[0]
+        return self.connection.execute(f"SELECT COUNT(*) FROM jobs WHERE {ACTIVE}").fetchone()[0]
 
     def _insert(self, new: NewJob) -> None:
         number = self.connection.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM jobs").fetchone()[0]
@@ -267,10 +179,7 @@ class Manifest:
             "number": number,
             "name": name,
             "overrides": json.dumps(new.overrides),
-            "config_hash": new.config_hash,
-            "threads": new.threads,
-            "total_steps": new.total_steps,
-            "params": new.params,
+            **{key: getattr(new, key) for key in ("config_hash", "threads", "total_steps", "params")},
         }
         if new.problem:
             values |= {"state": "failed", "failures": 1, "exit_code": 2, "error": new.problem}
@@ -280,13 +189,16 @@ class Manifest:
 
     def _end(self, job: Job, values: Mapping[str, Any]) -> None:
         """Only by its owner: a job that was taken away after a long silence belongs to another process now."""
-        owned = " AND state = 'running' AND host = ? AND pid = ? AND start = ?"
-        self._update(job, {**values, "ended": time.time()}, owned, [job.host, job.pid, job.start])
+        whose = (job.number, job.host, job.pid, job.start)
+        self._update({**values, "ended": time.time()}, f"number = ? AND {MINE}", *whose)
 
-    def _update(self, job: Job, values: Mapping[str, Any], condition: str = "", given: Sequence[Any] = ()) -> None:
+    def _select(self, condition: str, *given: Any) -> list[Job]:
+        rows = self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given)
+        return [Job.from_row(row) for row in rows.fetchall()]
+
+    def _update(self, values: Mapping[str, Any], condition: str, *given: Any) -> None:
         columns = ", ".join(f"{name} = ?" for name in values)
-        statement = f"UPDATE jobs SET {columns} WHERE number = ?{condition}"
-        self.connection.execute(statement, [*values.values(), job.number, *given])
+        self.connection.execute(f"UPDATE jobs SET {columns} WHERE {condition}", [*values.values(), *given])
 
     def _value(self, key: str) -> str | None:
         row = self.connection.execute("SELECT value FROM sweep WHERE key = ?", [key]).fetchone()
@@ -311,21 +223,9 @@ def _require_harmless(folder: Path) -> None:
 
 
 def holds_sweep(folder: Path) -> bool:
+    """Whether there is a manifest in `folder`."""
     return (folder / FILE).is_file()
 
 
-def _job(row: sqlite3.Row) -> Job:
-    values = dict(row)  # a column that is missing is a KeyError here, as any that is too much is a TypeError
-    return Job(**values | {"overrides": tuple(json.loads(values["overrides"]))})
-
-
-def _free(job: Job) -> bool:
-    return job.state == "waiting" or job.abandoned
-
-
-def _owned(owner: Owner) -> dict[str, Any]:
-    return {"host": owner.host, "pid": owner.pid, "start": owner.start}
-
-
-def _told(spec: Specification) -> str:
+def _command_line(spec: SweepSpec) -> str:
     return " ".join([*spec.overrides, *(f"--pair '{' '.join(pair)}'" for pair in spec.pairs)])

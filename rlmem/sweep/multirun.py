@@ -22,19 +22,24 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.compose import Base, Config, compose_base, config_loader, first_line, load
-from rlmem.config.overrides import parse, require_few, swept
-from rlmem.errors import Fault, NotHere, UserError
+from rlmem.config.compose import Config, compose_base, config_loader, load
+from rlmem.config.overrides import lines_of, parse, require_few
+from rlmem.errors import Fault, NotHere, UserError, first_line
 from rlmem.sweep import launchers
+from rlmem.system.command import work_in
 
 
 class JobFailed(Exception):
-    """Tells a sweeper other than Hydra's basic one that a job failed; why has been printed where it ran."""
+    """A job failed, for a sweeper other than Hydra's basic one; the reason has been printed where the job ran."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """What a job gives instead of its objective: its overrides, and why it failed in one line."""
+    """What a job that failed returns instead of its objective.
+
+    job: its overrides
+    why: the reason, in one line
+    """
 
     job: str
     why: str
@@ -59,10 +64,12 @@ def check(overrides: Sequence[str]) -> list[Config]:
 def check_jobs(
     jobs: Iterable[Sequence[str]], problems: Sequence[str] = (), elsewhere: bool = False, assembled: bool = True
 ) -> list[Config]:
-    """The configuration of every job, given by its overrides; UserError with `problems` and those of all of them.
+    """The configuration of every job. Raises UserError with `problems` and those of all jobs.
 
-    elsewhere: they need not run on this machine, which may lack their device
-    assembled: whether one of each combination is built, too, for which what they read must be there
+    jobs: the overrides of each
+    problems: what is known to be wrong already
+    elsewhere: whether they may run on other machines, so that this one may lack their device
+    assembled: whether one of each combination is also built, which needs the files that it reads
     """
     configs, problems = [], list(problems)
     for overrides in jobs:
@@ -71,7 +78,7 @@ def check_jobs(
         except UserError as error:
             problems += error.problems
     problems += _shared_run_dir(configs)
-    problems = problems or (_unfit(configs, elsewhere) if assembled else [])
+    problems = problems or (_problems_of_assembling(configs, elsewhere) if assembled else [])
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return configs
@@ -88,7 +95,7 @@ def plans(configs: Iterable[Config]) -> Iterator[str]:
             yield str(error)
 
 
-def _unfit(configs: Sequence[Config], elsewhere: bool) -> list[str]:
+def _problems_of_assembling(configs: Sequence[Config], elsewhere: bool) -> list[str]:
     """Why choices do not go together, found by assembling every combination once, whatever its seed."""
     from rlmem.run.train import plan
 
@@ -107,10 +114,10 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     """The readable overrides of every job, in Hydra's order; where it runs is none of them."""
     with config_loader() as loader:
         parsed, _ = parse(overrides, loader)
-        own = [o for o in parsed if not _of_the_multirun(o)]
+        own = [o for o in parsed if not _is_about_multirun(o)]
         if not _basic_sweeper(parsed):
             return [[str(o.input_line) for o in own if not o.is_sweep_override()]]
-        values = [_values(override) for override in own]
+        values = [lines_of(override, "rlmem train -m seed=0,1,2") for override in own]
         require_few(values)
         return [list(job) for job in itertools.product(*values)]
 
@@ -150,10 +157,7 @@ def job(_: DictConfig) -> float | Failed:
     hydra = HydraConfig.get()
     here = hydra.runtime.choices["hydra/launcher"] == "basic"
     overrides = [line.removeprefix("++") for line in hydra.overrides.task if not line.startswith("+launcher=")]
-    folder = hydra.runtime.cwd
-    os.chdir(folder)  # a launcher may start its processes elsewhere
-    if folder not in sys.path:
-        sys.path.append(folder)  # a `_target_` may name a module of the current folder
+    work_in(hydra.runtime.cwd)  # a launcher may start its processes elsewhere
     name = " ".join(overrides) or "(no overrides)"
     if not here:
         protect(ends=False)
@@ -168,8 +172,8 @@ def job(_: DictConfig) -> float | Failed:
             print(*(f"rlmem: error: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
         elif not isinstance(error, (Fault, KeyboardInterrupt)):
             traceback.print_exc()
-        known = isinstance(error, (UserError, Fault, KeyboardInterrupt))
-        failed = Failed(name, first_line(error) if known else f"{type(error).__name__}: {first_line(error)}")
+        kind = "" if isinstance(error, (UserError, Fault, KeyboardInterrupt)) else f"{type(error).__name__}: "
+        failed = Failed(name, f"{kind}{first_line(error)}")
         print(f"rlmem: job failed: {failed}", file=sys.stderr, flush=True)
         if hydra.runtime.choices["hydra/sweeper"] == "basic":
             return failed
@@ -184,11 +188,11 @@ def _train(overrides: Sequence[str]) -> float:
         return train(load(overrides))
     except Stopped as stop:
         if not taken_over():
-            _tell_submitit(stop.signum)
+            _pass_signal_to_submitit(stop.signum)
         raise
 
 
-def _tell_submitit(signum: int) -> None:
+def _pass_signal_to_submitit(signum: int) -> None:
     """Pass a signal on, now that the state is saved, to submitit's own handler, where that runs the job.
 
     After the one that announces a time limit it puts the job back into the queue and ends the process. After SIGTERM it
@@ -230,20 +234,14 @@ class Labelled(io.TextIOBase):
         self.stream.flush()
 
 
-def _of_the_multirun(override: Override) -> bool:
+def _is_about_multirun(override: Override) -> bool:
     """Whether an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
     hydra = override.is_hydra_override() and override.key_or_group != "hydra.searchpath"
-    return hydra or launchers.concerns(override)
+    return hydra or launchers.is_about_launcher(override)
 
 
 def _basic_sweeper(parsed: Sequence[Override]) -> bool:
     return all(o.value() == "basic" for o in parsed if o.key_or_group == "hydra/sweeper")
-
-
-def _values(override: Override) -> list[str]:
-    if override.is_hydra_override() or not override.is_sweep_override():
-        return [str(override.input_line)]
-    return [f"{override.get_key_element()}={value}" for value in swept(override, "rlmem train -m seed=0,1,2")]
 
 
 def _shared_run_dir(configs: Sequence[Config]) -> list[str]:
@@ -257,13 +255,12 @@ def _with_new_keys(overrides: Sequence[str]) -> list[str]:
     """The overrides of the jobs. Hydra sets a key that its first composition lacks only with `++`: one of a free
     mapping (`env.params.k=4`), or of options that are swept (`algo=dqn,sacd algo.batch_size=500`), which that
     composition does not know."""
-    own = [o for o in parse(overrides)[0] if not _of_the_multirun(o)]
-    base, _, _ = compose_base([str(o.input_line) for o in own if not o.is_sweep_override()])
-    given = [o for o in own if not o.is_hydra_override()]
-    return [f"++{o.input_line}" if _absent(base, o.key_or_group) else str(o.input_line) for o in given]
-
-
-def _absent(base: Base, key: str) -> bool:
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(base.tree, parent) if parent else base.tree
-    return name not in (node or ())
+    own = [o for o in parse(overrides)[0] if not _is_about_multirun(o)]
+    tree = compose_base([str(o.input_line) for o in own if not o.is_sweep_override()])[0].tree
+    lines = []
+    for override in own:
+        parent, _, name = override.key_or_group.rpartition(".")
+        node = OmegaConf.select(tree, parent) if parent else tree
+        if not override.is_hydra_override():
+            lines.append(f"{'' if name in (node or ()) else '++'}{override.input_line}")
+    return lines

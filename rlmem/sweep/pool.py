@@ -20,7 +20,8 @@ from pathlib import Path
 from time import monotonic, sleep, time
 
 from rlmem.record import rundir
-from rlmem.sweep.manifest import Job, Manifest
+from rlmem.sweep.jobs import Job
+from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import assignment
 from rlmem.sweep.status import View, log_file, objective, tail
@@ -39,6 +40,8 @@ STOPPED = {REQUEUE, 130} | {-getattr(signal, name) for name in ASKED if hasattr(
 
 @dataclass(frozen=True)
 class Child:
+    """A job that runs, its process, and the GPU that it was given."""
+
     job: Job
     process: subprocess.Popen[bytes]
     gpu: str | None
@@ -47,8 +50,13 @@ class Child:
 class Pool:
     """Works on the jobs of a manifest until none is left, also those that other machines give up.
 
-    places: jobs at once;  gpus: devices to spread them over;  retries: failures of a job after which it is tried again
-    more: adds a job to the manifest if there is one to add, and says whether it did
+    manifest: of the sweep
+    folder: of the sweep
+    view: prints what happens
+    places: jobs at once
+    gpus: devices to spread the jobs over
+    retries: failures of a job after which it is tried again
+    more: adds a job to the manifest if there is one to add, and returns whether it did
     """
 
     def __init__(
@@ -66,7 +74,7 @@ class Pool:
         self.owner = Owner.me()
         self.children: list[Child] = []
         self.stop: BaseException | None = None
-        self.telling: float | None = None
+        self.ask_at: float | None = None
         self.next_look = self.next_beat = 0.0
         self.trouble = ""
 
@@ -74,7 +82,7 @@ class Pool:
         """Raises `Stopped` after a signal: after the first the jobs save, after a second they die."""
         try:
             with stopping_politely(self):
-                while not self._patient_round():
+                while not self._round_or_retry():
                     sleep(TICK)
         except BaseException as error:
             self._abandon(kill=isinstance(error, KeyboardInterrupt))
@@ -82,8 +90,8 @@ class Pool:
         if self.stop is not None and self.manifest.left():
             raise self.stop
 
-    def _patient_round(self) -> bool:
-        """A manifest that cannot be written now, on a full disk or a slow network, is tried again."""
+    def _round_or_retry(self) -> bool:
+        """A round, after which another tries again what a full disk or a slow network has kept out of the manifest."""
         try:
             return self._round()
         except sqlite3.OperationalError as error:
@@ -93,10 +101,10 @@ class Pool:
             return False
 
     def _round(self) -> bool:
-        """Whether all is done that can be done."""
+        """Look at everything once; whether all is done that can be done."""
         ended = self._reap()
         if self.stop is not None:
-            self._tell()
+            self._ask_to_stop()
             return not self.children
         now = monotonic()
         if now >= self.next_beat:
@@ -160,23 +168,24 @@ class Pool:
             self.manifest.release(job)
             self.view.say(f"{job.name}: stopped, to go on later")
         else:
-            self._failed(job, code, told(code, log_file(self.folder, job.name)))
+            self._failed(job, code, reason_of_failure(code, log_file(self.folder, job.name)))
 
     def _failed(self, job: Job, code: int, error: str) -> None:
         last = self.manifest.fail(job, code, error, self.retries)
         self.view.say(f"{job.name}: {error}; {'given up' if last else 'to be tried again'}")
 
-    def _tell(self) -> None:
+    def _ask_to_stop(self) -> None:
         """Ask the jobs, once, to save and stop.
 
-        Not those that the signal has reached as well, as Slurm's and systemd's do: asked twice, they would not save.
+        Jobs that the signal has reached as well, as those of Slurm and systemd do, are left out: asked twice, they
+        would not save.
         """
-        if self.telling is None:
-            self.telling = monotonic() + GRACE
-        elif monotonic() >= self.telling:
-            self.telling = inf
+        if self.ask_at is None:
+            self.ask_at = monotonic() + GRACE
+        elif monotonic() >= self.ask_at:
+            self.ask_at = inf
             for child in self.children:
-                if NOTICE.strip() not in since_start(log_file(self.folder, child.job.name)):
+                if NOTICE.strip() not in lines_since_start(log_file(self.folder, child.job.name)):
                     child.process.terminate()
 
     def _abandon(self, kill: bool) -> None:
@@ -203,10 +212,10 @@ HEADER, MARKS = "===", ("rlmem: error: ", "rlmem: failed: ")
 
 
 def command(job: Job, folder: Path) -> list[str]:
-    """How a job is run: `rlmem train` in its own run directory, where it goes on if it has begun."""
+    """How a job is run: as `rlmem train` in its own run directory, where it goes on if it has begun."""
     place = assignment("run_dir", str(folder / job.name))
     child = [sys.executable, "-c", CHILD, str(Path(__file__).parents[2]), str(os.getpid())]
-    return [*child, "train", *job.overrides, place, "on_exists=resume"]
+    return [*child, *job.overrides, place, "on_exists=resume"]
 
 
 def environment(job: Job, gpu: str | None) -> dict[str, str]:
@@ -215,18 +224,18 @@ def environment(job: Job, gpu: str | None) -> dict[str, str]:
     return {**os.environ, **threads, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
 
 
-def told(code: int, log: Path) -> str:
+def reason_of_failure(code: int, log: Path) -> str:
     """Why a job failed: the signal that killed it, or the last line that it wrote."""
     if code < 0:
         name = signal.Signals(-code).name
         return f"killed by {name}{', perhaps for want of memory' if code == -signal.SIGKILL else ''}"
-    lines = [line.strip() for line in since_start(log) if line.strip()]
+    lines = [line.strip() for line in lines_since_start(log) if line.strip()]
     named = [line for line in lines if line.startswith(MARKS)]
     line = (named or lines or ["(it wrote nothing)"])[-1]
     return next((line.removeprefix(mark) for mark in MARKS if line.startswith(mark)), line)
 
 
-def since_start(log: Path) -> list[str]:
+def lines_since_start(log: Path) -> list[str]:
     """The last lines that a job has written since it was started last."""
     lines = tail(log)
     starts = [number for number, line in enumerate(lines) if line.startswith(HEADER)]

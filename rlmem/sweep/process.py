@@ -1,4 +1,4 @@
-"""Processes that outlive or lose each other: who owns a job, and whether that one is alive."""
+"""Which process a job belongs to, and whether that process is alive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Owner:
-    """A process among all machines. `start` tells it from a later one with the same number."""
+    """A process of any machine.
+
+    host: the name of the machine
+    pid: the number of the process
+    start: when it started, which tells it from a later one with the same number
+    """
 
     host: str
     pid: int
@@ -21,6 +26,7 @@ class Owner:
 
     @classmethod
     def me(cls) -> Owner:
+        """This process."""
         return cls(platform.node(), os.getpid(), started(os.getpid()) or "")
 
     def alive(self) -> bool | None:
@@ -31,9 +37,9 @@ class Owner:
 def started(pid: int) -> str | None:
     """When a process of this machine started, in some unit; None if there is none, or only its exit status is left."""
     if sys.platform != "linux":
-        told = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout
-        state, _, since = told.strip().partition(" ")
-        return since.strip() if state and not state.startswith("Z") else None
+        shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout
+        state, _, start = shown.strip().partition(" ")
+        return start.strip() if state and not state.startswith("Z") else None
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -21,10 +21,11 @@ from rlmem.config.paths import shipped_options
 from rlmem.errors import UserError, extra
 from rlmem.record.trust import require_plain
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
-from rlmem.sweep.manifest import Job, Manifest, NewJob, holds_sweep
+from rlmem.sweep.jobs import Job, NewJob
+from rlmem.sweep.manifest import Manifest, holds_sweep
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.pool import Pool
-from rlmem.sweep.spec import EXAMPLE, Specification
+from rlmem.sweep.spec import EXAMPLE, SweepSpec
 from rlmem.sweep.status import View, counts, log_file, rows
 from rlmem.system.hardware import cores, cuda_devices
 from rlmem.system.signals import Stopped
@@ -36,10 +37,13 @@ Say = Callable[[str], None]
 class Options:
     """How to work on a sweep, which may differ every time.
 
-    places: jobs at once, None: as many as have cores;  gpus: devices to spread them over, with `per_gpu` on each
-    retries: failures of a job after which it is tried again;  retry_failed: failed jobs begin with none
-    trials: jobs of a search, None: as before
-    trust: take jobs that another user wrote as one's own
+    places: jobs at once; None: as many as there are cores for
+    gpus: devices to spread the jobs over
+    per_gpu: jobs at once on each of these devices
+    retries: failures of a job after which it is tried again
+    retry_failed: whether the failures of failed jobs are forgotten
+    trials: jobs of a search; None: as many as before
+    trust: whether jobs that another user wrote are accepted
     """
 
     places: int | None = None
@@ -51,15 +55,20 @@ class Options:
     trust: bool = False
 
 
-def default_folder(spec: Specification, file: Path | None, whole: bool) -> Path:
-    """sweeps/<name>, the same for the same command; whole: the file says everything."""
+def default_folder(spec: SweepSpec, file: Path | None, whole: bool) -> Path:
+    """sweeps/<name>, the same for the same command.
+
+    spec: what the sweep consists of
+    file: the sweep file, if there is one
+    whole: whether nothing but the file says what the sweep consists of
+    """
     if file is not None:
         return Path("sweeps") / (file.stem if whole else f"{file.stem}-{spec.short_hash}")
     keys = [key.rpartition(".")[2] for axis in axes(spec) if axis.varies for key in axis.keys]
     return Path("sweeps") / "-".join([*keys[:4], spec.short_hash])
 
 
-def dry_run(spec: Specification, folder: Path) -> str:
+def dry_run(spec: SweepSpec, folder: Path) -> str:
     """The jobs of a sweep that is not started, composed and checked."""
     found = axes(spec)
     if spec.direction is not None:
@@ -72,11 +81,14 @@ def dry_run(spec: Specification, folder: Path) -> str:
     return "\n".join([*lines, *repeated, f"{len(jobs)} jobs in {folder}"])
 
 
-def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
+def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     """Work in `folder` until every job is done or has failed; returns the exit code, 1 if one failed.
 
-    spec: what the sweep consists of; None: what the directory says. Raises UserError for what is refused, before
-    anything is started, and Stopped after a signal.
+    spec: what the sweep consists of; None: what the directory says
+    folder: of the sweep
+    options: how to work on it
+
+    Raises UserError for what is refused, before anything is started, and Stopped after a signal.
     """
     _require_gpus(options.gpus)
     console = Console()
@@ -91,7 +103,7 @@ def sweep(spec: Specification | None, folder: Path, options: Options) -> int:
 
 def _work(manifest: Manifest, folder: Path, options: Options, view: View) -> int:
     """Work on the jobs of a manifest that is in order; returns the exit code."""
-    spec = manifest.specification() or Specification(())
+    spec = manifest.specification() or SweepSpec(())
     if options.trials is not None:
         if spec.direction is None:
             raise UserError(f"--trials {options.trials}: {folder} holds a grid, not a search; e.g. --dir sweeps/search")
@@ -106,7 +118,7 @@ def _work(manifest: Manifest, folder: Path, options: Options, view: View) -> int
     except Stopped:
         view.say(f"{counts(rows(manifest, folder)).plain}; go on with    rlmem sweep {shell(folder)}")
         raise
-    return _last_words(spec, manifest, folder, view.say)
+    return _conclude(spec, manifest, folder, view.say)
 
 
 def config_hash(config: Config) -> str:
@@ -115,7 +127,7 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _open(spec: Specification | None, folder: Path, say: Say) -> Manifest:
+def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
     """The manifest in `folder`, with the jobs of `spec`; they are checked before anything is written."""
     stored = Manifest(folder).specification() if holds_sweep(folder) else None
     if spec is None and stored is None:
@@ -172,8 +184,8 @@ def _compose(every: Sequence[Lines], found: Sequence[Axis]) -> tuple[list[NewJob
         job = _job(lines, config, found)
         if unique.setdefault(job.config_hash, job) is not job:
             repeats.append(" ".join(lines))
-    said = f"{len(repeats)} jobs repeat others and are left out, such as {repeats[0]}" if repeats else ""
-    return list(unique.values()), [said] if said else []
+    said = [f"{len(repeats)} jobs repeat others and are left out, such as {repeats[0]}"] if repeats else []
+    return list(unique.values()), said
 
 
 def _job(lines: Lines, config: Config, found: Sequence[Axis], params: str | None = None) -> NewJob:
@@ -190,7 +202,7 @@ def _search() -> ModuleType:
     return search
 
 
-def _searcher(spec: Specification, manifest: Manifest, say: Say) -> Callable[[], bool]:
+def _searcher(spec: SweepSpec, manifest: Manifest, say: Say) -> Callable[[], bool]:
     """What adds the next trial to the manifest, as long as there is one."""
     found, exhausted, propose = axes(spec), False, _search().propose
 
@@ -210,7 +222,7 @@ def _searcher(spec: Specification, manifest: Manifest, say: Say) -> Callable[[],
     return lambda: not exhausted and manifest.draw(manifest.trials(), trial)
 
 
-def _places(spec: Specification, jobs: Sequence[Job], options: Options) -> int:
+def _places(spec: SweepSpec, jobs: Sequence[Job], options: Options) -> int:
     if options.gpus:
         places = len(options.gpus) * options.per_gpu
         return min(places, options.places or places)
@@ -220,7 +232,7 @@ def _places(spec: Specification, jobs: Sequence[Job], options: Options) -> int:
     return max(1, cores() // max(count or cores() for count in threads))
 
 
-def _last_words(spec: Specification, manifest: Manifest, folder: Path, say: Say) -> int:
+def _conclude(spec: SweepSpec, manifest: Manifest, folder: Path, say: Say) -> int:
     """The counts, the best trial, and a line on stderr for each failure."""
     jobs = manifest.jobs()
     say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {shell(folder)}")
@@ -230,9 +242,8 @@ def _last_words(spec: Specification, manifest: Manifest, folder: Path, say: Say)
         say(f"best: return {best.result:.3f} in {folder / best.name}: {' '.join(best.overrides)}")
     failed = [job for job in jobs if job.state == "failed"]
     lines = [
-        f"{job.name} failed (exit code {job.exit_code}, attempt {job.attempts}): {job.error}; "
-        f"see {log_file(folder, job.name)}"
-        for job in failed
+        f"{j.name} failed (exit code {j.exit_code}, attempt {j.attempts}): {j.error}; see {log_file(folder, j.name)}"
+        for j in failed
     ]
     if failed:
         lines.append(f"{len(failed)} of {len(jobs)} jobs failed; again    rlmem sweep {shell(folder)} --retry-failed")

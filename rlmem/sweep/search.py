@@ -21,8 +21,9 @@ from optuna.trial import TrialState, create_trial
 
 from rlmem.errors import UserError
 from rlmem.sweep.axes import Axis, Lines
-from rlmem.sweep.manifest import Job, Manifest
-from rlmem.sweep.spec import Specification
+from rlmem.sweep.jobs import Job
+from rlmem.sweep.manifest import Manifest
+from rlmem.sweep.spec import SweepSpec
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -39,7 +40,7 @@ def study(folder: Path) -> Study:
     return _study(manifest.jobs(), spec, seed=0)
 
 
-def propose(axes: Sequence[Axis], jobs: Sequence[Job], spec: Specification) -> tuple[Lines, str] | None:
+def propose(axes: Sequence[Axis], jobs: Sequence[Job], spec: SweepSpec) -> tuple[Lines, str] | None:
     """The overrides of the next trial, and what was drawn for it as JSON; None if nothing new was found.
 
     The draw follows from the specification and the jobs so far. A combination that was tried is not proposed again.
@@ -79,13 +80,13 @@ def _drawn(trial: Trial) -> str:
     return json.dumps({"params": trial.params, "distributions": shapes})
 
 
-def _sampler(spec: Specification, seed: int) -> optuna.samplers.BaseSampler:
+def _sampler(spec: SweepSpec, seed: int) -> optuna.samplers.BaseSampler:
     if spec.sampler == "random":
         return optuna.samplers.RandomSampler(seed)
     return optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # jobs that run now count as poor ones
 
 
-def _study(jobs: Sequence[Job], spec: Specification, seed: int) -> Study:
+def _study(jobs: Sequence[Job], spec: SweepSpec, seed: int) -> Study:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = _sampler(spec, seed)

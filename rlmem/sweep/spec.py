@@ -32,7 +32,7 @@ SECTIONS = ("overrides", "grid", "pairs")
 
 
 @dataclass(frozen=True)
-class Specification:
+class SweepSpec:
     """The jobs of a sweep, before they are multiplied out.
 
     overrides: `key=value` lines; one with several values is an axis of the grid
@@ -62,7 +62,7 @@ class Specification:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Specification:
+    def from_json(cls, text: str) -> SweepSpec:
         stored = json.loads(text)
         sampler = stored.get("sampler", "tpe")
         return cls(tuple(stored["overrides"]), tuple(map(tuple, stored["pairs"])), stored["direction"], sampler)
@@ -74,7 +74,7 @@ def specify(
     pairs: Sequence[str],
     direction: Direction | None,
     sampler: Sampler = "tpe",
-) -> Specification:
+) -> SweepSpec:
     """The specification of a command; its overrides replace what the file says of the same keys.
 
     pairs: `key=a,b key=c,d` each, as `--pair` takes them. Raises UserError.
@@ -88,7 +88,7 @@ def specify(
             sentence(key, f"is in the pairs of {file}, whose values go together", example="a sweep file of its own")
         )
     kept = [line for line in lines if _key(line) not in given]
-    return Specification((*kept, *overrides), (*together, *added), direction, sampler)
+    return SweepSpec((*kept, *overrides), (*together, *added), direction, sampler)
 
 
 def assignment(key: str, value: Any) -> str:

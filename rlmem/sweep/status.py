@@ -16,7 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rlmem.sweep.manifest import Job, Manifest
+from rlmem.sweep.jobs import Job
+from rlmem.sweep.manifest import Manifest
 from rlmem.system import strictjson
 
 OBJECTIVES = ("eval/greedy/return_mean", "eval/score")
@@ -29,8 +30,10 @@ TAIL = 1 << 16
 """Bytes at the end of a metrics.jsonl or a log in which the newest lines are looked for."""
 
 COLOURS = {"waiting": "dim", "running": "cyan", "interrupted": "yellow", "done": "green", "failed": "red"}
+"""The states that a table shows, and the colour of each."""
+
 UNBROKEN = 1000
-"""Columns of a table that goes to a file or a pipe."""
+"""Width of a table that is written to a file or a pipe, where no line is to be broken."""
 
 REFRESH = 2.0
 """Seconds between looks for the live table."""
@@ -38,7 +41,12 @@ REFRESH = 2.0
 
 @dataclass(frozen=True)
 class Row:
-    """A job and how far it is. state: that of the manifest, or `interrupted` if whoever ran it is gone."""
+    """A job and how far it is.
+
+    state: that of the manifest, or `interrupted` if the process that ran it is gone
+    steps: environment steps that it has taken
+    score: its newest return
+    """
 
     job: Job
     state: str
@@ -47,11 +55,12 @@ class Row:
 
 
 def rows(manifest: Manifest, folder: Path) -> list[Row]:
+    """The jobs of the sweep in `folder`, with how far they are."""
     return [_row(job, folder / job.name) for job in manifest.jobs()]
 
 
 def log_file(folder: Path, name: str) -> Path:
-    """Where everything goes that a job prints."""
+    """The file that takes what a job prints, in all its attempts."""
     return folder / "logs" / f"{name}.txt"
 
 
@@ -69,6 +78,13 @@ def newest_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
+def steps_and_return(run_dir: Path) -> tuple[int, float | None]:
+    """How many steps a run has taken by its newest metrics, and the newest of RETURNS, if it has any."""
+    newest = list(newest_rows(run_dir))
+    steps = next((row["step"] for row in newest if "step" in row), 0)
+    return steps, next((row[key] for key in RETURNS for row in newest if key in row), None)
+
+
 def tail(path: Path) -> list[str]:
     """The last lines of a file, none if there is no such file."""
     if not path.is_file():  # opening a pipe would wait for ever
@@ -84,31 +100,26 @@ def tail(path: Path) -> list[str]:
 def as_json(folder: Path) -> str:
     """{"sweep", "counts": {state: jobs}, "jobs": [{...}, ...]}"""
     found = rows(Manifest(folder), folder)
-    jobs = [
-        {
-            "number": job.number,
-            "name": job.name,
-            "state": row.state,
-            "overrides": list(job.overrides),
-            "config_hash": job.config_hash,
-            "steps": row.steps,
-            "total_steps": job.total_steps,
-            "return": row.score,
-            "host": job.host,
-            "attempts": job.attempts,
-            "failures": job.failures,
-            "exit_code": job.exit_code,
-            "error": job.error,
-            "heartbeat_age": _age(job) if row.state == "running" else None,
-            "run_dir": str(folder / job.name),
-            "log": str(log_file(folder, job.name)),
-        }
-        for row in found
-        for job in [row.job]
-    ]
-    return strictjson.dumps(
-        {"sweep": str(folder), "counts": Counter(row.state for row in found), "jobs": jobs}, indent=2
-    )
+    about = {"sweep": str(folder), "counts": Counter(row.state for row in found)}
+    return strictjson.dumps(about | {"jobs": [_as_dict(row, folder) for row in found]}, indent=2)
+
+
+def _as_dict(row: Row, folder: Path) -> dict[str, Any]:
+    job = row.job
+    return {
+        "number": job.number,
+        "name": job.name,
+        "state": row.state,
+        "overrides": list(job.overrides),
+        "config_hash": job.config_hash,
+        "steps": row.steps,
+        "total_steps": job.total_steps,
+        "return": row.score,
+        **{key: getattr(job, key) for key in ("host", "attempts", "failures", "exit_code", "error")},
+        "heartbeat_age": _age(job) if row.state == "running" else None,
+        "run_dir": str(folder / job.name),
+        "log": str(log_file(folder, job.name)),
+    }
 
 
 def counts(found: Sequence[Row]) -> Text:
@@ -118,12 +129,19 @@ def counts(found: Sequence[Row]) -> Text:
     return Text(f"{len(found)} jobs{': ' if parts else ''}") + Text(", ").join(parts)
 
 
+def empty_table(*columns: str) -> Table:
+    """A table without lines; the columns whose names end in `>` are flush right."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        made.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left", overflow="fold")
+    return made
+
+
 def table(found: Sequence[Row]) -> Table:
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("job", "state", "steps", "return", "host", "attempts", "seen", "last error"):
-        right = name in ("steps", "return", "attempts", "seen")
-        long = name in ("job", "last error")
-        drawn.add_column(name, justify="right" if right else "left", no_wrap=not long, overflow="fold")
+    """The table of `rlmem sweep status`."""
+    drawn = empty_table("job", "state", "steps>", "return>", "host", "attempts>", "seen>", "last error")
+    for column in drawn.columns[1:-1]:  # names and errors may be long
+        column.no_wrap = True
     for row in found:
         job = row.job
         steps = f"{row.steps:,}" if job.total_steps is None else f"{row.steps:,}/{job.total_steps:,}"
@@ -135,7 +153,7 @@ def table(found: Sequence[Row]) -> Table:
     return drawn
 
 
-def show(folder: Path) -> None:
+def print_table(folder: Path) -> None:
     """Print the table of a sweep."""
     found, console = rows(Manifest(folder), folder), Console()
     if not console.is_terminal:
@@ -173,15 +191,18 @@ class View:
             self.live.stop()
 
     def say(self, line: str) -> None:
-        with suppress(OSError):  # a full disk keeps nobody from training
+        """Print a line."""
+        with suppress(OSError):  # a full disk does not end the sweep
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
             self.console.file.flush()
 
     def done(self, job: Job, text: str) -> None:
+        """Say that a job is done, and how many are."""
         states = [job.state for job in self.manifest.jobs()]
         self.say(f"{states.count('done')}/{max(len(states), self.manifest.trials())} {job.name}: {text}")
 
     def refresh(self) -> None:
+        """Draw the running jobs anew, if it is time."""
         if self.live is not None and monotonic() >= self.next:
             self.live.update(_compact(rows(self.manifest, self.folder)), refresh=True)
             self.next = monotonic() + REFRESH
@@ -198,9 +219,7 @@ def _row(job: Job, run_dir: Path) -> Row:
         return Row(job, state, job.total_steps or 0, job.result)
     if not job.attempts:
         return Row(job, state, 0, None)
-    newest = list(newest_rows(run_dir))
-    steps = next((row["step"] for row in newest if "step" in row), 0)
-    return Row(job, state, steps, next((row[key] for key in RETURNS for row in newest if key in row), None))
+    return Row(job, state, *steps_and_return(run_dir))
 
 
 def _age(job: Job) -> float:

@@ -1,4 +1,4 @@
-"""Names for what breaks a run from outside, so that it ends with one line instead of a traceback."""
+"""What breaks a run from outside becomes a Fault, so that the run ends with one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 
-from rlmem.errors import Fault
+from rlmem.errors import Fault, first_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""How the system says that a disk, or what a user may have of it, is full."""
+"""Error numbers of a disk that is full, a quota that is spent, or a file that is too large."""
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
-"""How torch says so on the CPU, in a RuntimeError."""
-
+"""Texts of the RuntimeErrors that torch raises for a lack of memory on the CPU."""
 
 SIZES = (
     "algo.batch_size",
@@ -26,24 +25,22 @@ SIZES = (
     "memory.hidden_size",
     "encoder.hidden_size",
 )
-"""Keys that may be made smaller where memory lacks, if a run has them."""
+"""Keys that a message for a lack of memory proposes to make smaller, if the run has them."""
 
 
 def smaller(values: Mapping[str, Any]) -> str:
     """Those of SIZES that a configuration has, joined by `or`; `network` if it has none."""
-    found = []
-    for key in SIZES:
-        section, _, name = key.partition(".")
-        if (values.get(section) or {}).get(name) is not None:
-            found.append(key)
+    parts = {key: key.split(".") for key in SIZES}
+    found = [key for key, (group, name) in parts.items() if (values.get(group) or {}).get(name) is not None]
     return " or ".join(found) or "network"
 
 
 @contextmanager
-def named(step: Callable[[], int], values: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Turn a dead process, a loss that is not finite and a lack of memory into a Fault that names the step.
+def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Turn a dead process, a loss that is not finite, a full disk or a lack of memory into a Fault with the step.
 
-    values: the configuration of the run, whose keys a lack of memory names
+    step: environment steps that the run has taken
+    values: the configuration of the run, whose keys the Fault of a lack of memory names
     """
     try:
         yield
@@ -59,8 +56,7 @@ def named(step: Callable[[], int], values: Mapping[str, Any] | None = None) -> I
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        told = str(error).splitlines()[0] if str(error) else "MemoryError"
-        what = f"out of memory ({told}); e.g. a smaller {smaller(values or {})}"
+        what = f"out of memory ({first_line(error) or 'MemoryError'}); e.g. a smaller {smaller(values or {})}"
         raise Fault(f"step {step()}: {what}") from error
 
 

@@ -1,7 +1,8 @@
-"""What this process may use of its machine, and what kind of machine that is."""
+"""What this process may use of its machine, what kind of machine that is, and which packages are installed there."""
 
 import os
 import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
@@ -31,3 +32,11 @@ def machine_class() -> str:
 
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_initialized() else ""
     return f"{cores()} cores, {processor()}{gpu}"
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed package; None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

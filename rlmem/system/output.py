@@ -77,7 +77,7 @@ def _protected(stream: TextIO | None, number: int, ends: bool) -> TextIO:
     return made
 
 
-def printed() -> str | None:
+def flush_stdout() -> str | None:
     """Write what is still to be written to standard output; why some of it was lost, unless its reader has left."""
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -13,7 +13,7 @@ def dumps(value: Any, **options: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, **options)
     except ValueError:  # rarely, so that a value without such numbers is walked through only once
-        return json.dumps(_finite(value), allow_nan=False, **options)
+        return json.dumps(map_values(_finite, value), allow_nan=False, **options)
 
 
 def row(line: str | bytes) -> dict[str, Any]:
@@ -27,9 +27,14 @@ def row(line: str | bytes) -> dict[str, Any]:
     return {name: math.nan if value is None else value for name, value in read.items()}
 
 
+def map_values(change: Callable[[Any], Any], node: Any) -> Any:
+    """`node` with `change(value)` in the place of every value in nested mappings and lists."""
+    if isinstance(node, Mapping):
+        return {key: map_values(change, value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [map_values(change, value) for value in node]
+    return change(node)
+
+
 def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -25,13 +25,6 @@ DEATHS = 3
 """Times that every actor may die, on average, before a rollout comes: more is no accident."""
 
 
-@dataclass
-class Clock:
-    """Seconds that the learner waited for rollouts."""
-
-    wait: float = 0.0
-
-
 @dataclass(frozen=True)
 class Task:
     """A rollout that an actor is collecting, of at most `grant` steps, with the weights after `version` rollouts."""
@@ -68,7 +61,7 @@ class Pool:
         self.make, self.actors, self.num_envs = make, actors, num_envs
         self.agent, self.streams, self.device = agent, streams, device
         self.say, self.address = say, address
-        self.clock = Clock()
+        self.seconds = {"wait": 0.0}
         self.steps = self.delivered = self.restarts = self.births = 0
         self._deaths = 0  # since the last rollout
         self._ray: Any = None
@@ -95,7 +88,7 @@ class Pool:
                 raise cause from error
             except self._ray.exceptions.RayError as error:
                 self._replace(task.actor, _in_one_line(error))
-        self.clock.wait += perf_counter() - began
+        self.seconds["wait"] += perf_counter() - began
         return self._received(task, rollout, episodes, full=self.num_envs * slots)
 
     def _start(self) -> None:

@@ -11,11 +11,11 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from rlmem.acting.collector import Collector, Episode
-from rlmem.agents.actor_critic import ActorCritic
+from rlmem.agents.base import Agent
 from rlmem.batching import Rollout
 from rlmem.seeding import Streams
 
-Maker = Callable[[], tuple[VectorEnv, ActorCritic]]
+Maker = Callable[[], tuple[VectorEnv, Agent]]
 """Makes the environments of an actor, and its agent on the CPU."""
 
 

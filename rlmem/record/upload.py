@@ -1,43 +1,28 @@
-"""The mirrors that a configuration chooses, and W&B filled from a run directory afterwards."""
+"""Upload the record of a run to Weights & Biases after the run (`rlmem sync`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.config.messages import shell
-from rlmem.config.targets import build, require_kind
 from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
 from rlmem.record.loggers import NoKey, RunInfo, WandbRun, reason
-from rlmem.record.recorder import Logger, read_jsonl
-
-
-def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> list[tuple[str, Logger]]:
-    """The chosen mirrors; one that cannot start is said and left out."""
-    run = RunInfo(run_dir.name, dict(values))
-    loggers: list[tuple[str, Logger]] = []
-    for name, node in values["logger"].items():
-        if "_target_" not in node:
-            continue
-        try:
-            require_kind(node["_target_"], (Logger,))
-            logger = build(node, run_dir=run_dir, run=run)
-        except Exception as error:  # a mirror must never stop a run, whatever its library raises
-            say(f"logger={name} could not start: {reason(error)}; the run goes on, metrics.jsonl has every row")
-            continue
-        if note := getattr(logger, "note", None):
-            say(note)
-        loggers.append((name, logger))
-    return loggers
+from rlmem.record.recorder import read_jsonl
 
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What became of an upload: rows that were sent, rows of the run, and where to look at them."""
+    """The result of an upload.
+
+    sent: rows that the server did not have
+    rows: rows of the run
+    url: the page of the run
+    """
 
     sent: int
     rows: int
@@ -45,13 +30,14 @@ class Uploaded:
 
 
 def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
-    """Send to W&B the rows of metrics.jsonl that it does not have; the run directory keeps only the id.
+    """Send to W&B the rows of metrics.jsonl that it does not have. The run directory keeps only the id.
 
-    given: project, entity, group and tags that win over those of the run's own logger=wandb; None: not given
+    run_dir: the run directory
+    given: project, entity, group and tags that replace those of the run's own logger=wandb; None: not given
     timeout: seconds to reach the server, and again to send what is left at the end
 
-    Raises UserError if this is no run or one that is being trained, NoKey, or Fault if the server cannot be reached or
-    does not take the rows.
+    Raises UserError if this is no run or if it is being trained, NoKey without an API key, and Fault if the server
+    cannot be reached or does not take the rows.
     """
     again = f"the run directory has them all, and `rlmem sync {shell(run_dir)}` sends what is missing"
     values, _ = rundir.read(run_dir)
@@ -63,23 +49,23 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
         failed = not rows or rows[-1]["step"] < values["total_steps"]
 
         def send() -> WandbRun:
-            mirror = WandbRun(run_dir, run, "online", Path(folder), **where, timeout=timeout)
+            logger = WandbRun(run_dir, run, "online", Path(folder), **where, timeout=timeout)
             for number, row in enumerate(rows):
-                mirror.log(number, row)
-            mirror.close(failed)
-            return mirror
+                logger.log(number, row)
+            logger.close(failed)
+            return logger
 
         try:
-            mirror = send()
+            logger = send()
             # A server that refuses rows makes no error; what it has is said when the run is taken up again.
-            arrived = len(rows) if mirror.held >= len(rows) else send().held
+            arrived = len(rows) if logger.held >= len(rows) else send().held
         except NoKey:
             raise
         except Exception as error:  # of many kinds, of W&B and of its service
             raise Fault(f"{run_dir}: not uploaded: {reason(error)}; {again}") from error
     if arrived < len(rows):
         raise Fault(f"{run_dir}: W&B took {arrived} of {len(rows)} rows; {again}")
-    return Uploaded(max(0, len(rows) - mirror.held), len(rows), mirror.run.url)
+    return Uploaded(max(0, len(rows) - logger.held), len(rows), logger.run.url)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,44 @@
+"""What every network that is trained has: trunks, and the state of their memories."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.agents.trunk import Trunks
+from rlmem.types import Inputs, State
+
+
+class Network(nn.Module):
+    """Encoders and memories in `trunks`, with heads that read their features."""
+
+    trunks: Trunks
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state of rows that have read nothing."""
+        return self.trunks.initial_state(batch_size)
+
+
+class Agent(Network, ABC):
+    """A network that acts in environments."""
+
+    @abstractmethod
+    def act(
+        self,
+        inputs: Inputs,
+        state: State,
+        generator: torch.Generator | None,
+        exploration: Exploration = ON_POLICY,
+    ) -> tuple[Tensor, Tensor, State]:
+        """Read one slot of N environments and act.
+
+        inputs: of the slot, [N, ...] each
+        state: of the memories before it
+        generator: draws the actions; None: act greedily
+        exploration: how to depart from the policy, where actions are drawn
+
+        Returns actions [N, ...], their log-probabilities [N], and the state after the slot.
+        """

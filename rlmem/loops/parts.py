@@ -1,0 +1,150 @@
+"""What a training loop is made of, and what it needs of the algorithm that it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, cast
+
+import torch
+from gymnasium.vector import VectorEnv
+
+from rlmem.acting.collector import Collector, Episode
+from rlmem.agents.base import Agent, Network
+from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.batching import Batching, Rollout, StateSlots
+from rlmem.parallel import place
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.progress import Progress
+from rlmem.record.recorder import Recorder
+from rlmem.seeding import Streams
+
+
+@dataclass
+class Schedule:
+    """Something due every `every` environment steps; never, if None."""
+
+    every: int | None
+
+    def due(self, before: int, now: int) -> bool:
+        return self.every is not None and now // self.every > before // self.every
+
+
+Results = dict[str, dict[str, float]]
+"""What an evaluation found: {policy: {metric: mean}}, or {"held_out": {metric: mean}} where nothing acts."""
+
+
+class Learner(Protocol):
+    """What every loop needs of the algorithm that it runs; see `rlmem.algos.base.Algorithm`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def evaluate(
+        self,
+        agent: Any,
+        env: Any,
+        episodes: int,
+        streams: Streams,
+        device: torch.device,
+        max_steps: int | None,
+        say: Callable[[str], None],
+        exploration: Exploration,
+    ) -> Results: ...
+
+    def skipped(self) -> dict[str, float]: ...
+
+    def learnt(self) -> dict[str, Any]: ...
+
+    def load_learnt(self, state: dict[str, Any]) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Source(Protocol):
+    """Where the data of a loop come from: environments in which the agent acts, or windows of recorded data.
+
+    steps: environment steps, or slots that were read, so far
+    seconds: spent on collecting, by what they were spent on
+    """
+
+    steps: int
+    seconds: dict[str, float]
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class RolloutSource(Source, Protocol):
+    """A source of rollouts; see `rlmem.acting.collector.Collector.collect`."""
+
+    def collect(
+        self,
+        slots: int,
+        budget: int,
+        *,
+        complete_episodes: bool = False,
+        state_slots: StateSlots | None = None,
+        exploration: Exploration = ON_POLICY,
+    ) -> tuple[Rollout, list[Episode]]: ...
+
+
+@dataclass(kw_only=True)
+class LoopParts:
+    """What a run gives to its loop. The algorithm adds itself and the source of its data (`Algorithm.make_loop`).
+
+    total_steps: the budget, in environment steps
+    agent: the network that is trained
+    env: the environments of this process, or a source of labelled sequences
+    num_envs: how many environments, or rows that are read side by side
+    make_actor: makes the environments and the agent of an actor in another process; it can be pickled
+    device: where the agent is
+    batching: how rows are cut
+    streams: the random streams of the run
+    on_nan: what becomes of a gradient step that is not finite
+    make_eval_env: makes the environments of an evaluation
+    evaluation: when evaluations are due
+    evaluation_episodes: episodes of an evaluation
+    evaluation_steps: steps that an episode of an evaluation may take; None: there is no bound
+    recorder: writes metrics and episodes
+    checkpoints: writes checkpoints and the best agent
+    checkpoint: when checkpoints are due
+    progress: shows the run to the user
+    experiment: what the run's numbers follow from, kept in every checkpoint
+    """
+
+    total_steps: int
+    agent: Network
+    env: Any
+    num_envs: int
+    make_actor: Callable[[], tuple[VectorEnv, Agent]]
+    device: torch.device
+    batching: Batching
+    streams: Streams
+    on_nan: Literal["stop", "skip"]
+    make_eval_env: Callable[[], VectorEnv]
+    evaluation: Schedule
+    evaluation_episodes: int
+    evaluation_steps: int | None
+    recorder: Recorder
+    checkpoints: Checkpoints
+    checkpoint: Schedule
+    progress: Progress
+    experiment: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def own_stream(name: str) -> str:
+        """The name of a random stream that belongs to this process alone, where several train together."""
+        rank = place().rank
+        return f"{name}/{rank}" if rank else name
+
+    def make_collector(self) -> Collector:
+        """Acts in the environments of this process, with random streams of its own."""
+        acting = self.streams.torch(self.own_stream("act"), self.device)
+        seed = self.streams.int(self.own_stream("env"))
+        collector = Collector(self.env, cast(Agent, self.agent), seed, acting, self.device)
+        collector.say = self.progress.say
+        return collector

@@ -1,0 +1,103 @@
+"""The environments of a run: those it is trained in, and those it is evaluated in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+from rlmem.config.catalog import default_choices
+from rlmem.config.compose import Config
+from rlmem.config.messages import show
+from rlmem.config.targets import locate
+from rlmem.errors import UserError
+from rlmem.run.build import build_node, refused
+from rlmem.run.forecast import require_environments
+from rlmem.supervised.classify import Labelled
+
+EVAL_ENVS = 64
+"""The most environments that play evaluation episodes side by side."""
+
+MANY_ENVS = 1024
+"""Above this count, one environment is built first to estimate the memory of all."""
+
+
+def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
+    """The vector environment of `config`; what it refuses becomes a UserError.
+
+    num_envs: how many environments, instead of `env.num_envs`
+    """
+    env = make_source(config, num_envs)
+    if not isinstance(env, VectorEnv):
+        what = "holds labelled sequences, in which nothing acts"
+        raise UserError(f"env={config.choices['env']}: {what}; e.g. env={default_choices()['env']}")
+    return env
+
+
+def make_source(config: Config, num_envs: int | None = None, only_one: bool = False) -> Any:
+    """What `env` describes: a vector environment, or streams of labelled sequences (`Labelled`).
+
+    num_envs: how many environments, instead of `env.num_envs`
+    only_one: build one environment, after a check that `num_envs` of them would fit in memory
+    """
+    where, node = f"env={config.choices['env']}", dict(config.values["env"])
+    node.pop("evaluation", None)
+    node |= _sized(node, num_envs)
+    number = node.get("num_envs") or 1
+    if only_one or number > MANY_ENVS:
+        one = _make(where, config, node | _sized(node, 1))
+        require_environments(one, number)
+        if only_one:
+            return one
+        one.close()
+    return _make(where, config, node)
+
+
+def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
+    """The node of `env` in evaluation: the keys of its mapping `evaluation` replace its own.
+
+    given: keys of `env` that were set for this evaluation alone, and are not replaced
+    """
+    node = dict(config.values["env"])
+    replaced = node.pop("evaluation", None) or {}
+    return node | {key: value for key, value in replaced.items() if key not in given}
+
+
+def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = ()) -> VectorEnv:
+    """The vector environment in which `config` is evaluated; UserError as for `make_env`.
+
+    given: as for `evaluation_node`
+    """
+    replaced = config.values["env"].get("evaluation")
+    where = f"env={config.choices['env']}" + (f" with env.evaluation={show(replaced)}" if replaced else "")
+    node = evaluation_node(config, given)
+    return _make(where, config, node | _sized(node, num_envs))
+
+
+def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, what: str) -> None:
+    """Raise UserError, blaming `what`, if an agent that was trained in one environment cannot play the other."""
+    for kind in ("observation", "action"):
+        was, now = (getattr(env, f"single_{kind}_space") for env in (trained, other))
+        if was != now:
+            raise UserError(
+                f"{what}: changes the {kind} space from {was} to {now}, which the agent cannot read; "
+                f"expected the same spaces; e.g. another length of env={config.choices['env']}"
+            )
+
+
+def _sized(node: dict[str, Any], num_envs: int | None) -> dict[str, int]:
+    """The key that sets the number of environments; streams of labelled sequences have none."""
+    target = locate(node["_target_"])
+    streams = isinstance(target, type) and issubclass(target, Labelled)
+    return {} if num_envs is None or streams else {"num_envs": num_envs}
+
+
+def _make(where: str, config: Config, node: dict[str, Any]) -> Any:
+    quoted = (gym.error.Error, TypeError, ValueError, AssertionError)
+    with refused(where, "cannot be made", f"see `rlmem config env={config.choices['env']}`", quoted):
+        try:
+            return build_node(where, "env", node)
+        except ImportError as error:  # names the package that is missing
+            raise UserError(f"{where}: {error}") from error

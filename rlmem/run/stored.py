@@ -1,0 +1,111 @@
+"""What a run directory holds of a trained agent: its configuration and its weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlmem.config.compose import Config, apply
+from rlmem.config.foreign import foreign_problems, refuse
+from rlmem.config.messages import sentence, shell
+from rlmem.config.schema import SUPPLIED
+from rlmem.errors import UserError
+from rlmem.record import rundir
+from rlmem.record.checkpoint import BEST, Checkpoints, State, read, step_of
+from rlmem.record.trust import require_plain
+from rlmem.system.failures import lacks_memory
+
+POPULATION_FILE = "population.yaml"
+"""The file that makes a directory that of a population."""
+
+AGENT_PREFIX = "agent_"
+"""What the names of the run directories in a population begin with."""
+
+
+def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = False) -> Config:
+    """The checked configuration of the run in `run_dir`, from which its parts can be built.
+
+    Building imports and calls what a configuration names. A run that another user made, or whose configuration was
+    edited, may therefore name nothing but rlmem's own classes, which is checked before anything is imported.
+
+    run_dir: the run directory
+    overrides: `key=value` that replace stored values
+    trust: accept the configuration whoever wrote it
+
+    Raises UserError for a configuration that is refused and for links in the directory, through which writing would
+    reach other places; NoRun where there is no run.
+    """
+    values, about = rundir.read(run_dir)
+    require_plain(run_dir)
+    if not trust and not rundir.is_own_run(run_dir):
+        given = {override.partition("=")[0] for override in overrides}
+        refuse({path: why for path, why in foreign_problems(values).items() if path not in given}, run_dir)
+        if rundir.is_edited(run_dir):
+            what = "was edited since it was written; new values belong on the command line"
+            raise UserError(sentence(str(run_dir / "config.yaml"), what, example="--trust if the change is meant"))
+    stored = Config(values, about["choices"], tuple(about["overrides"]))
+    if missing := [group for group in SUPPLIED if group not in about["choices"]]:
+        raise rundir.NoRun(f"{run_dir / 'run.json'}: is damaged (it lacks {', '.join(missing)}); restore it")
+    return apply(stored, overrides)
+
+
+def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
+    """The checkpoints of a run, of which writing another keeps the newest `keep` (None: all)."""
+    return Checkpoints(run_dir / "checkpoints", keep)
+
+
+def agent_state(run_dir: Path, which: int | str | None = None) -> State:
+    """A checkpoint of a run, to take its agent from; the record of the run may have changed since.
+
+    run_dir: the run directory
+    which: the step of the checkpoint, or "best" for the best evaluation; None: the newest that is intact
+    """
+    if which is None:
+        try:
+            return checkpoints(run_dir).load()[1]
+        except FileNotFoundError as error:
+            raise UserError(f"{run_dir}: {error}; expected what `rlmem train` wrote; restore the files") from error
+    found: dict[int | str, Path] = {step_of(path): path for path in checkpoints(run_dir).paths()}
+    if (best := run_dir / "checkpoints" / BEST).exists():
+        found = {"best": best, **found}
+    if which not in found:
+        accepted = ", ".join(map(str, found))
+        raise UserError(f"{run_dir}: no checkpoint {which}; accepted: {accepted or 'none yet'}")
+    try:
+        return read(found[which])
+    except ValueError as error:
+        raise UserError(f"{error}; e.g. another checkpoint of {run_dir}") from error
+
+
+def parse_source(text: str) -> tuple[Path, int | str | None]:
+    """`RUN`, `RUN@step` or `RUN@best` as the arguments of `agent_state`."""
+    found = re.fullmatch(r"(.+?)(?:@(best|\d+))?", text)
+    if found is None:
+        raise UserError(f"init_from={text}: expected RUN, RUN@step or RUN@best; e.g. init_from=runs/my_run@best")
+    path, which = found.groups()
+    return Path(path), int(which) if which and which.isdigit() else which
+
+
+@contextmanager
+def fitting(run_dir: Path) -> Iterator[None]:
+    """Raise UserError where loading an intact checkpoint fails: another version of rlmem wrote it."""
+    try:
+        yield
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        if lacks_memory(error):
+            raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"{run_dir}: its checkpoint was written by another version of rlmem ({reason}); expected one of this "
+            f"version; start a new run"
+        ) from error
+
+
+def require_alone(run_dir: Path) -> None:
+    """Raise UserError for an agent of a population, which is not trained without the others."""
+    folder = run_dir.absolute().parent
+    if run_dir.absolute().name.startswith(AGENT_PREFIX) and (folder / POPULATION_FILE).exists():
+        what = "is an agent of a population, which goes on as a whole"
+        raise UserError(f"{run_dir}: {what}; e.g. rlmem population {shell(folder)}")

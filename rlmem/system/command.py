@@ -1,0 +1,96 @@
+"""A process that is one command: its signals, its standard streams and its exit code, from beginning to end.
+
+A user's mistake is one line each on stderr and exit code 2; what broke a run from outside is one line and 1; a bug of
+the program keeps its traceback and exits with 1. A command that trains, and that a signal stopped, exits with 130
+(Ctrl-C) or 75 (any other signal).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+from rlmem.errors import Fault, UserError, brief, printable
+from rlmem.system import output, signals
+
+
+def run_training(action: Callable[[], int]) -> int:
+    """Run `action`, which trains, as all that this process does; returns the exit code.
+
+    Signals are taken over for good. What cannot be written to a standard stream is dropped, since every run has a log.
+    """
+    requests = signals.Requests(of_command=True)
+    try:
+        signals.take_over(requests)
+        output.protect(ends=False)
+        return requests.ends_with(exit_code(action))
+    except BaseException:
+        if not requests.raised:
+            raise
+        return requests.ends_with(1)
+
+
+def run_printing(action: Callable[[], int], ends: bool) -> int:
+    """Run `action`, which is called for what it prints, as all that this process does; returns the exit code.
+
+    Without its output the command has failed, unless its reader, such as `head`, has seen enough.
+
+    ends: whether it does nothing but print, and ends when nobody reads its output
+    """
+    output.protect(ends)
+    try:
+        code = exit_code(action)
+    except output.Unread:
+        code = 0
+    if (lost := output.flush_stdout()) and code == 0:
+        print(f"rlmem: failed: the output cannot be written ({lost})", file=sys.stderr)
+        return 1
+    return code
+
+
+def exit_code(action: Callable[[], int], debug: bool = False) -> int:
+    """Run `action` and return its exit code; what ends it early becomes lines on stderr and a code.
+
+    debug: print the traceback of a mistake or a fault, too
+    """
+    try:
+        return action()
+    except UserError as error:
+        _print_traceback(debug)
+        for problem in error.problems:
+            print(f"rlmem: error: {problem}", file=sys.stderr)
+        return 2
+    except Fault as error:
+        _print_traceback(debug)
+        print(f"{error.traceback}rlmem: failed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as error:
+        print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
+        return getattr(error, "code", 130)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # that of a path which somebody typed
+            raise
+        print(f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def find_modules_in(folder: str) -> None:
+    """Let Python find modules in `folder`, behind all others: a `_target_` may name one of them."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def work_in(folder: str) -> None:
+    """Make `folder` the current one, in which modules are found; for a process that something else has started."""
+    os.chdir(folder)
+    find_modules_in(folder)
+
+
+def _print_traceback(wanted: bool) -> None:
+    """Print the traceback of the exception that is being handled."""
+    if wanted:
+        import traceback
+
+        traceback.print_exc()
