@@ -114,7 +114,7 @@ def picture(curves: dict[int, ByAge], step: int, k: int, value: str) -> Any:
         bottom.axvline(k, color=COLOURS[1], lw=1.2)
         bottom.plot(k, share, "o", color=COLOURS[1], ms=8, label=f"age {k} or older: {share:.0%}")
     bottom.set(ylabel="share of sensitivity", ylim=(-0.05, 1.05))
-    bottom.legend(loc="upper left")
+    bottom.legend(loc="upper left", frameon=True, edgecolor="none")
     if several:
         heat_map(made, axes[2, 0], curves)
     axes[-1, 0].set(xlabel="age of the observation (slots before the last step)", xlim=(len(ages) - 0.5, -0.5))
