@@ -80,7 +80,11 @@ class Measured(Runner):
         self.where.folder.mkdir(parents=True, exist_ok=True)
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
-        about = {"version": __version__, "commit": short_commit(rundir.git_commit()), "machine": machine_class()}
+        about: dict[str, Any] = {
+            "version": __version__,
+            "commit": short_commit(rundir.git_commit()),
+            "machine": machine_class(),
+        }
         for seed in planned[0].seeds if planned else ():
             rows = list(dict.fromkeys(c.row for c in planned if (c.row, c.column, seed) not in self.records))
             measurement = MEASUREMENTS[self.experiment.run]
