@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,30 +28,36 @@ ANALYSES = {
 """The analyses, each a module of this package, with the question that it answers."""
 
 WITHOUT_RUN = ("impulse",)
-"""Those that can do without a run, given where to write."""
+"""The analyses that can do without a run, given where to write."""
 PACKAGES = ("matplotlib", "scipy", "sklearn")
+"""What pictures and scores are made with."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What summary.json holds. step is None where no run was read."""
+    """What summary.json holds.
+
+    analysis: its name
+    run, step: the run directory and the checkpoint, None where no run was read
+    seed: the root of the random streams
+    metrics: numbers by name
+    about: the settings of the analysis, and names
+    files: what was written beside summary.json
+    folder: where all of it is
+    """
 
     analysis: str
     run: str | None
     step: int | None
     seed: int
     metrics: Mapping[str, float]
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """What else the analysis says: its settings, names."""
-    files: tuple[str, ...] = ()
-    """What was written beside summary.json."""
-    folder: Path = Path()
-    """Where all of it is."""
+    about: Mapping[str, Any]
+    files: tuple[str, ...]
+    folder: Path
 
     def row(self) -> dict[str, Any]:
-        """As in summary.json."""
-        names = ("analysis", "run", "step", "seed", "metrics", "about", "files")
-        return {name: getattr(self, name) for name in names}
+        """The content of summary.json."""
+        return {name: value for name, value in vars(self).items() if name != "folder"}
 
 
 def analyze(
@@ -73,25 +79,34 @@ def analyze(
     trust: take the run as one's own, whoever made it
     options: keywords of the analysis' `measure`, such as `episodes`
     """
-    measure = _measure(what)
-    _require(what, measure, options)
+    measure, accepted = _measure(what), options_of(what)
+    problems = [
+        sentence(f"analyze {what}", f"has no option `{name}`", near=nearest(name, accepted), accepted=accepted)
+        for name in options
+        if name not in accepted
+    ]
+    if problems:
+        raise UserError(*problems)
     if run_dir is None and (out is None or what not in WITHOUT_RUN):
         otherwise = " or --out" if what in WITHOUT_RUN else ""
         example = f"rlmem analyze {shell(what)} runs/my_run"
         raise UserError(sentence(f"analyze {what}", f"expected a run{otherwise}", example=example))
-    require_packages()
+    if missing := [package for package in PACKAGES if find_spec(package) is None]:
+        lacks = f"needs {' and '.join(missing)}, which is not installed"
+        raise UserError(sentence("analyze", lacks, example=extra("report")))
     from rlmem.analysis.loaded import load_run
     from rlmem.analysis.output import write
     from rlmem.loops.base import one_thread
+    from rlmem.stats.figures import style
 
     run = None if run_dir is None else load_run(run_dir, step, seed, trust)
     given = options if run else options | {"seed": seed or 0}
-    with one_thread():
+    with one_thread(), style():
         result = measure(run, **given)
     folder = out or Path(run_dir or "") / "analysis" / what
-    about: dict[str, Any] = {"analysis": what, "run": None if run_dir is None else str(run_dir)}
-    about |= {"step": None, "seed": seed or 0} if run is None else {"step": run.step, "seed": run.seed}
-    return write(result, folder, about)
+    if run is None:
+        return write(result, folder, what, None, None, seed or 0)
+    return write(result, folder, what, str(run_dir), run.step, run.seed)
 
 
 def options_of(what: str) -> list[str]:
@@ -100,28 +115,9 @@ def options_of(what: str) -> list[str]:
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"]
 
 
-def require_packages() -> None:
-    """UserError if what pictures and scores are made with is not installed."""
-    if missing := [package for package in PACKAGES if find_spec(package) is None]:
-        what = f"needs {' and '.join(missing)}, which is not installed"
-        raise UserError(sentence("analyze", what, example=extra("report")))
-
-
 def _measure(what: str) -> Callable[..., Any]:
     if what not in ANALYSES:
         raise UserError(
             sentence(f"analyze {what}", "no such analysis", near=nearest(what, ANALYSES), accepted=ANALYSES)
         )
     return import_module(f"rlmem.analysis.{what}").measure
-
-
-def _require(what: str, measure: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """UserError for options that the analysis does not have."""
-    accepted = options_of(what)
-    problems = [
-        sentence(f"analyze {what}", f"has no option `{name}`", near=nearest(name, accepted), accepted=accepted)
-        for name in options
-        if name not in accepted
-    ]
-    if problems:
-        raise UserError(*problems)

@@ -6,14 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rlmem.acting.evaluate import Scores, evaluate
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import COLOURS, Result, figure
+from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
 from rlmem.run.environments import EVAL_ENVS, evaluation_node
 from rlmem.seeding import Streams
+from rlmem.stats.figures import COLOURS, figure
 
 OFFSETS = (0, 1, 2, 3, 4, 8, 16, 32)
 """Letters more than in training (Lu et al. 2024, arXiv:2405.17358, figure 14); n - floor(n / 2) comes before them."""
@@ -89,15 +92,12 @@ def row(scores: Scores) -> dict[str, Any]:
 def picture(rows: Sequence[dict[str, Any]], key: str, trained: str, episodes: int) -> Any:
     """A bar for each value; the trained one is dark."""
     kind, label = ("success", "success rate") if "success_rate" in rows[0] else ("return", "mean return")
-    centre = [row["success_rate" if kind == "success" else "return_mean"] for row in rows]
-    error = [
-        [c - row[f"{kind}_low"] for c, row in zip(centre, rows, strict=True)],
-        [row[f"{kind}_high"] - c for c, row in zip(centre, rows, strict=True)],
-    ]
-    made, axes = figure(4.4)
+    centre = np.array([row["success_rate" if kind == "success" else "return_mean"] for row in rows])
+    low, high = (np.array([row[f"{kind}_{end}"] for row in rows]) for end in ("low", "high"))
+    made, axes = figure(3.7)
     panel, at = axes[0, 0], range(len(rows))
     colours = [COLOURS[0] if row[key] == trained else COLOURS[5] for row in rows]
-    panel.bar(at, centre, yerr=error, color=colours, capsize=3)
+    panel.bar(at, centre, yerr=[centre - low, high - centre], color=colours, capsize=3)
     panel.bar(0, 0, color=COLOURS[0], label="as trained")
     panel.bar(0, 0, color=COLOURS[5], label="other")
     panel.set(xticks=at, xlabel=key, ylabel=label, title=f"greedy {label} of {episodes} episodes, 95 % interval")

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import COLOURS, Result, figure
+from rlmem.analysis.output import Result
 from rlmem.errors import UserError
 from rlmem.memory.ffm import FFM
 from rlmem.run.assemble import assemble
+from rlmem.stats.figures import COLOURS, figure
 
 Array = NDArray[np.float64]
 Times = dict[str, Array]
@@ -80,7 +81,7 @@ def _as_made(run: LoadedRun) -> dict[str, FFM]:
 
 def picture(at: dict[int, dict[str, Times]], beta: float) -> Any:
     """Every trace and every context as a line over the steps."""
-    made, axes = figure(7.0, 2, sharex=True)
+    made, axes = figure(5.8, 2, sharex=True)
     titles = {
         "t_alpha": f"traces: slots until {beta:g} is left, t_α = log β / a",
         "t_omega": "contexts: period t_ω = 2π / |b|",

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import COLOURS, Result, figure, whole_numbers
+from rlmem.analysis.output import Result
 from rlmem.batching import Batching, unroll
 from rlmem.memory.base import Memory
+from rlmem.stats.figures import COLOURS, figure, whole_numbers
 from rlmem.types import State
 
 Array = NDArray[np.float64]
@@ -126,7 +127,7 @@ def _one_percent(norms: Array) -> float:
 
 def picture(by_lag: dict[str, Array], reach: int, cuts: dict[str, Any]) -> Any:
     """Both norms by lag, on a logarithmic scale, which has no place for zeros: a curve ends where it is cut."""
-    made, axes = figure(4.4)
+    made, axes = figure(3.7)
     panel, lags = axes[0, 0], np.arange(len(by_lag["whole"]))
     labels = {"whole": "through the whole episode", "trained": "through a training row"}
     looks = {"whole": (COLOURS[0], 3.2, "-"), "trained": (COLOURS[1], 1.8, "--")}

@@ -11,9 +11,10 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import COLOURS, Result, figure
+from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
+from rlmem.stats.figures import COLOURS, INK, figure
 
 TERMINAL = "T"
 """The label of slots in which nothing is left to be known."""
@@ -115,11 +116,11 @@ def embed(features: Any, perplexity: float, seed: int) -> Any:
 
 def picture(places: Any, names: Any, title: str) -> Any:
     """The places, each state with a colour and a marker of its own."""
-    made, axes = figure(6.4)
+    made, axes = figure(5.4)
     panel = axes[0, 0]
     inner = sorted(set(names) - {TERMINAL})
     looks = {name: (COLOURS[i % 6], MARKERS[i // 6 % len(MARKERS)]) for i, name in enumerate(inner)}
-    for name, (colour, marker) in {**looks, TERMINAL: ("#000000", "x")}.items():
+    for name, (colour, marker) in {**looks, TERMINAL: (INK, "x")}.items():
         if (of := names == name).any():
             panel.scatter(*places[of].T, s=14, color=colour, marker=marker, label=name, alpha=0.75, linewidths=0.8)
     panel.set(title=title, xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])

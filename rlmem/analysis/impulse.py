@@ -10,16 +10,17 @@ import torch
 from numpy.typing import NDArray
 
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import Result, figure
+from rlmem.analysis.output import Result
 from rlmem.analysis.stored_string import StringMemory
 from rlmem.analysis.stored_string import picture as string_picture
 from rlmem.errors import UserError
 from rlmem.memory.lprnn import LPRNN
 from rlmem.seeding import Streams
+from rlmem.stats.figures import figure
 
 Array = NDArray[np.float64]
 LONGEST, MOST = 1 << 20, 64
-"""Slots that are followed, and pools, at most."""
+"""The most slots that are followed, and the most pools."""
 
 
 def measure(
@@ -109,7 +110,7 @@ def picture(curves: dict[str, Array], base: float) -> Any:
     """Responses divided by their maxima, lag on a logarithmic axis; the chain above, parallel pools below."""
     import matplotlib
 
-    made, axes = figure(7.2, 2, sharex=True)
+    made, axes = figure(6.0, 2, sharex=True)
     pools = curves["chain"].shape[1]
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, pools))
     for panel, (name, curve) in zip(axes[:, 0], curves.items(), strict=True):

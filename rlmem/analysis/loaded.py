@@ -25,7 +25,7 @@ from rlmem.seeding import Streams
 from rlmem.types import Batch
 
 MOST = 1024
-"""Episodes that are played at most."""
+"""The most episodes that are played."""
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -49,7 +49,11 @@ class Episodes:
 class LoadedRun:
     """A run with the agent of one of its checkpoints, on the CPU.
 
-    step: of the checkpoint;  seed: root of the streams of the episodes that are played
+    path: the run directory
+    config: its configuration
+    parts: what was assembled from it, with the agent
+    step: the step of the checkpoint
+    seed: root of the streams of the episodes that are played
     best: the step of the best evaluation once that was loaded, whose checkpoint need not be kept by its step
     """
 

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun, at_last
-from rlmem.analysis.output import COLOURS, Result, figure, whole_numbers
+from rlmem.analysis.output import Result
 from rlmem.analysis.values import nothing_blocked, observations_as_leaves, value_name, value_of
 from rlmem.errors import UserError
+from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
 Array = NDArray[np.float64]
 
@@ -99,7 +100,7 @@ def table(step: int, curve: ByAge) -> list[dict[str, Any]]:
 def picture(curves: dict[int, ByAge], step: int, k: int, value: str) -> Any:
     """Sensitivity by age; what is older, summed up; and, of several checkpoints, a map of steps by ages."""
     several = len(curves) > 1
-    made, axes = figure(8.4 if several else 5.8, 2 + several, sharex=True)
+    made, axes = figure(7.0 if several else 4.8, 2 + several, sharex=True)
     curve = curves[step]
     ages = np.arange(len(curve.mean))
     top, bottom = axes[0, 0], axes[1, 0]
@@ -113,7 +114,7 @@ def picture(curves: dict[int, ByAge], step: int, k: int, value: str) -> Any:
         bottom.axvline(k, color=COLOURS[1], lw=1.2)
         bottom.plot(k, share, "o", color=COLOURS[1], ms=8, label=f"age {k} or older: {share:.0%}")
     bottom.set(ylabel="share of sensitivity", ylim=(-0.05, 1.05))
-    bottom.legend(loc="upper left")
+    bottom.legend(loc="upper left", frameon=True, edgecolor="none")
     if several:
         heat_map(made, axes[2, 0], curves)
     axes[-1, 0].set(xlabel="age of the observation (slots before the last step)", xlim=(len(ages) - 0.5, -0.5))
@@ -137,5 +138,5 @@ def heat_map(made: Any, axes: Any, curves: dict[int, ByAge]) -> None:
     axes.set(yticks=range(len(rows)), ylabel="checkpoint", title="sensitivity over training")
     axes.set_yticklabels([f"{step:,}" for step in curves])
     axes.invert_yaxis()
-    axes.grid(False)
+    as_image(axes)
     made.colorbar(cells, ax=axes, label="sensitivity")

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import COLOURS, Result, figure, whole_numbers
+from rlmem.analysis.output import Result
 from rlmem.memory.shm import SHM
 from rlmem.seeding import Streams
+from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
 SHOWN = 4
 """Slots whose matrices are drawn."""
@@ -104,7 +105,7 @@ def product_stats(product: Tensor) -> np.ndarray:
 
 def picture(below: np.ndarray, calibration: str) -> Any:
     """The mean of the elements of P_t below 1, of every episode [N, T] and over them."""
-    made, axes = figure(4.2)
+    made, axes = figure(3.5)
     panel, t = axes[0, 0], np.arange(1, below.shape[1] + 1)
     panel.plot(t, below.T, color=COLOURS[5], lw=0.8, alpha=0.5)
     panel.plot(t, np.nanmean(below, 0), color=COLOURS[0], lw=2.5, label="mean of episodes")
@@ -118,13 +119,13 @@ def picture(below: np.ndarray, calibration: str) -> Any:
 
 def matrices(C: np.ndarray, M: np.ndarray, t: np.ndarray) -> Any:
     """C_t and M_t [slots, k, k] of an episode at slots t."""
-    made, axes = figure(2.7 * len(t), len(t), 2)
+    made, axes = figure(2.25 * len(t), len(t), 2)
     for column, (name, stack, centre) in enumerate((("C", C, 1.0), ("M", M, 0.0))):
         reach = max(float(np.abs(stack - centre).max()), 1e-12)
         for panel, matrix, when in zip(axes[:, column], stack, t, strict=True):
             shown = panel.imshow(matrix, cmap="RdBu_r", vmin=centre - reach, vmax=centre + reach)
             panel.set(title=f"{name} at t = {when}", xticks=[], yticks=[])
-            panel.grid(False)
+            as_image(panel)
         made.colorbar(shown, ax=axes[:, column], location="bottom", shrink=0.9, aspect=30)
     made.supxlabel("column (key)")
     made.supylabel("row (value)")

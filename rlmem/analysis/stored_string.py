@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlmem.analysis.output import figure
 from rlmem.errors import UserError
 from rlmem.scan import linear_scan
 from rlmem.seeding import Streams
+from rlmem.stats.figures import as_image, figure
 
 POOLS = 6
 
@@ -59,7 +59,7 @@ def picture(kept: Sequence[NDArray[np.float64]], texts: Sequence[str]) -> Any:
     largest = np.abs(kept[0]).max((0, 2))[:, None]
     if len(kept) == 2:
         panels.append((f"|{texts[0]} - {texts[1]}|", np.abs(kept[0] - kept[1])))
-    made, axes = figure(3.6 * len(panels) + 0.8, len(panels), sharex=True)
+    made, axes = figure(3.0 * len(panels) + 0.7, len(panels), sharex=True)
     _, pools, width = kept[0].shape
     for panel, (name, values) in zip(axes[:, 0], panels, strict=True):
         flat = (values / largest).reshape(len(values), -1)
@@ -68,7 +68,7 @@ def picture(kept: Sequence[NDArray[np.float64]], texts: Sequence[str]) -> Any:
             panel.axvline(n * width - 0.5, color="black", lw=0.8)
         panel.set(title=name, ylabel="slot", xticks=[(n + 0.5) * width for n in range(pools)])
         panel.set_xticklabels([str(n + 1) for n in range(pools)])
-        panel.grid(False)
+        as_image(panel)
     axes[-1, 0].set(xlabel="pool")
     made.colorbar(shown, ax=axes[:, 0], label="contents / the pool's maximum", location="bottom", shrink=0.8)
     return made

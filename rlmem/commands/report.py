@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, out_file
-from rlmem.errors import UserError
+from rlmem.errors import writing
 
 PARSER = Parser(
     "report",
@@ -38,9 +38,7 @@ def run(args: Arguments) -> None:
     if args.out or not args.markdown:
         out = args.out or Path("report.html")
         text = page(sections, args.title)
-        try:
+        with writing(out, "--out /tmp/report.html"):
             out.parent.mkdir(parents=True, exist_ok=True)
             rundir.write_atomically(out, text)
-        except OSError as error:
-            raise UserError(f"{out}: cannot be written ({error.strerror}); e.g. --out /tmp/report.html") from error
         print(f"wrote {out}")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 COLUMN = "env"
-"""What makes columns if it varies."""
+"""The group whose options are the columns, if they vary."""
 BUDGET = "total_steps"
-"""What is told whenever it varies, asked for or not."""
+"""The key that is named whenever it varies, asked for or not."""
 
 
 @dataclass(frozen=True)

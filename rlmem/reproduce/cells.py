@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
-from typing import Any
+from itertools import product
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.reproduce.spec import Experiment, Lines, words
 
-CELLS = "cells.json"
-"""Of a reproduction's directory: which item and budget it is of, and the job of every run."""
-
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of the table. overrides: of its runs, but for the seed;  reasons: of its exceptions"""
+    """One place of the table.
+
+    row, column: the names of its row and column
+    overrides: the overrides of its runs, but for the seed
+    seeds: the seeds of its runs
+    reasons: why it has overrides that other cells do not have
+    """
 
     row: str
     column: str
@@ -61,15 +62,11 @@ def cells(experiment: Experiment, budget: str, wanted: Sequence[str] = ()) -> li
 
 def skipped(experiment: Experiment, budget: str) -> dict[tuple[str, str], str]:
     """(row, column) -> reason, of the cells that are left out at this budget."""
-    left = {}
     every = (*experiment.exceptions, *experiment.budget(budget).exceptions)
     there = {(cell.row, cell.column) for cell in cells(experiment, budget)}
-    for row in experiment.rows:
-        for column in experiment.columns:
-            if (row, column) not in there:
-                reasons = [e.reason for e in every if e.skip and e.concerns(row, column)]
-                left[row, column] = reasons[0] if reasons else f"not part of the budget {budget}"
-    return left
+    left = [place for place in product(experiment.rows, experiment.columns) if place not in there]
+    because = lambda place: (e.reason for e in every if e.skip and e.concerns(*place))  # noqa: E731
+    return {place: next(because(place), f"not part of the budget {budget}") for place in left}
 
 
 def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | None:
@@ -108,11 +105,3 @@ def _matches(pattern: str, name: str) -> bool:
     """A word of a crossed name is enough; `_` stands for a space."""
     spelled = name.replace(" ", "_")
     return fnmatch(name, pattern) or fnmatch(spelled, pattern) or any(fnmatch(word, pattern) for word in name.split())
-
-
-def read_cells(folder: Path) -> dict[str, Any]:
-    """CELLS of a reproduction's directory. Raises UserError."""
-    try:
-        return json.loads((folder / CELLS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / CELLS}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error

@@ -33,9 +33,15 @@ FORM = re.compile(
 
 @dataclass(frozen=True)
 class Expectation:
-    """text: as it was written;  right: a row, or a number;  on: columns, () for the mean over all of them
+    """What is expected of two rows, or of a row and a number.
 
-    within: a difference, or a part of the right side if `relative`
+    text: the sentence as it was written
+    left: a row, or ALL
+    sign: what is expected
+    right: a row, or a number
+    within: the greatest difference for `=`, or a part of the right side if `relative`
+    on: the columns, () for the mean over all of them
+    relative: how `within` is meant
     """
 
     text: str
@@ -57,8 +63,13 @@ class Expectation:
 class Finding:
     """What came of an expectation.
 
-    where: the column, or `mean`;  difference: left minus right;  low, high: its 95 % interval, NaN with one seed
-    state: holds | fails | not run
+    text: the expectation, of this row
+    where: the column, or `mean`
+    left, right: both sides
+    difference: left minus right
+    low, high: the 95 % interval of the difference, NaN with one seed
+    state: whether it holds
+    sign: what was expected
     """
 
     text: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -72,9 +72,13 @@ Expectations = tuple[Annotated[InstanceOf[Expectation], BeforeValidator(_expecta
 
 
 class Budget(Part):
-    """How much of an experiment is run. rows, columns: those alone; what is not given is the experiment's own.
+    """How much of an experiment is run; what is not given is the experiment's own.
 
+    run, metric, expect, overrides, seeds, exceptions: as in an experiment
     files: path -> the arguments of `rlmem` that make what the runs read, where it is not there
+    rows, columns: the only rows and columns that are run
+    options: those of a measurement, for experiments that are not trained
+    note: what this budget changes, beside length, and why
     """
 
     run: str | None = None
@@ -87,16 +91,15 @@ class Budget(Part):
     seeds: Seeds | None = None
     exceptions: tuple[Exceptional, ...] = ()
     options: dict[str, Any] = Field(default_factory=dict)
-    """Of what a measurement takes, for experiments that are not trained."""
     note: str | None = None
-    """What this budget changes, beside length, and why."""
 
 
 class Published(Part):
-    """Which of the published numbers belong to this item: those of `paper` and `item`, with this metric.
+    """Which of the published numbers belong to this item.
 
-    rows, columns: our names for theirs; a name that is not given is the same there
-    scale: ours, times this, is theirs
+    paper, item, metric: select the numbers; without a metric, those of all
+    rows, columns: our names -> theirs; a name that is not given is the same there
+    scale: our numbers times this are theirs
     """
 
     paper: str
@@ -117,17 +120,27 @@ class Analysis(Part):
 class Experiment(Part):
     """One table or figure.
 
-    claim, source: what the paper says, and where
+    title: the first line of the file
+    claim: what the paper says
+    source: where it says so
     runs: the item whose runs these are, such as those of the figure that a table is read off; what this file does not
         say, also of a budget, is as there
     run: train: a grid of training runs; population: of populations; anything else: a measurement of
         `rlmem.reproduce.measure`, which makes all cells at once
-    metric: the number of a cell, `rlmem.reproduce.metrics`; higher: whether more of it is better
+    metric: the number of a cell, `rlmem.reproduce.metrics`
+    higher: whether more of it is better
+    overrides: those of every run
     rows, columns: name -> overrides; a list of such mappings is crossed
+    seeds: a list of seeds, or how many there are
+    exceptions: what single cells do otherwise
+    budgets: how much of it is run, by name
     expect: what must come out for the claim to hold, `rlmem.reproduce.expect`
-    also: further metrics that stand beside it
+    published: which of the published numbers stand beside ours
+    analyses: the analyses of every finished run
+    also: further metrics that stand beside the first
     mean: whether the mean over the columns of a row says anything
     alone: one run at a time, as their time is what is measured
+    options: those of a measurement or of populations
     """
 
     title: str
@@ -156,6 +169,11 @@ class Experiment(Part):
     def text(self) -> str | None:
         """The whole of an experiment that is not shipped, for `read_kept`; None of one that is."""
         return self._text
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether its numbers differ from seed to seed; a measurement may well be the same every time."""
+        return self.run in ("train", "population")
 
     @property
     def scale(self) -> float:
@@ -196,7 +214,7 @@ def _validated(file: Path, title: str, content: dict[str, Any], own: bool) -> Ex
     try:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:
-        raise UserError(*(_told(file, problem) for problem in error.errors())) from error
+        raise UserError(*(_sentence(file, problem) for problem in error.errors())) from error
     if problems := list(_inconsistent(experiment)):
         raise UserError(*(f"{file}: {problem}" for problem in problems))
     if own:
@@ -239,7 +257,7 @@ def _beside(file: Path, item: str) -> Path:
     return path
 
 
-def _told(file: Path, problem: Mapping[str, Any]) -> str:
+def _sentence(file: Path, problem: Mapping[str, Any]) -> str:
     where, last = ".".join(map(str, problem["loc"])), str(problem["loc"][-1])
     if problem["type"] == "extra_forbidden":
         models: dict[str, type[BaseModel]] = {"budgets": Budget, "exceptions": Exceptional, "published": Published}
@@ -251,34 +269,29 @@ def _told(file: Path, problem: Mapping[str, Any]) -> str:
     )
 
 
-def _inconsistent(experiment: Experiment) -> Sequence[str]:
-    """Names that nothing has."""
-    rows, columns = list(experiment.rows), list(experiment.columns)
-    named: list[tuple[str, str, Sequence[str]]] = []
-    exact: list[tuple[str, str, Sequence[str]]] = []
-    special = [("exceptions", experiment.exceptions)]
-    special += [(f"budgets.{name}.exceptions", budget.exceptions) for name, budget in experiment.budgets.items()]
-    for where, exceptions in special:
-        named += [(where, exception.row, rows) for exception in exceptions if exception.row]
-        named += [(where, exception.column, columns) for exception in exceptions if exception.column]
-    for name, budget in experiment.budgets.items():
-        named += [(f"budgets.{name}.rows", row, rows) for row in budget.rows or ()]
-        named += [(f"budgets.{name}.columns", column, columns) for column in budget.columns or ()]
-    every = [*experiment.expect, *(e for budget in experiment.budgets.values() for e in budget.expect or ())]
-    for expectation in every:
-        exact += [("expect", row, rows) for row in expectation.rows]
-        exact += [("expect", column, columns) for column in expectation.on]
-    if experiment.published:
-        exact += [("published.rows", row, rows) for row in experiment.published.rows]
-        exact += [("published.columns", column, columns) for column in experiment.published.columns]
-    wrong = [(where, name, names) for where, name, names in named if name not in [*names, *words(names)]]
-    wrong += [(where, name, names) for where, name, names in exact if name not in names]
-    problems = [
-        sentence(where, f"`{name}` is no name here", near=nearest(name, [*names, *words(names)]), accepted=names)
-        for where, name, names in wrong
+def _inconsistent(experiment: Experiment) -> Iterator[str]:
+    """A sentence for every name of a row or column that is not defined, and for every budget that is missing."""
+    axes = {"row": list(experiment.rows), "column": list(experiment.columns)}
+    budgets, published = experiment.budgets.items(), experiment.published
+    partly: list[tuple[str, str, str | None]] = []  # names that may be a word of a crossed name
+    exact: list[tuple[str, str, str]] = []
+    special = [("exceptions", e) for e in experiment.exceptions]
+    special += [(f"budgets.{name}.exceptions", e) for name, budget in budgets for e in budget.exceptions]
+    expected = [*experiment.expect, *(e for _, budget in budgets for e in budget.expect or ())]
+    for axis in axes:
+        partly += [(where, axis, getattr(exception, axis)) for where, exception in special]
+        partly += [(f"budgets.{k}.{axis}s", axis, name) for k, b in budgets for name in getattr(b, f"{axis}s") or ()]
+        exact += [("expect", axis, name) for e in expected for name in (e.rows if axis == "row" else e.on)]
+        exact += [(f"published.{axis}s", axis, name) for name in getattr(published, f"{axis}s", ())]
+    wrong = [
+        (where, axis, name) for where, axis, name in partly if name and name not in [*axes[axis], *words(axes[axis])]
     ]
-    missing = [name for name in BUDGETS if name not in experiment.budgets]
-    return problems + [f"budgets: {name} is missing; expected {', '.join(BUDGETS)}" for name in missing]
+    for where, axis, name in [*wrong, *(entry for entry in exact if entry[2] not in axes[entry[1]])]:
+        near = nearest(name, [*axes[axis], *words(axes[axis])])
+        yield sentence(where, f"`{name}` is no name here", near=near, accepted=axes[axis])
+    for name in BUDGETS:
+        if name not in experiment.budgets:
+            yield f"budgets: {name} is missing; expected {', '.join(BUDGETS)}"
 
 
 def words(names: Sequence[str]) -> list[str]:

@@ -18,18 +18,22 @@ from rlmem.stats.resampling import SEED
 Word = Literal["matches", "direction holds", "differs", "not run"]
 MEAN = "mean"
 """The column of a row's mean over the others."""
-TRAINED = ("train", "population")
-"""What differs from seed to seed; a measurement may well be the same every time."""
 OF_ALL = ("average", "all")
-"""Published tasks that are such a mean."""
+"""What papers call the task of such a mean."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A cell: our mean over seeds with its 95 % bootstrap interval, the published number, and our difference from it.
+    """A cell beside the paper's.
 
-    verdict: matches: the published number lies within our interval, widened by its own spread; None: nothing is
-        published, the budget is another, or one run has no interval
+    row, column: the cell
+    seeds: our runs
+    mean: our mean over seeds
+    low, high: its 95 % bootstrap interval
+    published, published_std: the printed number and its spread
+    difference: our mean minus the printed one
+    verdict: `matches` if the published number lies within our interval, widened by its own spread; None if nothing is
+        published, if the budget is another, or if one run has no interval
     """
 
     row: str
@@ -38,15 +42,15 @@ class Compared:
     mean: float
     low: float
     high: float
-    published: float | None
-    published_std: float | None
-    difference: float | None
-    verdict: Literal["matches", "differs", "not run"] | None
+    published: float | None = None
+    published_std: float | None = None
+    difference: float | None = None
+    verdict: Literal["matches", "differs", "not run"] | None = None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """word: of the whole item; why: in a sentence."""
+    """What came of an item: a word, the reason in a sentence, its cells, and what came of its expectations."""
 
     word: Word
     why: str
@@ -86,11 +90,11 @@ def judge(outcome: Outcome) -> Verdict:
 
 
 def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Finding]) -> tuple[Word, str]:
-    """Of an item whose runs have all ended."""
+    """The word and the reason for an item whose runs have all ended."""
     if failed := [finding for finding in findings if finding.state == "fails"]:
-        return "differs", f"{len(failed)} of {len(findings)} expectations fail: " + "; ".join(map(_told, failed))
+        return "differs", f"{len(failed)} of {len(findings)} expectations fail: " + "; ".join(map(_numbers, failed))
     parts = [cell for cell in compared if cell.column != MEAN], [cell for cell in compared if cell.column == MEAN]
-    rows, trained = {cell.row for cell in compared}, outcome.experiment.run in TRAINED
+    rows, trained = {cell.row for cell in compared}, outcome.experiment.is_trained
     for part in parts if outcome.budget == "paper" else ():
         if {cell.row for cell in part} == rows and all(cell.verdict == "matches" for cell in part):
             return "matches", f"all {len(part)} published numbers lie within our intervals"
@@ -107,7 +111,7 @@ def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Fin
     return "not run", "nothing is expected of these numbers at this budget"
 
 
-def _told(finding: Finding) -> str:
+def _numbers(finding: Finding) -> str:
     return f"{finding.text} ({finding.where}: {finding.left:.3g} and {finding.right:.3g})"
 
 
@@ -154,23 +158,17 @@ def _compare(
     known: dict[tuple[str, str], Published],
     rng: np.random.Generator,
 ) -> Compared:
-    """columns: those that it is the mean of; `column` alone, but for MEAN"""
-    scores, number = outcome.scores(), known.get((row, column))
-    scale = outcome.experiment.scale
-    word: Literal["matches", "differs", "not run"] | None
+    """A cell, or the mean of a row over several `columns`, beside the published number of (row, column)."""
+    scores, printed, scale = outcome.scores(), known.get((row, column)), outcome.experiment.scale
     runs = min((len(scores.get((row, one), ())) for one in columns), default=0)
     found = across(scores, row, columns, rng)
-    nan = float("nan")
-    mean, draws = found or (nan, np.array([nan]))
-    low, high = map(float, percentile_bounds(draws * scale))
-    mean *= scale
-    if number is None:
-        return Compared(row, column, runs, mean, low, high, None, None, None, None)
-    if found is None or outcome.budget != "paper":
-        difference = None if found is None else mean - number.mean
-        word = "not run" if found is None else None
-        return Compared(row, column, runs, mean, low, high, number.mean, number.std, difference, word)
-    spread = number.std or 0.0
-    inside = low - spread <= number.mean <= high + spread
-    word = ("matches" if inside else "differs") if np.isfinite(low) else None
-    return Compared(row, column, runs, mean, low, high, number.mean, number.std, mean - number.mean, word)
+    mean, draws = found or (np.nan, np.array([np.nan]))
+    mean, (low, high) = mean * scale, map(float, percentile_bounds(draws * scale))
+    if printed is None:
+        return Compared(row, column, runs, mean, low, high)
+    word: Literal["matches", "differs", "not run"] | None = None if found else "not run"
+    if found and outcome.budget == "paper" and np.isfinite(low):
+        spread = printed.std or 0.0
+        word = "matches" if low - spread <= printed.mean <= high + spread else "differs"
+    difference = mean - printed.mean if found else None
+    return Compared(row, column, runs, mean, low, high, printed.mean, printed.std, difference, word)

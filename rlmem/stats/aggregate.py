@@ -51,4 +51,4 @@ def optimality_gap(scores: Scores, target: float = 1.0) -> Any:
 
 
 AGGREGATES: dict[str, Statistic] = {"mean": mean, "median": median, "iqm": iqm, "optimality_gap": optimality_gap}
-"""By name, for tables and figures."""
+"""Every aggregate, by its name in tables and figures."""

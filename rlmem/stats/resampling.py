@@ -22,7 +22,7 @@ Index = NDArray[np.integer[Any]]
 
 REPETITIONS = 2000
 SEED = 20240527
-"""For the generators of reports and verdicts, so that the same runs have the same intervals."""
+"""The seed of the generators of reports and verdicts, so that the same runs have the same intervals."""
 LEVEL = 0.95
 AT_ONCE = 2**20
 """Numbers that are resampled together: 8 MiB."""

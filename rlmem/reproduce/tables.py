@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlmem.reproduce.metrics import BESIDE, METRICS
+from rlmem.reproduce.metrics import BESIDE, in_words
 from rlmem.reproduce.outcome import Outcome
 from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.stats.tables import Cell, Table, Value
@@ -16,7 +16,7 @@ WIDEST = 6
 """Columns that fit side by side."""
 
 
-def show(outcome: Outcome, folder: Path) -> None:
+def print_outcome(outcome: Outcome, folder: Path) -> None:
     """Print the tables and the verdict."""
     verdict = judge(outcome)
     for table in tables(outcome, verdict):
@@ -42,8 +42,7 @@ def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[
 def metric_name(outcome: Outcome) -> str:
     """What the numbers are, in words."""
     metric, scale = outcome.experiment.metric, outcome.experiment.scale
-    name = METRICS[metric].about if metric in METRICS else metric
-    return name if scale == 1 else f"{name}, times {scale:g}"
+    return in_words(metric) if scale == 1 else f"{in_words(metric)}, times {scale:g}"
 
 
 def _numbers(outcome: Outcome, verdict: Verdict) -> Table:
