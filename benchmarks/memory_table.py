@@ -39,7 +39,7 @@ def main() -> None:
     except (ValueError, OSError) as error:
         parser.error(str(error))
     before, begin, rest = text.partition(BEGIN)
-    old, end, after = rest.partition(END)
+    _, end, after = rest.partition(END)
     if not begin or not end:
         parser.error(f"{args.document}: has no {BEGIN} ... {END}")
     args.document.write_text(f"{before}{BEGIN}\n{measured(result)}\n{END}{after}", encoding="utf-8")

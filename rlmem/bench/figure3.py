@@ -40,7 +40,7 @@ PAPER = {
     "FFM": "ffm",
 }
 """Its models, and the options of conf/memory that are these models; its Stack, TCN, FART and FWP know the time, too."""
-UPDATES = 30
+ROWS, UPDATES = Rows("segment", 8, 1024), 30
 LOOP = "torch.nn.GRUCell"
 
 
@@ -56,7 +56,7 @@ class Figure3Bench(MemoryBench):
 
     name = "figure3"
     refused = frozenset({"lengths", "slots"})
-    training: Rows = Rows("segment", 8, 1024)
+    training: Rows = ROWS
 
     def setting(self) -> dict[str, Any]:
         setting = super().setting()
@@ -110,22 +110,18 @@ class Figure3Bench(MemoryBench):
 
         return run
 
-    def tables(self, result: Result) -> list[Table]:
+    def tables(self, result: Result) -> Iterator[Table]:
         """The four panels of the figure, the fastest model first."""
         slots = f"[{self.training.episodes}, {self.training.length}] slots"
         size = f"{UPDATES} updates on {slots} (s), a step of {self.training.episodes} rows (ms)"
         title = f"FFM's Figure 3: {size}, MiB of live tensors at the peak of training"
         rows = []
         for label, row in sorted(trained(result).items(), key=lambda item: item[1]["train_seconds"]):
-            times = row["train_seconds"], row["train_ci95"], quotient(row["step_seconds"], 1e-3)
-            rows.append((label, *times, mib(row), row["parameters"], row["state"]))
-        columns = [Column("30 updates", "30 updates (s)"), Column("± 95 %"), Column("step", "step (ms)")]
-        columns += [
-            Column("MiB", "live tensors at the peak (MiB)"),
-            Column("parameters", "parameters"),
-            Column("state"),
-        ]
-        return [Table(title, ("memory", *columns), rows)]
+            numbers = row["train_seconds"], row["train_ci95"], quotient(row["step_seconds"], 1e-3)
+            rows.append((label, *numbers, mib(row), row["parameters"], row["state"]))
+        times = Column("30 updates", "30 updates (s)"), Column("± 95 %"), Column("step", "step (ms)")
+        peak = Column("MiB", "live tensors at the peak (MiB)")
+        yield Table(title, ("memory", *times, peak, Column("parameters", "parameters"), Column("state")), rows)
 
     def notes(self, result: Result) -> Iterator[str]:
         for label, row in result["models"].items():

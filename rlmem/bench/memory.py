@@ -7,7 +7,7 @@ with a start flag where each begins. `torch.nn.GRU` knows no starts; it reads th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -205,11 +205,9 @@ class MemoryBench(Bench):
             steps = [cell for row in model["latency"] for cell in (quotient(row["seconds"], 1e-6), ratio(row))]
             rows.append((name, model["engine"] or "", model["parameters"], model["state"], *steps))
         sizes = [Column(head, "numbers") for head in ("parameters", "state")]
-        steps = [
-            column for B in ROWS_ACTED for column in (Column(f"{B}", "microseconds per step"), ratio_column(f"{B}"))
-        ]
+        columns = [c for B in ROWS_ACTED for c in (Column(f"{B}", "microseconds per step"), ratio_column(f"{B}"))]
         title = "size; microseconds of a step of 1 and of 8 rows, and their ratio to torch.nn.GRU's"
-        yield Table(title, ("memory", "engine", *sizes, *steps), rows)
+        yield Table(title, ("memory", "engine", *sizes, *columns), rows)
         columns = [c for s in SCHEMES for c in (Column(s, "ms"), ratio_column(s), Column(f"{s}, MiB", "MiB"))]
         for T in self.lengths:
             rows = []
@@ -221,7 +219,7 @@ class MemoryBench(Bench):
         if result["scans"]:
             yield from ScanBench().tables(result)
 
-    def notes(self, result: Result) -> list[str]:
+    def notes(self, result: Result) -> Iterable[str]:
         return notes_on(result["models"]) + ScanBench().notes(result)
 
 

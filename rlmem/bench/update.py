@@ -99,7 +99,7 @@ class UpdateBench(Bench):
         segment = ("batching=segment", "batching.init_state=zero")
         square = ("batching.rows=64", "batching.length=64", "batching.overlap=30")  # 200 = 64 + 4 (64 - 30)
         size = f"algo.batch_size={TRANSITIONS}"
-        layouts = {SQUARE: (*segment, *square, f"algo.batch_size={64 * 64}")}
+        layouts: dict[str, tuple[str, ...]] = {SQUARE: (*segment, *square, f"algo.batch_size={64 * 64}")}
         layouts |= {f"segment {L}": (*segment, f"batching.length={L}", size) for L in sorted(self.lengths)}
         return layouts if name in (PEER, TORCH) else layouts | {TAPE: ("batching=tape", size)}
 
@@ -167,7 +167,7 @@ class UpdateBench(Bench):
     def tables(self, result: Result) -> Iterator[Table]:
         """A table for each layout, with the parts' shares of the time; then the tape beside the segments."""
         shares = [Column(part, "% of the time", ".0f") for part in PARTS]
-        columns = "memory", Column("ms", "ms"), Column("/ s"), *shares, Column("ratio", f"time / {PEER}'s", ".2f")
+        columns = [Column("ms", "ms"), Column("/ s"), *shares, Column("ratio", f"time / {PEER}'s", ".2f")]
         by_layout: dict[str, dict[str, Row]] = {}
         for name, models in result["models"].items():
             for row in models:
@@ -181,7 +181,7 @@ class UpdateBench(Bench):
             if done:
                 sizes = next(iter(done.values()))["batch"]
                 size = f"{sizes['rows']} x {sizes['slots']} slots, {sizes['transitions']:,} transitions"
-                yield Table(f"{layout}: {size}; ratio to {PEER}", columns, rows)
+                yield Table(f"{layout}: {size}; ratio to {PEER}", ("memory", *columns), rows)
         tapes = [(name, *row["ratio_to_segments"].values()) for name, row in by_layout.get(TAPE, {}).items()]
         segments = [Column(layout, "tape / segment", ".2f") for layout in by_layout if layout not in (SQUARE, TAPE)]
         yield Table("time on the tape / on segments", ("memory", *segments), tapes)
