@@ -110,7 +110,9 @@ class EnvBench(Bench):
             for task, rates in tasks.items()
         ]
         heads = [f"N = {n:,}" for n in self.sizes]
-        columns = [Column(head, thousands) for head in ("package", *heads)] + [Column(head, times) for head in heads]
+        columns = [Column(head, thousands) for head in ("package", *heads)] + [
+            Column(f"{head} / package", times) for head in heads
+        ]
         if tasks:
             yield Table(title, ("task", *columns), rows)
         title = f"PyBullet, {ROBOT_ENVS} environments on {result['machine']['cores']} cores"

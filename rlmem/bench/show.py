@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any, NamedTuple
 
 from rich.table import Table as RichTable
@@ -88,7 +89,7 @@ def quotient(value: float | None, other: float | None, factor: float = 1.0) -> f
 def verdict(what: str, ratio: float, goal: float, digits: str = ".1f", remark: str = "") -> str:
     """A line that says whether a ratio reaches its goal."""
     said = "reached" if ratio >= goal else "missed"
-    return f"{what}: {ratio:{digits}}x ({remark}goal {goal:g}x: {said})"
+    return f"{what} {ratio:{digits}}x ({remark}goal {goal:g}x: {said})"
 
 
 def empty_figure(width: float, height: float) -> Any:
@@ -104,13 +105,13 @@ def plot(tables: Sequence[Table]) -> Any:
     """A figure with a row of panels for each table."""
     drawn = [table for table in tables if table.rows and table.panels()]
     heights = [2.5 + 0.25 * len(table.rows) for table in drawn]
-    figure = empty_figure(5 * max((len(table.panels()) for table in drawn), default=1), sum(heights) or 1)
+    figure = empty_figure(6 * max((len(table.panels()) for table in drawn), default=1), sum(heights) or 1)
     parts = figure.subfigures(len(drawn), 1, squeeze=False, height_ratios=heights)[:, 0] if drawn else []
     for part, table in zip(parts, drawn, strict=True):
-        part.suptitle(table.title)
+        panels = table.panels()
+        part.suptitle(fill(table.title, 60 * len(panels)))
         texts = sum(isinstance(column, str) for column in table.columns)
         labels = [", ".join(filter(None, map(str, row[:texts]))) for row in table.rows]
-        panels = table.panels()
         for axes, (unit, series) in zip(part.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
             dots(axes, unit, labels, series)
     return figure

@@ -101,7 +101,7 @@ class TrainBench(Bench):
 
     def verdicts(self, result: Result) -> Iterator[str]:
         for name, (other, goal) in GOALS.items():
-            yield verdict(f"{name} / {other}", result["ratios"][f"{name} / {other}"], goal)
+            yield verdict(f"{name} / {other}:", result["ratios"][f"{name} / {other}"], goal)
 
 
 class Ours:
