@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py
 
-The run is an `rlmem train` in a process of its own, with evaluations and checkpoints. It is watched from outside (/proc,
-so Linux only). Its replay is full early, so that whatever grows after the first third is a leak.
+The run is an `rlmem train` in a process of its own, with evaluations and checkpoints. It is watched from outside
+(/proc, so Linux only). Its replay is full early, so that whatever grows after the first third is a leak.
 """
 
 from __future__ import annotations
