@@ -1,5 +1,11 @@
 """A user's mistake and a fault that has a name, as opposed to a bug of the program."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class UserError(Exception):
     """One or more mistakes, each said in one line: where, what, what is accepted, an example.
@@ -38,3 +44,21 @@ def extra(name: str) -> str:
 def printable(text: str) -> str:
     """`text` in one line, with escapes for what cannot be printed."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an exception in one line."""
+    return " ".join(str(error).split())
+
+
+@contextmanager
+def writing(path: Path, example: str) -> Iterator[None]:
+    """Turn an OSError within the block into a UserError.
+
+    path: what cannot be written then
+    example: what to ask for instead, such as `--out /tmp/report.html`
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); e.g. {example}") from error

@@ -11,10 +11,10 @@ from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.expect import check, parse
 from rlmem.reproduce.outcome import Outcome, Record, read_results
-from rlmem.reproduce.show import tables
 from rlmem.reproduce.spec import read
+from rlmem.reproduce.tables import tables
 from rlmem.reproduce.verdict import judge
-from rlmem.stats.tables import Table, show
+from rlmem.stats.tables import Table, cell_text
 
 BASE = """# A figure
 claim: FFM is better.
@@ -118,7 +118,7 @@ def test_numbers_that_stand_alone_are_a_grid(figure):
     grid = first(found)
     assert grid.title.endswith("at the end, runs of each: 1")
     assert list(grid.columns) == ["row", "easy", "hard"]
-    shown = [[show(cell) for cell in row] for row in grid.rows]
+    shown = [[cell_text(cell) for cell in row] for row in grid.rows]
     assert shown == [["ffm", "0.500", "1.500"], ["gru", "2.500", "3.500"], ["mlp", "–", "–"]]
     lines = ["row", "column", "ours [95 % CI]", "runs"]
     assert list(first(found, to_read=False).columns) == lines

@@ -25,6 +25,7 @@ from rlmem.config.compose import load
 from rlmem.dataset.play import play, uniform
 from rlmem.errors import Fault, UserError
 from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.facts import RunRecord
 from rlmem.record.recorder import Recorder, read_jsonl
 from rlmem.record.trust import sealed
 from rlmem.reproduce import metrics
@@ -298,9 +299,9 @@ def test_the_record_is_strict_json_and_every_reader_copes_with_null(in_tmp):
     Recorder(Path(), said.append).mirror([("here", Mirror())])
     assert not said and len(Mirror.rows) == 4 and math.isnan(Mirror.rows[0]["loss"])
 
-    steps, values = metrics.curve(Path(), key)
+    steps, values = metrics.curve(RunRecord(Path()), key)
     assert (steps, values) == ([2], [3.0])
-    assert math.isnan(metrics.read(Path(), ["final_eval"])["final_eval"])
+    assert math.isnan(metrics.read(RunRecord(Path()), ["final_eval"])["final_eval"])
     assert math.isnan(objective(Path())) and next(iter(newest_rows(Path())))["step"] == 4
     assert read_jsonl(Path("episodes.jsonl"))[0]["step"] == 1
 

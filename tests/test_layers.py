@@ -56,7 +56,9 @@ LAYERS = {
         "torch numpy gymnasium.Space gymnasium.spaces",
     ),
     "conformance": Layer("the memory contract, measured", "errors types scan memory", "torch numpy"),
-    "stats": Layer("numbers of many runs, and tables of them", others="numpy lazy:rich"),
+    "stats": Layer(
+        "numbers of many runs, tables of them, and the look of figures", others="numpy matplotlib lazy:rich"
+    ),
     "acting": Layer(
         "acting in environments: rollouts, evaluation, films; never a concrete environment",
         "errors types seeding spaces system batching agents",
@@ -101,20 +103,24 @@ LAYERS = {
     ),
     "analysis": Layer(
         "looking into what was trained",
-        "errors types seeding scan memory nets losses batching agents acting config record loops supervised run",
+        "errors types seeding scan memory nets losses batching agents stats acting config record loops supervised run",
         "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
     ),
     "bench": Layer(
         "speed beside named peers and physical limits",
-        "errors types system scan memory losses conformance replay algos acting config record loops run",
+        "errors types system scan memory losses conformance replay algos stats acting config record loops run",
         "torch numpy rich gymnasium rlmem_envs lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
     ),
     "reproduce": Layer(
         "tables and figures of papers: runs, published numbers, verdicts",
-        "__version__ errors system stats config record run sweep lazy:population lazy:analysis lazy:bench",
+        "__version__ errors system stats config record run sweep population lazy:analysis lazy:bench",
         "numpy yaml pydantic filelock",
     ),
-    "report": Layer("pages and plots of many runs", "errors stats config record sweep reproduce", "numpy matplotlib"),
+    "report": Layer(
+        "pages and plots of many runs",
+        "errors stats config record sweep reproduce",
+        "numpy matplotlib jinja2 markupsafe",
+    ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
         "errors system.output system.signals system.strictjson config.messages __version__ lazy:types lazy:seeding "

@@ -27,13 +27,15 @@ from rlmem.report.groups import Group
 from rlmem.report.markdown import document
 from rlmem.report.page import page
 from rlmem.report.series import shown
-from rlmem.reproduce import run as reproducing
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.outcome import Curve, Record
+from rlmem.reproduce.run import runner_of
 from rlmem.reproduce.verdict import judge
 from rlmem.reproduce.write import write
 from rlmem.stats import interval, mean
-from rlmem.stats.tables import Value, show
+from rlmem.stats.figures import COLOURS
+from rlmem.stats.tables import Value, cell_text
+from rlmem.sweep.run import Options
 
 ROOT = Path(__file__).parent.parent
 TINY = "env=repeat_first memory=mlp env.num_envs=2 algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=1 "
@@ -96,10 +98,14 @@ def test_the_numbers_of_the_page_are_those_of_the_records(text, published):
         assert isinstance(section, Item)
         assert [cell for cell in section.verdict.cells if cell.seeds], section
         for cell in section.verdict.cells:
-            ours = show(Value(cell.mean, low=cell.low, high=cell.high))
+            ours = cell_text(Value(cell.mean, low=cell.low, high=cell.high))
             line = [cell.row, cell.column, ours, str(cell.seeds)]
             if cell.published is not None:
-                line += [show(Value(cell.published, cell.published_std)), show(cell.difference), show(cell.verdict)]
+                line += [
+                    cell_text(Value(cell.published, cell.published_std)),
+                    cell_text(cell.difference),
+                    cell_text(cell.verdict),
+                ]
             assert any(row[: len(line)] == line for row in rows), line
         for run in section.outcome.records:
             assert [row for row in rows if run.config_hash in row and row[:3] == [run.row, run.column, str(run.seed)]]
@@ -302,8 +308,8 @@ def test_columns_can_be_chosen(published):
 
 def test_a_reproduction_that_has_only_begun_shows_what_waits(tmp_path):
     made = outcome(budget="smoke")
-    where = reproducing.place(made.name, made.experiment, "smoke", tmp_path)
-    reproducing.submit(where, cells(made.experiment, "smoke"))
+    runner = runner_of(made.name, made.experiment, "smoke", tmp_path)
+    runner.begin(runner.cells(), Options())
     (section,) = find([tmp_path])
     seen = Page(page([section], "Begun"))
     assert section.verdict.word == "not run"
@@ -331,7 +337,10 @@ def test_results_in_markdown_have_numbers_verdicts_and_pictures_that_are_there(p
         assert f"**{section.verdict.word}**: {section.verdict.why}." in written
         assert section.outcome.experiment.claim in written and section.command in written
         for cell in section.verdict.cells:
-            assert f"| {cell.row} | {cell.column} | {show(Value(cell.mean, low=cell.low, high=cell.high))} |" in written
+            assert (
+                f"| {cell.row} | {cell.column} | {cell_text(Value(cell.mean, low=cell.low, high=cell.high))} |"
+                in written
+            )
     pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", written)
     assert len(pictures) == 3
     assert all((published.parent / name).stat().st_size > 500 or "decays" in name for name in pictures)
@@ -415,7 +424,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch, capsys, tmp_path):
 def test_colours_of_the_page_are_those_of_the_figures():
     style = (ROOT / "rlmem" / "report" / "page.css").read_text()
     light, dark = style.partition("@media screen")[0], style.partition("@media screen")[2]
-    for k, colour in enumerate(draw.COLOURS):
+    for k, colour in enumerate(COLOURS):
         assert f"--row-{k}: {colour};" in light
         assert f"--row-{k}: #" in dark
 

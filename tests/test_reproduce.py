@@ -11,6 +11,7 @@ import pytest
 from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
+from rlmem.record.facts import RunRecord
 from rlmem.report.find import Item, find
 from rlmem.reproduce import catalog, metrics
 from rlmem.reproduce.cells import cells, merged, skipped
@@ -281,11 +282,12 @@ def test_metrics_of_a_run_are_those_of_its_record(tmp_path):
     rows = [{"step": s, "train/return_mean": v} for s, v in ((1, 0.1), (2, 0.9), (3, 0.4))]
     rows += [{"step": 3, "eval/greedy/return_mean": 0.7}, {"step": 4, "eval/greedy/return_mean": 0.6}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = metrics.read(tmp_path, ["mmer", "final_train", "final_eval", "best_eval", "last nothing", "least step"])
+    run = RunRecord(tmp_path)
+    found = metrics.read(run, ["mmer", "final_train", "final_eval", "best_eval", "last nothing", "least step"])
     expected = {"mmer": 0.9, "final_train": 0.4, "final_eval": 0.6, "best_eval": 0.7, "least step": 1.0}
     assert found == expected
-    assert metrics.curve(tmp_path, "train/return_mean") == ([1, 2, 3], [0.1, 0.9, 0.4])
-    assert metrics.curve(tmp_path, "train/return_mean", most=2) == ([2, 3], [0.5, 0.4])
+    assert metrics.curve(run, "train/return_mean") == ([1, 2, 3], [0.1, 0.9, 0.4])
+    assert metrics.curve(run, "train/return_mean", most=2) == ([2, 3], [0.5, 0.4])
     with pytest.raises(UserError, match=r"no such metric; did you mean `final_eval`\?"):
         metrics.require_known("finaleval", "metric")
 

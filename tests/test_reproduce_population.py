@@ -11,8 +11,8 @@ from rlmem.errors import UserError
 from rlmem.population.spec import read as population_in
 from rlmem.record.recorder import read_jsonl
 from rlmem.reproduce import populations
-from rlmem.reproduce.cells import cells
 from rlmem.reproduce.outcome import read_curves, read_results
+from rlmem.reproduce.run import runner_of
 from rlmem.reproduce.spec import read
 from rlmem.run.restore import checkpoints
 
@@ -110,6 +110,6 @@ def test_the_result_is_the_mean_of_the_best_at_every_step_and_agents_keep_their_
 def test_options_that_no_population_has_are_refused_by_name(item):
     item.write_text(ITEM.replace("window: 8", "windows: 8"))
     experiment = read(item)
-    planned = cells(experiment, "smoke")
+    runner = runner_of("mine/item", experiment, "smoke")
     with pytest.raises(UserError, match=r"windows.*did you mean `?window"):
-        populations.check(experiment, "smoke", planned)
+        runner.check(runner.cells())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlmem.stats import interval, mean
-from rlmem.stats.tables import Table, Value, show
+from rlmem.stats.tables import Table, Value, cell_text
 
 SMALL = Table(
     "Return, 5 % gone",
@@ -100,21 +100,21 @@ def test_a_line_break_does_not_break_a_row():
 
 def test_digits_are_of_the_table_and_integers_have_none():
     assert "| 12.3 | 12 |" in Table("", ["a", "b"], [[12.34, 12]], digits=1).markdown()
-    assert show(Value(2, std=0.5), 1) == "2 ± 0.5"
-    assert show(np.float64(0.5), 2) == "0.50"
-    assert show(np.int64(1200)) == "1200"  # type: ignore[arg-type]
-    assert show(None) == show(float("nan")) == "–"
-    assert show(Value(1.0, low=float("nan"), high=float("nan")), 1) == "1.0"
+    assert cell_text(Value(2, std=0.5), 1) == "2 ± 0.5"
+    assert cell_text(np.float64(0.5), 2) == "0.50"
+    assert cell_text(np.int64(1200)) == "1200"  # type: ignore[arg-type]
+    assert cell_text(None) == cell_text(float("nan")) == "–"
+    assert cell_text(Value(1.0, low=float("nan"), high=float("nan")), 1) == "1.0"
 
 
 def test_large_numbers_have_fewer_decimals_unless_their_spread_needs_them():
-    assert [show(x) for x in (0.0, 0.03142, -9.76, 31.4159)] == ["0.000", "0.031", "-9.760", "31.42"]
-    assert [show(x) for x in (314.159, 98816.0, float("inf"))] == ["314.2", "98816", "inf"]
-    assert [show(x, 1) for x in (12.34, 1234.4)] == ["12.3", "1234"]
-    assert [show(x, 5) for x in (0.00031, 1.23456789)] == ["0.00031", "1.23457"]
-    assert show(Value(1234.4, low=1234.1, high=1234.75)) == "1234.40 [1234.10, 1234.75]"
-    assert show(Value(26.69, low=23.18, high=28.65)) == "26.69 [23.18, 28.65]"
-    assert show(Value(314.2, std=0.02)) == "314.200 ± 0.020"
+    assert [cell_text(x) for x in (0.0, 0.03142, -9.76, 31.4159)] == ["0.000", "0.031", "-9.760", "31.42"]
+    assert [cell_text(x) for x in (314.159, 98816.0, float("inf"))] == ["314.2", "98816", "inf"]
+    assert [cell_text(x, 1) for x in (12.34, 1234.4)] == ["12.3", "1234"]
+    assert [cell_text(x, 5) for x in (0.00031, 1.23456789)] == ["0.00031", "1.23457"]
+    assert cell_text(Value(1234.4, low=1234.1, high=1234.75)) == "1234.40 [1234.10, 1234.75]"
+    assert cell_text(Value(26.69, low=23.18, high=28.65)) == "26.69 [23.18, 28.65]"
+    assert cell_text(Value(314.2, std=0.02)) == "314.200 ± 0.020"
 
 
 def test_an_interval_is_a_cell():

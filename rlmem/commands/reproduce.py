@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from rlmem.commands.toolkit import Parser, device_list, integer_from
@@ -47,29 +48,31 @@ def run(args: argparse.Namespace) -> int:
     from rlmem.reproduce import catalog
 
     name, experiment = catalog.find(args.item)
-    experiment = experiment.at(args.budget)
+    experiment.budget(args.budget)
     if args.per_gpu and not args.gpus:
         raise UserError(f"--per-gpu {args.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
-    from rlmem.reproduce import run as runner
-    from rlmem.reproduce.show import show
+    from rlmem.reproduce.run import runner_of
+    from rlmem.reproduce.tables import print_outcome
     from rlmem.reproduce.write import publish, write
 
+    runner = runner_of(name, experiment, args.budget, args.dir)
+    where = runner.where
     if args.dry_run:
-        print(runner.dry_run(name, experiment, args.budget, args.cells))
+        print(runner.dry_run(args.cells))
         return 0
-    where = runner.place(name, experiment, args.budget, args.dir)
     if args.show:
         if not where.runs.is_dir():
             again = f"rlmem reproduce {shell(args.item)} --budget {args.budget}"
             raise UserError(sentence(str(where.runs), "nothing has been run there", example=again))
-        outcome, code = runner.so_far(experiment, where), 0
+        outcome, code = runner.so_far(), 0
         write(outcome, where.folder)
     else:
+        from rlmem.commands.cli import main
         from rlmem.sweep.run import Options
 
         options = Options(args.jobs, args.gpus, args.per_gpu or 1, retry_failed=args.retry_failed, trust=args.trust)
-        outcome, code = runner.reproduce(experiment, where, args.cells, options)
-    show(outcome, where.folder)
+        outcome, code = runner.reproduce(args.cells, options, lambda line: main(shlex.split(line)))
+    print_outcome(outcome, where.folder)
     if args.publish:
         publish(outcome, args.publish)
     return code

@@ -14,15 +14,19 @@ from rlmem.stats.resampling import REPETITIONS, SEED
 
 Points = NDArray[np.float64]
 POINTS = 200
-"""Of a mean over curves whose steps differ."""
+"""The number of points of a mean over curves whose steps differ."""
 
 
 @dataclass(frozen=True)
 class Line:
     """A row in one panel: the mean over seeds at `steps` with its pointwise 95 % bootstrap interval, all [points].
 
+    name: the row
     index: its place among all rows, by which it has the same colour in every panel
-    low, high: NaN with one seed;  seeds: the single curves, smoothed as the mean is
+    steps: environment steps
+    mean: the mean over seeds
+    low, high: the bounds of its interval, NaN with one seed
+    seeds: the single curves, smoothed as the mean is
     dots: runs of one point that are not in the mean, since others have more, or one elsewhere
     """
 
@@ -38,7 +42,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """The curves of one column. what: the quantity, in words"""
+    """The curves of one column.
+
+    title: the column
+    what: the quantity, in words
+    lines: a line for each row that has curves there
+    """
 
     title: str
     what: str
@@ -50,6 +59,9 @@ def panels(
 ) -> list[Panel]:
     """One panel per column that has curves, with one line per row that has some there.
 
+    curves: the curves of all rows and columns
+    rows, columns: their names, in order
+    what: the quantity, in words
     smooth: every value is the mean of the last so many points of its curve
     """
     said = f"{what}, mean of {smooth} points" if smooth > 1 else what

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from math import ceil
 from pathlib import Path
 from textwrap import fill
@@ -12,45 +11,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlmem.config.messages import sentence
-from rlmem.errors import UserError, extra, printable
+from rlmem.errors import UserError, extra, printable, writing
 from rlmem.report.bands import Panel
+from rlmem.stats import figures
+from rlmem.stats.figures import COLOURS, DASHES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, GRID = "#1f2328", "#d0d7de"
-COLOURS = ("#0072b2", "#d55e00", "#008563", "#b0508a", "#a87400", "#3a9ad9", "#5c6370")
-"""Okabe and Ito's palette for colour-blind readers, its light colours darker: each has 3:1 contrast to white."""
-DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
-"""What tells rows of the same colour apart."""
-STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "rlmem",
-    "font.size": 10.0,
-    "axes.titlesize": 10.5,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
 PANEL = (4.6, 3.0)
-"""Inches of a panel; at the width of a phone its letters are as large as those of the text."""
+"""Width and height of a panel in inches; at the width of a phone its letters are as large as those of the text."""
 ACROSS = 3
-MOST, ENTRY, LETTER = 4, 0.7, 0.085
-"""Names on a line of a legend, at most; inches that an entry takes without its name, and a letter of the name."""
+"""The most panels side by side."""
+MOST, LINE, ENTRY, LETTER = 4, 0.25, 0.7, 0.085
+"""Of a legend: the most names on a line, and inches: a line's height, and the widths of an entry without its name and
+of a letter of the name."""
 WIDE = 0.1
-"""Inches of a letter of a name that is wrapped, on the safe side."""
+"""The width in inches of a letter of a name that is wrapped, on the safe side."""
 WRAP, TITLE = 32, 46
-"""Letters of a label along the side of a panel, and above it."""
+"""The most letters on a line of the label along the side of a panel, and of the title above it."""
 FORMATS = ("png", "pdf", "svg")
 
 
@@ -64,9 +44,9 @@ def require_matplotlib() -> None:
 
 def single(panel: Panel) -> Figure:
     """One panel by itself with the curves of all seeds, for a page that has a legend of its own."""
-    with _style():
-        figure, grid = _figure(1, 1)
-        draw(grid[0, 0], panel, seeds=True)
+    figure, axes = figures.figure(PANEL[1], width=PANEL[0])
+    with figures.style():
+        draw(axes[0, 0], panel, seeds=True)
     return figure
 
 
@@ -78,9 +58,10 @@ def together(shown: Sequence[Panel]) -> Figure:
     wrap = max(longest, 1) if ENTRY + LETTER * longest <= width else int((width - ENTRY) / WIDE)
     wrapped = {name: fill(_literal(name), wrap) for name in names}
     handles: dict[str, Any] = {}
-    with _style():
-        lines = sum(text.count("\n") for text in wrapped.values()) + ceil(len(names) / abreast)
-        figure, grid = _figure(ceil(len(shown) / across), across, legend=lines)
+    lines = sum(text.count("\n") for text in wrapped.values()) + ceil(len(names) / abreast)
+    down = ceil(len(shown) / across)
+    figure, grid = figures.figure(PANEL[1] * down + LINE * lines, down, across, width=width)
+    with figures.style():
         for panel, axes in zip(shown, grid.flat, strict=False):
             handles |= draw(axes, panel)
         for axes in grid.flat[len(shown) :]:
@@ -129,29 +110,9 @@ def save(figure: Figure, path: Path) -> None:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UserError(sentence(f"--out {path}", "no such format", accepted=FORMATS, example="--out figure.pdf"))
-    nobody: dict[str, Any] = {"Creator": None, "Date": None} if kind == "svg" else {}
-    undated = nobody | ({"CreationDate": None} if kind == "pdf" else {})
-    try:
+    with writing(path, "--out /tmp/figure.png"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _style():
-            figure.savefig(path, dpi=160, metadata=undated)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); e.g. --out /tmp/figure.png") from error
-
-
-def _figure(rows: int, columns: int, legend: int = 0) -> tuple[Figure, Any]:
-    """A figure with axes [rows, columns], and room for a legend of so many lines."""
-    from matplotlib.figure import Figure
-
-    height = PANEL[1] * rows + 0.25 * legend
-    figure = Figure(figsize=(PANEL[0] * columns, height), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
-
-
-def _style() -> AbstractContextManager[None]:
-    import matplotlib
-
-    return matplotlib.rc_context(STYLE)
+        figures.save(figure, path, kind)
 
 
 def _literal(text: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from rlmem.report.bands import apart, disjoint
 from rlmem.reproduce.cells import cells, skipped
 from rlmem.reproduce.cost import duration
-from rlmem.reproduce.metrics import GREEDY, TRAINING, curve_key
+from rlmem.reproduce.metrics import GREEDY, TRAINING
 from rlmem.reproduce.outcome import Curve, Outcome, Record
 from rlmem.reproduce.verdict import misprinted
 
@@ -22,18 +22,12 @@ INTERVALS = (
     "seeds 90 %. One seed has none."
 )
 KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
-"""Curves in words."""
+"""Keys of curves -> what they are, in words."""
 NAMED = 4
-"""Cells of a reason that are named."""
+"""The most cells or runs that a sentence names."""
 
 
-def runs(outcome: Outcome) -> str:
-    """`12 of 36`: runs that ended, of those that this budget asks for."""
-    planned = sum(len(cell.seeds) for cell in cells(outcome.experiment, outcome.budget))
-    return f"{sum(record.state == 'done' for record in outcome.records)} of {planned}"
-
-
-def facts(records: Sequence[Record]) -> dict[str, str]:
+def facts_of(records: Sequence[Record]) -> dict[str, str]:
     """Name -> what is known of all runs together; what is not known is left out."""
     states = Counter(record.state for record in records)
     seconds = [record.seconds for record in records if np.isfinite(record.seconds)]
@@ -66,11 +60,7 @@ def departures(outcome: Outcome) -> list[tuple[str, str]]:
     return told + [(f"left out: {reason}", _which(names)) for reason, names in left.items()]
 
 
-def curve_name(outcome: Outcome) -> str:
-    return words(curve_key(outcome.experiment.metric))
-
-
-def words(key: str) -> str:
+def key_in_words(key: str) -> str:
     """A key of metrics.jsonl in words, if there are any."""
     return KEYS.get(key, key)
 
@@ -114,12 +104,6 @@ def _named(curves: Iterable[Curve]) -> list[tuple[str, str, int]]:
 def _runs(runs: Sequence[tuple[str, str, int]]) -> str:
     names = [f"{' on '.join(part for part in (row, column) if part)}, seed {seed}" for row, column, seed in runs]
     return _which([f"({name})" for name in names], "runs")
-
-
-def axes_of(outcome: Outcome) -> tuple[list[str], list[str]]:
-    """Rows and columns of what is run at this budget, in the order of the file."""
-    planned = cells(outcome.experiment, outcome.budget)
-    return _each(cell.row for cell in planned), list(dict.fromkeys(cell.column for cell in planned))
 
 
 def _which(names: Sequence[str], things: str = "cells") -> str:

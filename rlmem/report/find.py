@@ -11,40 +11,110 @@ from pathlib import Path
 
 from rlmem.config.messages import brief, nearest, sentence
 from rlmem.errors import UserError, printable
+from rlmem.report.facts import departures, facts_of
 from rlmem.report.groups import Group, of_runs, of_sweep
 from rlmem.reproduce import catalog
-from rlmem.reproduce.cells import CELLS
-from rlmem.reproduce.outcome import Outcome, read_curves, read_results
-from rlmem.reproduce.run import Place, so_far
+from rlmem.reproduce.cells import Cell, cells
+from rlmem.reproduce.metrics import curve_key
+from rlmem.reproduce.outcome import Curve, Outcome, Record, read_curves, read_results
+from rlmem.reproduce.place import CELLS, Place
+from rlmem.reproduce.run import runner_at
 from rlmem.reproduce.spec import BUDGETS, Experiment, read_kept
+from rlmem.reproduce.tables import tables
 from rlmem.reproduce.verdict import Verdict, judge
 from rlmem.reproduce.write import EXPERIMENT, VERDICT
+from rlmem.stats.tables import Table
 from rlmem.sweep.manifest import holds_sweep
 
 CURVES = ".curves.csv"
 DEPTH = 5
-"""Folders below the one that was named."""
+"""How far below the folder that was named is searched."""
 PICTURES = (".svg", ".png")
 
 
 @dataclass(frozen=True)
 class Item:
-    """An experiment at a budget with what was run of it. file: of published results"""
+    """An experiment at a budget with what was run of it, as a section of a report.
+
+    outcome: the experiment and its runs
+    file: where published results lie, None for a reproduction
+    """
 
     outcome: Outcome
     file: Path | None = None
+    half: Sequence[Path] = ()
+    listed_metrics: Sequence[str] = ()
 
     @cached_property
     def verdict(self) -> Verdict:
         return judge(self.outcome)
 
     @property
+    def name(self) -> str:
+        return self.outcome.name
+
+    @property
+    def label(self) -> str:
+        """The name and the budget."""
+        return f"{self.outcome.name} {self.outcome.budget}"
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return self.outcome.records
+
+    @property
+    def curves(self) -> Sequence[Curve]:
+        return self.outcome.curves
+
+    @property
+    def key(self) -> str:
+        """The key of metrics.jsonl that the curves show; "" of a measurement, which has none."""
+        return curve_key(self.outcome.experiment.metric) if self.outcome.experiment.is_trained else ""
+
+    @cached_property
+    def planned(self) -> Sequence[Cell]:
+        """The cells of the budget."""
+        return cells(self.outcome.experiment, self.outcome.budget)
+
+    @property
+    def axes(self) -> tuple[list[str], list[str]]:
+        """Rows and columns of what is run at this budget, in the order of the file."""
+        rows = [cell.row for cell in self.planned if cell.row]
+        return list(dict.fromkeys(rows)), list(dict.fromkeys(cell.column for cell in self.planned))
+
+    @property
+    def done(self) -> str:
+        """`12 of 36`: the runs that have ended, of those that the budget asks for."""
+        asked = sum(len(cell.seeds) for cell in self.planned)
+        return f"{sum(record.state == 'done' for record in self.records)} of {asked}"
+
+    @property
     def command(self) -> str:
         own = ".yaml" if self.outcome.experiment.text else ""
         return f"rlmem reproduce {shlex.quote(self.outcome.name + own)} --budget {self.outcome.budget}"
 
+    @property
+    def departures(self) -> list[tuple[str, str]]:
+        return departures(self.outcome)
+
+    def facts(self) -> dict[str, str | None]:
+        """Name -> text, of the experiment and of all runs together."""
+        experiment, verdict = self.outcome.experiment, self.verdict
+        return {
+            "claim": experiment.claim,
+            "source": experiment.source,
+            "verdict": f"{verdict.word}: {verdict.why}",
+            "this budget": experiment.budget(self.outcome.budget).note,
+            **facts_of(self.records),
+            "runs": f"{self.done} done",
+        }
+
+    def tables(self) -> list[Table]:
+        return tables(self.outcome, self.verdict)
+
 
 Section = Item | Group
+"""What a report shows under one heading."""
 
 
 def find(folders: Sequence[Path]) -> list[Section]:
@@ -116,9 +186,9 @@ def _reproduction(folder: Path) -> Item:
     experiment = _experiment(name, folder / EXPERIMENT).at(budget)
     owner = experiment.runs or name
     runs = folder if owner == name else folder.resolve().parent.parent / f"{owner}-{budget}"
-    if experiment.run in ("train", "population") and not (runs / CELLS).is_file():
+    if experiment.is_trained and not (runs / CELLS).is_file():
         return Item(_stored(name, experiment, budget, folder / "results.csv", folder / "curves.csv"))
-    return Item(so_far(experiment, Place(name, budget, folder, owner, runs)))
+    return Item(runner_at(experiment, Place(name, budget, folder, owner, runs)).so_far())
 
 
 def _published(file: Path) -> Item:

@@ -10,37 +10,51 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import show
 from rlmem.record import rundir
+from rlmem.record.facts import RunRecord
+from rlmem.report.facts import facts_of, uncounted, unreadable, unseen
 from rlmem.report.labels import COLUMN, Settings, labels
 from rlmem.reproduce import metrics
+from rlmem.reproduce.expect import across
 from rlmem.reproduce.outcome import Curve, Record
+from rlmem.stats import percentile_bounds
+from rlmem.stats.resampling import SEED
+from rlmem.stats.tables import Cell, Table, Value
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import RETURNS
 
 APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger")
-"""Keys that make no other experiment of a run."""
+"""Keys that do not make a run another experiment."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs side by side.
+    """Runs side by side, as a section of a report.
 
-    key: the key of metrics.jsonl that curves and table show; None if no run has any
+    name: the heading
+    key: the key of metrics.jsonl that curves and table show; "" if no run has any
+    records: the runs
+    curves: those of the runs that have one
     command: what makes these runs, if that is one command
     alike: `all runs` or options -> the keys that their runs were asked to have, and that are in no row's name
     half: directories that lack config.yaml or run.json, of which nothing is shown
     """
 
     name: str
-    key: str | None
+    key: str
     records: Sequence[Record]
     curves: Sequence[Curve]
     command: str | None = None
     alike: Mapping[str, str] = field(default_factory=dict)
     half: Sequence[Path] = ()
+
+    @property
+    def label(self) -> str:
+        return self.name
 
     @property
     def axes(self) -> tuple[list[str], list[str]]:
@@ -50,30 +64,73 @@ class Group:
 
     @property
     def metric(self) -> str:
-        return "final_eval" if self.key == metrics.GREEDY else f"last {self.key}"
+        """The number of a run that the table shows."""
+        return "final_eval" if self.key == metrics.GREEDY else f"last {self.key or None}"
+
+    @property
+    def listed_metrics(self) -> Sequence[str]:
+        return [self.metric]
+
+    @property
+    def done(self) -> str:
+        """`12 of 36`: the runs that have ended, of all."""
+        return f"{sum(record.state == 'done' for record in self.records)} of {len(self.records)}"
+
+    @property
+    def not_drawn(self) -> list[str]:
+        """Sentences that name the runs without a curve, or without a mean of curves."""
+        return [*unreadable(self.half), *unseen(self.records, self.curves, self.key or "any return")]
+
+    @property
+    def not_counted(self) -> list[str]:
+        """Sentences that name the runs which the table leaves out."""
+        return uncounted(self.records, self.metric)
+
+    def facts(self) -> dict[str, str]:
+        """Name -> text, of all runs together."""
+        return facts_of(self.records) | {f"set in {who}": keys for who, keys in self.alike.items()}
+
+    def tables(self) -> list[Table]:
+        """One table of the means over seeds with their intervals: a line per row and column that has finished runs."""
+        rng = np.random.default_rng(SEED)
+        names = [name for name in (self.metric, *metrics.BESIDE) if any(name in r.metrics for r in self.records)]
+        names = list(dict.fromkeys(names))
+        places = list(dict.fromkeys((record.row, record.column) for record in self.records))
+        several = any(column for _, column in places)
+        lines: list[list[Cell]] = []
+        for row, column in places:
+            runs = [record.metrics for record in self.records if (record.row, record.column) == (row, column)]
+            ended = [r for r in runs if self.metric in r]
+            means: list[Cell] = [_mean(np.array([r[name] for r in ended if name in r]), rng) for name in names]
+            lines.append([row, *([column] if several else []), *means[:1], len(ended), *means[1:]])
+        about = {name: metrics.METRICS[name].about for name in names if name in metrics.METRICS}
+        head = [f"{about.get(name, name)} [95 % CI]" if name == self.metric else name for name in names]
+        columns = ["row", *(["column"] if several else []), *head[:1], "runs", *head[1:]]
+        return [Table(f"{self.name}: runs that have ended", columns, lines)]
+
+
+def _mean(runs: NDArray[np.float64], rng: np.random.Generator) -> Value:
+    found = across({("", ""): runs}, "", [""], rng)
+    if found is None:
+        return Value(None)
+    low, high = map(float, percentile_bounds(found[1]))
+    return Value(found[0], low=low, high=high, n=len(runs))
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory, which may not be there yet, and what was asked for."""
+    """What is known of a run before its directory is read.
+
+    run_dir: its directory, which may not be there yet
+    state: done | failed | running | interrupted | waiting
+    overrides: what was asked for
+    config_hash: of its configuration, "" if unknown
+    """
 
     run_dir: Path
     state: str
     overrides: Sequence[str]
     config_hash: str = ""
-
-
-@dataclass(frozen=True)
-class Described:
-    """A run as it is compared with others.
-
-    settings: what tells the run apart
-    about: run.json
-    """
-
-    settings: Settings
-    seed: int
-    about: Mapping[str, Any]
 
 
 def of_sweep(folder: Path) -> Group:
@@ -91,8 +148,7 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path] = ()) -> Group:
     runs = []
     for run_dir in run_dirs:
         config, about = _read(run_dir)
-        steps = max((row["step"] for row in metrics.record(run_dir) if "step" in row), default=0)
-        done = steps >= config.get("total_steps", float("inf"))
+        done = RunRecord(run_dir).last_step >= config.get("total_steps", float("inf"))
         state = "done" if done else "running" if rundir.is_locked(run_dir) else "interrupted"
         runs.append(Run(run_dir, state, about["overrides"]))
     alone = runs[0].run_dir if len(runs) == 1 else None
@@ -101,36 +157,41 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path] = ()) -> Group:
 
 
 def group(name: str, runs: Sequence[Run], command: str | None) -> Group:
-    said, lines = [_described(run) for run in runs], [metrics.record(run.run_dir) for run in runs]
-    named = labels([one.settings for one in said])
-    found = {key for own in lines for line in own for key in line}
-    key = next((key for key in RETURNS if key in found), None)
-    records = [
-        _record(run, one, place, key, recorded)
-        for run, one, place, recorded in zip(runs, said, named.places, lines, strict=True)
-    ]
-    curves = [] if key is None else of_metric(records, key)
-    return Group(name, key, records, curves, command, named.alike)
+    """Runs side by side, with rows and columns that are named by what varies among them."""
+    described = [_settings(run) for run in runs]
+    named = labels([settings for settings, _ in described])
+    found = [RunRecord(run.run_dir) for run in runs]
+    keys = {key for run in found for row in run.rows for key in row}
+    key = next((key for key in RETURNS if key in keys), "")
+    wanted = [*metrics.BESIDE, *([f"last {key}"] if key else [])]
+    records = []
+    for run, directory, (_, seed), place in zip(runs, found, described, named.places, strict=True):
+        values = metrics.read(directory, wanted) if run.state == "done" else {}
+        finite = {name: value for name, value in values.items() if np.isfinite(value)}
+        asked = " ".join(_asked(run.overrides))
+        records.append(Record.of_run(directory, *place, seed, run.state, finite, asked, run.config_hash))
+    return Group(name, key, records, of_metric(records, key) if key else [], command, named.alike)
 
 
 def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
     """The learning curves of a key of metrics.jsonl, of those runs that have a value of it."""
     made = []
     for run in records:
-        steps, values = ([], []) if run.run_dir is None else metrics.curve(run.run_dir, key)
+        steps, values = ([], []) if run.run_dir is None else metrics.curve(RunRecord(run.run_dir), key)
         if steps:
             made.append(Curve(run.row, run.column, run.seed, steps, values))
     return made
 
 
-def _described(run: Run) -> Described:
+def _settings(run: Run) -> tuple[Settings, int]:
+    """What tells a run apart from others, and its seed."""
     given = {key: _as_kept(value) for key, _, value in (line.lstrip("+").partition("=") for line in run.overrides)}
     defaults = default_choices()
     try:
         config, about = _read(run.run_dir)
         values, choices = dict(_flat(config)), {group: show(option) for group, option in about["choices"].items()}
     except rundir.NoRun:  # a job that has not begun
-        about, values = {}, dict(given)
+        values = dict(given)
         choices = {group: given.get(group, show(option)) for group, option in defaults.items()}
     seed = values.get("seed", "0")
     options = {group: choices[group] for group in [*defaults, *choices] if group in choices and group not in APART}
@@ -138,7 +199,7 @@ def _described(run: Run) -> Described:
         options[COLUMN] = values.pop("env.id", options[COLUMN])  # which says more than `gym`
     kept = {key: value for key, value in values.items() if key.partition(".")[0] not in APART and key not in choices}
     asked = [key for key in given if key not in choices]
-    return Described(Settings(options, kept, asked), int(seed) if seed.isdecimal() else 0, about)
+    return Settings(options, kept, asked), int(seed) if seed.isdecimal() else 0
 
 
 def _read(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -164,27 +225,6 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", show(value)
-
-
-def _record(
-    run: Run, one: Described, place: tuple[str, str], key: str | None, lines: Sequence[Mapping[str, Any]]
-) -> Record:
-    wanted = [*metrics.BESIDE, *([f"last {key}"] if key else [])]
-    found = metrics.read(run.run_dir, wanted) if run.state == "done" else {}
-    return Record(
-        *place, one.seed, run.state,
-        metrics={name: value for name, value in found.items() if np.isfinite(value)},
-        steps=max((line["step"] for line in lines if "step" in line), default=0),
-        seconds=next((line["time/elapsed"] for line in reversed(lines) if line.get("time/elapsed")), float("nan")),
-        config_hash=run.config_hash, version=one.about.get("rlmem") or "", commit=_commit(one.about.get("git") or ""),
-        overrides=" ".join(_asked(run.overrides)), run_dir=run.run_dir,
-    )  # fmt: skip
-
-
-def _commit(written: str) -> str:
-    """`0123456789ab+changes`"""
-    commit, plus, changes = written.partition("+")
-    return f"{commit[:12]}{plus}{changes}"
 
 
 def _asked(overrides: Iterable[str]) -> list[str]:

@@ -8,14 +8,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rlmem.config.messages import sentence
-from rlmem.errors import UserError
+from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.report.bands import panels
 from rlmem.report.draw import save, together
-from rlmem.report.facts import INTERVALS, axes_of, curve_name, departures, facts, runs
+from rlmem.report.facts import INTERVALS, facts_of, key_in_words
 from rlmem.report.find import Item, Section
 from rlmem.reproduce.outcome import Outcome
-from rlmem.reproduce.show import tables
 from rlmem.stats.tables import Cell, Table
 
 
@@ -30,13 +29,10 @@ def write(sections: Sequence[Section], path: Path) -> None:
         raise UserError(sentence(f"--markdown {path}", what, example="rlmem report results --markdown RESULTS.md"))
     for item in items:
         if item.outcome.curves:
-            rows, columns = axes_of(item.outcome)
-            save(together(panels(item.outcome.curves, rows, columns, curve_name(item.outcome))), picture(item))
-    try:
+            save(together(panels(item.curves, *item.axes, key_in_words(item.key))), picture(item))
+    with writing(path, "--markdown /tmp/RESULTS.md"):
         path.parent.mkdir(parents=True, exist_ok=True)
         rundir.replace(path, document(items, path.parent))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. --markdown /tmp/RESULTS.md") from error
 
 
 def picture(item: Item) -> Path:
@@ -46,7 +42,7 @@ def picture(item: Item) -> Path:
 
 
 def document(items: Sequence[Item], folder: Path) -> str:
-    """The text, a function of the results alone. folder: where it lies, for its links"""
+    """The text, a function of the results alone. folder: where the text lies, for its links"""
     lines = [
         "# Results",
         "Numbers of this repository beside those of the papers. This file is written by "
@@ -63,7 +59,7 @@ def _summary(items: Sequence[Item]) -> Table:
     for item in items:
         outcome = item.outcome
         link = f"[{outcome.name}](#{_anchor(outcome)})"
-        rows.append([link, outcome.experiment.title, f"**{item.verdict.word}**", runs(outcome), outcome.budget])
+        rows.append([link, outcome.experiment.title, f"**{item.verdict.word}**", item.done, outcome.budget])
     return Table("", ["item", "what the paper says", "verdict", "runs", "budget"], rows)
 
 
@@ -76,15 +72,15 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
     yield f"Source: {experiment.source}."
     if note := experiment.budget(outcome.budget).note:
         yield f"This budget: {note}"
-    if found := departures(outcome):
+    if found := item.departures:
         yield "\n".join(f"- {reason} ({which})" if which else f"- {reason}" for reason, which in found)
     if outcome.curves:
-        yield _shown(f"{curve_name(outcome)} of {outcome.name}", picture(item), folder)
-    for table in tables(outcome, verdict):
+        yield _shown(f"{key_in_words(item.key)} of {outcome.name}", picture(item), folder)
+    for table in item.tables():
         yield table.markdown()
     for caption, path in outcome.pictures.items():
         yield _shown(f"{outcome.name}: {caption}", path, folder)
-    known = facts(outcome.records) | {"runs": f"{runs(outcome)} done"}
+    known = facts_of(item.records) | {"runs": f"{item.done} done"}
     yield "\n".join(f"- {name}: {text}" for name, text in known.items())
     yield f"```sh\n{item.command}\n```"
 

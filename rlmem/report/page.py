@@ -1,175 +1,140 @@
 """The page of `rlmem report`: one HTML file that needs nothing but itself, no script either.
 
-What can be shown and hidden are check boxes that the style sheet reads, and the page forbids everything that would
-come from elsewhere, so that no name of a run can make it do more.
+What can be shown and hidden are check boxes that the style sheet reads. The page forbids everything that would come
+from elsewhere, and the template escapes every text, so that no name of a run can make it do more.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from typing import NamedTuple
 
-from rlmem.report.chart import chart, row_rules
-from rlmem.report.facts import (
-    INTERVALS,
-    axes_of,
-    curve_name,
-    departures,
-    facts,
-    runs,
-    uncounted,
-    unreadable,
-    unseen,
-    words,
-)
+from jinja2 import Environment
+from markupsafe import Markup
+
+from rlmem.report.bands import panels
+from rlmem.report.draw import single
+from rlmem.report.facts import INTERVALS, key_in_words
 from rlmem.report.find import Item, Section
-from rlmem.report.groups import Group
-from rlmem.report.html import Html, badge, grid, join, table, tag
-from rlmem.report.picture import embedded
-from rlmem.report.returns import returns
-from rlmem.reproduce.outcome import Record
-from rlmem.reproduce.show import tables
-from rlmem.stats.tables import Cell, show
+from rlmem.report.svg import inline
+from rlmem.stats.figures import COLOURS
+from rlmem.stats.tables import Cell, cell_text
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 RUN_COLUMNS = (
     "row", "column", "seed", "state", "steps", "seconds", "config hash", "version", "commit", "machine", "overrides"
 )  # fmt: skip
+STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
+"""`rlmem.stats.figures.DASHES` as SVG writes them."""
+MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+BADGES = {
+    "matches": "good",
+    "direction holds": "good",
+    "holds": "good",
+    "done": "good",
+    "differs": "bad",
+    "fails": "bad",
+    "failed": "bad",
+    "not run": "none",
+    "waiting": "none",
+    "running": "busy",
+    "interrupted": "busy",
+}
+"""A word that says how something came out -> the class that colours it."""
+
+
+class Entry(NamedTuple):
+    """A row in the legend of a chart: its name, its place among all rows, and how its line is drawn."""
+
+    row: str
+    index: int
+    colour: int
+    dashes: str
+
+
+class Chart(NamedTuple):
+    """The learning curves of a section: what they show, the rows that have some, and an SVG for each column."""
+
+    caption: str
+    legend: Sequence[Entry]
+    drawings: Sequence[Markup]
 
 
 def page(sections: Sequence[Section], title: str) -> str:
     """The whole file. The same sections give the same text."""
-    numbers = itertools.count(1)
-    made = [_section(section, next(numbers)) for section in sections]
-    names = [_names(section) for section in sections]
-    style = files("rlmem.report").joinpath("page.css").read_text(encoding="utf-8") + row_rules(max(map(len, names)))
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Html(style)),
-    )
-    first = tag("header", tag("h1", title), tag("p", _count(sections)), _summary(sections), tag("p", INTERVALS))
-    return f"<!doctype html>\n{tag('html', head, tag('body', first, tag('main', *made)), lang='en')}\n"
-
-
-def _section(section: Section, number: int) -> Html:
-    return _item(section, number) if isinstance(section, Item) else _group(section, number)
-
-
-def _item(item: Item, number: int) -> Html:
-    outcome, prefix = item.outcome, f"s{number}"
-    experiment, verdict = outcome.experiment, item.verdict
-    rows, columns = axes_of(outcome)
-    parts = [
-        tag("h2", f"{outcome.name} ", tag("small", f"budget {outcome.budget}"), " ", badge(verdict.word), id=prefix),
-        tag("p", experiment.title, class_="lead"),
-        _described(
-            {
-                "claim": experiment.claim,
-                "source": experiment.source,
-                "verdict": f"{verdict.word}: {verdict.why}",
-                "this budget": experiment.budget(outcome.budget).note,
-                **facts(outcome.records),
-                "runs": f"{runs(outcome)} done",
-            }
-        ),
-        _departures(item),
-        tag("h3", "Learning curves") if outcome.curves else None,
-        chart(outcome.curves, rows, columns, curve_name(outcome), prefix) if outcome.curves else None,
-        tag("h3", "Numbers"),
-        *(table(shown) for shown in tables(outcome, verdict)),
-        *_pictures(item),
-        *_last(outcome.records, item.command),
-    ]
-    return tag("section", *parts, aria_labelledby=prefix)
-
-
-def _group(group: Group, number: int) -> Html:
-    prefix, (rows, columns) = f"s{number}", group.axes
-    parts = [
-        tag("h2", group.name, id=prefix),
-        _described(facts(group.records) | {f"set in {who}": keys for who, keys in group.alike.items()}),
-        tag("h3", "Learning curves") if group.curves else None,
-        chart(group.curves, rows, columns, words(group.key or ""), prefix) if group.curves else None,
-        *_notes(unreadable(group.half)),
-        *_notes(unseen(group.records, group.curves, group.key or "any return")),
-        tag("h3", "Numbers"),
-        table(returns(group)),
-        *_notes(uncounted(group.records, group.metric)),
-        *_last(group.records, group.command, group.metric),
-    ]
-    return tag("section", *parts, aria_labelledby=prefix)
-
-
-def _notes(sentences: Sequence[str]) -> Iterator[Html]:
-    return (tag("p", f"{sentence[:1].upper()}{sentence[1:]}.", class_="note") for sentence in sentences)
-
-
-def _names(section: Section) -> list[str]:
-    return axes_of(section.outcome)[0] if isinstance(section, Item) else section.axes[0]
-
-
-def _count(sections: Sequence[Section]) -> str:
     items = sum(isinstance(section, Item) for section in sections)
-    records = sum(len(s.outcome.records if isinstance(s, Item) else s.records) for s in sections)
-    told = [f"{items} table{'' if items == 1 else 's'} or figure{'' if items == 1 else 's'} of papers"] if items else []
-    return ", ".join([*told, f"{records} run{'' if records == 1 else 's'}"])
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"cell_text": cell_text, "badged": _badged}
+    folder = files("rlmem.report")
+    return environment.from_string(folder.joinpath("page.html.jinja").read_text(encoding="utf-8")).render(
+        title=title,
+        style=Markup(folder.joinpath("page.css").read_text(encoding="utf-8")),
+        most_rows=max(len(section.axes[0]) for section in sections),
+        items=items,
+        total=sum(len(section.records) for section in sections),
+        intervals=INTERVALS,
+        summary=[_summary(section, f"#s{k}", bool(items)) for k, section in enumerate(sections, 1)],
+        sections=sections,
+        badge=_badge,
+        chart=_chart,
+        pictures=_pictures,
+        runs=_runs,
+    )
 
 
-def _summary(sections: Sequence[Section]) -> Html:
-    judged = any(isinstance(section, Item) for section in sections)
-    lines: list[list[Cell | Html]] = []
-    for number, section in enumerate(sections, 1):
-        if isinstance(section, Item):
-            outcome = section.outcome
-            claim = tag("span", outcome.experiment.claim, class_="claim")
-            own = [badge(section.verdict.word), runs(outcome), outcome.budget, claim]
-        else:
-            done = sum(record.state == "done" for record in section.records)
-            own = [*([""] if judged else []), f"{done} of {len(section.records)}", *(["", ""] if judged else [])]
-        name = section.outcome.name if isinstance(section, Item) else section.name
-        lines.append([tag("a", name, href=f"#s{number}"), *own])
-    return grid("Summary", ["item", "verdict", "runs", "budget", "claim"] if judged else ["item", "runs"], lines)
+def _summary(section: Section, link: str, judged: bool) -> list[Cell]:
+    """A line of the first table. judged: whether the table has columns for the verdicts of experiments"""
+    name = Markup('<a href="{}">{}</a>').format(link, section.name)
+    if not isinstance(section, Item):
+        return [name, "", section.done, "", ""] if judged else [name, section.done]
+    outcome = section.outcome
+    claim = Markup('<span class="claim">{}</span>').format(outcome.experiment.claim)
+    return [name, _badge(section.verdict.word), section.done, outcome.budget, claim]
 
 
-def _described(texts: Mapping[str, str | None]) -> Html:
-    lines = [(name, text) for name, text in texts.items() if text]
-    return tag("dl", *(join([tag("dt", name), tag("dd", text)]) for name, text in lines))
+def _chart(section: Section, prefix: str) -> Chart:
+    """prefix: of the names of its elements, which no other part of the page has"""
+    what, (rows, columns) = key_in_words(section.key), section.axes
+    shown = panels(section.curves, rows, columns, what)
+    there = sorted({line.index for panel in shown for line in panel.lines})
+    drawings = []
+    for k, panel in enumerate(shown):
+        where = f" on {panel.title}" if panel.title else ""
+        title = f"{what}{where} over environment steps: {', '.join(line.name for line in panel.lines)}"
+        drawings.append(inline(single(panel), f"{prefix}-c{k}", title))
+    looks = [(index % len(COLOURS), STROKES[index // len(COLOURS) % len(STROKES)]) for index in there]
+    legend = [Entry(rows[index], index, *look) for index, look in zip(there, looks, strict=True)]
+    return Chart(f"{what[:1].upper()}{what[1:]}", legend, drawings)
 
 
-def _departures(item: Item) -> Html | None:
-    found = departures(item.outcome)
-    if not found:
-        return None
-    listed = [tag("li", f"{reason} ", tag("small", f"({which})" if which else "")) for reason, which in found]
-    return join([tag("h3", "Exceptions and what is left out"), tag("ul", *listed)])
+def _runs(section: Section) -> list[list[Cell]]:
+    """The names of the columns, and a line for each run."""
+    metrics, code = section.listed_metrics, Markup("<code>{}</code>")
+    lines: list[list[Cell]] = [[*RUN_COLUMNS[:4], *metrics, *RUN_COLUMNS[4:]]]
+    for run in section.records:
+        shown = [cell_text(run.metrics.get(name)) for name in metrics]
+        lines.append([run.row, run.column, run.seed, _badge(run.state), *shown, run.steps, run.seconds])
+        lines[-1] += [run.config_hash, run.version, run.commit, run.machine, code.format(run.overrides)]
+    return lines
 
 
-def _pictures(item: Item) -> Iterator[Html]:
-    shown = [made for caption, path in item.outcome.pictures.items() if (made := embedded(caption, path)) is not None]
-    if shown:
-        yield tag("h3", "Analyses")
-        yield tag("div", *shown, class_="panels")
+def _pictures(section: Section) -> Iterator[tuple[str, str]]:
+    """Captions of analyses, and their pictures as texts of URLs: the smaller of SVG and PNG where both are there.
+
+    As an image, an SVG keeps its names to itself, and can neither run nor load anything.
+    """
+    for caption, path in section.outcome.pictures.items() if isinstance(section, Item) else ():
+        there = [file for suffix in MEDIA_TYPES if (file := path.with_suffix(suffix)).is_file()]
+        if there:
+            file = min(there, key=lambda file: file.stat().st_size)
+            yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(file.read_bytes()).decode()}"
 
 
-def _last(records: Sequence[Record], command: str | None, metric: str | None = None) -> Iterator[Html]:
-    """metric: one that every run is listed with"""
-    own = [] if metric is None else [metric]
-    head = [*RUN_COLUMNS[:4], *own, *RUN_COLUMNS[4:]]
-    lines: list[list[Cell | Html]] = [
-        [record.row, record.column, record.seed, badge(record.state),
-         *(show(record.metrics.get(name)) for name in own), record.steps, record.seconds, record.config_hash,
-         record.version, record.commit, record.machine, tag("code", record.overrides)]
-        for record in records
-    ]  # fmt: skip
-    yield tag("h3", "Runs")
-    summary = tag("summary", f"{len(lines)} runs with their configurations")
-    yield tag("details", summary, grid("Runs", head, lines, digits=0))
-    if command:
-        yield tag("h3", "Command")
-        yield tag("pre", tag("code", command))
+def _badge(word: str) -> Markup:
+    return Markup('<span class="badge {}">{}</span>').format(BADGES.get(word, "none"), word)
+
+
+def _badged(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
+    """Rows of a table in which words that say how something came out are badges."""
+    return [[_badge(cell) if isinstance(cell, str) and cell in BADGES else cell for cell in row] for row in rows]

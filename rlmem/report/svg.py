@@ -10,8 +10,10 @@ import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from rlmem.report.draw import COLOURS, GRID, INK, STYLE
-from rlmem.report.html import Html
+from markupsafe import Markup
+
+from rlmem.stats import figures
+from rlmem.stats.figures import COLOURS, GRID, INK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,19 +24,18 @@ FAMILY = re.compile(r"'DejaVu Sans'[^;]*")
 REFERENCE = re.compile(r"#([\w-]+)")
 NUMBER = re.compile(r"-?\d+\.\d+")
 DROPPED = ("metadata", "style")
-"""Of what matplotlib writes: its style would hold for the whole page."""
+"""Elements that matplotlib writes and a page does without: its style would hold for the whole page."""
 
 
-def inline(figure: Figure, prefix: str, title: str) -> Html:
-    """The markup. prefix: of the names inside, alone in the page;  title: what a reader who cannot see it is told
+def inline(figure: Figure, prefix: str, title: str) -> Markup:
+    """The markup of a figure. Its groups `seed-N`, `band-N`, `mean-N` and `dot-N` get the classes `seed row-N`, ...
 
-    The groups `seed-N`, `band-N`, `mean-N` and `dot-N` get the classes `seed row-N` and so on.
+    figure: what `rlmem.report.draw` drew
+    prefix: begins the names inside, which are alone in the page by it
+    title: what a reader is told who cannot see it
     """
-    import matplotlib
-
     text = io.StringIO()
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    figures.save(figure, text, "svg", transparent=True)
     root = _plain(ElementTree.fromstring(text.getvalue()))
     used = {name for element in root.iter() for value in element.attrib.values() for name in REFERENCE.findall(value)}
     for element in root.iter():
@@ -45,7 +46,7 @@ def inline(figure: Figure, prefix: str, title: str) -> Html:
     label.text = title
     root.insert(0, label)
     root.attrib |= {"role": "img", "aria-labelledby": f"{prefix}-title"}
-    return Html(ElementTree.tostring(root, encoding="unicode"))
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def _plain(element: ElementTree.Element) -> ElementTree.Element:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
-from typing import Any
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.reproduce.spec import Experiment, Lines, words
 
-CELLS = "cells.json"
-"""Of a reproduction's directory: which item and budget it is of, and the job of every run."""
-
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of the table. overrides: of its runs, but for the seed;  reasons: of its exceptions"""
+    """One place of the table.
+
+    row, column: the names of its row and column
+    overrides: the overrides of its runs, but for the seed
+    seeds: the seeds of its runs
+    reasons: why it has overrides that other cells do not have
+    """
 
     row: str
     column: str
@@ -108,11 +108,3 @@ def _matches(pattern: str, name: str) -> bool:
     """A word of a crossed name is enough; `_` stands for a space."""
     spelled = name.replace(" ", "_")
     return fnmatch(name, pattern) or fnmatch(spelled, pattern) or any(fnmatch(word, pattern) for word in name.split())
-
-
-def read_cells(folder: Path) -> dict[str, Any]:
-    """CELLS of a reproduction's directory. Raises UserError."""
-    try:
-        return json.loads((folder / CELLS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / CELLS}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from math import ceil
 
@@ -12,34 +12,11 @@ import yaml
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.paths import conf_dir, results_dir
-from rlmem.reproduce import populations
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.outcome import Record, read_results
-from rlmem.reproduce.spec import Experiment
-from rlmem.system.hardware import cores
 
 Kind = tuple[str, ...]
 """(algo, memory, env), or the beginning of it."""
-
-
-def cost_line(name: str, experiment: Experiment, budget: str, planned: Sequence[Cell]) -> str:
-    """`memoroids/figure4 at laptop: 12 cells, 36 runs, 720,000 steps, about 25 min on these 2 cores (...)`."""
-    runs = sum(len(cell.seeds) for cell in planned)
-    parts = [f"{name} at the budget {budget}: {len(planned)} cells, {runs} runs"]
-    if experiment.run in ("train", "population"):
-        steps, seconds = steps_and_seconds(experiment, budget, planned)
-        told = (
-            f"about {duration(seconds / cores())} on {cores()} cores" if seconds else "nobody has timed such runs yet"
-        )
-        parts += [f"{steps:,} steps", told]
-    return ", ".join(parts)
-
-
-def steps_and_seconds(experiment: Experiment, budget: str, planned: Sequence[Cell]) -> tuple[int, float]:
-    """Environment steps of all runs, and seconds of one core for them; 0 where nobody has timed such runs."""
-    agents = populations.agents_of(experiment, budget) if experiment.run == "population" else 1
-    steps = sum(len(cell.seeds) * steps_of(cell.overrides) for cell in planned)
-    return agents * steps, agents * estimate(planned)
 
 
 def estimate(planned: Iterable[Cell]) -> float:

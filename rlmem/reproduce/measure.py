@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from rlmem import __version__
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.record import rundir
+from rlmem.record.facts import short_commit
 from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.outcome import RESULTS, Outcome, Record, read_results, short, write_results
-from rlmem.reproduce.spec import Experiment
+from rlmem.reproduce.outcome import RESULTS, Outcome, Record, read_results, write_results
+from rlmem.reproduce.runner import Runner
+from rlmem.sweep.run import Options
 from rlmem.system.hardware import machine_class
 
 Values = Mapping[str, Mapping[str, float]]
@@ -62,54 +65,51 @@ def _files(folder: Path, what: str, repetition: int) -> tuple[Path, Path]:
 MEASUREMENTS: dict[str, Measurement] = {"figure3": figure3, "returns": returns, "impulse": impulse}
 
 
-def require(experiment: Experiment) -> Measurement:
-    """The measurement that an experiment names. Raises UserError if there is none."""
-    if experiment.run not in MEASUREMENTS:
-        accepted = ["train", "population", *MEASUREMENTS]
-        near = nearest(experiment.run, accepted)
-        raise UserError(sentence(f"run: {experiment.run}", "no such measurement", near=near, accepted=accepted))
-    return MEASUREMENTS[experiment.run]
+class Measured(Runner):
+    """All cells of a repetition, which a seed counts, are one measurement."""
 
+    def check(self, planned: Sequence[Cell], files: bool = True) -> None:
+        if (name := self.experiment.run) not in MEASUREMENTS:
+            accepted = ["train", "population", *MEASUREMENTS]
+            near = nearest(name, accepted)
+            raise UserError(sentence(f"run: {name}", "no such measurement", near=near, accepted=accepted))
 
-def run(name: str, experiment: Experiment, budget: str, planned: Sequence[Cell], folder: Path) -> Outcome:
-    """Measure once per seed, the repetitions, what `folder` does not hold yet."""
-    measured = require(experiment)
-    options, asked = _options(experiment, budget)
-    folder.mkdir(parents=True, exist_ok=True)
-    there = so_far(name, experiment, budget, folder).records
-    records = {(record.row, record.column, record.seed): record for record in there}
-    for seed in planned[0].seeds if planned else ():
-        rows = list(dict.fromkeys(cell.row for cell in planned if (cell.row, cell.column, seed) not in records))
-        for row, numbers in (measured(folder, seed, rows, **options) if rows else {}).items():
-            for column, value in numbers.items():
-                if column in experiment.columns:
-                    records[row, column, seed] = _record(experiment, row, column, seed, value, asked)
-        write_results(records.values(), folder / RESULTS)
-    return Outcome(name, experiment, budget, list(records.values()), (), _pictures(folder))
+    def begin(self, planned: Sequence[Cell], options: Options) -> None:
+        self.check(planned)
+        self.where.folder.mkdir(parents=True, exist_ok=True)
 
+    def run(self, planned: Sequence[Cell], options: Options) -> int:
+        about = {"version": __version__, "commit": short_commit(rundir.git_commit()), "machine": machine_class()}
+        for seed in planned[0].seeds if planned else ():
+            rows = list(dict.fromkeys(c.row for c in planned if (c.row, c.column, seed) not in self.records))
+            measurement = MEASUREMENTS[self.experiment.run]
+            for row, numbers in (measurement(self.where.folder, seed, rows, **self.options) if rows else {}).items():
+                for column, value in numbers.items():
+                    if column in self.experiment.columns:
+                        metrics = {self.experiment.metric: value}
+                        made = Record(row, column, seed, "done", metrics, overrides=self.asked, **about)
+                        self.records[row, column, seed] = made
+            write_results(self.records.values(), self.where.folder / RESULTS)
+        return 0
 
-def so_far(name: str, experiment: Experiment, budget: str, folder: Path) -> Outcome:
-    """What has been measured in `folder` with the options that the file has now."""
-    file, (_, asked) = folder / RESULTS, _options(experiment, budget)
-    records = [r for r in (read_results(file) if file.exists() else []) if r.overrides == asked]
-    return Outcome(name, experiment, budget, records, (), _pictures(folder))
+    def collect(self) -> Outcome:
+        """What has been measured with the options that the file has now. Of several pictures, those of repetition 0."""
+        folder = self.where.folder
+        files = sorted([*folder.glob("*.png"), *folder.glob("*.svg")])
+        pictures = {f.stem.removesuffix("-0"): f for f in files if not re.search(r"-[1-9]\d*$", f.stem)}
+        return Outcome(self.where.name, self.experiment, self.where.budget, list(self.records.values()), (), pictures)
 
+    def cost(self, planned: Sequence[Cell]) -> None:
+        """Steps are not what a measurement costs."""
 
-def _options(experiment: Experiment, budget: str) -> tuple[dict[str, Any], str]:
-    """Of a measurement, and as its records have them."""
-    options = {**experiment.options, **experiment.budget(budget).options}
-    return options, json.dumps(options, sort_keys=True)
+    @cached_property
+    def records(self) -> dict[tuple[str, str, int], Record]:
+        """(row, column, seed) -> what was measured with these options."""
+        file = self.where.folder / RESULTS
+        kept = read_results(file) if file.exists() else []
+        return {(r.row, r.column, r.seed): r for r in kept if r.overrides == self.asked}
 
-
-def _pictures(folder: Path) -> dict[str, Path]:
-    """Of several repetitions, those of the first, which are named like `returns-0`."""
-    found = sorted([*folder.glob("*.png"), *folder.glob("*.svg")])
-    return {path.stem.removesuffix("-0"): path for path in found if not re.search(r"-[1-9]\d*$", path.stem)}
-
-
-def _record(experiment: Experiment, row: str, column: str, seed: int, value: float, asked: str) -> Record:
-    commit = short(rundir.git_commit())
-    return Record(
-        row, column, seed, "done", {experiment.metric: value},
-        version=__version__, commit=commit, machine=machine_class(), overrides=asked,
-    )  # fmt: skip
+    @property
+    def asked(self) -> str:
+        """The options as the records have them."""
+        return json.dumps(self.options, sort_keys=True)

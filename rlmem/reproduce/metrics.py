@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.record import rundir
-from rlmem.record.recorder import read_jsonl
+from rlmem.record.facts import RunRecord
 from rlmem.stats import expert_normalised, reference_of
 
-Rows = Sequence[Mapping[str, Any]]
 GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A key of metrics.jsonl, and what is made of its values over a run. curve: the key to draw over steps"""
+    """A number of a run.
+
+    about: what it is, in words
+    key: the key of metrics.jsonl
+    reduce: makes the number of the key's values over the run, [row] -> float
+    """
 
     about: str
     key: str
@@ -99,20 +102,19 @@ def _split(metric: str) -> tuple[str, str]:
     return how, key
 
 
-def read(run_dir: Path, metrics: Sequence[str]) -> dict[str, float]:
-    """Those of `metrics` that the run has."""
-    rows = record(run_dir)
+def read(run: RunRecord, metrics: Sequence[str]) -> dict[str, float]:
+    """Those of `metrics` that the run has, by name."""
     found = {}
     for metric in metrics:
         plain = metric.removeprefix(NORMALISED)
         if plain.startswith("analysis/"):
-            value = _analysed(run_dir, plain)
+            value = _analysed(run.run_dir, plain)
         else:
             key, reduce = made_of(plain)
-            values = np.array([row[key] for row in rows if key in row], dtype=np.float64)
+            values = np.array([row[key] for row in run.rows if key in row], dtype=np.float64)
             value = reduce(values) if len(values) else None
         if value is not None:
-            found[metric] = value if plain == metric else _normalised(run_dir, value)
+            found[metric] = value if plain == metric else _normalised(run.run_dir, value)
     return found
 
 
@@ -125,33 +127,13 @@ def _normalised(run_dir: Path, value: float) -> float:
         raise UserError(f"{run_dir}: {error}") from error
 
 
-def curve(run_dir: Path, key: str, most: int = 200) -> tuple[list[int], list[float]]:
-    """Steps and finite values of a key over a run; of many, the means of `most` stretches."""
-    known = [(row["step"], row.get(key)) for row in record(run_dir) if "step" in row]
-    points = [(step, value) for step, value in known if value is not None and np.isfinite(value)]
+def curve(run: RunRecord, key: str, most: int = 200) -> tuple[list[int], list[float]]:
+    """Steps and finite values of a key over a run; of more than `most` points, the means of `most` stretches."""
+    points = [(step, value) for step, value in run.series(key) if value is not None and np.isfinite(value)]
     if len(points) <= most:
         return [int(step) for step, _ in points], [float(value) for _, value in points]
     parts = np.array_split(np.array(points, dtype=np.float64), most)
     return [int(part[-1, 0]) for part in parts], [float(part[:, 1].mean()) for part in parts]
-
-
-def record(run_dir: Path) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl, with None for what is no number; no rows if it is not there or damaged."""
-    try:
-        rows = read_jsonl(run_dir / "metrics.jsonl")
-    except (OSError, ValueError):
-        return []
-    steps = [row.get("step", 0) for row in rows]
-    if not all(isinstance(step, int) and 0 <= step < 2**63 for step in steps):
-        return []
-    return [{key: value if key == "step" else _number(value) for key, value in row.items()} for row in rows]
-
-
-def _number(value: object) -> float | None:
-    try:
-        return float(value) if isinstance(value, int | float) else None
-    except OverflowError:
-        return None
 
 
 def _analysed(run_dir: Path, metric: str) -> float | None:

@@ -15,24 +15,30 @@ from numpy.typing import NDArray
 
 from rlmem.errors import UserError
 from rlmem.record import rundir
+from rlmem.record.facts import RunRecord
 from rlmem.reproduce.spec import Experiment
 
 FIXED = (
     "row", "column", "seed", "state", "steps", "seconds", "config_hash", "version", "commit", "machine", "overrides"
 )  # fmt: skip
 """The columns of results.csv before those of the metrics."""
-
-
 RESULTS = "results.csv"
-"""The records of a reproduction, in its folder."""
+"""The file of the records in the directory of a reproduction."""
 
 
 @dataclass(frozen=True)
 class Record:
     """A run of a cell, or a repetition of a measurement.
 
-    state: done | failed | running | interrupted | waiting;  seconds: of wall time, NaN if unknown
-    metrics: name -> value, what there is of them;  run_dir: None where only its numbers are kept
+    row, column, seed: which run it is
+    state: done | failed | running | interrupted | waiting
+    metrics: name -> value, what there is of them
+    steps: environment steps
+    seconds: wall time, NaN if unknown
+    config_hash: of its configuration, "" where a run has none
+    version, commit, machine: who made it, "" if unknown
+    overrides: those of its configuration in one line, or the options of a measurement
+    run_dir: None where only its numbers are kept
     """
 
     row: str
@@ -49,10 +55,28 @@ class Record:
     overrides: str = ""
     run_dir: Path | None = None
 
+    @classmethod
+    def of_run(
+        cls,
+        found: RunRecord,
+        row: str,
+        column: str,
+        seed: int,
+        state: str,
+        metrics: Mapping[str, float],
+        overrides: str,
+        config_hash: str = "",
+        machine: str = "",
+    ) -> Record:
+        """The record of a run directory: what is not given is what the directory says."""
+        who = {"version": found.version, "commit": found.commit, "machine": machine}
+        about = {"config_hash": config_hash, "overrides": overrides, **who}
+        return cls(row, column, seed, state, metrics, found.last_step, found.elapsed, run_dir=found.run_dir, **about)
+
 
 @dataclass(frozen=True)
 class Curve:
-    """A learning curve of a run."""
+    """A learning curve of the run of a row, a column and a seed: values at environment steps."""
 
     row: str
     column: str
@@ -65,8 +89,12 @@ class Curve:
 class Outcome:
     """An experiment with what was run of it.
 
-    name: `<paper>/<item>`;  curve: the key of metrics.jsonl that the curves show
-    pictures: files of analyses, by a caption
+    name: `<paper>/<item>`
+    experiment: the experiment; it becomes that of the budget
+    budget: the budget
+    records: the runs
+    curves: those of the runs that have some, of the key that `rlmem.reproduce.metrics.curve_key` gives
+    pictures: caption -> file of an analysis
     """
 
     name: str
@@ -91,11 +119,6 @@ class Outcome:
             if self.counts(record, wanted):
                 found[record.row, record.column].append((record.seed, record.metrics[wanted]))
         return {cell: np.array([value for _, value in sorted(runs)]) for cell, runs in found.items()}
-
-
-def short(commit: str | None) -> str:
-    """Twelve digits of a commit, and whether files differed from it."""
-    return "" if commit is None else commit[:12] + ("+changes" if commit.endswith("+changes") else "")
 
 
 def write_results(records: Iterable[Record], file: Path) -> None:

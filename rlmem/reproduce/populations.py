@@ -2,169 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import Fault, UserError, extra
+from rlmem.population.spec import Specification, holds_population, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
+from rlmem.record.facts import RunRecord
 from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.metrics import BESIDE, curve_key, made_of, record
-from rlmem.reproduce.outcome import Curve, Outcome, Record, short
-from rlmem.reproduce.spec import Experiment
+from rlmem.reproduce.metrics import BESIDE, curve_key, made_of
+from rlmem.reproduce.outcome import Curve, Outcome, Record
+from rlmem.reproduce.place import read_cells
+from rlmem.reproduce.runner import Cost, Runner
 from rlmem.run.restore import AGENT, checkpoints
 from rlmem.sweep.multirun import check_jobs
+from rlmem.sweep.run import Options
 from rlmem.system.hardware import machine_class
 
 TOP = 3
 """Agents whose mean is the result of a population (Stepleton et al. 2018, arXiv:1805.04955, caption of figure 5)."""
-ASKED = ("vary", "agents", "ready", "window", "every", "level", "top")
+ACCEPTED = ("vary", "agents", "ready", "window", "every", "level", "top")
 """The options of an experiment that is made of populations: those of `rlmem population`, and `top`."""
 POINTS = 200
-"""Of a curve that is kept."""
-
-Result = tuple[NDArray[np.int64], NDArray[np.float64]]
-"""Environment steps of each agent, and what the best had there."""
+"""The most points of a curve that are kept."""
 
 
-def specification(experiment: Experiment, budget: str, cell: Cell, seed: int) -> Any:
-    """The population of a cell and seed, as `rlmem population` would be asked for it. Raises UserError."""
-    from rlmem.population.spec import Specification
+class Populations(Runner):
+    """Every cell and seed is one population of agents; they are trained one after the other in this process."""
 
-    options = _options(experiment, budget)
-    if unknown := [name for name in options if name not in ASKED]:
-        near = nearest(unknown[0], ASKED)
-        raise UserError(sentence(f"options: {unknown[0]}", "unknown key", near=near, accepted=ASKED))
-    given = {name: value for name, value in options.items() if name not in ("vary", "top")}
-    return Specification(cell.lines(seed), tuple(options.get("vary", ())), **given)
+    def check(self, planned: Sequence[Cell], files: bool = True) -> None:
+        """Compose the cells, and draw what the agents of the first one differ in."""
+        check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
+        for cell in planned[:1]:
+            populate(self.specification(cell, cell.seeds[0]))
+
+    def begin(self, planned: Sequence[Cell], options: Options) -> None:
+        if options != Options():
+            what = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
+            again = f"rlmem reproduce {shell(self.where.name)} --budget {self.where.budget}"
+            raise UserError(sentence(self.where.name, what, example=again))
+        self.check(planned)
+        self.where.ask_for(
+            {"row": c.row, "column": c.column, "seed": s, "folder": c.label(s)} for c in planned for s in c.seeds
+        )
+
+    def run(self, planned: Sequence[Cell], options: Options) -> int:
+        if find_spec("scipy") is None:
+            raise UserError(f"run: population: needs SciPy, which is not installed; e.g. {extra('population')}")
+        from rlmem.population import rounds
+
+        code = 0
+        for cell in planned:
+            for seed in cell.seeds:
+                place = self.where.runs / cell.label(seed)
+                try:
+                    rounds.start(self.specification(cell, seed), place)
+                    if not has_ended(place):
+                        rounds.train(place)
+                except Fault as error:
+                    print(f"{place.name}: {error}")
+                    code = 1
+        return code
+
+    def collect(self) -> Outcome:
+        key, top = curve_key(self.experiment.metric), int(self.options.get("top", TOP))
+        records, curves = [], []
+        for cell in read_cells(self.where.runs)["cells"]:
+            place = self.where.runs / cell["folder"]
+            records.append(self._record(cell["row"], cell["column"], cell["seed"], place, top))
+            if records[-1].state == "done":
+                steps, values = best(place, key, top)
+                kept = np.unique(np.linspace(0, max(len(steps) - 1, 0), POINTS).astype(int))[: len(steps)]
+                if len(kept) > 1:
+                    ends = steps[kept].tolist(), values[kept].tolist()
+                    curves.append(Curve(cell["row"], cell["column"], cell["seed"], *ends))
+        return Outcome(self.where.name, self.experiment, self.where.budget, records, curves)
+
+    def cost(self, planned: Sequence[Cell]) -> Cost | None:
+        agents = int(self.options.get("agents", Specification.agents))
+        one = super().cost(planned)
+        return one and Cost(agents * one.steps, agents * one.seconds)
+
+    def specification(self, cell: Cell, seed: int) -> Specification:
+        """The population of a cell and seed, as `rlmem population` would be asked for it. Raises UserError."""
+        if unknown := [name for name in self.options if name not in ACCEPTED]:
+            near = nearest(unknown[0], ACCEPTED)
+            raise UserError(sentence(f"options: {unknown[0]}", "unknown key", near=near, accepted=ACCEPTED))
+        given = {name: value for name, value in self.options.items() if name not in ("vary", "top")}
+        return Specification(cell.lines(seed), tuple(self.options.get("vary", ())), **given)
+
+    def _record(self, row: str, column: str, seed: int, place: Path, top: int) -> Record:
+        agents = _agents(place)
+        elapsed = [[seconds for _, seconds in agent.series("time/elapsed") if seconds] for agent in agents]
+        return Record(
+            *(row, column, seed, "done" if has_ended(place) else "interrupted" if agents else "waiting"),
+            metrics=dict(self._metrics(place, top)),
+            steps=sum(agent.last_step for agent in agents),
+            seconds=sum(max(own, default=0) for own in elapsed),
+            version=agents[0].version if agents else "",
+            commit=agents[0].commit if agents else "",
+            machine=(agents and agents[0].machine) or machine_class(),
+            overrides=" ".join(read(place).spec.overrides if holds_population(place) else ()),
+        )
+
+    def _metrics(self, place: Path, top: int) -> Iterator[tuple[str, float]]:
+        for metric in dict.fromkeys([self.experiment.metric, *self.experiment.also, *BESIDE]):
+            key, reduce = made_of(metric)
+            values = best(place, key, top)[1]
+            if len(values):
+                yield metric, reduce(values)
 
 
-def agents_of(experiment: Experiment, budget: str) -> int:
-    """Agents of each population."""
-    from rlmem.population.spec import Specification
+def best(place: Path, key: str, top: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Environment steps of each agent, and the mean of the `top` best agents there, both [step].
 
-    return int(_options(experiment, budget).get("agents", Specification.agents))
-
-
-def check(experiment: Experiment, budget: str, planned: Sequence[Cell]) -> None:
-    """Compose the cells, and draw what the agents of one differ in. Raises UserError."""
-    from rlmem.population.spec import populate
-
-    check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
-    for cell in planned[:1]:
-        populate(specification(experiment, budget, cell, cell.seeds[0]))
-
-
-def run(experiment: Experiment, budget: str, planned: Sequence[Cell], folder: Path) -> int:
-    """Train a population for every cell and seed in `folder`, one after the other, from wherever each is.
-
-    1 if one of them failed, else 0. Raises UserError, and Stopped after a signal, with everything saved.
+    From the step on at which every agent has a value of `key`; an agent keeps its last value until the next one.
     """
-    if find_spec("scipy") is None:
-        raise UserError(f"run: population: needs SciPy, which is not installed; e.g. {extra('population')}")
-    from rlmem.population import rounds
-
-    code = 0
-    for cell in planned:
-        for seed in cell.seeds:
-            place = folder / cell.label(seed)
-            try:
-                rounds.start(specification(experiment, budget, cell, seed), place)
-                if not ended(place):
-                    rounds.train(place)
-            except Fault as error:
-                print(f"{place.name}: {error}")
-                code = 1
-    return code
-
-
-def collect(
-    name: str, experiment: Experiment, budget: str, folder: Path, listed: Sequence[Mapping[str, Any]]
-) -> Outcome:
-    """One record per population that was asked for.
-
-    listed: `row`, `column`, `seed`, and the name of its `folder` in `folder`
-    """
-    top = int(_options(experiment, budget).get("top", TOP))
-    key = curve_key(experiment.metric)
-    records, curves = [], []
-    for cell in listed:
-        row, column, seed, place = cell["row"], cell["column"], cell["seed"], folder / cell["folder"]
-        records.append(_record(experiment, row, column, seed, place, top))
-        if records[-1].state == "done":
-            steps, values = best(place, key, top)
-            kept = np.unique(np.linspace(0, max(len(steps) - 1, 0), POINTS).astype(int))[: len(steps)]
-            curves.append(Curve(row, column, seed, steps[kept].tolist(), values[kept].tolist()))
-    return Outcome(name, experiment, budget, records, [curve for curve in curves if len(curve.steps) > 1])
-
-
-def best(place: Path, key: str, top: int) -> Result:
-    """The mean of the `top` best agents at every step, from the one on at which every agent has a value of `key`."""
-    series = [_series(run_dir, key) for run_dir in _agents(place)]
-    if not series or not all(len(steps) for steps, _ in series):
+    series = [np.array(agent.series(key), np.float64).reshape(-1, 2).T for agent in _agents(place)]
+    if not series or not all(steps.size for steps, _ in series):
         return np.empty(0, np.int64), np.empty(0)
-    begin = max(steps[0] for steps, _ in series)
     every = np.unique(np.concatenate([steps for steps, _ in series]))
-    every = every[every >= begin]
+    every = every[every >= max(steps[0] for steps, _ in series)]
     held = np.stack([values[np.searchsorted(steps, every, side="right") - 1] for steps, values in series])
-    return every, np.sort(held, 0)[-top:].mean(0)
+    return every.astype(np.int64), np.sort(held, 0)[-top:].mean(0)
 
 
-def ended(place: Path) -> bool:
+def has_ended(place: Path) -> bool:
     """Whether every agent has spent its budget."""
     return (place / "population.yaml").exists() and all(
-        (saved := checkpoints(run_dir).paths()) and step_of(saved[-1]) >= rundir.read(run_dir)[0]["total_steps"]
-        for run_dir in _agents(place)
+        (saved := checkpoints(agent.run_dir).paths())
+        and step_of(saved[-1]) >= rundir.read(agent.run_dir)[0]["total_steps"]
+        for agent in _agents(place)
     )
 
 
-def _options(experiment: Experiment, budget: str) -> dict[str, Any]:
-    return {**experiment.options, **experiment.budget(budget).options}
-
-
-def _agents(place: Path) -> list[Path]:
-    return sorted(place.glob(f"{AGENT}*"))
-
-
-def _series(run_dir: Path, key: str) -> Result:
-    """Steps and values of a key in an agent's record."""
-    points = [(line["step"], line[key]) for line in record(run_dir) if key in line and "step" in line]
-    steps, values = zip(*points, strict=True) if points else ((), ())
-    return np.array(steps, np.int64), np.array(values, np.float64)
-
-
-def _record(experiment: Experiment, row: str, column: str, seed: int, place: Path, top: int) -> Record:
-    lines = [list(record(run_dir)) for run_dir in _agents(place)]
-    state = "done" if ended(place) else "interrupted" if lines else "waiting"
-    about = rundir.read(_agents(place)[0])[1] if lines else {}
-    return Record(
-        row, column, seed, state,
-        metrics=dict(_metrics(experiment, place, top)),
-        steps=sum(max((line["step"] for line in own if "step" in line), default=0) for own in lines),
-        seconds=sum(max((line["time/elapsed"] for line in own if "time/elapsed" in line), default=0) for own in lines),
-        version=about.get("rlmem", ""),
-        commit=short(about.get("git")),
-        machine=about.get("machine") or machine_class(),
-        overrides=" ".join(_overrides(place)),
-        run_dir=None,
-    )  # fmt: skip
-
-
-def _metrics(experiment: Experiment, place: Path, top: int) -> Iterator[tuple[str, float]]:
-    for metric in dict.fromkeys([experiment.metric, *experiment.also, *BESIDE]):
-        key, reduce = made_of(metric)
-        values = best(place, key, top)[1]
-        if len(values):
-            yield metric, reduce(values)
-
-
-def _overrides(place: Path) -> Sequence[str]:
-    from rlmem.population.spec import holds_population, read
-
-    return read(place).spec.overrides if holds_population(place) else ()
+def _agents(place: Path) -> list[RunRecord]:
+    return [RunRecord(path) for path in sorted(place.glob(f"{AGENT}*"))]

@@ -158,6 +158,11 @@ class Experiment(Part):
         return self._text
 
     @property
+    def is_trained(self) -> bool:
+        """Whether its numbers differ from seed to seed; a measurement may well be the same every time."""
+        return self.run in ("train", "population")
+
+    @property
     def scale(self) -> float:
         """What our numbers are multiplied by to be those of the paper's table."""
         return self.published.scale if self.published else 1.0

@@ -18,8 +18,6 @@ from rlmem.stats.resampling import SEED
 Word = Literal["matches", "direction holds", "differs", "not run"]
 MEAN = "mean"
 """The column of a row's mean over the others."""
-TRAINED = ("train", "population")
-"""What differs from seed to seed; a measurement may well be the same every time."""
 OF_ALL = ("average", "all")
 """Published tasks that are such a mean."""
 
@@ -90,7 +88,7 @@ def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Fin
     if failed := [finding for finding in findings if finding.state == "fails"]:
         return "differs", f"{len(failed)} of {len(findings)} expectations fail: " + "; ".join(map(_told, failed))
     parts = [cell for cell in compared if cell.column != MEAN], [cell for cell in compared if cell.column == MEAN]
-    rows, trained = {cell.row for cell in compared}, outcome.experiment.run in TRAINED
+    rows, trained = {cell.row for cell in compared}, outcome.experiment.is_trained
     for part in parts if outcome.budget == "paper" else ():
         if {cell.row for cell in part} == rows and all(cell.verdict == "matches" for cell in part):
             return "matches", f"all {len(part)} published numbers lie within our intervals"

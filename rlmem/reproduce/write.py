@@ -7,10 +7,10 @@ import re
 import shutil
 from pathlib import Path
 
-from rlmem.errors import UserError
+from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.reproduce.outcome import RESULTS, Outcome, read_results, write_curves, write_results
-from rlmem.reproduce.show import tables
+from rlmem.reproduce.tables import tables
 from rlmem.reproduce.verdict import judge
 
 VERDICT, EXPERIMENT = "verdict.json", "experiment.yaml"
@@ -21,7 +21,7 @@ def write(outcome: Outcome, folder: Path) -> None:
 
     And experiment.yaml, if it is not shipped.
     """
-    try:
+    with writing(folder, "--dir /tmp/reproduce"):
         folder.mkdir(parents=True, exist_ok=True)
         write_results(outcome.records, folder / RESULTS)
         if outcome.curves:
@@ -34,8 +34,6 @@ def write(outcome: Outcome, folder: Path) -> None:
             shown = tables(outcome, verdict, to_read=suffix != "csv")
             text = "\n".join(getattr(table, how)() for table in shown)
             rundir.replace(folder / f"table.{suffix}", text.rstrip() + "\n")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror}); e.g. --dir /tmp/reproduce") from error
 
 
 def publish(outcome: Outcome, folder: Path) -> None:
@@ -50,7 +48,7 @@ def publish(outcome: Outcome, folder: Path) -> None:
         row, column, seed = min(lost)
         what = f"{len(lost)} of its runs would be lost, first {f'{row} {column}'.strip()} seed {seed}"
         raise UserError(f"{path}: {what}; finish them here, or delete that file first")
-    try:
+    with writing(path, "--publish results"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_results(done, path)
         if outcome.curves:
@@ -59,13 +57,11 @@ def publish(outcome: Outcome, folder: Path) -> None:
         for caption, picture in outcome.pictures.items():
             name = re.sub(r"[^\w-]+", "_", caption).strip("_")
             shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. --publish results") from error
     print(f"wrote {path}")
 
 
 def _keep(outcome: Outcome, path: Path) -> None:
-    """What a report needs to judge an experiment that is not shipped."""
+    """Write the text of an experiment that is not shipped, which a report needs to judge its numbers."""
     if text := outcome.experiment.text:
         rundir.replace(path, text)
     else:

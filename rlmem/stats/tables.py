@@ -117,10 +117,10 @@ class Table:
         ]
 
     def _shown(self, escaped: Callable[[str], str]) -> list[list[str]]:
-        return [[escaped(show(cell, self.digits)) for cell in row] for row in self.rows]
+        return [[escaped(cell_text(cell, self.digits)) for cell in row] for row in self.rows]
 
 
-def show(cell: Cell, digits: int = 3) -> str:
+def cell_text(cell: Cell, digits: int = 3) -> str:
     """`0.531`, `0.531 ± 0.020`, `0.531 [0.490, 0.570]`, a text as it is, or a dash."""
     if isinstance(cell, str):
         return cell

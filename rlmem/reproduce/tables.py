@@ -16,7 +16,7 @@ WIDEST = 6
 """Columns that fit side by side."""
 
 
-def show(outcome: Outcome, folder: Path) -> None:
+def print_outcome(outcome: Outcome, folder: Path) -> None:
     """Print the tables and the verdict."""
     verdict = judge(outcome)
     for table in tables(outcome, verdict):

@@ -1,0 +1,84 @@
+"""What a run directory says of its run: who trained it where, and what it recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rlmem.record import rundir
+from rlmem.record.recorder import read_jsonl
+
+Row = dict[str, Any]
+"""A line of metrics.jsonl: `step` is an integer, every other value a number or None."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run directory, read when it is asked, and once. What is not there or damaged is empty."""
+
+    run_dir: Path
+
+    @cached_property
+    def rows(self) -> Sequence[Row]:
+        """The rows of metrics.jsonl, with None for what is no number; none if the file is not there or damaged."""
+        try:
+            rows = read_jsonl(self.run_dir / "metrics.jsonl")
+        except (OSError, ValueError):
+            return []
+        steps = [row.get("step", 0) for row in rows]
+        if not all(isinstance(step, int) and 0 <= step < 2**63 for step in steps):
+            return []
+        return [{key: value if key == "step" else _number(value) for key, value in row.items()} for row in rows]
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """run.json; empty if there is no run that can be read."""
+        try:
+            return rundir.read(self.run_dir)[1]
+        except rundir.NoRun:
+            return {}
+
+    @property
+    def version(self) -> str:
+        """The version of rlmem that began the run, or ""."""
+        return self.about.get("rlmem") or ""
+
+    @property
+    def commit(self) -> str:
+        """`short_commit` of the source that began the run."""
+        return short_commit(self.about.get("git"))
+
+    @property
+    def machine(self) -> str:
+        """The class of the machine that began the run, or ""."""
+        return self.about.get("machine") or ""
+
+    @property
+    def last_step(self) -> int:
+        """Environment steps at the last row that has any."""
+        return max((row["step"] for row in self.rows if "step" in row), default=0)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training, NaN if unknown."""
+        return next((row["time/elapsed"] for row in reversed(self.rows) if row.get("time/elapsed")), math.nan)
+
+    def series(self, key: str) -> list[tuple[int, float | None]]:
+        """(step, value) of every row that has both a step and the key."""
+        return [(row["step"], row[key]) for row in self.rows if key in row and "step" in row]
+
+
+def short_commit(commit: str | None) -> str:
+    """Twelve digits of a commit, with `+changes` if files differed from it; "" for None."""
+    return "" if commit is None else commit[:12] + ("+changes" if commit.endswith("+changes") else "")
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None

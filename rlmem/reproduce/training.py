@@ -1,0 +1,128 @@
+"""Items whose runs are single agents: a sweep that survives anything, and the analyses of its runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rlmem.errors import Fault, UserError
+from rlmem.record import rundir
+from rlmem.record.facts import RunRecord
+from rlmem.reproduce.cells import Cell
+from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read
+from rlmem.reproduce.outcome import Curve, Outcome, Record
+from rlmem.reproduce.place import read_cells
+from rlmem.reproduce.runner import Runner
+from rlmem.reproduce.spec import Analysis
+from rlmem.sweep.manifest import Job, Manifest, NewJob
+from rlmem.sweep.multirun import check_jobs
+from rlmem.sweep.run import Options, config_hash, sweep
+from rlmem.sweep.spec import Specification
+from rlmem.system.hardware import machine_class
+
+
+class Training(Runner):
+    """Every cell and seed is one training run, and all of them are one sweep."""
+
+    def check(self, planned: Sequence[Cell], files: bool = True) -> None:
+        check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=files)
+
+    def begin(self, planned: Sequence[Cell], options: Options) -> None:
+        """Put the runs of the cells into their sweep, where they are not there yet."""
+        configs = check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
+        jobs, listed = [], []
+        for cell, config in zip(planned, configs, strict=True):
+            for seed in cell.seeds:
+                values = config.values | {"seed": seed}
+                own = config_hash(replace(config, values=values))
+                jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
+                listed.append({"row": cell.row, "column": cell.column, "seed": seed, "config_hash": own})
+        self.where.ask_for(listed)
+        about = (f"experiment={self.where.owner}", f"budget={self.where.budget}")
+        Manifest(self.where.runs).submit(Specification(about), jobs)
+
+    def run(self, planned: Sequence[Cell], options: Options) -> int:
+        code = sweep(None, self.where.runs, replace(options, places=1) if self.experiment.alone else options)
+        self._analyse()
+        return code
+
+    def collect(self) -> Outcome:
+        key, records, curves = curve_key(self.experiment.metric), [], []
+        for cell, seed, job in self._listed():
+            found = RunRecord(self.where.runs / job.name)
+            records.append(self._record(cell, seed, job, found))
+            if job.state == "done":
+                steps, values = curve(found, key)
+                curves += [Curve(cell.row, cell.column, seed, steps, values)] if steps else []
+        return Outcome(self.where.name, self.experiment, self.where.budget, records, curves, self._pictures(records))
+
+    def _listed(self) -> Iterator[tuple[Cell, int, Job]]:
+        """Every run of the experiment that has a job, in its order.
+
+        The folder may hold those of further items, and of an earlier state of the file, which are none of them.
+        """
+        jobs = {job.config_hash: job for job in Manifest(self.where.runs).jobs()}
+        there = {
+            (c["row"], c["column"], c["seed"]): jobs.get(c["config_hash"]) for c in read_cells(self.where.runs)["cells"]
+        }
+        for cell in self.cells():
+            for seed in cell.seeds:
+                job = there.get((cell.row, cell.column, seed))
+                if job and job.overrides == cell.lines(seed):
+                    yield cell, seed, job
+
+    def _record(self, cell: Cell, seed: int, job: Job, found: RunRecord) -> Record:
+        lacking = tuple(f"analysis/{a.what}/" for a in self.experiment.analyses if not _is_made(a, found.run_dir))
+        wanted = dict.fromkeys([self.experiment.metric, *self.experiment.also, *BESIDE])
+        return Record.of_run(
+            found,
+            *(cell.row, cell.column, seed, "interrupted" if job.abandoned else job.state),
+            read(found, [name for name in wanted if not name.startswith(lacking)]),
+            " ".join(job.overrides),
+            job.config_hash,
+            found.machine or machine_class(),
+        )
+
+    def _analyse(self) -> None:
+        """Make the experiment's analyses of every finished run of its cells that lacks them."""
+        for _, _, job in self._listed() if self.experiment.analyses else ():
+            from rlmem.analysis import analyze
+
+            run_dir = self.where.runs / job.name
+            for analysis in self.experiment.analyses if job.state == "done" else ():
+                if not _is_made(analysis, run_dir):
+                    try:
+                        analyze(analysis.what, run_dir, **analysis.options)
+                        rundir.replace(_note(analysis, run_dir), _asked(analysis))
+                    except (UserError, Fault) as error:
+                        print(f"{job.name}: {analysis.what}: {error}")
+
+    def _pictures(self, records: Sequence[Record]) -> dict[str, Path]:
+        """The pictures of the analyses that count, of the first seed of every cell."""
+        found: dict[str, Path] = {}
+        for made in sorted(records, key=lambda made: made.seed):
+            for analysis in self.experiment.analyses:
+                assert made.run_dir is not None
+                path = made.run_dir / "analysis" / analysis.what / "picture.svg"
+                if _is_made(analysis, made.run_dir) and path.exists():
+                    caption = " · ".join(part for part in (analysis.what, made.row, made.column) if part)
+                    found.setdefault(caption, path)
+        return found
+
+
+def _is_made(analysis: Analysis, run_dir: Path) -> bool:
+    """Whether the run has it with these options, rather than one made by hand or for another item."""
+    note = _note(analysis, run_dir)
+    return note.exists() and note.read_text(encoding="utf-8") == _asked(analysis)
+
+
+def _note(analysis: Analysis, run_dir: Path) -> Path:
+    from rlmem.analysis.output import ASKED
+
+    return run_dir / "analysis" / analysis.what / ASKED
+
+
+def _asked(analysis: Analysis) -> str:
+    return json.dumps(analysis.options, sort_keys=True)
