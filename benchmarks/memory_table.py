@@ -11,17 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.bench.memory import PEER, cell_of, mib, notes_on, ratio
-from rlmem.bench.show import Column, Table, quotient
+from rlmem.bench.show import quotient
 
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 LENGTH = 1024
-COLUMNS = (
-    Column("`segment` / GRU", digits=".2f"),
-    Column("`tape` / GRU", digits=".2f"),
-    Column("step, µs"),
-    Column("step / GRU", digits=".2f"),
-    Column("live tensors at the peak, MiB"),
-)
+COLUMNS = ("option", "`segment` / GRU", "`tape` / GRU", "step, µs", "step / GRU", "live tensors at the peak, MiB")
 
 
 def main() -> None:
@@ -48,23 +42,31 @@ def main() -> None:
 def measured(result: dict[str, Any]) -> str:
     """The machine, one row for each model that was measured, and every note."""
     setting, machine = result["setting"], result["machine"]
-    rows, shown = [], {}
+    rows, shown = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1))], {}
     for name, model in result["models"].items():
         if "error" in model:
             shown[name] = model
             continue
         shown[name] = model | {"cells": [cell for cell in model["cells"] if cell["length"] == LENGTH]}
         segment, tape, step = cell_of(model, "segment", LENGTH), cell_of(model, "tape", LENGTH), model["latency"][0]
-        times = ratio(segment), ratio(tape), quotient(step["seconds"], 1e-6), ratio(step)
-        rows.append((name if name == PEER else f"`{name}`", *times, mib(segment)))
+        ratios = [number(ratio(row), ".2f") for row in (segment, tape, step)]
+        shown_name = name if name == PEER else f"`{name}`"
+        rows.append((shown_name, *ratios[:2], number(quotient(step["seconds"], 1e-6)), ratios[2], number(mib(segment))))
     where = machine["processor"] if machine["device"] == "cpu" else machine["device"]
     caption = (
         f"{max(1, setting['slots'] // LENGTH):,} episodes of {LENGTH:,} slots, D = {setting['input_size']}, "
         f"H = {setting['hidden_size']}; {where}, {machine['threads']} threads, torch {machine['torch']}; "
         f"medians of {setting['rounds']} rounds."
     )
-    table = Table(caption, ("option", *COLUMNS), rows).markdown()
-    return "\n".join([caption, "", table, "", *(f"- {note}" for note in notes_on(shown))]).rstrip()
+    table = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([caption, "", *table, "", *(f"- {note}" for note in notes_on(shown))]).rstrip()
+
+
+def number(value: float | None, digits: str = ".3g") -> str:
+    """A number with a few digits, and a dash for None."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if digits == ".3g" and abs(value) >= 100 else f"{value:{digits}}"
 
 
 if __name__ == "__main__":

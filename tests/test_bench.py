@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from rlmem.bench import figure3, memory, returns, show, update
+from rlmem.bench.env import EnvBench
 from rlmem.bench.figure3 import Figure3Bench
 from rlmem.bench.memory import PEER, MemoryBench, Rows
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.returns import ReturnsBench
 from rlmem.bench.scan import ScanBench
 from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, why_too_long
+from rlmem.bench.train import TrainBench
 from rlmem.bench.update import UpdateBench
 from rlmem.commands.cli import main
 from rlmem.config.catalog import select
@@ -329,8 +331,19 @@ def test_the_command_line_passes_what_is_given_and_leaves_the_rest_to_the_benchm
     assert passed == {"threads": 1}
 
 
+@pytest.mark.parametrize("bench", [EnvBench, MemoryBench, ReturnsBench, ScanBench, TrainBench, UpdateBench])
+def test_published_numbers_are_shown_by_their_benchmark(bench):
+    path = Path(__file__).parent.parent / "benchmarks" / f"{bench.name}-2-cores.json"
+    result = json.loads(path.read_text())
+    tables = list(bench().tables(result))
+    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    text = "".join(table.text() for table in tables)
+    first = {"env": "tasks", "train": "steps_per_second"}.get(bench.name, "models")
+    assert [name for name in result.get(first, ()) if name not in text] == []
+    assert [*bench().notes(result), *bench().verdicts(result)] or bench is UpdateBench
+
+
 def test_dots_are_drawn_for_values_that_are_there():
-    pytest.importorskip("matplotlib")
-    axes = show.empty_figure(3, 3).subplots()
+    axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
     show.dots(axes, "title", ["a", "b"], {"x": [1.0, None], "y": [2.0, 3.0]})
     assert [len(line.get_xdata()) for line in axes.get_lines()] == [1, 2]

@@ -109,15 +109,13 @@ class EnvBench(Bench):
             )
             for task, rates in tasks.items()
         ]
-        heads = [f"N = {n:,}" for n in self.sizes]
-        columns = [Column(head, thousands) for head in ("package", *heads)] + [
-            Column(f"{head} / package", times) for head in heads
-        ]
+        columns = [Column("package", thousands), *(Column(f"N = {n:,}", thousands) for n in self.sizes)]
+        columns += [Column(f"N = {n:,} / package", times) for n in self.sizes]
         if tasks:
             yield Table(title, ("task", *columns), rows)
         title = f"PyBullet, {ROBOT_ENVS} environments on {result['machine']['cores']} cores"
         rows = [(name, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"]) for name, r in robots.items()]
-        columns = [Column("one", thousands), Column("workers", thousands), Column("times", times, ".2f")]
+        columns = [Column("one", thousands), Column("workers", thousands), Column("times", times)]
         if robots:
             yield Table(title, ("robot", *columns), rows)
 

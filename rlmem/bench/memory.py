@@ -251,7 +251,7 @@ def ratio(row: Row) -> float | None:
 
 
 def ratio_column(head: str) -> Column:
-    return Column(f"{head} / GRU", "time / torch.nn.GRU's", ".2f")
+    return Column(f"{head} / GRU", "time / torch.nn.GRU's")
 
 
 def mib(row: Row) -> float | None:

@@ -87,7 +87,7 @@ class ScanBench(Bench):
             times = [quotient(found[engine]["seconds"], 1e-3) for engine in ran]
             rows.append((*case, 1e3 * copy, *times, *(quotient(found[engine]["copy_share"], 0.01) for engine in ran)))
         ms = [Column(name, "ms") for name in (COPY, *ran)]
-        shares = [Column(f"{engine}, %", "% of the speed of copying", ".0f") for engine in ran]
+        shares = [Column(f"{engine}, %", "% of the speed of copying") for engine in ran]
         title = "scan, forward + backward: ms, and % of the speed of copying"
         return [Table(title, ("B,T,D", "numbers", "decay", *ms, *shares), rows)]
 

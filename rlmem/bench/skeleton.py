@@ -16,11 +16,12 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from rlmem.bench.show import Table, empty_figure, plot
+from rlmem.bench.show import Table, picture_types, plot
 from rlmem.bench.timing import CPU, Run, Times, in_turns, using_threads, why_too_long
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.run.assemble import choose_device
+from rlmem.stats.figures import save
 from rlmem.system.hardware import processor
 
 Item = TypeVar("Item")
@@ -120,13 +121,13 @@ class Bench:
         tables = list(bench.tables(result))
         console = Console()
         for table in tables:
-            console.print(table.rich())
+            console.print(table.text(), highlight=False, markup=False, soft_wrap=True)
         for note in dict.fromkeys(bench.notes(result)):
             console.print(note, style="dim", highlight=False, markup=False, soft_wrap=True)
         for line in bench.verdicts(result):
             console.print(line, highlight=False, soft_wrap=True)
         if plot_path is not None:
-            plot(tables).savefig(plot_path, dpi=120)
+            save(plot(tables), plot_path, plot_path.suffix[1:].lower())
             console.print(f"wrote {json_path} and {plot_path}")
         return result
 
@@ -202,7 +203,7 @@ def _check_paths(json_path: Path | None, plot_path: Path | None) -> None:
     problems = [f"{path}: is a folder, not a file to write" for path in paths if path.is_dir()]
     problems += [f"{path}: no folder {path.parent}" for path in paths if not path.parent.is_dir()]
     if plot_path is not None:
-        types = empty_figure(1, 1).canvas.get_supported_filetypes()
+        types = picture_types()
         if not problems and plot_path.suffix[1:].lower() not in types:
             problems.append(sentence(f"--plot {plot_path}", "no such type of plot", accepted=[f".{t}" for t in types]))
     if problems:

@@ -96,8 +96,8 @@ class TrainBench(Bench):
         for name, steps in result["steps_per_second"].items():
             shares = [quotient(result["time_shares"].get(name, {}).get(part), 0.01) for part in SHARES]
             rows.append((name, steps, *shares, quotient(result["matmul_share_while_learning"].get(name), 0.01)))
-        columns = [Column(f"{head}, %", digits=".0f") for head in (*SHARES, "matmul rate reached")]
-        return [Table(result["setting"], ("", Column("steps/s", digits=",.0f"), *columns), rows)]
+        columns = [Column(f"{head}, %") for head in (*SHARES, "matmul rate reached")]
+        return [Table(result["setting"], ("", Column("steps/s"), *columns), rows)]
 
     def verdicts(self, result: Result) -> Iterator[str]:
         for name, (other, goal) in GOALS.items():

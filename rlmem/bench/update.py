@@ -166,8 +166,8 @@ class UpdateBench(Bench):
 
     def tables(self, result: Result) -> Iterator[Table]:
         """A table for each layout, with the parts' shares of the time; then the tape beside the segments."""
-        shares = [Column(part, "% of the time", ".0f") for part in PARTS]
-        columns = [Column("ms", "ms"), Column("/ s"), *shares, Column("ratio", f"time / {PEER}'s", ".2f")]
+        shares = [Column(part, "% of the time") for part in PARTS]
+        columns = [Column("ms", "ms"), Column("/ s"), *shares, Column("ratio", f"time / {PEER}'s")]
         by_layout: dict[str, dict[str, Row]] = {}
         for name, models in result["models"].items():
             for row in models:
@@ -183,7 +183,7 @@ class UpdateBench(Bench):
                 size = f"{sizes['rows']} x {sizes['slots']} slots, {sizes['transitions']:,} transitions"
                 yield Table(f"{layout}: {size}; ratio to {PEER}", ("memory", *columns), rows)
         tapes = [(name, *row["ratio_to_segments"].values()) for name, row in by_layout.get(TAPE, {}).items()]
-        segments = [Column(layout, "tape / segment", ".2f") for layout in by_layout if layout not in (SQUARE, TAPE)]
+        segments = [Column(layout, "tape / segment") for layout in by_layout if layout not in (SQUARE, TAPE)]
         yield Table("time on the tape / on segments", ("memory", *segments), tapes)
 
     def notes(self, result: Result) -> list[str]:
