@@ -340,7 +340,7 @@ def test_published_numbers_are_shown_by_their_benchmark(bench):
     text = "".join(table.text() for table in tables)
     first = {"env": "tasks", "train": "steps_per_second"}.get(bench.name, "models")
     assert [name for name in result.get(first, ()) if name not in text] == []
-    assert [*bench().notes(result), *bench().verdicts(result)] or bench is UpdateBench
+    assert all(isinstance(line, str) for line in [*bench().notes(result), *bench().verdicts(result)])
 
 
 def test_dots_are_drawn_for_values_that_are_there():

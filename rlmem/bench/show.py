@@ -87,11 +87,11 @@ def plot(all_tables: Sequence[Table]) -> Any:
     heights = [2.5 + 0.25 * len(table.rows) for table in drawn] or [1.0]
     grid = {"height_ratios": heights}
     made, axes = figure(sum(heights), len(heights), columns, width=6 * columns, gridspec_kw=grid)
-    for table, row in zip(drawn, axes, strict=True):
+    for table, row in zip(drawn, axes, strict=False):
         panels = table.panels()
         for panel, (unit, series) in zip(row, panels.items(), strict=False):
             dots(panel, unit, table.labels(), series)
-        row[0].set_title(fill(f"{table.title}\n{row[0].get_title()}", 70, replace_whitespace=False))
+        row[0].set_title(fill(f"{table.title}\n{row[0].get_title()}", 50, replace_whitespace=False))
         for panel in row[len(panels) :]:
             panel.set_axis_off()
     return made
