@@ -27,7 +27,7 @@ from rlmem.system.hardware import processor
 Item = TypeVar("Item")
 Result = dict[str, Any]
 """The numbers of a benchmark, as its JSON file has them."""
-PEERS = ("sb3-contrib", "popgym", "gymnasium", "numpy")
+PACKAGES = ("sb3-contrib", "popgym", "gymnasium", "numpy")
 """Packages that peers come from; the file of numbers has their versions."""
 
 
@@ -110,7 +110,8 @@ class Bench:
             json_path = json_path or Path(f"bench-{cls.name}.json")
             plot_path = plot_path or Path(f"bench-{cls.name}.png")
         _check_paths(json_path, plot_path)
-        bench = cls(device=choose_device(device), **options)
+        where = CPU if "device" in cls.refused else choose_device(device)
+        bench = cls(device=where, **options)
         bench.prepare()
         with using_threads(bench.torch_threads()):
             result: Result = {"setting": bench.setting(), "machine": machine(bench.device)}
@@ -172,7 +173,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "versions": {package: found for package in PEERS if (found := _version(package))},
+        "versions": {package: found for package in PACKAGES if (found := _version(package))},
     }
 
 

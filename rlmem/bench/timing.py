@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from rlmem.errors import one_line
+
 CPU = torch.device("cpu")
 MIB = 2**20
 
@@ -61,7 +63,7 @@ def in_turns(
         try:
             return seconds(contestants[name], device, repeats[name])
         except Exception as error:
-            turns[name], results[name].note = 0, one_line(error)
+            turns[name], results[name].note = 0, error_line(error)
             return None
 
     for name, result in results.items():
@@ -184,7 +186,6 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def one_line(error: BaseException) -> str:
-    """An exception in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+def error_line(error: BaseException) -> str:
+    """The type and the message of an exception in one line."""
+    return f"{type(error).__name__}: {one_line(error)[:200]}".removesuffix(": ")
