@@ -47,9 +47,8 @@ Rates = dict[str, float]
 class EnvBench(Bench):
     """Steps per second of each task by number of environments, and of each robot.
 
-    Attributes:
-        tasks: class names of the tasks, and names of the robots.
-        sizes: numbers of environments.
+    tasks: class names of the tasks, and names of the robots.
+    sizes: numbers of environments.
     """
 
     name = "env"

@@ -50,8 +50,7 @@ class Figure3Bench(MemoryBench):
 
     Where 30 updates, `rounds` times, take longer than `budget` seconds, fewer are measured and their time is scaled.
 
-    Attributes:
-        training: the rows of an update.
+    training: the rows of an update.
     """
 
     name = "figure3"

@@ -64,13 +64,12 @@ class Rows:
 class MemoryBench(Bench):
     """Forward and backward, steps, memory and size of each model.
 
-    Attributes:
-        models: options of conf/memory; all by default. One that raises is reported as such, and the others go on.
-        lengths: slots of an episode, one cell for each; LENGTHS by default.
-        slots: slots of a cell.
-        input_size: features that a model reads.
-        hidden_size: features that it writes.
-        scans: shapes of `rlmem bench scan`, measured too: its own by default, none where models or lengths are chosen.
+    models: options of conf/memory; all by default. One that raises is reported as such, and the others go on.
+    lengths: slots of an episode, one cell for each; LENGTHS by default.
+    slots: slots of a cell.
+    input_size: features that a model reads.
+    hidden_size: features that it writes.
+    scans: shapes of `rlmem bench scan`, measured too: its own by default, none where models or lengths are chosen.
     """
 
     name = "memory"

@@ -46,10 +46,9 @@ Methods = dict[str, Callable[[], Any]]
 class ReturnsBench(Bench):
     """The time of every method, in turns of 10 ms at least.
 
-    Attributes:
-        episodes: numbers of episodes in the row of which returns are computed.
-        longest: bounds of the lengths of these episodes.
-        shapes: [T, B] of the transitions of which advantages are computed.
+    episodes: numbers of episodes in the row of which returns are computed.
+    longest: bounds of the lengths of these episodes.
+    shapes: [T, B] of the transitions of which advantages are computed.
     """
 
     name = "returns"
@@ -92,12 +91,11 @@ class ReturnsBench(Bench):
 def table(title: str, keys: Sequence[str], methods: list[str], scans: dict[str, str], cases: list[Any]) -> Table:
     """The milliseconds of every method, and the gain of the scan that replaces each loop.
 
-    Args:
-        title: of the table.
-        keys: what tells one case from another.
-        methods: the columns.
-        scans: loop -> the scan that replaces it.
-        cases: entries of the result.
+    title: of the table.
+    keys: what tells one case from another.
+    methods: the columns.
+    scans: loop -> the scan that replaces it.
+    cases: entries of the result.
     """
     rows = []
     for case in cases:

@@ -39,8 +39,7 @@ Row = dict[str, Any]
 class ScanBench(Bench):
     """Forward and backward of a scan, for each shape, kind of numbers, kind of decay and engine.
 
-    Attributes:
-        shapes: [B, T, D] of the scans.
+    shapes: [B, T, D] of the scans.
     """
 
     name = "scan"

@@ -18,9 +18,8 @@ MARKERS = "os^Dv<>"
 class Column(NamedTuple):
     """A column of numbers.
 
-    Attributes:
-        head: what stands above it.
-        unit: what the numbers are. Columns of one unit share a panel of the plot; without a unit they are not drawn.
+    head: what stands above it.
+    unit: what the numbers are. Columns of one unit share a panel of the plot; without a unit they are not drawn.
     """
 
     head: str
@@ -31,10 +30,9 @@ class Column(NamedTuple):
 class Table:
     """A table whose numbers are drawn.
 
-    Attributes:
-        title: the line above the table.
-        columns: a text is the head of a column of texts; those come first, and name the rows of the plot.
-        rows: the cells.
+    title: the line above the table.
+    columns: a text is the head of a column of texts; those come first, and name the rows of the plot.
+    rows: the cells.
     """
 
     title: str

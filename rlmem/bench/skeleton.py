@@ -35,16 +35,15 @@ PACKAGES = ("sb3-contrib", "popgym", "gymnasium", "numpy")
 class Bench:
     """A benchmark: `measure` yields its numbers, the other methods show them. Its fields are its options.
 
-    Attributes:
-        rounds: turns of each contestant.
-        budget: seconds for all turns of one contestant in one case.
-        threads: CPU threads; None for as many as torch has.
-        device: where to compute.
+    rounds: turns of each contestant.
+    budget: seconds for all turns of one contestant in one case.
+    threads: CPU threads; None for as many as torch has.
+    device: where to compute.
     """
 
     name: ClassVar[str]
     refused: ClassVar[frozenset[str]] = frozenset()
-    """Shared options that this benchmark does not take."""
+    """Options that this benchmark does not take."""
 
     rounds: int = 5
     budget: float = 20.0
@@ -96,15 +95,13 @@ class Bench:
     ) -> Result:
         """Measure, write the numbers after each part, print the tables, draw the plot, and return the numbers.
 
-        Args:
-            json_path: where the numbers go, by default bench-NAME.json.
-            plot_path: where the plot goes, by default bench-NAME.png. A benchmark that refuses it has no plot, and
-                writes its numbers only where a path is given.
-            device: "auto", "cpu" or "cuda".
-            options: fields of the class.
+        json_path: where the numbers go, by default bench-NAME.json.
+        plot_path: where the plot goes, by default bench-NAME.png. A benchmark that refuses it has no plot, and
+            writes its numbers only where a path is given.
+        device: "auto", "cpu" or "cuda".
+        options: fields of the class.
 
-        Raises:
-            UserError: an option is refused, or a file could not be written; nothing has been measured yet.
+        Raises UserError: an option is refused, or a file could not be written; nothing has been measured yet.
         """
         if "plot_path" not in cls.refused:
             json_path = json_path or Path(f"bench-{cls.name}.json")

@@ -48,13 +48,12 @@ def in_turns(
 
     A contestant that raises has no times, and a note.
 
-    Args:
-        contestants: the functions by name, in the order in which they take turns.
-        rounds: turns of each contestant.
-        budget: seconds for all rounds of one contestant. A slow one has fewer rounds, or, if its first call alone took
-            longer, that call as its only time.
-        device: where the functions compute.
-        at_least: seconds of one turn. A function that is faster is repeated within it.
+    contestants: the functions by name, in the order in which they take turns.
+    rounds: turns of each contestant.
+    budget: seconds for all rounds of one contestant. A slow one has fewer rounds, or, if its first call alone took
+        longer, that call as its only time.
+    device: where the functions compute.
+    at_least: seconds of one turn. A function that is faster is repeated within it.
     """
     results = {name: Times() for name in contestants}
     repeats, turns = dict.fromkeys(contestants, 1), dict.fromkeys(contestants, 0)
@@ -98,13 +97,11 @@ def seconds(run: Run, device: torch.device = CPU, repeats: int = 1) -> float:
 def why_too_long(shorter: Callable[[int], Run], budget: float, device: torch.device = CPU) -> str:
     """Estimate from a sixteenth and a quarter of a task whether one call exceeds `budget` seconds.
 
-    Args:
-        shorter: gives the part of the task that takes one n-th of the time, e.g. a quarter for 4.
-        budget: the seconds that one call may take.
-        device: where the task computes.
+    shorter: gives the part of the task that takes one n-th of the time, e.g. a quarter for 4.
+    budget: the seconds that one call may take.
+    device: where the task computes.
 
-    Returns:
-        The reason to skip the task, or "" if it fits.
+    Returns the reason to skip the task, or "" if it fits.
     """
     for part in (16, 4):
         run = shorter(part)
@@ -127,13 +124,11 @@ def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...],
     libraries. It is some MiB above the tensors that torch.profiler counts, of which up to ten are libraries that only
     the whole function loads; repeats agree to 1 MiB.
 
-    Args:
-        make: gives a small version of the function, called first to load what is loaded once, and the function.
-        arguments: those of `make`; they are pickled.
-        device: where the function computes.
+    make: gives a small version of the function, called first to load what is loaded once, and the function.
+    arguments: those of `make`; they are pickled.
+    device: where the function computes.
 
-    Raises:
-        OSError: neither measure is available here.
+    Raises OSError: neither measure is available here.
     """
     if device.type == "cuda":
         small, whole = make(*arguments)

@@ -62,12 +62,11 @@ Row = dict[str, Any]
 class UpdateBench(Bench):
     """The update of each model on batches of each layout.
 
-    Attributes:
-        models: options of conf/memory, MODELS by default. One that raises is reported as such, and the others go on.
-        lengths: of the segments beside the tape, LENGTHS by default.
-        hidden_size: features that a memory writes.
-        transitions: the transitions in the replay.
-        num_envs: the environments that fill it.
+    models: options of conf/memory, MODELS by default. One that raises is reported as such, and the others go on.
+    lengths: of the segments beside the tape, LENGTHS by default.
+    hidden_size: features that a memory writes.
+    transitions: the transitions in the replay.
+    num_envs: the environments that fill it.
     """
 
     name = "update"
@@ -195,11 +194,10 @@ class UpdateBench(Bench):
 class Update:
     """A model's update on batches of one layout, and the seconds of its parts. A call is what takes turns.
 
-    Attributes:
-        parts: the agent and what belongs to it.
-        replay: where batches come from.
-        batch: the size of the last batch.
-        seconds: part of an update -> seconds, for each update.
+    parts: the agent and what belongs to it.
+    replay: where batches come from.
+    batch: the size of the last batch.
+    seconds: part of an update -> seconds, for each update.
     """
 
     parts: Parts
