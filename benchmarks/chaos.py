@@ -12,21 +12,19 @@ forked from this process, which has imported everything already: a run takes a s
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import random
-import signal
 import sys
-import tempfile
 import time
-import traceback
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
+from training import start, temporary_folder
 
-from rlmem.commands.cli import main as rlmem
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 
@@ -74,30 +72,30 @@ def main() -> int:
     parser.add_argument("--memories", default=",".join(MEMORIES))
     parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+    with temporary_folder():
         return chaos(args.kills, args.per_cell, args.seed, args.algorithms.split(","), args.memories.split(","))
 
 
 def chaos(kills: int, per_cell: int, seed: int, algorithms: list[str], memories: list[str]) -> int:
-    """Kill that many times, in the current folder; the number of cells whose twins differ."""
+    """Kill that many times, in the current folder; the number of runs that differ from their twins."""
     torch.set_num_threads(1)
     draw, tally, wrong = random.Random(seed), Tally(), 0
-    cells = [(a, b, m) for a in algorithms for b in BATCHING for m in memories]
+    cells = list(product(algorithms, BATCHING, memories))
     draw.shuffle(cells)
     for number, (algorithm, batching, memory) in enumerate(cells * (1 + kills // len(cells))):
         if tally.kills >= kills:
             break
         name = f"{number}-{algorithm}-{batching}-{memory}"
+        cut, whole = Path(name), Path(f"{name}-whole")
         command = ["train", f"memory={memory}", *ALGORITHMS[algorithm], *BATCHING[batching], *SMALL, f"seed={number}"]
-        peace = finish([*command, f"run_dir={name}-whole"])
-        again = [*command, f"run_dir={name}", "on_exists=resume"]
+        again = [*command, f"run_dir={cut}", "on_exists=resume"]
+        codes = [finish([*command, f"run_dir={whole}"])]
         for _ in range(min(per_cell, kills - tally.kills)):
-            kill_once(again, Path(name), written(Path(f"{name}-whole")), draw, tally)
-        fine = peace == finish(again) == 0 and (what := differs(Path(f"{name}-whole"), Path(name))) is None
-        wrong += not fine
-        verdict = "equal" if fine else f"DIFFERS: {what if peace == 0 else 'failed'}"
-        print(f"{name}: {tally.kills} kills so far, {verdict}", flush=True)
+            kill_once(again, cut, written(whole), draw, tally)
+        codes.append(finish(again))
+        different = "failed" if any(codes) else first_difference(result(whole), result(cut))
+        wrong += different is not None
+        print(f"{name}: {tally.kills} kills so far, {f'DIFFERS: {different}' if different else 'equal'}", flush=True)
     print(
         f"{tally.kills} kills, {tally.while_writing} of them while a checkpoint was being written, "
         f"{tally.before_a_checkpoint} before the first one: {wrong} runs differ from their twins"
@@ -105,27 +103,11 @@ def chaos(kills: int, per_cell: int, seed: int, algorithms: list[str], memories:
     return wrong
 
 
-def start(arguments: list[str]) -> int:
-    """Fork a process that runs `rlmem ARGUMENTS`; its id."""
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        with open("log.txt", "a") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-        code = rlmem(arguments)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def finish(arguments: list[str]) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(start(arguments), 0)[1])
+def finish(arguments: list[str]) -> int | None:
+    """Run `rlmem ARGUMENTS` to its end; its exit code."""
+    process = start(arguments)
+    process.join()
+    return process.exitcode
 
 
 def kill_once(arguments: list[str], run_dir: Path, whole: int, draw: random.Random, tally: Tally) -> None:
@@ -135,12 +117,12 @@ def kill_once(arguments: list[str], run_dir: Path, whole: int, draw: random.Rand
     """
     early, writing, moment = draw.random() < 1 / 6, draw.random() < 0.5, time.monotonic() + draw.random()
     size = draw.uniform(written(run_dir), whole)
-    pid = start(arguments)
-    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+    process = start(arguments)
+    while process.is_alive():
         due = time.monotonic() >= moment if early else written(run_dir) >= size and (not writing or torn(run_dir))
         if due:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            process.kill()
+            process.join()
             tally.kills += 1
             tally.while_writing += torn(run_dir)
             tally.before_a_checkpoint += not Checkpoints(run_dir / "checkpoints").paths()
@@ -161,27 +143,25 @@ def torn(run_dir: Path) -> bool:
     return False
 
 
-def differs(whole: Path, cut: Path) -> str | None:
-    """What differs between two finished runs, if anything does."""
-    rows = [
-        [{k: v for k, v in row.items() if not k.startswith("time/")} for row in read_jsonl(run / "metrics.jsonl")]
-        for run in (whole, cut)
-    ]
-    if rows[0] != rows[1]:
-        return "metrics.jsonl"
-    if (whole / "episodes.jsonl").read_bytes() != (cut / "episodes.jsonl").read_bytes():
-        return "episodes.jsonl"
-    return None if parameter_hash(whole) == parameter_hash(cut) else "parameters"
-
-
-def parameter_hash(run_dir: Path) -> str:
-    """Of everything that was learnt, and of the algorithm's own networks."""
+def result(run_dir: Path) -> dict[str, Any]:
+    """What a finished run left behind, but for times: its record, and bytes of all that was learnt."""
+    rows = read_jsonl(run_dir / "metrics.jsonl")
     state = Checkpoints(run_dir / "checkpoints").load()[1]
-    digest = hashlib.sha256()
-    for part in (state["agent"], state["algo"].get("target", {})):
-        for name, tensor in sorted(part.items()):
-            digest.update(name.encode() + tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    networks = {"agent": state["agent"], "target": state["algo"].get("target", {})}
+    return {
+        "metrics.jsonl": [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows],
+        "episodes.jsonl": (run_dir / "episodes.jsonl").read_bytes(),
+        "parameters": {
+            (network, name): tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            for network, tensors in networks.items()
+            for name, tensor in tensors.items()
+        },
+    }
+
+
+def first_difference(whole: dict[str, Any], cut: dict[str, Any]) -> str | None:
+    """The first part of two results that differs, if any does."""
+    return next((part for part in whole if whole[part] != cut[part]), None)
 
 
 if __name__ == "__main__":

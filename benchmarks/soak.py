@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py
 
-The run is an ordinary `rlmem train` in a process of its own, with evaluations and checkpoints. It is watched from
-outside (/proc, so Linux only). Its replay is full early, so that whatever grows after the first third is a leak.
+The run is an `rlmem train` in a process of its own, with evaluations and checkpoints. It is watched from outside
+(/proc, so Linux only). Its replay is full early, so that whatever grows after the first third is a leak.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from training import LOG, start, temporary_folder
 
 RUN = [
     "algo=dqn", "env=two_step_cue", "memory=gru", "memory.hidden_size=16", "encoder.hidden_size=16", "env.num_envs=64",
@@ -34,18 +33,15 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two looks")
     parser.add_argument("overrides", nargs="*", help="of the run")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "rlmem", "train", *RUN, f"total_steps={args.steps}", *args.overrides]
-        with open(Path(folder) / "out.txt", "w") as out:
-            run = subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT)
-        looks = []
-        while run.poll() is None:
-            if look := what_it_holds(run.pid, Path(folder) / "run" / "metrics.jsonl"):
+    with temporary_folder():
+        run, looks = start(["train", *RUN, f"total_steps={args.steps}", *args.overrides]), []
+        while run.is_alive():
+            if look := what_it_holds(run.pid, Path("run") / "metrics.jsonl"):
                 looks.append(look)
             time.sleep(args.every)
-        if run.returncode:
-            print((Path(folder) / "out.txt").read_text()[-2000:])
-            return run.returncode
+        if run.exitcode:
+            print(LOG.read_text()[-2000:])
+            return run.exitcode
     return report(np.array(looks), args.steps)
 
 

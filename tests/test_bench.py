@@ -1,17 +1,25 @@
 """The benchmarks measure what they say, in turns, and never lose a contestant; nothing here about absolute times."""
 
 import json
+import runpy
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from rlmem.bench import figure3, markdown, memory, output, returns, scan, update
-from rlmem.bench.memory import PEER, Rows, Setting
+from rlmem.bench import figure3, memory, returns, show, update
+from rlmem.bench.env import EnvBench
+from rlmem.bench.figure3 import Figure3Bench
+from rlmem.bench.memory import PEER, MemoryBench, Rows
 from rlmem.bench.peers import SeparateGRUs
-from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, too_long
+from rlmem.bench.returns import ReturnsBench
+from rlmem.bench.scan import ScanBench
+from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, why_too_long
+from rlmem.bench.train import TrainBench
+from rlmem.bench.update import UpdateBench
 from rlmem.commands.cli import main
 from rlmem.config.catalog import select
 from rlmem.errors import UserError
@@ -48,10 +56,10 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
 
 def test_the_time_of_the_whole_is_foreseen_from_a_part_of_it():
     in_proportion = lambda part: lambda: time.sleep(0.8 / part)  # noqa: E731
-    assert too_long(in_proportion, budget=0.5).startswith("skipped: about 1 s")
-    assert too_long(in_proportion, budget=60) == ""
+    assert why_too_long(in_proportion, budget=0.5).startswith("skipped: about 1 s")
+    assert why_too_long(in_proportion, budget=60) == ""
     quadratic = lambda part: lambda: time.sleep(3.2 / part**2)  # noqa: E731
-    assert too_long(quadratic, budget=0.5).startswith("skipped")
+    assert why_too_long(quadratic, budget=0.5).startswith("skipped")
 
 
 def take_twice(mib: int):
@@ -70,8 +78,8 @@ def test_peak_memory_counts_what_is_alive_at_once():
 
 
 def test_a_tape_holds_the_episodes_of_the_segments():
-    setting = Setting(slots=64, input_size=3)
-    (x, start), (tape, tape_start) = (setting.rows(scheme, 16).batch(setting) for scheme in ("segment", "tape"))
+    bench = MemoryBench(slots=64, input_size=3)
+    (x, start), (tape, tape_start) = (bench.rows(scheme, 16).batch(3, CPU) for scheme in ("segment", "tape"))
     assert (x.shape, tape.shape) == ((4, 16, 3), (1, 64, 3))
     assert torch.equal(x.flatten(0, 1), tape[0])
     assert torch.equal(start.flatten(), tape_start[0])
@@ -79,10 +87,10 @@ def test_a_tape_holds_the_episodes_of_the_segments():
 
 
 def test_the_peers_are_one_network():
-    setting = Setting(input_size=3, hidden_size=4)
-    gru, loop = (memory.make(memory.node(name, setting), setting) for name in memory.PEERS)
+    bench = MemoryBench(input_size=3, hidden_size=4)
+    gru, loop = (bench.build(bench.node(name)) for name in memory.PEERS)
     loop.load_state_dict({f"rnn.{name.removesuffix('_l0')}": p for name, p in gru.rnn.state_dict().items()})
-    x, start = Rows("segment", 2, 5).batch(setting)
+    x, start = Rows("segment", 2, 5).batch(3, CPU)
     torch.testing.assert_close(gru(x, gru.initial_state(2), start), loop(x, loop.initial_state(2), start))
 
 
@@ -96,8 +104,8 @@ def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monk
         return load(overrides)
 
     monkeypatch.setattr(memory, "load", broken)
-    monkeypatch.setattr(memory.Setting, "hidden_size", 16)
-    result = memory.main(["mlp", "ffm"], lengths=[8, 32], slots=32, scans=((1, 32, 8),), **TINY)
+    sizes = {"lengths": [8, 32], "slots": 32, "hidden_size": 16, "scans": ((1, 32, 8),)}
+    result = MemoryBench.run(models=["mlp", "ffm"], **sizes, **TINY)
     assert json.loads((in_tmp / "bench-memory.json").read_text()) == json.loads(json.dumps(result))
     assert (in_tmp / "bench-memory.png").stat().st_size > 10_000
     assert list(result["models"]) == [PEER, "mlp", "ffm"]
@@ -120,11 +128,10 @@ def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monk
 def test_scans_are_measured_only_with_all_of_the_memories(in_tmp, monkeypatch):
     pytest.importorskip("matplotlib")
     measured = []
-    monkeypatch.setattr(memory, "measure", lambda name, setting: {"error": "not here"})
-    monkeypatch.setattr(memory.memory_report, "plot", lambda result, path: None)
-    monkeypatch.setattr(scan, "measure", lambda rounds, budget, device, shapes: measured.append(shapes) or [])
+    monkeypatch.setattr(MemoryBench, "model", lambda self, name: {"error": "not here"})
+    monkeypatch.setattr(ScanBench, "measure", lambda self: measured.append(self.shapes) or iter(()))
     for given in ({"models": ["mlp"]}, {"lengths": [8]}, {}):
-        memory.main(**given, **TINY)
+        MemoryBench.run(**given, **TINY)
     assert [len(shapes) > 0 for shapes in measured] == [False, False, True]
 
 
@@ -137,13 +144,13 @@ def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
     monkeypatch.setattr(figure_class, "savefig", fail)
     step = {"seconds": 1.0, "peer_seconds": 1.0, "note": ""}
     model = {"engine": None, "parameters": 1, "state": 1, "latency": [step | {"rows": 1}, step | {"rows": 8}]}
-    monkeypatch.setattr(memory, "measure", lambda name, setting: model)
-    monkeypatch.setattr(figure3, "measure", lambda labels, rows, setting: {})
+    monkeypatch.setattr(MemoryBench, "model", lambda self, name: model)
+    monkeypatch.setattr(Figure3Bench, "measure", lambda self: iter([{"models": {}}]))
     runs = {
-        "scan": lambda: scan.main(shapes=((2, 8, 2),), **TINY),
-        "returns": lambda: returns.main(episodes=(3,), longest=(4,), shapes=((6, 2),), **TINY),
-        "memory": lambda: memory.main(["mlp"], **TINY),
-        "figure3": lambda: figure3.main(["ffm"], **TINY),
+        "scan": lambda: ScanBench.run(shapes=((2, 8, 2),), **TINY),
+        "returns": lambda: ReturnsBench.run(episodes=(3,), longest=(4,), shapes=((6, 2),), **TINY),
+        "memory": lambda: MemoryBench.run(models=["mlp"], **TINY),
+        "figure3": lambda: Figure3Bench.run(models=["ffm"], **TINY),
     }
     for what, run in runs.items():
         with pytest.raises(RuntimeError, match="no plot"):
@@ -157,8 +164,8 @@ def test_figure3_shows_no_time_for_a_step_that_failed(in_tmp, monkeypatch, capsy
     def broken():
         raise ValueError("no step")
 
-    monkeypatch.setattr(figure3, "stream", lambda *_: broken)
-    row = figure3.main(["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 0.5})["models"]["FFM"]
+    monkeypatch.setattr(Figure3Bench, "steps", lambda *_: broken)
+    row = Figure3Bench.run(models=["ffm"], training=Rows("segment", 2, 8), **TINY | {"budget": 0.5})["models"]["FFM"]
     assert (row["step_seconds"], row["step_note"]) == (None, "ValueError: no step")
     assert row["train_seconds"] > 0
     out = capsys.readouterr().out
@@ -168,7 +175,7 @@ def test_figure3_shows_no_time_for_a_step_that_failed(in_tmp, monkeypatch, capsy
 
 def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
     pytest.importorskip("matplotlib")
-    result = figure3.main(["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 0.5})
+    result = Figure3Bench.run(models=["ffm"], training=Rows("segment", 2, 8), **TINY | {"budget": 2.0})
     assert list(result["models"]) == [*memory.PEERS, "FFM"]
     for row in result["models"].values():
         assert row["train_seconds"] > row["step_seconds"] > 0
@@ -184,7 +191,7 @@ def test_the_papers_models_are_options_of_ours():
 
 def test_bench_scan_has_a_row_for_every_case_and_engine(in_tmp):
     pytest.importorskip("matplotlib")
-    rows = scan.main(shapes=((2, 64, 8),), **TINY)["scans"]
+    rows = ScanBench.run(shapes=((2, 64, 8),), **TINY)["scans"]
     assert len(rows) == 2 * 2 * 4
     assert {row["moves"] for row in rows if row["decay"] == "constant"} == {5}
     for row in rows:
@@ -208,7 +215,7 @@ def test_the_methods_of_bench_returns_agree():
 
 def test_bench_returns_writes_every_case(in_tmp):
     pytest.importorskip("matplotlib")
-    result = returns.main(episodes=(3, 5), longest=(4,), shapes=((6, 2),), **TINY)
+    result = ReturnsBench.run(episodes=(3, 5), longest=(4,), shapes=((6, 2),), **TINY)
     assert [(case["episodes"], case["longest"]) for case in result["returns"]] == [(3, 4), (5, 4)]
     assert all(value > 0 for case in result["returns"] + result["gae"] for value in case["seconds"].values())
     assert json.loads((in_tmp / "bench-returns.json").read_text())["gae"][0]["T"] == 6
@@ -216,10 +223,10 @@ def test_bench_returns_writes_every_case(in_tmp):
 
 
 def test_the_peer_of_updates_has_the_losses_of_ours():
-    setting = update.Setting(hidden_size=8, transitions=400, num_envs=2)
-    layout = update.layouts(update.PEER, setting)[0]
-    replay = update.filled(setting)
-    parts = update.assemble(setting.config(f"memory._target_={memory.PEERS[PEER]}", *layout.overrides))
+    bench = UpdateBench(hidden_size=8, transitions=400, num_envs=2)
+    layout = bench.layouts(update.PEER)[update.SQUARE]
+    replay = bench.filled_replay()
+    parts = update.assemble(bench.config(f"memory._target_={memory.PEERS[PEER]}", *layout))
     algo, seed = parts.algo, 5
     algo.setup(parts.agent, torch.Generator().manual_seed(seed))
     peer = SeparateGRUs(2, 1, 8, torch.Generator().manual_seed(seed), lr=0.0)
@@ -245,7 +252,7 @@ def test_bench_update_splits_the_time_of_every_layout_and_goes_on_after_an_error
 
     monkeypatch.setattr(update, "load", broken)
     monkeypatch.setattr(update, "TURN", 0.0)
-    result = update.main(["mlp", "ffm"], lengths=[50], transitions=800, num_envs=4, **TINY | {"rounds": 1})
+    result = UpdateBench.run(models=["mlp", "ffm"], lengths=[50], transitions=800, num_envs=4, **TINY | {"rounds": 1})
     assert json.loads((in_tmp / "bench-update.json").read_text()) == json.loads(json.dumps(result))
     assert (in_tmp / "bench-update.png").stat().st_size > 10_000
     segments = ["64 x 64", "segment 50"]
@@ -264,11 +271,11 @@ def test_bench_update_splits_the_time_of_every_layout_and_goes_on_after_an_error
         assert all(row["parts"][part] > 0 for part in update.PARTS)
 
 
-@pytest.mark.parametrize("bench", [memory, figure3, scan, returns, update])
+@pytest.mark.parametrize("bench", [MemoryBench, Figure3Bench, ScanBench, ReturnsBench, UpdateBench])
 def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(bench, monkeypatch, in_tmp):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=r"pip install '\.\[bench\]' in a clone of rlmem"):
-        bench.main()
+        bench.run()
 
 
 @pytest.mark.parametrize(
@@ -295,19 +302,23 @@ def test_a_mistake_is_one_line(arguments, facts, in_tmp, capsys):
     assert [fact for fact in facts if fact not in line] == []
 
 
-def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp, capsys):
+def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp, capsys, monkeypatch):
     (in_tmp / "scan.json").write_text('{"scans": []}')
     (in_tmp / "memory.json").write_text('{"setting": {"lengths": [128]}, "machine": {}}')
-    (in_tmp / "document.md").write_text(f"{markdown.BEGIN}\n{markdown.END}\n")
+    (in_tmp / "whole.json").write_text('{"setting": {"lengths": [1024]}, "machine": {}}')
+    (in_tmp / "document.md").write_text("<!-- measured:begin -->\n<!-- measured:end -->\n")
+    script = Path(__file__).parent.parent / "benchmarks" / "memory_table.py"
     mistakes = {
         (): "arguments are required: json, document",
         ("no.json", "document.md"): "no.json",
         ("scan.json", "document.md"): "scan.json: not the numbers of `rlmem bench memory`",
-        ("memory.json", "scan.json"): "scan.json: has no <!-- measured:begin -->",
+        ("whole.json", "scan.json"): "scan.json: has no <!-- measured:begin -->",
         ("memory.json", "document.md"): "the table needs 1024",
     }
     for arguments, fact in mistakes.items():
-        assert markdown.command(arguments) == 2
+        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+        with pytest.raises(SystemExit, match="2"):
+            runpy.run_path(str(script), run_name="__main__")
         (line,) = capsys.readouterr().err.splitlines()
         assert fact in line
 
@@ -315,16 +326,24 @@ def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp, capsys):
 def test_the_command_line_passes_what_is_given_and_leaves_the_rest_to_the_benchmark(monkeypatch):
     passed = {}
 
-    def record(rounds=5, threads=None, json_path=None):
-        passed.update(rounds=rounds, threads=threads, json_path=json_path)
-
-    monkeypatch.setattr(scan, "main", record)
+    monkeypatch.setattr(ScanBench, "run", lambda **given: passed.update(given))
     assert main(["bench", "scan", "--threads", "1"]) == 0
-    assert passed == {"rounds": 5, "threads": 1, "json_path": None}
+    assert passed == {"threads": 1}
+
+
+@pytest.mark.parametrize("bench", [EnvBench, MemoryBench, ReturnsBench, ScanBench, TrainBench, UpdateBench])
+def test_published_numbers_are_shown_by_their_benchmark(bench):
+    path = Path(__file__).parent.parent / "benchmarks" / f"{bench.name}-2-cores.json"
+    result = json.loads(path.read_text())
+    tables = list(bench().tables(result))
+    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    text = "".join(table.text() for table in tables)
+    first = {"env": "tasks", "train": "steps_per_second"}.get(bench.name, "models")
+    assert [name for name in result.get(first, ()) if name not in text] == []
+    assert all(isinstance(line, str) for line in [*bench().notes(result), *bench().verdicts(result)])
 
 
 def test_dots_are_drawn_for_values_that_are_there():
-    pytest.importorskip("matplotlib")
-    axes = output.figure(3, 3).subplots()
-    output.dots(axes, "title", ["a", "b"], {"x": [1.0, None], "y": [2.0, 3.0]})
+    axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    show.dots(axes, "title", ["a", "b"], {"x": [1.0, None], "y": [2.0, 3.0]})
     assert [len(line.get_xdata()) for line in axes.get_lines()] == [1, 2]

@@ -3,6 +3,8 @@
 import inspect
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,6 @@ from helpers import options
 from test_readme import blocks
 
 from rlmem.batching import Segment, Tape
-from rlmem.bench import markdown
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import build
@@ -21,6 +22,8 @@ from rlmem.errors import UserError
 from rlmem.scan import chosen_engine, native
 
 ROOT = Path(__file__).parent.parent
+TABLE = ROOT / "benchmarks" / "memory_table.py"
+BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 INPUT_SIZE = 128
 
 
@@ -124,8 +127,8 @@ def test_the_environment_variables_named_are_read():
 
 
 def test_the_measured_table_names_memories_that_exist():
-    _, _, rest = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8").partition(markdown.BEGIN)
-    measured = re.findall(r"^\| `(\w+)` \|", rest.partition(markdown.END)[0], re.MULTILINE)
+    _, _, rest = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8").partition(BEGIN)
+    measured = re.findall(r"^\| `(\w+)` \|", rest.partition(END)[0], re.MULTILINE)
     assert set(measured) <= MODELS.keys()
 
 
@@ -144,13 +147,13 @@ def test_the_measured_table_is_written_between_its_comments(tmp_path):
         "models": {"ffm": ffm, "gru": {"error": "ValueError: why"}},
     }
     document, numbers = tmp_path / "memory.md", tmp_path / "numbers.json"
-    document.write_text(f"before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n")
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     numbers.write_text(json.dumps(result))
     for _ in range(2):
-        markdown.main(numbers, document)
+        subprocess.run([sys.executable, TABLE, numbers, document], check=True)
     written = document.read_text()
     assert written.startswith("before\n")
-    assert written.endswith(f"{markdown.END}\nafter\n")
+    assert written.endswith(f"{END}\nafter\n")
     assert "| `ffm` | 0.25 | - | 200 | 2.00 | 3 |" in written
     assert "16 episodes of 1,024 slots, D = 128, H = 256; a processor, 2 threads" in written
     assert "- ffm, tape 1,024: skipped: why\n- gru: ValueError: why" in written

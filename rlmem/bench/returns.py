@@ -22,26 +22,19 @@ Advantages: GAE of 65,536 transitions as T steps of B environments; every loop c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
-from rlmem.bench import output
-from rlmem.bench.output import number
-from rlmem.bench.timing import CPU, in_turns
-from rlmem.bench.train import threads as using_threads
+from rlmem.bench.show import Column, Table, quotient
+from rlmem.bench.skeleton import Bench, Result, progress
+from rlmem.bench.timing import CPU
 from rlmem.losses.returns import discounted_return, gae, prefix_return
-from rlmem.run.hardware import choose_device
 
-EPISODES, LONGEST = (10, 50, 100, 500, 1000, 10_000), (10, 100, 1000)
-SHAPES = ((128, 512), (1024, 64), (65536, 1))
-"""[T, B]"""
 GAMMA, LAMBDA = 0.99, 0.95
-
 PREFIX, PREFIX_SCAN, RETURN, RETURN_SCAN = "prefix: episodes", "prefix: scan", "return: steps", "return: scan"
 PYTHON, LISTS, NUMPY, TORCH, SCAN = "python", "lists", "numpy", "torch", "scan"
 LOOPS = (PYTHON, LISTS, NUMPY, TORCH)
@@ -49,46 +42,71 @@ LOOPS = (PYTHON, LISTS, NUMPY, TORCH)
 Methods = dict[str, Callable[[], Any]]
 
 
-def main(
-    rounds: int = 5,
-    budget: float = 20.0,
-    threads: int | None = None,
-    device: str = "auto",
-    json_path: Path = Path("bench-returns.json"),
-    plot_path: Path = Path("bench-returns.png"),
-    episodes: tuple[int, ...] = EPISODES,
-    longest: tuple[int, ...] = LONGEST,
-    shapes: tuple[tuple[int, int], ...] = SHAPES,
-) -> dict[str, Any]:
-    """Measure, print two tables, write the numbers and a plot, and return the numbers."""
-    output.check(json_path, plot_path)
-    where = choose_device(device)
-    result: dict[str, Any] = {"setting": {"gamma": GAMMA, "lambda": LAMBDA, "rounds": rounds, "budget": budget}}
-    with using_threads(threads or torch.get_num_threads()):
-        result |= {"machine": output.machine(where), "returns": [], "gae": []}
-        for count, most in output.progress([(count, most) for most in longest for count in episodes], "returns"):
-            transitions, methods = return_methods(count, most, where)
+@dataclass
+class ReturnsBench(Bench):
+    """The time of every method, in turns of 10 ms at least.
+
+    episodes: numbers of episodes in the row of which returns are computed.
+    longest: bounds of the lengths of these episodes.
+    shapes: [T, B] of the transitions of which advantages are computed.
+    """
+
+    name = "returns"
+    episodes: Sequence[int] = (10, 50, 100, 500, 1000, 10_000)
+    longest: Sequence[int] = (10, 100, 1000)
+    shapes: Sequence[Sequence[int]] = ((128, 512), (1024, 64), (65536, 1))
+
+    def setting(self) -> dict[str, Any]:
+        return super().setting() | {"gamma": GAMMA, "lambda": LAMBDA}
+
+    def measure(self) -> Iterator[Result]:
+        yield {"returns": [], "gae": []}
+        for count, most in progress([(count, most) for most in self.longest for count in self.episodes], "returns"):
+            transitions, methods = return_methods(count, most, self.device)
             case = {"episodes": count, "longest": most, "transitions": transitions}
-            result["returns"].append(case | measure(methods, rounds, budget, where))
-        for T, B in output.progress(shapes, "advantages"):
-            result["gae"].append({"T": T, "B": B} | measure(gae_methods(T, B, where), rounds, budget, where))
-    output.write(result, json_path)
-    report(result)
-    plot(result, plot_path)
-    Console().print(f"wrote {json_path} and {plot_path}")
-    return result
+            yield {"returns": [case | self.times(methods)]}
+        for T, B in progress(self.shapes, "advantages"):
+            yield {"gae": [{"T": T, "B": B} | self.times(gae_methods(T, B, self.device))]}
+
+    def times(self, methods: Methods) -> dict[str, Any]:
+        times = self.turns(methods, at_least=0.01)
+        return {
+            "seconds": {name: time.median for name, time in times.items()},
+            "notes": {name: time.note for name, time in times.items() if time.note},
+        }
+
+    def tables(self, result: Result) -> Iterator[Table]:
+        pairs = {PREFIX: PREFIX_SCAN, RETURN: RETURN_SCAN}
+        title = "discounted sums of episodes in one row (ms, and how many times faster the scan is)"
+        yield table(title, ("episodes", "longest"), [*pairs, *pairs.values()], pairs, result["returns"])
+        title = "GAE (ms, and how many times faster the scan is; lists: python's loop without its conversions)"
+        yield table(title, ("T", "B"), [*LOOPS, SCAN], dict.fromkeys(LOOPS, SCAN), result["gae"])
+
+    def notes(self, result: Result) -> Iterator[str]:
+        for case in result["returns"] + result["gae"]:
+            where = ", ".join(f"{key} {case[key]:,}" for key in case if key not in ("seconds", "notes"))
+            yield from (f"{name}, {where}: {note}" for name, note in case["notes"].items())
 
 
-def measure(methods: Methods, rounds: int, budget: float, device: torch.device = CPU) -> dict[str, Any]:
-    """Seconds of each method, of measurements of 10 ms at least."""
-    times = in_turns(methods, rounds, budget, device, at_least=0.01)
-    return {
-        "seconds": {name: time.median for name, time in times.items()},
-        "notes": {name: time.note for name, time in times.items() if time.note},
-    }
+def table(title: str, keys: Sequence[str], methods: list[str], scans: dict[str, str], cases: list[Any]) -> Table:
+    """The milliseconds of every method, and the gain of the scan that replaces each loop.
+
+    title: of the table.
+    keys: what tells one case from another.
+    methods: the columns.
+    scans: loop -> the scan that replaces it.
+    cases: entries of the result.
+    """
+    rows = []
+    for case in cases:
+        s = case["seconds"]
+        gains = [quotient(s[loop], s[scan]) for loop, scan in scans.items()]
+        rows.append((*(f"{case[key]:,}" for key in keys), *(quotient(s[method], 1e-3) for method in methods), *gains))
+    ms = [Column(method, "ms") for method in methods]
+    return Table(title, (*keys, *ms, *(Column(f"{loop} / scan") for loop in scans)), rows)
 
 
-def cells(result: dict[str, Any]) -> dict[str, dict[str, float]]:
+def sums_by_method(result: Result) -> dict[str, dict[str, float]]:
     """Method -> `episodes x longest` -> milliseconds, for the returns."""
     found: dict[str, dict[str, float]] = {}
     for case in result["returns"]:
@@ -173,63 +191,3 @@ def gae_methods(T: int, B: int, device: torch.device = CPU) -> Methods:
         TORCH: lambda: steps(tensors, torch.empty(T, B, device=device)),
         SCAN: lambda: gae(*rows, GAMMA, LAMBDA)[:, :-1],
     }
-
-
-def report(result: dict[str, Any]) -> None:
-    console = Console()
-    title = "discounted sums of episodes in one row (ms, and how many times faster the scan is)"
-    table = output.table(title, "episodes", "longest", *("prefix", "scan", "gain"), *("return", "scan", "gain"), left=0)
-    for case in result["returns"]:
-        s = case["seconds"]
-        pairs = [(s[loop], s[scan]) for loop, scan in ((PREFIX, PREFIX_SCAN), (RETURN, RETURN_SCAN))]
-        texts = [text for loop, scan in pairs for text in (*ms(loop, scan), gain(loop, scan))]
-        table.add_row(f"{case['episodes']:,}", f"{case['longest']:,}", *texts)
-    console.print(table)
-    title = "GAE (ms, and how many times faster the scan is; lists: python's loop without its conversions)"
-    table = output.table(title, "T, B", *LOOPS, SCAN, left=0)
-    for case in result["gae"]:
-        s = case["seconds"]
-        cells = [f"{ms(s[loop])[0]} {gain(s[loop], s[SCAN])}" for loop in LOOPS]
-        table.add_row(f"{case['T']:,}, {case['B']}", *cells, *ms(s[SCAN]))
-    console.print(table)
-    for case in result["returns"] + result["gae"]:
-        for name, note in case["notes"].items():
-            where = ", ".join(f"{key} {case[key]:,}" for key in case if key not in ("seconds", "notes"))
-            console.print(f"{name}, {where}: {note}", style="dim", highlight=False, markup=False, soft_wrap=True)
-
-
-def ms(*seconds: float | None) -> list[str]:
-    return [number(second and 1e3 * second) for second in seconds]
-
-
-def gain(loop: float | None, scan: float | None) -> str:
-    return f"{number(loop / scan)}x" if loop and scan else "-"
-
-
-def plot(result: dict[str, Any], path: Path) -> None:
-    """The lines of the paper's figure, by method (colour) and longest episode (style); bars of GAE, if measured."""
-    panels = 2 if result["gae"] else 1
-    figure = output.figure(6.5 * panels, 5)
-    lines = figure.subplots(1, panels, squeeze=False)[0, 0]
-    longest = list(dict.fromkeys(case["longest"] for case in result["returns"]))
-    for k, method in enumerate((PREFIX, PREFIX_SCAN, RETURN, RETURN_SCAN)):
-        for style, most in zip(("-", "--", ":"), longest, strict=False):
-            cases = [case for case in result["returns"] if case["longest"] == most and case["seconds"][method]]
-            times = [1e3 * case["seconds"][method] for case in cases]
-            label = f"{method}, up to {most:,} steps"
-            lines.plot([case["episodes"] for case in cases], times, style, marker=".", color=f"C{k}", label=label)
-    lines.set(xscale="log", yscale="log", xlabel="episodes", ylabel="ms", title="discounted sums (Memoroids, figure 5)")
-    lines.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
-    if result["gae"]:
-        _bars(figure.axes[1], result["gae"])
-    figure.savefig(path, dpi=120)
-
-
-def _bars(bars: Any, cases: Sequence[dict[str, Any]]) -> None:
-    width = 0.16
-    for k, method in enumerate((*LOOPS, SCAN)):
-        heights = [1e3 * (case["seconds"][method] or 0) for case in cases]
-        bars.bar([x + (k - 2) * width for x in range(len(heights))], heights, width, label=method)
-    bars.set(yscale="log", ylabel="ms", title="GAE", xticks=range(len(cases)))
-    bars.set_xticklabels([f"T = {case['T']:,}, B = {case['B']:,}" for case in cases])
-    bars.legend()

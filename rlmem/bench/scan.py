@@ -8,88 +8,90 @@ so that both find caches, allocator and load of the machine in the same state.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
-from rlmem.bench import output
-from rlmem.bench.output import number
-from rlmem.bench.timing import CPU, Run, in_turns, too_long
-from rlmem.bench.train import threads as using_threads
+from rlmem.bench.show import Column, Table, quotient
+from rlmem.bench.skeleton import Bench, Result
+from rlmem.bench.timing import Run, Times
 from rlmem.errors import UserError
-from rlmem.run.hardware import choose_device
 from rlmem.scan import Engine, chosen_engine, linear_scan
 
 Shape = tuple[int, int, int]
-Shapes = tuple[Shape, ...]
-SHAPES: Shapes = ((16, 1024, 256), (4, 16384, 256), (1, 16384, 256))
+SHAPES: tuple[Shape, ...] = ((16, 1024, 256), (4, 16384, 256), (1, 16384, 256))
 """[B, T, D]"""
+ENGINES = [engine for engine in get_args(Engine) if engine != "auto"]
 EPISODE = 128
 """Slots between two starts."""
 COPY = "copy"
 
-
-def main(
-    rounds: int = 5,
-    budget: float = 20.0,
-    threads: int | None = None,
-    device: str = "auto",
-    json_path: Path = Path("bench-scan.json"),
-    plot_path: Path = Path("bench-scan.png"),
-    shapes: Shapes = SHAPES,
-) -> dict[str, Any]:
-    """Measure, print a table, write the numbers and a plot, and return the numbers."""
-    output.check(json_path, plot_path)
-    where = choose_device(device)
-    with using_threads(threads or torch.get_num_threads()):
-        scans = measure(rounds, budget, where, shapes)
-        result = {"machine": output.machine(where), "scans": scans}
-    output.write(result, json_path)
-    report(scans)
-    figure = output.figure(7, 6)
-    plot(figure.subplots(), scans)
-    figure.savefig(plot_path)
-    Console().print(f"wrote {json_path} and {plot_path}")
-    return result
+Row = dict[str, Any]
+"""The numbers of one engine in one case."""
 
 
-def measure(rounds: int, budget: float, device: torch.device = CPU, shapes: Shapes = SHAPES) -> list[dict[str, Any]]:
-    """One row for each shape, kind of numbers, kind of decay and engine."""
-    found = []
-    for shape, kind, decay in product(shapes, ("real", "complex"), ("varying", "constant")):
-        moves = 8 if decay == "varying" else 5
-        case = {"shape": list(shape), "kind": kind, "decay": decay, "moves": moves}
-        copying = copies(shape, kind, device)
-        for engine in get_args(Engine):
-            if engine == "auto":
-                continue
-            time = copy = None
-            note = why_not(engine, shape, kind, decay, budget, device)
-            if not note:
-                runs: dict[str, Run] = {COPY: copying, engine: forward_backward(engine, shape, kind, decay, device)}
-                times = in_turns(runs, rounds, budget, device, at_least=0.01)
-                time, copy, note = times[engine].median, times[COPY].median, times[engine].note
-                assert copy is not None
-                copy *= moves / 8
-            share = copy / time if copy and time else None
-            numbers = {"seconds": time, "copy_seconds": copy, "copy_share": share}
-            found.append({**case, "engine": engine, **numbers, "note": note})
-    return found
+@dataclass
+class ScanBench(Bench):
+    """Forward and backward of a scan, for each shape, kind of numbers, kind of decay and engine.
 
+    shapes: [B, T, D] of the scans.
+    """
 
-def why_not(engine: Engine, shape: Shape, kind: str, decay: str, budget: float, device: torch.device) -> str:
-    """What keeps an engine from being measured, or "": it cannot run here, or would take too long."""
-    try:
-        chosen_engine(engine, device)
-    except UserError as error:
-        return str(error).partition(": ")[2].partition(";")[0]
-    B, T, D = shape
-    return too_long(lambda p: forward_backward(engine, (B, max(1, T // p), D), kind, decay, device), budget, device)
+    name = "scan"
+    shapes: tuple[Shape, ...] = SHAPES
+
+    def measure(self) -> Iterator[Result]:
+        yield {"scans": []}
+        for shape, kind, decay in product(self.shapes, ("real", "complex"), ("varying", "constant")):
+            moves = 8 if decay == "varying" else 5
+            case = {"shape": list(shape), "kind": kind, "decay": decay, "moves": moves}
+            copying = copies(shape, kind, self.device)
+            for engine in ENGINES:
+                time, copy = self.beside_copying(engine, shape, kind, decay, copying)
+                copied = copy.median and copy.median * moves / 8
+                numbers = {"seconds": time.median, "copy_seconds": copied, "copy_share": quotient(copied, time.median)}
+                yield {"scans": [{**case, "engine": engine, **numbers, "note": time.note}]}
+
+    def beside_copying(self, engine: Engine, shape: Shape, kind: str, decay: str, copying: Run) -> tuple[Times, Times]:
+        """The times of an engine and of copying; without times if the engine cannot run here or takes too long."""
+        B, T, D = shape
+        try:
+            chosen_engine(engine, self.device)
+            note = self.why_too_long(
+                lambda part: forward_backward(engine, (B, max(1, T // part), D), kind, decay, self.device)
+            )
+        except UserError as error:
+            note = str(error).partition(": ")[2].partition(";")[0]
+        if note:
+            return Times(note=note), Times()
+        scanning = forward_backward(engine, shape, kind, decay, self.device)
+        times = self.turns({COPY: copying, engine: scanning}, at_least=0.01)
+        return times[engine], times[COPY]
+
+    def tables(self, result: Result) -> list[Table]:
+        """A line for each case."""
+        cases: dict[tuple[str, str, str], dict[str, Row]] = {}
+        for row in result["scans"]:
+            case = ",".join(map(str, row["shape"])), row["kind"], row["decay"]
+            cases.setdefault(case, {})[row["engine"]] = row
+        ran = list(dict.fromkeys(row["engine"] for row in result["scans"] if row["seconds"]))
+        rows = []
+        for case, found in cases.items():
+            copy = median(row["copy_seconds"] for row in found.values() if row["seconds"])
+            times = [quotient(found[engine]["seconds"], 1e-3) for engine in ran]
+            rows.append((*case, 1e3 * copy, *times, *(quotient(found[engine]["copy_share"], 0.01) for engine in ran)))
+        ms = [Column(name, "ms") for name in (COPY, *ran)]
+        shares = [Column(f"{engine}, %", "% of the speed of copying") for engine in ran]
+        title = "scan, forward + backward: ms, and % of the speed of copying"
+        return [Table(title, ("B,T,D", "numbers", "decay", *ms, *shares), rows)]
+
+    def notes(self, result: Result) -> list[str]:
+        return [f"{row['engine']}: {row['note']}" for row in result["scans"] if row["note"]]
 
 
 def forward_backward(engine: Engine, shape: Shape, kind: str, decay: str, device: torch.device) -> Run:
@@ -120,38 +122,3 @@ def copies(shape: Shape, kind: str, device: torch.device) -> Run:
             target.copy_(source)
 
     return run
-
-
-def report(rows: list[dict[str, Any]]) -> None:
-    """A line for each case; engines as milliseconds and share of the copying speed."""
-    ran = list(dict.fromkeys(row["engine"] for row in rows if row["seconds"]))
-    title = "scan, forward + backward: ms, and % of the speed of copying"
-    table = output.table(title, "B,T,D", "numbers", "decay", COPY, *ran, left=3)
-    for case in cases(rows):
-        first, cells = case[ran[0]], []
-        copy = median(row["copy_seconds"] for row in case.values() if row["seconds"])
-        for engine in ran:
-            time = case[engine]["seconds"]
-            cells.append(f"{number(1e3 * time)} {case[engine]['copy_share']:4.0%}" if time else "-")
-        shape = ",".join(map(str, first["shape"]))
-        table.add_row(shape, first["kind"], first["decay"], number(1e3 * copy), *cells)
-    console = Console()
-    console.print(table)
-    for note in dict.fromkeys(f"{row['engine']}: {row['note']}" for row in rows if row["note"]):
-        console.print(note, style="dim", highlight=False, markup=False, soft_wrap=True)
-
-
-def plot(axes: Any, rows: list[dict[str, Any]]) -> None:
-    groups = cases(rows)
-    ran = dict.fromkeys(row["engine"] for row in rows if row["seconds"])
-    labels = [f"{r['kind']}, {r['decay']}, {r['shape']}" for r in (next(iter(case.values())) for case in groups)]
-    shares = {e: [100 * case[e]["copy_share"] if case[e]["seconds"] else None for case in groups] for e in ran}
-    output.dots(axes, "scan: % of the speed of copying", labels, shares, scale="linear")
-
-
-def cases(rows: list[dict[str, Any]]) -> list[dict[str, dict[str, Any]]]:
-    """The rows by case, each as engine -> row."""
-    groups: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((*row["shape"], row["kind"], row["decay"]), {})[row["engine"]] = row
-    return list(groups.values())

@@ -1,4 +1,4 @@
-"""How long and how much memory: measured so that a machine's changing load is noise, never an advantage."""
+"""Time and peak memory of functions, measured so that a machine's changing load adds noise but favours nobody."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import multiprocessing
 import os
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -17,18 +18,20 @@ from typing import Any
 
 import torch
 
+from rlmem.errors import one_line
+
 CPU = torch.device("cpu")
 MIB = 2**20
 
 PRELOAD = ["rlmem.bench.memory", "rlmem.bench.figure3", "torch.fx.experimental.symbolic_shapes"]
-"""Modules that a measurement of memory needs; the last is torch's own late import, of a second, for a backward."""
+"""Modules that a measurement of memory needs. The last one is imported late by torch, for a backward, in a second."""
 
 Run = Callable[[], object]
 
 
 @dataclass
-class Measured:
-    """Seconds of one call in each round, and a note wherever they are not what was asked for."""
+class Times:
+    """The seconds of one call in each round, and a note if they are not what was asked for."""
 
     seconds: list[float] = field(default_factory=list)
     note: str = ""
@@ -40,28 +43,33 @@ class Measured:
 
 def in_turns(
     contestants: dict[str, Run], rounds: int, budget: float, device: torch.device = CPU, at_least: float = 0.0
-) -> dict[str, Measured]:
-    """One warm-up of each contestant (of a fast one two), then `rounds` rounds in which each has its turn.
+) -> dict[str, Times]:
+    """Call each contestant once to warm up (a fast one twice), then once in each of `rounds` rounds.
 
-    budget: seconds for one contestant's rounds; it runs fewer of them, or, if its warm-up alone took longer, none:
-        then that call is its time. What raises is left out, with a note.
-    at_least: seconds of one measurement; a faster call is repeated within it
+    A contestant that raises has no times, and a note.
+
+    contestants: the functions by name, in the order in which they take turns.
+    rounds: turns of each contestant.
+    budget: seconds for all rounds of one contestant. A slow one has fewer rounds, or, if its first call alone took
+        longer, that call as its only time.
+    device: where the functions compute.
+    at_least: seconds of one turn. A function that is faster is repeated within it.
     """
-    results = {name: Measured() for name in contestants}
+    results = {name: Times() for name in contestants}
     repeats, turns = dict.fromkeys(contestants, 1), dict.fromkeys(contestants, 0)
 
     def call(name: str) -> float | None:
         try:
             return seconds(contestants[name], device, repeats[name])
         except Exception as error:
-            turns[name], results[name].note = 0, reason(error)
+            turns[name], results[name].note = 0, error_line(error)
             return None
 
     for name, result in results.items():
         warm_up = call(name)
         if warm_up is None:
             continue
-        if warm_up < at_least:  # a first call says too little of how often to repeat
+        if warm_up < at_least:  # a first call is a poor estimate of how often to repeat
             warm_up = call(name) or warm_up
         turns[name] = min(rounds, int(budget / warm_up))
         repeats[name] = max(1, ceil(min(at_least, budget / rounds) / warm_up))
@@ -77,7 +85,7 @@ def in_turns(
 
 
 def seconds(run: Run, device: torch.device = CPU, repeats: int = 1) -> float:
-    """Of one call."""
+    """The seconds of one call, as the mean of `repeats` calls."""
     wait(device)
     began = perf_counter()
     for _ in range(repeats):
@@ -86,10 +94,14 @@ def seconds(run: Run, device: torch.device = CPU, repeats: int = 1) -> float:
     return (perf_counter() - began) / repeats
 
 
-def too_long(shorter: Callable[[int], Run], budget: float, device: torch.device = CPU) -> str:
-    """Why the whole is not run, or "": what a sixteenth, and a quarter, of it takes says that it exceeds `budget`.
+def why_too_long(shorter: Callable[[int], Run], budget: float, device: torch.device = CPU) -> str:
+    """Estimate from a sixteenth and a quarter of a task whether one call exceeds `budget` seconds.
 
-    shorter: part -> the whole's part-th in time, e.g. a quarter for 4
+    shorter: gives the part of the task that takes one n-th of the time, e.g. a quarter for 4.
+    budget: the seconds that one call may take.
+    device: where the task computes.
+
+    Returns the reason to skip the task, or "" if it fits.
     """
     for part in (16, 4):
         run = shorter(part)
@@ -104,14 +116,19 @@ def too_long(shorter: Callable[[int], Run], budget: float, device: torch.device 
 
 
 def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...], device: torch.device) -> int:
-    """Memory that the second of two functions `make(*arguments)` takes at its peak, beyond what was there before.
+    """The memory that a function takes at its peak, beyond what was there before.
 
-    The first is a small version of the second, called before it to load what is loaded once. On CUDA: the bytes that
-    torch allocated (max_memory_allocated). On the CPU: in a process of its own, the highest resident set that the
-    operating system saw (ru_maxrss) less the one before, with glibc told to return freed tensors at once. It counts
-    what is alive: tensors, autograd's graph, buffers of libraries. It is some MiB above the tensors that
-    torch.profiler counts, of which up to ten are libraries that only the whole makes load; repeats agree to 1 MiB.
-    OSError where neither can be read.
+    On CUDA these are the bytes that torch allocated (max_memory_allocated). On the CPU the function runs in a process
+    of its own, with glibc told to return freed tensors at once, and the result is the highest resident set that the
+    operating system saw (ru_maxrss) less the one before. It counts what is alive: tensors, autograd's graph, buffers of
+    libraries. It is some MiB above the tensors that torch.profiler counts, of which up to ten are libraries that only
+    the whole function loads; repeats agree to 1 MiB.
+
+    make: gives a small version of the function, called first to load what is loaded once, and the function.
+    arguments: those of `make`; they are pickled.
+    device: where the function computes.
+
+    Raises OSError: neither measure is available here.
     """
     if device.type == "cuda":
         small, whole = make(*arguments)
@@ -147,13 +164,23 @@ def _growth(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...], th
     return peak() - before
 
 
-def reason(error: BaseException) -> str:
-    """An exception in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+@contextmanager
+def using_threads(number: int) -> Iterator[None]:
+    """Let torch compute with this number of CPU threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def wait(device: torch.device) -> None:
-    """For what CUDA has been asked to do."""
+    """Wait until CUDA has done what it was asked to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def error_line(error: BaseException) -> str:
+    """The type and the message of an exception in one line."""
+    return f"{type(error).__name__}: {one_line(error)[:200]}".removesuffix(": ")

@@ -20,244 +20,228 @@ tape stands the peer on the longest segments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any, cast
 
-import torch
 from gymnasium.spaces import Box
-from rich.console import Console
-from torch import Tensor
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.exploration import Exploration
 from rlmem.algos.sac import SAC
-from rlmem.bench import output, update_report
 from rlmem.bench.memory import PEER as TORCH
-from rlmem.bench.memory import PEERS, chosen
+from rlmem.bench.memory import PEERS, check_memories
 from rlmem.bench.peers import SeparateGRUs
-from rlmem.bench.timing import CPU, Measured, in_turns, reason, wait
-from rlmem.bench.train import threads as using_threads
-from rlmem.bench.update_report import PARTS, PEER, SQUARE, TAPE, Row
+from rlmem.bench.show import Column, Table
+from rlmem.bench.skeleton import Bench, Result, progress
+from rlmem.bench.timing import Times, error_line, wait
 from rlmem.config.compose import Config, load
 from rlmem.loops.base import one_thread
 from rlmem.replay import Replay
 from rlmem.run.assemble import Parts, assemble
-from rlmem.run.hardware import choose_device
 from rlmem.scan import chosen_engine
 from rlmem.types import Batch
 
 MODELS = ("gru", "lstm", "ffm", "lru", "gpt")
+LENGTHS = (10, 50, 200)
 TRANSITIONS = 1000
 """Of a tape, and of the segments beside it."""
 TURN = 0.25
 """Seconds of a turn at least: an update then finds caches and allocator as updates of its own kind left them."""
+PEER = "POMDP-Baselines"
+PARTS = ("sample", "forward", "backward", "optimiser")
+SQUARE, TAPE = "64 x 64", "tape"
+
+Row = dict[str, Any]
+"""The numbers of a model on batches of one layout."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What is measured, how often, and where."""
+@dataclass
+class UpdateBench(Bench):
+    """The update of each model on batches of each layout.
 
-    lengths: tuple[int, ...] = (10, 50, 200)
+    models: options of conf/memory, MODELS by default. One that raises is reported as such, and the others go on.
+    lengths: of the segments beside the tape, LENGTHS by default.
+    hidden_size: features that a memory writes.
+    transitions: the transitions in the replay.
+    num_envs: the environments that fill it.
+    """
+
+    name = "update"
+    models: Sequence[str] | None = None
+    lengths: Sequence[int] = ()
     hidden_size: int = 128
     transitions: int = 51_200
     num_envs: int = 64
-    rounds: int = 5
-    budget: float = 20.0
-    device: torch.device = CPU
+
+    def __post_init__(self) -> None:
+        self.lengths = tuple(self.lengths or LENGTHS)
+
+    def prepare(self) -> None:
+        check_memories(self.models)
+
+    def measure(self) -> Iterator[Result]:
+        chosen_engine("auto", self.device)  # compiled before anything is measured, if it never was
+        yield {"models": {}}
+        replay = self.filled_replay()
+        for name in progress([PEER, TORCH, *(self.models or MODELS)], "updates"):
+            yield {"models": {name: self.model(name, replay)}}
 
     def config(self, *overrides: str) -> Config:
         shared = ["env=position_only_pendulum", "algo=sac", "encoder=embeddings", f"device={self.device.type}"]
         return load([*shared, f"memory.hidden_size={self.hidden_size}", *overrides])
 
+    def layouts(self, name: str) -> dict[str, tuple[str, ...]]:
+        """Layouts that a model reads, with their overrides; the tape last, beside the longest segments."""
+        segment = ("batching=segment", "batching.init_state=zero")
+        square = ("batching.rows=64", "batching.length=64", "batching.overlap=30")  # 200 = 64 + 4 (64 - 30)
+        size = f"algo.batch_size={TRANSITIONS}"
+        layouts: dict[str, tuple[str, ...]] = {SQUARE: (*segment, *square, f"algo.batch_size={64 * 64}")}
+        layouts |= {f"segment {L}": (*segment, f"batching.length={L}", size) for L in sorted(self.lengths)}
+        return layouts if name in (PEER, TORCH) else layouts | {TAPE: ("batching=tape", size)}
 
-@dataclass(frozen=True)
-class Layout:
-    """How a batch lies in rows: overrides of a configuration."""
+    def filled_replay(self) -> Replay:
+        """A replay of whole episodes."""
+        parts = assemble(self.config("memory=mlp", f"env.num_envs={self.num_envs}"))
+        streams, device = parts.streams, self.device
+        collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", device), device)
+        replay = Replay(self.transitions, self.num_envs, device)
+        with one_thread():
+            while replay.transitions < self.transitions:
+                replay.add(collector.collect(100, 2**62, exploration=Exploration(random=True))[0])
+        parts.env.close()
+        return replay
 
-    name: str
-    overrides: tuple[str, ...]
+    def update(self, name: str, overrides: Sequence[str], replay: Replay) -> Update:
+        """The update of a model or of the peer, done once: what the first call builds is not measured."""
+        memory = f"memory._target_={PEERS[TORCH]}" if name in (PEER, TORCH) else f"memory={name}"
+        parts = assemble(self.config(memory, *overrides, "env.num_envs=1"))
+        parts.env.close()
+        made, generator = Update(parts, replay), parts.streams.torch("losses", parts.device)
+        if name == PEER:
+            spaces = parts.env.single_observation_space, parts.env.single_action_space
+            obs_size, action_size = (cast(Box, space).shape[0] for space in spaces)
+            peer = SeparateGRUs(obs_size, action_size, parts.agent.trunks.actor.memory.output_size, generator)
+            made.learn = partial(peer.update, mark=made.mark)
+        else:
+            algo: Any = parts.algo
+            algo.setup(parts.agent, generator)
+            algo.loss, algo.step = made.marking(algo.loss, "forward"), made.marking(algo.step, "optimiser", "backward")
+            made.learn = algo.update
+        made()
+        made.seconds.clear()
+        return made
 
-
-def layouts(name: str, setting: Setting) -> list[Layout]:
-    """Those that a model reads; the tape last, beside the longest segments."""
-    segment = ("batching=segment", "batching.init_state=zero")
-    square = ("batching.rows=64", "batching.length=64", "batching.overlap=30")  # 200 = 64 + 4 (64 - 30)
-    size = f"algo.batch_size={TRANSITIONS}"
-    rows = [Layout(f"segment {L}", (*segment, f"batching.length={L}", size)) for L in sorted(setting.lengths)]
-    tape = [] if name in (PEER, TORCH) else [Layout(TAPE, ("batching=tape", size))]
-    return [Layout(SQUARE, (*segment, *square, f"algo.batch_size={64 * 64}")), *rows, *tape]
-
-
-def main(
-    models: Sequence[str] | None = None,
-    lengths: Sequence[int] | None = None,
-    rounds: int = 5,
-    budget: float = 20.0,
-    threads: int | None = None,
-    device: str = "auto",
-    json_path: Path = Path("bench-update.json"),
-    plot_path: Path = Path("bench-update.png"),
-    transitions: int = Setting.transitions,
-    num_envs: int = Setting.num_envs,
-) -> dict[str, Any]:
-    """Measure, print tables, write the numbers and a plot, and return the numbers.
-
-    models: options of conf/memory; one that raises is reported as such, and the others go on
-    lengths: of the segments beside the tape;  transitions, num_envs: of the replay, and what fills it
-    """
-    output.check(json_path, plot_path)
-    names = chosen(models) if models else MODELS
-    where = choose_device(device)
-    sizes: dict[str, Any] = {"transitions": transitions, "num_envs": num_envs, "rounds": rounds, "budget": budget}
-    setting = Setting(tuple(lengths or Setting.lengths), device=where, **sizes)
-    with using_threads(threads or torch.get_num_threads()):
-        chosen_engine("auto", where)  # compiled before anything is measured, if it never was
-        replay = filled(setting)
-        result: dict[str, Any] = {
-            "setting": asdict(setting) | {"device": str(where)},
-            "machine": output.machine(where),
-            "models": {},
+    def model(self, name: str, replay: Replay) -> list[Row]:
+        """A row for each layout. On those that it reads, the peer takes turns with the model."""
+        layouts = self.layouts(name)
+        updates: dict[str, Update] = {}
+        notes: dict[str, str] = {}
+        for layout, overrides in layouts.items():
+            for who, option in (("model", name), ("peer", PEER))[: 1 if layout == TAPE else 2]:
+                try:
+                    updates[f"{who}, {layout}"] = self.update(option, overrides, replay)
+                except Exception as error:
+                    notes[f"{who}, {layout}"] = error_line(error)
+        times = self.turns(dict(updates), at_least=TURN)
+        mine = {
+            layout: times.get(f"model, {layout}", Times(note=notes.get(f"model, {layout}", ""))) for layout in layouts
         }
-        for name in output.progress([PEER, TORCH, *names], "updates"):
-            result["models"][name] = measure(name, replay, setting)
-            output.write(result, json_path)
-    update_report.show(result["models"])
-    update_report.plot(result["models"], plot_path)
-    Console().print(f"wrote {json_path} and {plot_path}")
-    return result
+        segments = [layout for layout in layouts if layout not in (SQUARE, TAPE)]
+        found = []
+        for layout, time in mine.items():
+            peer = times.get(f"peer, {segments[-1] if layout == TAPE else layout}", Times())
+            row: Row = {"layout": layout, "seconds": time.median, "peer_seconds": peer.median}
+            row |= {"ratio": ratio_by_round(time, peer), "rounds": len(time.seconds), "note": time.note}
+            if layout == TAPE:
+                row["ratio_to_segments"] = {other: ratio_by_round(time, mine[other]) for other in segments}
+            done = updates[f"model, {layout}"] if time.seconds else None
+            row |= {"parts": done and done.medians(), "batch": done and done.batch}
+            found.append(row)
+        return found
 
+    def tables(self, result: Result) -> Iterator[Table]:
+        """A table for each layout, with the parts' shares of the time; then the tape beside the segments."""
+        shares = [Column(part, "% of the time") for part in PARTS]
+        columns = [Column("ms", "ms"), Column("/ s"), *shares, Column("ratio", f"time / {PEER}'s")]
+        by_layout: dict[str, dict[str, Row]] = {}
+        for name, models in result["models"].items():
+            for row in models:
+                by_layout.setdefault(row["layout"], {})[name] = row
+        for layout, found in by_layout.items():
+            done = {name: row for name, row in found.items() if row["seconds"]}
+            rows = []
+            for name, row in done.items():
+                parts = [100 * row["parts"][part] / sum(row["parts"].values()) for part in PARTS]
+                rows.append((name, 1e3 * row["seconds"], 1 / row["seconds"], *parts, row["ratio"]))
+            if done:
+                sizes = next(iter(done.values()))["batch"]
+                size = f"{sizes['rows']} x {sizes['slots']} slots, {sizes['transitions']:,} transitions"
+                yield Table(f"{layout}: {size}; ratio to {PEER}", ("memory", *columns), rows)
+        tapes = [(name, *row["ratio_to_segments"].values()) for name, row in by_layout.get(TAPE, {}).items()]
+        segments = [Column(layout, "tape / segment") for layout in by_layout if layout not in (SQUARE, TAPE)]
+        yield Table("time on the tape / on segments", ("memory", *segments), tapes)
 
-def filled(setting: Setting) -> Replay:
-    """A replay of whole episodes."""
-    parts = assemble(setting.config("memory=mlp", f"env.num_envs={setting.num_envs}"))
-    streams, device = parts.streams, setting.device
-    collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", device), device)
-    replay = Replay(setting.transitions, setting.num_envs, device)
-    with one_thread():
-        while replay.transitions < setting.transitions:
-            replay.add(collector.collect(100, 2**62, exploration=Exploration(random=True))[0])
-    parts.env.close()
-    return replay
-
-
-class Clock:
-    """Seconds of each part of every update."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.updates: list[dict[str, float]] = []
-
-    def begin(self) -> None:
-        self.updates.append(dict.fromkeys(PARTS, 0.0))
-        self.now = perf_counter()
-
-    def mark(self, part: str) -> None:
-        """What has passed since the last mark went into `part`."""
-        wait(self.device)
-        before, self.now = self.now, perf_counter()
-        self.updates[-1][part] += self.now - before
-
-    def medians(self) -> dict[str, float]:
-        return {part: median(update[part] for update in self.updates) for part in PARTS}
+    def notes(self, result: Result) -> list[str]:
+        models = result["models"].items()
+        return [f"{name}, {row['layout']}: {row['note']}" for name, rows in models for row in rows if row["note"]]
 
 
 @dataclass
 class Update:
-    """A model's update on batches of one layout: what takes turns.
+    """A model's update on batches of one layout, and the seconds of its parts. A call is what takes turns.
 
-    learn: an update on a batch; marks the clock;  batch: the size of the last one
+    parts: the agent and what belongs to it.
+    replay: where batches come from.
+    batch: the size of the last batch.
+    seconds: part of an update -> seconds, for each update.
     """
 
     parts: Parts
     replay: Replay
-    learn: Callable[[Batch], object]
-    clock: Clock
+    learn: Callable[[Batch], object] = field(init=False)
     batch: dict[str, float] = field(default_factory=dict)
+    seconds: list[dict[str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.generator = self.parts.streams.torch("replay")
 
     def __call__(self) -> None:
-        self.clock.begin()
+        self.seconds.append(dict.fromkeys(PARTS, 0.0))
+        self.now = perf_counter()
         sample = self.replay.sample(self.parts.batching, cast(SAC, self.parts.algo).batch_size, self.generator)
-        self.clock.mark("sample")
+        self.mark("sample")
         self.learn(sample.batch)
         sizes = ("rows", "episodes", "transitions", "pad_fraction")
         self.batch = {"slots": sample.batch.shape[1]} | {name: sample.metrics[f"batch/{name}"] for name in sizes}
 
+    def mark(self, part: str) -> None:
+        """Add the time since the last mark to a part."""
+        wait(self.parts.device)
+        before, self.now = self.now, perf_counter()
+        self.seconds[-1][part] += self.now - before
 
-def update(name: str, layout: Layout, replay: Replay, setting: Setting) -> Update:
-    """A model's update, done once: what the first call builds is not measured."""
-    memory = f"memory._target_={PEERS[TORCH]}" if name in (PEER, TORCH) else f"memory={name}"
-    parts = assemble(setting.config(memory, *layout.overrides, "env.num_envs=1"))
-    parts.env.close()
-    made = Update(parts, replay, learner(name, parts, clock := Clock(setting.device)), clock)
-    made()
-    clock.updates.clear()
-    return made
+    def marking(self, function: Callable[[Any], Any], after: str, before: str | None = None) -> Callable[[Any], Any]:
+        """The function, with marks when it has ended and, if `before` names a part, when it begins."""
 
+        def marked(argument: Any) -> Any:
+            if before is not None:
+                self.mark(before)
+            found = function(argument)
+            self.mark(after)
+            return found
 
-def learner(name: str, parts: Parts, clock: Clock) -> Callable[[Batch], object]:
-    """The peer's update, or that of rlmem's algorithm; both mark the clock."""
-    generator = parts.streams.torch("losses", parts.device)
-    if name == PEER:
-        spaces = parts.env.single_observation_space, parts.env.single_action_space
-        obs_size, action_size = (cast(Box, space).shape[0] for space in spaces)
-        peer = SeparateGRUs(obs_size, action_size, parts.agent.trunks.actor.memory.output_size, generator)
-        return partial(peer.update, mark=clock.mark)
-    algo: Any = parts.algo
-    algo.setup(parts.agent, generator)
-    loss, step = algo.loss, algo.step
+        return marked
 
-    def forward(batch: Batch) -> Any:
-        found = loss(batch)
-        clock.mark("forward")
-        return found
-
-    def optimise(total: Tensor) -> Any:
-        clock.mark("backward")
-        found = step(total)
-        clock.mark("optimiser")
-        return found
-
-    algo.loss, algo.step = forward, optimise
-    return algo.update
+    def medians(self) -> dict[str, float]:
+        """The median over the updates, for each part."""
+        return {part: median(update[part] for update in self.seconds) for part in PARTS}
 
 
-def measure(name: str, replay: Replay, setting: Setting) -> list[Row]:
-    """A row for each layout. On those that it reads, the peer takes turns with the model."""
-    mine = layouts(name, setting)
-    updates: dict[str, Update] = {}
-    notes: dict[str, str] = {}
-    for layout in mine:
-        for who in ("model", "peer") if layout.name != TAPE else ("model",):
-            try:
-                updates[f"{who}, {layout.name}"] = update(name if who == "model" else PEER, layout, replay, setting)
-            except Exception as error:
-                notes[f"{who}, {layout.name}"] = reason(error)
-    times = in_turns(dict(updates), setting.rounds, setting.budget, setting.device, at_least=TURN)
-    found = []
-    for k, layout in enumerate(mine):
-        key = f"model, {layout.name}"
-        time = times.get(key, Measured(note=notes.get(key, "")))
-        peer = times.get(f"peer, {mine[k - 1].name if layout.name == TAPE else layout.name}", Measured())
-        row: Row = {"layout": layout.name, "seconds": time.median, "peer_seconds": peer.median}
-        row |= {"ratio": ratio(time, peer), "rounds": len(time.seconds), "note": time.note}
-        if layout.name == TAPE:
-            others = {other.name: times.get(f"model, {other.name}", Measured()) for other in mine[1:k]}
-            row["ratio_to_segments"] = {name: ratio(time, other) for name, other in others.items()}
-        done = bool(time.seconds)
-        row |= {"parts": updates[key].clock.medians() if done else None, "batch": updates[key].batch if done else None}
-        found.append(row)
-    return found
-
-
-def ratio(time: Measured, other: Measured) -> float | None:
-    """The median over rounds, of which a slow one hits both."""
+def ratio_by_round(time: Times, other: Times) -> float | None:
+    """The median over rounds of the ratio, since a slow round hits both."""
     pairs = zip(time.seconds, other.seconds, strict=False)
     return median(mine / theirs for mine, theirs in pairs) if time.seconds and other.seconds else None

@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from rlmem.commands.toolkit import Parser, integer_from
-from rlmem.errors import UserError
 
 
 def parser() -> Parser:
@@ -53,18 +52,11 @@ def parser() -> Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from importlib import import_module
-    from inspect import signature
+    from rlmem.bench.skeleton import run_bench
 
     given = {name: value for name, value in vars(args).items() if name not in ("what", "debug")}
     what = "figure3" if args.what == "memory" and given.pop("figure3", False) else args.what
-    main = import_module(f"rlmem.bench.{what}").main
-    if args.what == "train" and "threads" in given:
-        given["learn_threads"] = given.pop("threads")
-    if problems := [name for name in given if name not in signature(main).parameters]:
-        flags = [f"--{name.removesuffix('_path')}" for name in problems]
-        raise UserError(*(f"bench {what}: takes no {flag}; e.g. rlmem bench --help" for flag in flags))
-    main(**given)
+    run_bench(what, given)
     return 0
 
 

@@ -31,21 +31,20 @@ Measurement = Callable[..., Values]
 
 def figure3(folder: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
     """FFM's figure 3: `rlmem bench memory --figure3`. Rows are options of conf/memory, and torch's GRUs beside them."""
-    from rlmem.bench import figure3
+    from rlmem.bench.figure3 import Figure3Bench, by_model
     from rlmem.bench.memory import PEERS
 
     json_path, plot_path = _files(folder, "figure3", repetition)
     models = [row for row in rows if row not in PEERS]
-    found = figure3.cells(figure3.main(models, json_path=json_path, plot_path=plot_path, **options))
-    return {figure3.PAPER.get(label, label): numbers for label, numbers in found.items()}
+    return by_model(Figure3Bench.run(json_path, plot_path, models=models, **options))
 
 
 def returns(folder: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
     """Memoroids' figure 5, left: `rlmem bench returns`."""
-    from rlmem.bench import returns
+    from rlmem.bench.returns import ReturnsBench, sums_by_method
 
     json_path, plot_path = _files(folder, "returns", repetition)
-    return returns.cells(returns.main(json_path=json_path, plot_path=plot_path, **options))
+    return sums_by_method(ReturnsBench.run(json_path, plot_path, **options))
 
 
 def impulse(folder: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:

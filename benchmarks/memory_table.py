@@ -1,0 +1,73 @@
+"""Write the measured table of docs/memory.md between its two comments, from what `rlmem bench memory` wrote.
+
+python benchmarks/memory_table.py bench-memory.json docs/memory.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rlmem.bench.memory import PEER, cell_of, mib, notes_on, ratio
+from rlmem.bench.show import quotient
+
+BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
+LENGTH = 1024
+COLUMNS = ("option", "`segment` / GRU", "`tape` / GRU", "step, µs", "step / GRU", "live tensors at the peak, MiB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, description=__doc__)
+    parser.add_argument("json", type=Path, help="what `rlmem bench memory` wrote")
+    parser.add_argument("document", type=Path, help=f"has {BEGIN} and {END}; what is between them is replaced")
+    args = parser.parse_args()
+    try:
+        result = json.loads(args.json.read_text(encoding="utf-8"))
+        text = args.document.read_text(encoding="utf-8")
+        if "lengths" not in result.get("setting", {}):
+            parser.error(f"{args.json}: not the numbers of `rlmem bench memory`")
+        if LENGTH not in result["setting"]["lengths"]:
+            parser.error(f"measured lengths {result['setting']['lengths']}; the table needs {LENGTH}")
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        parser.error(f"{args.document}: has no {BEGIN} ... {END}")
+    args.document.write_text(f"{before}{BEGIN}\n{measured(result)}\n{END}{after}", encoding="utf-8")
+
+
+def measured(result: dict[str, Any]) -> str:
+    """The machine, one row for each model that was measured, and every note."""
+    setting, machine = result["setting"], result["machine"]
+    rows, shown = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1))], {}
+    for name, model in result["models"].items():
+        if "error" in model:
+            shown[name] = model
+            continue
+        shown[name] = model | {"cells": [cell for cell in model["cells"] if cell["length"] == LENGTH]}
+        segment, tape, step = cell_of(model, "segment", LENGTH), cell_of(model, "tape", LENGTH), model["latency"][0]
+        ratios = [number(ratio(row), ".2f") for row in (segment, tape, step)]
+        shown_name = name if name == PEER else f"`{name}`"
+        rows.append((shown_name, *ratios[:2], number(quotient(step["seconds"], 1e-6)), ratios[2], number(mib(segment))))
+    where = machine["processor"] if machine["device"] == "cpu" else machine["device"]
+    caption = (
+        f"{max(1, setting['slots'] // LENGTH):,} episodes of {LENGTH:,} slots, D = {setting['input_size']}, "
+        f"H = {setting['hidden_size']}; {where}, {machine['threads']} threads, torch {machine['torch']}; "
+        f"medians of {setting['rounds']} rounds."
+    )
+    table = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([caption, "", *table, "", *(f"- {note}" for note in notes_on(shown))]).rstrip()
+
+
+def number(value: float | None, digits: str = ".3g") -> str:
+    """A number with a few digits, and a dash for None."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if digits == ".3g" and abs(value) >= 100 else f"{value:{digits}}"
+
+
+if __name__ == "__main__":
+    main()

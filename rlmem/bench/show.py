@@ -1,0 +1,112 @@
+"""The tables of a benchmark, and their plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import fill
+from typing import Any, NamedTuple
+
+from rlmem.errors import UserError, extra
+from rlmem.stats import tables
+from rlmem.stats.figures import COLOURS, figure
+from rlmem.stats.tables import Cell
+
+MARKERS = "os^Dv<>"
+
+
+class Column(NamedTuple):
+    """A column of numbers.
+
+    head: what stands above it.
+    unit: what the numbers are. Columns of one unit share a panel of the plot; without a unit they are not drawn.
+    """
+
+    head: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose numbers are drawn.
+
+    title: the line above the table.
+    columns: a text is the head of a column of texts; those come first, and name the rows of the plot.
+    rows: the cells.
+    """
+
+    title: str
+    columns: Sequence[str | Column]
+    rows: Sequence[Sequence[Cell]]
+
+    def text(self) -> str:
+        """The table for a terminal."""
+        heads = [column if isinstance(column, str) else column.head for column in self.columns]
+        return tables.Table(self.title, heads, self.rows).text()
+
+    def labels(self) -> list[str]:
+        """The texts of each row."""
+        texts = sum(isinstance(column, str) for column in self.columns)
+        return [", ".join(str(cell) for cell in row[:texts] if cell) for row in self.rows]
+
+    def panels(self) -> dict[str, dict[str, list[Any]]]:
+        """Unit -> head -> the numbers of a column."""
+        units: dict[str, dict[str, list[Any]]] = {}
+        for k, column in enumerate(self.columns):
+            if isinstance(column, Column) and column.unit:
+                units.setdefault(column.unit, {})[column.head] = [row[k] for row in self.rows]
+        return units
+
+
+def quotient(value: float | None, other: float | None) -> float | None:
+    """value / other; None where one of them is missing."""
+    return value / other if value and other else None
+
+
+def verdict(what: str, ratio: float, goal: float, digits: str = ".1f", remark: str = "") -> str:
+    """A line that says whether a ratio reaches its goal."""
+    said = "reached" if ratio >= goal else "missed"
+    return f"{what} {ratio:{digits}}x ({remark}goal {goal:g}x: {said})"
+
+
+def picture_types() -> list[str]:
+    """The types of files that a plot can be written to; UserError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError(f"bench: the plots need matplotlib; e.g. {extra('bench')}") from error
+    return list(Figure().canvas.get_supported_filetypes())
+
+
+def plot(all_tables: Sequence[Table]) -> Any:
+    """A figure with a row of panels for each table, and in them a row of dots for each row of the table."""
+    drawn = [table for table in all_tables if table.rows]
+    columns = max((len(table.panels()) for table in drawn), default=1)
+    heights = [2.5 + 0.25 * len(table.rows) for table in drawn] or [1.0]
+    grid = {"height_ratios": heights}
+    made, axes = figure(sum(heights), len(heights), columns, width=6 * columns, gridspec_kw=grid)
+    for table, row in zip(drawn, axes, strict=False):
+        panels = table.panels()
+        for panel, (unit, series) in zip(row, panels.items(), strict=False):
+            dots(panel, unit, table.labels(), series)
+        row[0].set_title(fill(f"{table.title}\n{row[0].get_title()}", 50, replace_whitespace=False))
+        for panel in row[len(panels) :]:
+            panel.set_axis_off()
+    return made
+
+
+def dots(axes: Any, title: str, labels: Sequence[str], series: dict[str, list[Any]]) -> None:
+    """Draw a row for each label, from the top, and in it a dot of each series on a logarithmic scale."""
+    from matplotlib.ticker import LogLocator
+
+    for k, (name, values) in enumerate(series.items()):
+        there = [(value, row) for row, value in enumerate(values) if value]
+        color, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
+        axes.plot([x for x, _ in there], [y for _, y in there], marker, color=color, label=name, ms=5, alpha=0.8)
+    axes.set(xscale="log", title=title, yticks=range(len(labels)), ylim=(len(labels) - 0.5, -0.5))
+    axes.set_yticklabels(labels)
+    least, most = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 100 * least else (1,)))
+    axes.xaxis.set_minor_formatter("")
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.07 - 0.5 / len(labels)), ncols=2)

@@ -1,0 +1,208 @@
+"""What all benchmarks share: options, turns with peers, and where the numbers go."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from rlmem.bench.show import Table, picture_types, plot
+from rlmem.bench.timing import CPU, Run, Times, in_turns, using_threads, why_too_long
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+from rlmem.run.hardware import choose_device
+from rlmem.stats.figures import save
+from rlmem.system.hardware import processor
+
+Item = TypeVar("Item")
+Result = dict[str, Any]
+"""The numbers of a benchmark, as its JSON file has them."""
+PACKAGES = ("sb3-contrib", "popgym", "gymnasium", "numpy")
+"""Packages that peers come from; the file of numbers has their versions."""
+
+
+@dataclass
+class Bench:
+    """A benchmark: `measure` yields its numbers, the other methods show them. Its fields are its options.
+
+    rounds: turns of each contestant.
+    budget: seconds for all turns of one contestant in one case.
+    threads: CPU threads; None for as many as torch has.
+    device: where to compute.
+    """
+
+    name: ClassVar[str]
+    refused: ClassVar[frozenset[str]] = frozenset()
+    """Options that this benchmark does not take."""
+
+    rounds: int = 5
+    budget: float = 20.0
+    threads: int | None = None
+    device: torch.device = CPU
+
+    def prepare(self) -> None:
+        """Refuse choices that cannot be measured, and load what is loaded once."""
+
+    def measure(self) -> Iterator[Result]:
+        """Yield the numbers part by part. A part's lists are appended to, and its dictionaries update, those before."""
+        raise NotImplementedError
+
+    def setting(self) -> Any:
+        """The entry `setting` of the file of numbers: all options but the threads."""
+        return {k: v for k, v in asdict(self).items() if k != "threads"} | {"device": str(self.device)}
+
+    def tables(self, result: Result) -> Iterable[Table]:
+        """The tables to print and to draw."""
+        return []
+
+    def notes(self, result: Result) -> Iterable[str]:
+        """A line for each number that is missing, or that was measured in another way than asked for."""
+        return []
+
+    def verdicts(self, result: Result) -> Iterable[str]:
+        """Lines that compare the numbers with goals."""
+        return []
+
+    def torch_threads(self) -> int:
+        """The threads of torch during the measurement."""
+        return self.threads or torch.get_num_threads()
+
+    def turns(self, contestants: dict[str, Run], at_least: float = 0.0) -> dict[str, Times]:
+        """The times of functions that take turns; see `in_turns`."""
+        return in_turns(contestants, self.rounds, self.budget, self.device, at_least)
+
+    def why_too_long(self, shorter: Callable[[int], Run]) -> str:
+        """Why a function is not measured within the budget, or ""; see `timing.why_too_long`."""
+        return why_too_long(shorter, self.budget, self.device)
+
+    @classmethod
+    def run(
+        cls,
+        json_path: Path | None = None,
+        plot_path: Path | None = None,
+        device: str = "auto",
+        **options: Any,
+    ) -> Result:
+        """Measure, write the numbers after each part, print the tables, draw the plot, and return the numbers.
+
+        json_path: where the numbers go, by default bench-NAME.json.
+        plot_path: where the plot goes, by default bench-NAME.png. A benchmark that refuses it has no plot, and
+            writes its numbers only where a path is given.
+        device: "auto", "cpu" or "cuda".
+        options: fields of the class.
+
+        Raises UserError: an option is refused, or a file could not be written; nothing has been measured yet.
+        """
+        if "plot_path" not in cls.refused:
+            json_path = json_path or Path(f"bench-{cls.name}.json")
+            plot_path = plot_path or Path(f"bench-{cls.name}.png")
+        _check_paths(json_path, plot_path)
+        where = CPU if "device" in cls.refused else choose_device(device)
+        bench = cls(device=where, **options)
+        bench.prepare()
+        with using_threads(bench.torch_threads()):
+            result: Result = {"setting": bench.setting(), "machine": machine(bench.device)}
+            for part in bench.measure():
+                _merge(result, part)
+                if json_path is not None:
+                    json_path.write_text(json.dumps(result, indent=2) + "\n")
+        tables = list(bench.tables(result))
+        console = Console()
+        for table in tables:
+            console.print(table.text(), highlight=False, markup=False, soft_wrap=True)
+        for note in dict.fromkeys(bench.notes(result)):
+            console.print(note, style="dim", highlight=False, markup=False, soft_wrap=True)
+        for line in bench.verdicts(result):
+            console.print(line, highlight=False, soft_wrap=True)
+        if plot_path is not None:
+            save(plot(tables), plot_path, plot_path.suffix[1:].lower())
+            console.print(f"wrote {json_path} and {plot_path}")
+        return result
+
+
+BENCHES = {
+    "train": "TrainBench",
+    "update": "UpdateBench",
+    "memory": "MemoryBench",
+    "figure3": "Figure3Bench",
+    "scan": "ScanBench",
+    "returns": "ReturnsBench",
+    "env": "EnvBench",
+}
+"""Module of rlmem.bench -> its benchmark."""
+
+
+def run_bench(name: str, given: dict[str, Any]) -> Result:
+    """Run the benchmark of a name with the options of the command line; UserError for those that it does not take."""
+    bench: type[Bench] = getattr(import_module(f"rlmem.bench.{name}"), BENCHES[name])
+    taken = {"json_path", "plot_path", *(field.name for field in fields(bench))} - bench.refused
+    flags = [f"--{option.removesuffix('_path')}" for option in given if option not in taken]
+    if flags:
+        raise UserError(*(f"bench {name}: takes no {flag}; e.g. rlmem bench --help" for flag in flags))
+    return bench.run(**given)
+
+
+def check_names(prefix: str, what: str, names: Iterable[str], accepted: Iterable[str]) -> None:
+    """Raise a UserError that has a line for each name that is not accepted."""
+    known = list(accepted)
+    wrong = [name for name in names if name not in known]
+    if wrong:
+        no_such = f"no such {what}"
+        raise UserError(*(sentence(prefix + n, no_such, near=nearest(n, known), accepted=known) for n in wrong))
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What the numbers were measured on, and with which versions."""
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "versions": {package: found for package in PACKAGES if (found := _version(package))},
+    }
+
+
+def progress(items: Iterable[Item], what: str) -> Iterable[Item]:
+    """The items, with a bar on a terminal."""
+    return track(list(items), what, console=Console(stderr=True), transient=True)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _merge(result: Result, part: Result) -> None:
+    for key, value in part.items():
+        if isinstance(value, list):
+            result.setdefault(key, []).extend(value)
+        elif isinstance(value, dict):
+            result.setdefault(key, {}).update(value)
+        else:
+            result[key] = value
+
+
+def _check_paths(json_path: Path | None, plot_path: Path | None) -> None:
+    paths = [path for path in (json_path, plot_path) if path is not None]
+    problems = [f"{path}: is a folder, not a file to write" for path in paths if path.is_dir()]
+    problems += [f"{path}: no folder {path.parent}" for path in paths if not path.parent.is_dir()]
+    if plot_path is not None:
+        types = picture_types()
+        if not problems and plot_path.suffix[1:].lower() not in types:
+            problems.append(sentence(f"--plot {plot_path}", "no such type of plot", accepted=[f".{t}" for t in types]))
+    if problems:
+        raise UserError(*problems)
