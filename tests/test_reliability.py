@@ -187,10 +187,8 @@ def test_a_config_that_was_edited_is_noticed(run_dir):
 # --- random kills ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "kills",
-    [["--kills=1", "--algorithms=dqn", "--memories=gru"], pytest.param(["--kills=30"], marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [["--kills=2", "--algorithms=dqn", "--memories=gru"], ["--kills=30"]])
 def test_random_kills_change_nothing(kills):
     script = Path(__file__).parent.parent / "benchmarks" / "chaos.py"
     done = forked.run([sys.executable, str(script), *kills], capture_output=True, text=True)
