@@ -187,10 +187,8 @@ def test_a_config_that_was_edited_is_noticed(run_dir):
 # --- random kills ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "kills",
-    [["--kills=2", "--algorithms=dqn", "--memories=gru"], pytest.param(["--kills=30"], marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [["--kills=2", "--algorithms=dqn", "--memories=gru"], ["--kills=30"]])
 def test_random_kills_change_nothing(kills):
     script = Path(__file__).parent.parent / "benchmarks" / "chaos.py"
     done = forked.run([sys.executable, str(script), *kills], capture_output=True, text=True)
@@ -246,7 +244,7 @@ sys.exit(main())
 
 
 def test_a_full_disk_stops_the_run_with_one_line_and_the_last_checkpoint_is_intact(in_tmp):
-    choices = [*DQN, "total_steps=1500", "checkpoint.every=250", "evaluation.every=500"]
+    choices = [*DQN, "total_steps=1500", "checkpoint.every=250", "evaluation.every=500", "algo.update_ratio=0.05"]
     whole = run(run_dir="whole", base=choices)
     command = [sys.executable, "-c", LIMITED, "110000", "train", *choices, "run_dir=cut"]
     done = forked.run(command, capture_output=True, text=True, timeout=280)
