@@ -67,7 +67,7 @@ def brief(text: str, most: int = 200) -> str:
 
 def one_line(error: BaseException) -> str:
     """An exception as `TypeError: what it says`, of at most 200 characters."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".removesuffix(": ")
 
 
 def first_line(error: BaseException) -> str:

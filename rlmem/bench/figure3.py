@@ -19,8 +19,9 @@ import torch
 from rlmem.bench.memory import BLOCK, PEERS, MemoryBench, Row, Rows, built, mib
 from rlmem.bench.show import Column, Table, quotient
 from rlmem.bench.skeleton import Result, progress
-from rlmem.bench.timing import MIB, Run, Times, error_line, peak_bytes, seconds
+from rlmem.bench.timing import MIB, Run, Times, peak_bytes, seconds
 from rlmem.conformance import facts
+from rlmem.errors import one_line
 from rlmem.memory.base import Memory
 
 PAPER = {
@@ -81,7 +82,7 @@ class Figure3Bench(MemoryBench):
                 steps[label] = self.steps(self.build(node), self.training.episodes)
                 found[label]["peak_bytes"] = peak_bytes(one_and_two_updates, (self, node), self.device)
             except Exception as error:
-                found[label] = {"error": error_line(error)}
+                found[label] = {"error": one_line(error)}
         update_times, step_times = self.turns(updates), self.stepped(steps)
         for label, row in found.items():
             if "error" not in row:

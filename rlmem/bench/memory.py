@@ -18,11 +18,12 @@ from rlmem.bench.peers import TorchGRU
 from rlmem.bench.scan import SHAPES, ScanBench, Shape
 from rlmem.bench.show import Column, Table, quotient
 from rlmem.bench.skeleton import Bench, Result, check_names, progress
-from rlmem.bench.timing import MIB, Run, Times, error_line, peak_bytes, using_threads, wait
+from rlmem.bench.timing import MIB, Run, Times, peak_bytes, using_threads, wait
 from rlmem.config.catalog import select
 from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.conformance import facts
+from rlmem.errors import one_line
 from rlmem.memory.base import Memory
 from rlmem.scan import chosen_engine
 
@@ -118,7 +119,7 @@ class MemoryBench(Bench):
             memory, peer = self.build(node), self.build(self.node(PEER))
             result = facts(memory) | {"latency": self.latency(memory, peer)}
         except Exception as error:
-            return {"error": error_line(error)}
+            return {"error": one_line(error)}
         result["cells"] = [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]
         return result
 
@@ -173,7 +174,7 @@ class MemoryBench(Bench):
                 try:
                     cell["peak_bytes"] = peak_bytes(small_and_whole, (self, node, rows), self.device)
                 except Exception as error:
-                    cell["note"] = f"peak memory: {error_line(error)}"
+                    cell["note"] = f"peak memory: {one_line(error)}"
             found.append(cell)
         return found + [found[0] | {"scheme": scheme} for scheme in layouts if scheme not in once]
 
@@ -182,7 +183,7 @@ class MemoryBench(Bench):
         try:
             return self.why_too_long(lambda part: self.forward_backward(memory, rows.shorter(part)))
         except Exception as error:
-            return error_line(error)
+            return one_line(error)
 
     def forward_backward(self, memory: Memory, rows: Rows) -> Run:
         """Outputs from the initial state, and the gradients of the weights and of the input."""

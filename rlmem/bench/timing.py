@@ -62,7 +62,7 @@ def in_turns(
         try:
             return seconds(contestants[name], device, repeats[name])
         except Exception as error:
-            turns[name], results[name].note = 0, error_line(error)
+            turns[name], results[name].note = 0, one_line(error)
             return None
 
     for name, result in results.items():
@@ -179,8 +179,3 @@ def wait(device: torch.device) -> None:
     """Wait until CUDA has done what it was asked to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def error_line(error: BaseException) -> str:
-    """The type and the message of an exception in one line."""
-    return f"{type(error).__name__}: {one_line(error)[:200]}".removesuffix(": ")

@@ -37,8 +37,9 @@ from rlmem.bench.memory import PEERS, check_memories
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.show import Column, Table
 from rlmem.bench.skeleton import Bench, Result, progress
-from rlmem.bench.timing import Times, error_line, wait
+from rlmem.bench.timing import Times, wait
 from rlmem.config.compose import Config, load
+from rlmem.errors import one_line
 from rlmem.loops.base import one_thread
 from rlmem.replay import Replay
 from rlmem.run.assemble import Parts, assemble
@@ -145,7 +146,7 @@ class UpdateBench(Bench):
                 try:
                     updates[f"{who}, {layout}"] = self.update(option, overrides, replay)
                 except Exception as error:
-                    notes[f"{who}, {layout}"] = error_line(error)
+                    notes[f"{who}, {layout}"] = one_line(error)
         times = self.turns(dict(updates), at_least=TURN)
         mine = {
             layout: times.get(f"model, {layout}", Times(note=notes.get(f"model, {layout}", ""))) for layout in layouts
