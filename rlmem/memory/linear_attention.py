@@ -80,7 +80,7 @@ class LinearAttention(Memory):
         return self.read(read, x), {"S": S, "z": z}
 
     def read(self, read: Tensor, x: Tensor) -> Tensor:
-        """y from what was read and the (in form popgym layer-normed) input."""
+        """y [B, T, H] from the read [B, T, v] and the input, which form popgym has layer-normed."""
         if self.form == "memoroid":
             mlp = self.W_mlp3(F.leaky_relu(self.W_mlp2(F.leaky_relu(self.W_mlp1(read)))))
             return self.ln(mlp + self.W_skip(x))

@@ -38,7 +38,7 @@ class LRU(ResidualRecurrence):
         u = LN(x),   y = x + (W_out1 q) * sigmoid(W_out2 q),   q = GELU(o), tanh approximation
     block "ffn": as in the POMDP study of Lu et al. (2024, arXiv:2405.17358), N = 2H; biases, no D; dropout left out
         u = x,   B u + b_B,   o = Re(C h + b_C),   z = LN_1(o + x),   y = LN_2(z + W_2 GELU(W_1 z))
-    block "linear": as in the same study on PyBullet, N = H; linear but for the norm; its encoder is `Stack`'s
+    block "linear": as in the same study on PyBullet, N = H; linear but for the norm; the encoder is that of `Stack`
         u = x,   y = LN(W_out2 o + x)
 
     hidden_size: H, width of the output

@@ -16,7 +16,7 @@ Version = Literal["original", "memoroid"]
 
 
 def with_pieces(paper: Pieces, ablation: Ablation, version: Version) -> Pieces:
-    """The paper's pieces, with those replaced that a variant computes otherwise."""
+    """The paper's pieces, with those replaced that a variant computes differently."""
     pieces = paper
     if version == "memoroid":
         pieces = pieces._replace(decay=minus_absolute, as_real=apart, map_out=norm_after_gate)
