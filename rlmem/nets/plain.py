@@ -7,7 +7,7 @@ from rlmem.nets.encoder import PlainInputs
 
 
 class Plain(PlainInputs):
-    """Observation, and previous action, previous reward and start flag if wanted, side by side: x [..., D].
+    """Observation and, by choice, previous action, previous reward and start flag side by side: x [..., D].
 
     Discrete observations are one-hot. This is the input of the supervised LP-RNN and LSTM of Stepleton et al. 2018
     (arXiv:1805.04955, figures 11 and 13a), which have no embedding.
