@@ -79,7 +79,7 @@ class Segment(Batching):
         return StateSlots(self.length - self.overlap, self.burn_in, "episode")
 
     def draw(self, lengths: Tensor, weight: Tensor | None, batch_size: int, generator: torch.Generator) -> Pieces:
-        rows = self.num_rows or batch_size  # a segment has an acted slot: so many are enough
+        rows = self.num_rows or batch_size  # enough, since every segment has an acted slot
         if self.length is None:
             stride, mass = 0, torch.ones(len(lengths))
         else:
