@@ -32,7 +32,6 @@ def where_start(start: Tensor, initial: State, state: State) -> State:
 
     A selection, not a product: an inf or NaN in `state` does not survive it, and no gradient passes it.
     """
-
     return tree_map(lambda fresh, old: torch.where(broadcastable(start, old), fresh, old), initial, state)
 
 

@@ -111,7 +111,7 @@ def _player(env: VectorEnv, player: Player, rng: np.random.Generator) -> tuple[C
         try:
             return (chosen() if player == "oracle" else chosen(rng))[0]
         except NotImplementedError as error:
-            raise UserError(f"--player {player}: nobody knows how for {name}; accepted: keys, random") from error
+            raise UserError(f"--player {player}: {name} has none; accepted: keys, random") from error
 
     return act, ""
 

@@ -24,9 +24,7 @@ class Finite:
         self.skipped = self.in_a_row = 0
 
     def allows(self, **numbers: Tensor) -> bool:
-        """Whether a step with this loss and these gradient norms may be taken. Raises FloatingPointError, or counts the
-        step as skipped, if a number is not finite.
-        """
+        """Whether loss and gradient norms are finite. If not, counts a skipped step or raises FloatingPointError."""
         if torch.isfinite(torch.stack([number.detach() for number in numbers.values()])).all():
             self.in_a_row = 0
             return True

@@ -198,9 +198,7 @@ class OffPolicy(Algorithm):
         return ({}, None) if taken is None else (metrics | taken, td_error)
 
     def step(self, loss: Tensor) -> Metrics | None:
-        """Apply the gradients of `loss`, and move the target network. Returns gradient norms; None if the gradients are
-        not finite and nothing was changed.
-        """
+        """Take a gradient step and move the target network. Returns gradient norms; None if the step was skipped."""
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         learning = {part: group for part, group in self.parameters.items() if any(p.grad is not None for p in group)}
         norms = {part: nn.utils.clip_grad_norm_(group, limit) for part, group in learning.items()}

@@ -157,9 +157,7 @@ def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:
 
 
 def cut(rollout: Rollout, batching: Batching) -> Rows:
-    """The rows of a rollout. Where nothing acted, since other processes took the last steps, this is one row without an
-    acted slot.
-    """
+    """The rows of a rollout; one row without an acted slot if other processes took all of the last steps."""
     if alone() or rollout.streams.mask.any():
         return batching.rows(rollout.streams)
     none = torch.zeros(1, dtype=torch.long, device=rollout.streams.mask.device)

@@ -20,7 +20,8 @@ from rlmem.types import State, where_start
 class Memory(nn.Module, ABC):
     """Summarise a stream of features into an output per slot, with a state that a start flag resets.
 
-    input_size, output_size: features in and out (D and H).
+    input_size: D, features in
+    output_size: H, features out
     `start[b, t]` resets row b *before* it reads slot t; what came earlier then has no influence on outputs, states or
     gradients. `forward` equals calling `step` for every slot in turn.
     """
@@ -60,7 +61,7 @@ class Memory(nn.Module, ABC):
     def redraw(self) -> None:
         """Change the seed of the memory's random draws, if it has any; called between rollouts, never within one.
 
-        This default passes the call on to layers. A memory that draws random numbers itself overrides it.
+        By default, this redraws the layers. A memory that draws random numbers itself overrides it.
         """
         for child in self.children():
             redraw(child)

@@ -22,7 +22,8 @@ class LinearAttention(Memory):
     State: {"S" [B, k, v], "z" [B, k]}. Cost: O(T (64 + k) v) as products of matrices, S never held per slot.
 
     hidden_size: H, width of the output
-    key_size, value_size: k, v
+    key_size: k, width of keys and queries
+    value_size: v, width of values
     form: what surrounds the read, each as in its source
         memoroid: y = LN(MLP(read) + W_skip x), three layers with leaky ReLU; v has a bias; z . q at least 1e-6
             (Morad et al. 2024, arXiv:2402.09900)

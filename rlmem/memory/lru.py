@@ -43,7 +43,9 @@ class LRU(ResidualRecurrence):
 
     hidden_size: H, width of the output
     state_size: N, None = as published for the block
-    r_min, r_max, max_phase: the ring and the angle lambda is drawn from, None = as published for the block
+    r_min: least |lambda| at initialisation, None = as published for the block
+    r_max: greatest |lambda| at initialisation, None = as published for the block
+    max_phase: greatest angle of lambda at initialisation, None = as published for the block
     A linear map W_in of the input exists only if input_size != H.
     """
 

@@ -27,7 +27,8 @@ class S4D(LinearRecurrence):
 
     hidden_size: H, width of the output
     state_size: n, half of a conjugate-symmetric state per channel
-    dt_min, dt_max: the range dt is drawn from, uniformly in its logarithm
+    dt_min: least dt at initialisation, which is uniform in its logarithm
+    dt_max: greatest dt at initialisation
     step_matrices: "cached" = as published, `step` keeps dA, dB and C of its first call, so that acting stays with the
         initial model while training moves on
     Left out: published training also ignores the carried state, by an FFT convolution from zero.

@@ -25,7 +25,8 @@ class S5(ResidualRecurrence):
 
     hidden_size: H, width of the output
     state_size: N
-    dt_min, dt_max: the range dt is drawn from, uniformly in its logarithm
+    dt_min: least dt at initialisation, which is uniform in its logarithm
+    dt_max: greatest dt at initialisation
     """
 
     def __init__(

@@ -37,7 +37,8 @@ class S6(Memory):
     state_size: N
     expand: E / H
     conv_size: K, slots of the convolution; 0 = no convolution
-    dt_min, dt_max: the range softplus(b_dt) is drawn from, uniformly in its logarithm
+    dt_min: least softplus(b_dt) at initialisation, which is uniform in its logarithm
+    dt_max: greatest softplus(b_dt) at initialisation
     discretisation: "zoh" = zero-order hold (eq. 4), as above; "euler" = as in the released code, dt_t (u_t B_t^T)
     """
 

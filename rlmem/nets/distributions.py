@@ -51,7 +51,6 @@ class Categorical:
         return -(log_p.exp() * log_p).sum(-1)
 
     def kl(self, other: Categorical) -> Tensor:
-        """KL(self || other)."""
         log_p, log_q = self.logits.log_softmax(-1), other.logits.log_softmax(-1)
         return (log_p.exp() * (log_p - log_q)).sum(-1)
 
@@ -105,7 +104,6 @@ class Gaussian:
         return (self.log_std + 0.5 * (1 + log(2 * pi))).sum(-1)
 
     def kl(self, other: Gaussian) -> Tensor:
-        """KL(self || other)."""
         ratio = torch.exp(2 * (self.log_std - other.log_std))
         distance = (self.mean - other.mean).square() * torch.exp(-2 * other.log_std)
         return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1)).sum(-1)

@@ -63,6 +63,8 @@ class Embedding(Linear):
 class InputEncoder(nn.Module):
     """Base of encoders: features of the spaces, an output size, and a shortcut for observations.
 
+    `forward` reads obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...] and start [...] bool.
+
     The shortcut is a second embedding of the observation, which skips the memory and goes to the heads
     (POMDP-Baselines, Ni et al. 2022, arXiv:2110.05038); shortcut_size is 0 where there is none.
     """
@@ -139,7 +141,6 @@ class Encoder(PlainInputs):
         self.hidden = orthogonal(Linear(hidden_size, hidden_size))
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
-        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
         obs = self.obs_features(obs).to(self.features.weight.dtype)
         x = self.features(self.beside(obs, prev_action, prev_reward, start))
         return F.leaky_relu(self.hidden(F.layer_norm(x, x.shape[-1:])))
@@ -176,7 +177,6 @@ class Embeddings(InputEncoder):
         self.output_size = obs_size + action_size + reward_size + int(start_flag)
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
-        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
         begins = start[..., None]
         inputs = []
         if self.obs is not None:

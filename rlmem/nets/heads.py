@@ -15,7 +15,7 @@ LOG_STD_RANGE = (-20.0, 2.0)
 class QHead(nn.Module):
     """Values q [..., A] of A actions.
 
-    dueling: q = v + a - mean a, with v and a on the same hidden layers (Wang et al. 2016, arXiv:1511.06581, eq. 9)
+    dueling: take q = v + a - mean a, v and a on the same hidden layers (Wang et al. 2016, arXiv:1511.06581, eq. 9)
     """
 
     def __init__(self, input_size: int, actions: int, sizes: Sequence[int], dueling: bool = False):

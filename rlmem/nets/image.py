@@ -65,7 +65,6 @@ class ImageEncoder(PlainInputs):
         self.output_size = hidden_size + self.plain_size
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
-        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
         x = self.obs_features(obs).to(self.features.weight.dtype).reshape(-1, *self.shape)
         if self.channels_last:
             x = x.movedim(-1, 1)

@@ -25,5 +25,4 @@ class Plain(PlainInputs):
         self.output_size = self.obs_features.size + self.plain_size
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
-        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
         return self.beside(self.obs_features(obs).float(), prev_action, prev_reward, start)

@@ -86,7 +86,7 @@ def joined(
     if device.type == "cuda":
         torch.cuda.set_device(place.local)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    with speaking():
+    with communicating():
         dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=PATIENCE)
     _group = _Group(place, witness)
     try:
@@ -97,7 +97,7 @@ def joined(
 
 
 @contextmanager
-def speaking() -> Iterator[None]:
+def communicating() -> Iterator[None]:
     """Inside, failures of communication raise Lost."""
     try:
         yield
@@ -166,7 +166,7 @@ def _real(x: Tensor) -> Tensor:
 
 
 def _all_reduce(x: Tensor, op: dist.ReduceOp.RedOpType) -> Tensor:
-    with speaking():
+    with communicating():
         dist.all_reduce(x, op)
     return x
 
@@ -179,7 +179,7 @@ def of_first(value: T) -> T:
     if alone():
         return value
     box = [_packed(value) if _group.place.rank == 0 else b""]
-    with speaking():
+    with communicating():
         dist.broadcast_object_list(box)
     return _unpacked(box[0])
 
@@ -189,7 +189,7 @@ def gathered(value: T) -> list[T]:
     if alone():
         return [value]
     box = [b""] * _group.place.size if _group.place.rank == 0 else None
-    with speaking():
+    with communicating():
         dist.gather_object(_packed(value), box)
     return [_unpacked(given) for given in box or []]
 

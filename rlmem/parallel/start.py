@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from rlmem.errors import Fault, UserError
-from rlmem.parallel.group import PATIENCE, Lost, Place, joined, launched, speaking
+from rlmem.parallel.group import PATIENCE, Lost, Place, communicating, joined, launched
 from rlmem.system.signals import ASKED
 
 HERE = "127.0.0.1"
@@ -69,7 +69,7 @@ def announce(port: int, place: Place) -> dist.Store:
     port: the store's port
     place: the place of this process
     """
-    with speaking():
+    with communicating():
         store = dist.TCPStore(HERE, port, place.size, is_master=False, timeout=PATIENCE)
         store.set(_key(place.rank), "")
     return store
