@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from rlmem.errors import UserError
 
 SIDE = 480
-"""Small pictures are enlarged by a whole number, to about so many pixels."""
+"""Small pictures are enlarged by a whole number, to about this many pixels."""
 LETTERS, LINE = 18, 24
 """Heights in pixels of the letters and of a line of a caption."""
 LONGEST = 1000

@@ -125,7 +125,7 @@ class Pieces:
 class Batching(ABC):
     """A scheme for cutting time into rows.
 
-    detach_every: cut the gradient through the memory's state every so many slots; see `unroll`
+    detach_every: slots between cuts of the gradient through the memory's state; see `unroll`
     """
 
     detach_every: int | None = None

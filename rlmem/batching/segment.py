@@ -26,7 +26,7 @@ class Segment(Batching):
     burn_in: slots before a row that bring that state up to the present network, read without gradient and not counted
         (Kapturowski et al. 2019, R2D2)
     overlap: acted slots that a segment shares with the one before
-    detach_every: cut the gradient through the state every so many slots of a row
+    detach_every: slots of a row between cuts of the gradient through the state
     """
 
     def __init__(

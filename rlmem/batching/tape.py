@@ -16,7 +16,7 @@ class Tape(Batching):
     second scan, over next observations). One row has no padding at all.
 
     rows: rows of an off-policy batch, which share its size; the longest of them sets the padding of the others
-    detach_every: cut the gradient through the state every so many slots of an episode; null: at starts only
+    detach_every: slots of an episode between cuts of the gradient through the state; null: cut at starts only
     """
 
     def __init__(self, rows: PositiveInt = 1, detach_every: PositiveInt | None = None):

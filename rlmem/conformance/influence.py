@@ -145,7 +145,7 @@ def no_future(p: Probe) -> Iterator[Measurement]:
 
 
 def rows_independent(p: Probe) -> Iterator[Measurement]:
-    """A row's output is its own, whatever stands in the other rows, in whatever order, or if there are none."""
+    """A row's output depends neither on the other rows, nor on their order, nor on whether there are any."""
     memory, start = p.memory(), p.starts()
     x, state, bound = p.inputs().requires_grad_(), p.used_state(memory), EXACT[torch.float64]
     y, final = forward(memory, x, state, start)

@@ -45,7 +45,7 @@ class Probe:
         return self.normal(rows, slots or self.T, self.pristine.input_size, dtype=dtype)
 
     def starts(self, rows: int = ROWS, slots: int | None = None, about: int = 6) -> Tensor:
-        """Random start flags, `about` so many per row; row 0 begins with one, row 1 does not."""
+        """Random start flags, about `about` per row; row 0 begins with one, row 1 does not."""
         T = slots or self.T
         start = torch.rand(rows, T, generator=torch.Generator().manual_seed(self.seed)) < about / T
         start[0, 0], start[0, T // 2] = True, True
