@@ -1,4 +1,4 @@
-"""A user's mistake and a fault that has a name, as opposed to a bug of the program."""
+"""Errors that are not bugs of rlmem: mistakes of the user, and faults outside the program."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """One or more mistakes, each said in one line: where, what, what is accepted, an example.
+    """One or more mistakes of the user, each in one line: where, what, what is accepted, an example.
 
-    The command line prints them without a traceback and exits with 2. Line ends and escapes that were typed, which no
-    terminal should be sent, are written as in Python: `\\n`, `\\x1b`.
+    The command line prints them without a traceback and exits with 2. Line ends and escape characters are shown as in
+    Python, `\\n` and `\\x1b`, so that none reaches a terminal.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -20,7 +20,7 @@ class UserError(Exception):
 
 
 class NotHere(UserError):
-    """What is asked for is not on this machine, though it may be on the one where the job will run."""
+    """Something is missing on this machine, but may exist on the one where the job will run."""
 
 
 class Fault(Exception):
@@ -28,8 +28,8 @@ class Fault(Exception):
 
     The command line prints it without a traceback and exits with 1.
 
-    line: at which step, what, what one may do
-    traceback: of code that is not rlmem's, such as an environment's, which is shown before the line
+    line: at which step, what happened, and what to do about it
+    traceback: of third-party code, such as an environment; printed before the line
     """
 
     def __init__(self, line: str, traceback: str = "") -> None:
@@ -41,8 +41,8 @@ class Fault(Exception):
 def writing(path: Path, example: str) -> Iterator[None]:
     """Turn an OSError within the block into a UserError.
 
-    path: what cannot be written then
-    example: what to ask for instead, such as `--out /tmp/report.html`
+    path: the file that is written
+    example: an option that would work, such as `--out /tmp/report.html`
     """
     try:
         yield
@@ -66,7 +66,7 @@ def brief(text: str, most: int = 200) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as `TypeError: what it says`, of at most 200 characters."""
+    """An exception as `TypeError: message`, with at most 200 characters of the message."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".removesuffix(": ")
 
 

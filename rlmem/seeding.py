@@ -18,7 +18,7 @@ class Streams:
         self.seed = seed
 
     def int(self, name: str) -> int:
-        """A 32-bit seed for something that wants one, such as an environment."""
+        """A 32-bit seed, e.g. for an environment."""
         return int(np.random.SeedSequence([self.seed, crc32(name.encode())]).generate_state(1)[0])
 
     def torch(self, name: str, device: torch.device | str = "cpu") -> torch.Generator:
@@ -26,7 +26,7 @@ class Streams:
 
     @contextmanager
     def module_init(self, name: str) -> Iterator[None]:
-        """Initialise torch modules (which only know the global generator) from a stream, and leave no trace."""
+        """Seed torch's global generator, which initialises modules, from a stream, and restore it afterwards."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.int(name))
             yield

@@ -1,4 +1,4 @@
-"""What rlmem needs to know of Gymnasium spaces: which it reads, and how policy actions become environment actions."""
+"""Gymnasium spaces: which ones encoders can read, and how policy actions become environment actions."""
 
 from collections.abc import Callable
 from math import prod
@@ -29,7 +29,7 @@ def is_image(space: Space) -> bool:
 
 
 def channels_first(space: spaces.Box) -> bool:
-    """Where an image [.., .., ..] has its channels: on the shorter of its outer axes, the first if they are alike."""
+    """Whether an image's channels come first: they are on the shorter outer axis, or on the first if both are equal."""
     return space.shape[0] <= space.shape[-1]
 
 
@@ -53,9 +53,9 @@ def to_env(space: Space) -> Callable[[np.ndarray], np.ndarray]:
 
 
 class JointActions:
-    """The policy's actions in a Discrete or one-dimensional MultiDiscrete space, numbered from 0 to n - 1.
+    """The joint actions of a Discrete or one-dimensional MultiDiscrete space, numbered from 0 to n - 1.
 
-    The last component runs fastest. Values over actions need one number per joint action.
+    The last component varies fastest.
     """
 
     def __init__(self, space: Space):

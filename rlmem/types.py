@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 PositiveInt = Annotated[int, Gt(0)]
 NonNegativeInt = Annotated[int, Ge(0)]
 Layers = Annotated[int, Gt(0), Le(1000)]
-DoublingLayers = Annotated[int, Gt(0), Le(16)]  # each of which holds twice the slots of the one before
+DoublingLayers = Annotated[int, Gt(0), Le(16)]  # each reaches twice as far back as the one before
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 UnitFloat = Annotated[float, Ge(0), Le(1)]
@@ -32,7 +32,6 @@ def where_start(start: Tensor, initial: State, state: State) -> State:
 
     A selection, not a product: an inf or NaN in `state` does not survive it, and no gradient passes it.
     """
-
     return tree_map(lambda fresh, old: torch.where(broadcastable(start, old), fresh, old), initial, state)
 
 
@@ -42,10 +41,7 @@ def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
 
 
 class Spans(NamedTuple):
-    """The E spans of rows [B, T] that lie in one episode each: from a start, or a row's first slot, up to the next.
-
-    Slots are numbered b * T + t.
-    """
+    """Rows [B, T] cut at every start into E spans, each within one episode. Slots are numbered b * T + t."""
 
     first: Tensor
     """[E], the first slot of each span, ascending."""
@@ -67,7 +63,7 @@ class Spans(NamedTuple):
         return cls(first, length, number, torch.arange(start.numel(), device=start.device) - first[number])
 
     def longest_first(self) -> tuple[Tensor, Tensor]:
-        """The spans in the order of falling length [E], and the place of each span in that order [E]."""
+        """The spans from longest to shortest [E], and the place of each span in that order [E]."""
         by_length = torch.argsort(self.length, descending=True, stable=True)
         place = torch.empty_like(by_length)
         place[by_length] = torch.arange(len(by_length), device=by_length.device)
@@ -75,7 +71,7 @@ class Spans(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """A slot as the agent reads it, [N, ...], or rows of them, [B, T, ...]; the fields are those of `Batch`."""
+    """What an agent reads of one slot [N, ...] or of rows of slots [B, T, ...]; the fields are those of `Batch`."""
 
     obs: Tensor
     prev_action: Tensor
@@ -114,13 +110,13 @@ class Batch:
     """Memory state before slot 0 (before the prefix, if there is one), leading dimension B. None: every row begins with
     the initial state of the memory that reads it."""
     behaviour: dict[str, Tensor] = field(default_factory=dict)
-    """[B, T, ...] what the acting policy knew (log_prob), what is computed from the whole rollout, and the replay's
-    importance weights (weight)."""
+    """[B, T, ...] what acting recorded (log_prob), what is computed from the whole rollout, and the replay's importance
+    weights (weight)."""
     prefix: Inputs | None = None
     """[B, P, ...] the slots before slot 0, which a network reads without gradient to bring `state0` up to slot 0.
-    Right-aligned: what is shorter is padded on the left, where it does no harm, since its first slot is a start."""
+    Right-aligned. A shorter prefix is padded on the left, which has no effect, since its first slot is a start."""
     detach_every: int | None = None
-    """Cut the gradient through the state every so many slots; see `rlmem.batching.unroll`."""
+    """Slots between cuts of the gradient through the state; see `rlmem.batching.unroll`."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -43,7 +43,7 @@ class Episode:
     episode_return: the sum of its rewards
     length: how many actions it took
     terminated: whether the environment ended it
-    truncated: whether a limit of time ended it
+    truncated: whether a time limit ended it
     success: whether it was won, where the environment says so (`info["success"]`)
     """
 
@@ -56,7 +56,7 @@ class Episode:
     success: bool | None = None
 
     def row(self) -> dict[str, Any]:
-        """Its row of episodes.jsonl."""
+        """The episode's row of episodes.jsonl."""
         row = asdict(self)
         if self.success is None:
             del row["success"]
@@ -72,12 +72,12 @@ class Collector:
 
     env: the vector of environments
     agent: acts in them
-    seed: of the environments
+    seed: seeds the environments
     generator: draws the actions; None: the agent acts greedily
     device: the agent's
-    say: is told, now and then, what a rollout waits for
+    say: called, now and then, with a line on what a rollout waits for
     steps: environment steps so far
-    seconds: spent in the environment ("env") and in the agent ("act")
+    seconds: time spent in the environments ("env") and in the agent ("act")
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class Collector:
     ) -> tuple[Rollout, list[Episode]]:
         """Collect slots and a bootstrap slot from every environment; the rollout, and the episodes that ended in it.
 
-        slots: of every environment; more if nothing acted in them, since all held final observations
-        budget: environment steps at most
+        slots: slots per environment; more if nothing acted in them, since all held final observations
+        budget: the most environment steps to take
         complete_episodes: begin with a reset everywhere, and go on in every environment until the episode that is
             running after `slots` slots has ended; what environments do beyond that is not counted
         state_slots: the slots before which to keep the memory's state, for rows that will begin there
-        most_slots: the end of a rollout whose episodes are longer
+        most_slots: slots after which the rollout ends, even if `complete_episodes` still waits
         exploration: how the agent explores
 
         With a budget that ends within a step of the vector, the surplus environments' transitions are left out of
@@ -265,7 +265,7 @@ class Collector:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` told. Raises ValueError if it is that of other environments or memories."""
+        """Continue from what `state_dict` returned. Raises ValueError if it is of other environments or memories."""
         own = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
         for name, value in {**own, "prev_action": self.prev_action, "state": self.state}.items():
             require_alike(value, state[name], name)
@@ -275,7 +275,7 @@ class Collector:
         self.episode_draw = state["episode_draw"].to(self.device)
         self.state = tree_map(lambda s: s.to(self.device), state["state"])
         self.steps = state["steps"]
-        if self.generator is not None and state["device"] == self.device.type:  # else a generator of another kind
+        if self.generator is not None and state["device"] == self.device.type:  # else not its kind of state
             self.generator.set_state(state["generator"].cpu())
         self.guard.steps = self.steps
         self.env.restore(tree_map(_to_array, state["env"]))  # type: ignore[attr-defined]

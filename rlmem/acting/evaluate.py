@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes with a trained agent, on random streams of its own."""
+"""Evaluation: whole episodes with a trained agent, on separate random streams."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rlmem.seeding import Streams
 
 @dataclass(frozen=True)
 class Request:
-    """An evaluation that is asked for.
+    """The settings of an evaluation.
 
-    episodes: how many
-    streams: of their random numbers; the same streams give the same episodes
+    episodes: how many episodes to play
+    streams: their random streams; the same streams give the same episodes
     device: the agent's
-    max_steps: steps after which an episode counts as it is then; None: no such bound
-    say: is told how far a long evaluation is, and about episodes that had not ended
+    max_steps: steps after which an episode is cut, and counts with its return so far; None: never
+    say: called with a line on the progress of a long evaluation, and on episodes that were cut
     exploration: how the agent explores where its actions are sampled
     """
 
@@ -39,7 +39,7 @@ class Request:
 class Scores:
     """Returns and lengths of evaluation episodes, and whether each was won where the environment says so.
 
-    unfinished: how many of them had not ended when they had taken as many steps as an episode may
+    unfinished: how many of them were cut
     """
 
     returns: np.ndarray
@@ -127,14 +127,14 @@ def evaluate(
 
 
 def evaluate_both(agent: Actor, env: VectorEnv, request: Request) -> dict[str, dict[str, float]]:
-    """{"greedy": ..., "sampled": ...}, each the summary of the episodes that are asked for."""
+    """{"greedy": ..., "sampled": ...}, each the summary of the episodes that `request` describes."""
     r = request
     rest = (r.streams, r.device, r.max_steps, r.say, r.exploration)
     return {name: evaluate(agent, env, r.episodes, name == "greedy", *rest).summary() for name in ("greedy", "sampled")}
 
 
 LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
-"""Which numbers of an evaluation are logged as metrics."""
+"""The numbers of an evaluation that are logged as metrics."""
 
 
 def as_metrics(results: dict[str, dict[str, float]], names: Sequence[str] = LOGGED) -> dict[str, float]:

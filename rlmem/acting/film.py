@@ -1,4 +1,4 @@
-"""What environments look like, frame by frame, and films of it that say what happens."""
+"""Pictures of environments, and films of them with captions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from rlmem.errors import UserError
 
 SIDE = 480
-"""Pixels that a smaller picture is enlarged towards, by a whole number."""
+"""Small pictures are enlarged by a whole number, to about this many pixels."""
 LETTERS, LINE = 18, 24
-"""Pixels of the letters and of a line of a caption."""
+"""Heights in pixels of the letters and of a line of a caption."""
 LONGEST = 1000
-"""Frames of a film, at most."""
+"""The most frames of a film."""
 GROUND, INK = (24, 26, 32), (230, 230, 225)
 
 
@@ -67,12 +67,12 @@ class Watched(VectorWrapper):
 
 
 def film_steps(max_steps: int | None) -> int:
-    """Steps of an episode that is filmed, at most; max_steps: those of an episode that is only counted."""
+    """The most steps of a filmed episode; max_steps: those of an episode of an evaluation."""
     return min(max_steps or LONGEST, LONGEST)
 
 
 def caption(step: int, action: Any = None, reward: float = 0.0, total: float = 0.0, end: str = "") -> tuple[str, str]:
-    """`step 3, action 2` and `reward 0.5, return 1.25`, the action that led to a frame and what came of it."""
+    """`step 3, action 2` and `reward 0.5, return 1.25`, the action that led to a frame and its result."""
     if step == 0:
         return "step 0", "return 0"
     return (
@@ -118,7 +118,7 @@ def write_gif(frames: Sequence[Frame], path: Path, per_second: float = 5.0) -> N
 
 
 def _drawn(frames: Sequence[Frame]) -> list[Any]:
-    """Images of one size: every picture on the ground of the largest, as many times as large, its caption below."""
+    """Images of one size, that of the largest picture: every picture is enlarged alike, its caption below."""
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(LETTERS)
@@ -130,7 +130,7 @@ def _drawn(frames: Sequence[Frame]) -> list[Any]:
     size = (max(width * times, round(letters) + LINE), below + LINE * lines + LINE // 2)
     made = []
     for frame in frames:
-        image = Image.new("RGB", size, tuple(map(int, frame.picture[-1, -1])))  # the ground, in the corner
+        image = Image.new("RGB", size, tuple(map(int, frame.picture[-1, -1])))  # the background, as in the corner
         large = frame.picture.repeat(times, axis=0).repeat(times, axis=1)
         image.paste(Image.fromarray(large), ((size[0] - width * times) // 2, 0))
         draw = ImageDraw.Draw(image)

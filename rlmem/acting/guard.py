@@ -25,7 +25,7 @@ class Guard:
     """Steps a vector of environments. What it raises, and what no agent can learn from, becomes a Fault of one line.
 
     The line names the environment and the step, and the Fault has the traceback of what the environment's author
-    wrote. An exception may know more, in an attribute `blame`: the index of its environment, a line in the place of
+    wrote. An exception may say more, in an attribute `blame`: the index of its environment, a line in the place of
     the exception's own, and a traceback of another process.
 
     It checks shapes, kinds of numbers, numbers that are not finite, observations outside a discrete space, and
@@ -59,9 +59,9 @@ class Guard:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Mapping[str, Any]]:
         """Observations [N, ...], rewards [N] (float32), terminated [N], truncated [N] and infos.
 
-        begins [N]: where this step ignores the action and begins an episode
+        begins: [N], where this step ignores the action and begins an episode
         steps: environment steps that were counted so far
-        lengths [N]: environment steps of the running episodes
+        lengths: [N], environment steps of the running episodes
         """
         self.steps, self.begins, self.lengths = steps, begins, lengths
         result = self.call(lambda: self.env.step(actions))
@@ -81,7 +81,7 @@ class Guard:
         return obs, reward, terminated, truncated, infos
 
     def call(self, ask: Callable[[], T]) -> T:
-        """What the environment answers to `ask`."""
+        """The result of `ask`, which calls the environments; what it raises becomes a Fault."""
         try:
             return ask()
         except (UserError, Fault, MemoryError):
@@ -92,9 +92,9 @@ class Guard:
             environment, line, trace = getattr(error, "blame", (None, None, None))
             if trace is None:
                 trace = "".join(traceback.format_exception(error))
-            said = str(error).strip().partition("\n")[0]
+            message = str(error).strip().partition("\n")[0]
             where = f"step {self.steps}" if line and environment is None else self._where(environment)
-            line = line or f"raised {type(error).__name__}{said and ': '}{said}"
+            line = line or f"raised {type(error).__name__}{message and ': '}{message}"
             raise Fault(f"{where}: {printable(line)}", trace) from error
 
     def _observations(self, given: Any) -> np.ndarray:
@@ -115,9 +115,9 @@ class Guard:
         if obs.dtype.kind == "f":
             if np.count_nonzero(finite := np.isfinite(obs)) < obs.size:
                 wrong = ~finite
-                self._refuse(self._anywhere(wrong), f"observation with {obs[wrong][0]}; expected finite numbers")
+                self._refuse(self._environments(wrong), f"observation with {obs[wrong][0]}; expected finite numbers")
         elif self.bounds is not None and any_of(outside := (obs < self.bounds[0]) | (obs > self.bounds[1])):
-            wrong, space = self._anywhere(outside), self.env.single_observation_space
+            wrong, space = self._environments(outside), self.env.single_observation_space
             self._refuse(wrong, f"observation {_excerpt(obs[wrong.argmax()].tolist())}; expected one of {space}")
         return obs
 
@@ -126,7 +126,7 @@ class Guard:
         if rewards.shape != self.shape[:1] or rewards.dtype.kind not in NUMBERS:
             what = f"rewards of shape {rewards.shape} and type {rewards.dtype}"
             self._refuse(None, f"{what}; expected {self.shape[0]} numbers")
-        fits = np.abs(rewards) <= LARGEST  # which NaN does not
+        fits = np.abs(rewards) <= LARGEST  # false for NaN
         if np.count_nonzero(fits) < len(fits):
             what = rewards[fits.argmin()]
             self._refuse(~fits, f"reward {what}; expected a finite number{' of float32' * bool(np.isfinite(what))}")
@@ -141,12 +141,12 @@ class Guard:
             self._refuse(None, f"{what}; expected {self.shape[0]} of True or False")
         return flags
 
-    def _anywhere(self, wrong: np.ndarray) -> np.ndarray:
-        """[N]: in which environments any of [N, ...] is true."""
+    def _environments(self, wrong: np.ndarray) -> np.ndarray:
+        """The environments [N] in which any of [N, ...] is true."""
         return np.asarray(wrong.reshape(len(wrong), -1).any(1))
 
     def _refuse(self, wrong: np.ndarray | None, line: str) -> NoReturn:
-        """wrong [N]: which environments are to blame; None: the vector as a whole"""
+        """Raise a Fault. wrong: [N], the environments at fault; None: the vector as a whole."""
         where = self._where(None if wrong is None else int(wrong.argmax()))
         raise Fault(f"{where}: {line}; nothing of this step is kept; correct the environment before resuming")
 
@@ -162,7 +162,7 @@ class Guard:
 
 
 def _bounds(space: Any) -> tuple[Any, Any] | None:
-    """The least and the greatest observation of a discrete space. A Box's bounds are often no more than a wish."""
+    """The least and the greatest observation of a discrete space. None for a Box, whose bounds are often wrong."""
     if isinstance(space, spaces.Discrete):
         return space.start, space.start + space.n - 1
     if isinstance(space, spaces.MultiDiscrete):
@@ -171,7 +171,7 @@ def _bounds(space: Any) -> tuple[Any, Any] | None:
 
 
 def any_of(mask: np.ndarray) -> bool:
-    """`mask.any()`, in a tenth of the time where arrays are small."""
+    """`mask.any()`, ten times as fast on small arrays."""
     return bool(np.count_nonzero(mask))
 
 

@@ -32,8 +32,8 @@ def play(
 
     env: a vector of one environment
     player: chooses the actions
-    episodes: how many
-    seed: of the environment and of players that draw their actions
+    episodes: how many episodes to play
+    seed: seeds the environment and players that draw their actions
     gif: where to write an animation of all frames; players other than `keys` then print nothing
     """
     choose, help = _player(env, player, np.random.default_rng(seed))
@@ -95,7 +95,7 @@ class _Screen:
 
 
 def _player(env: VectorEnv, player: Player, rng: np.random.Generator) -> tuple[Callable[[], Any], str]:
-    """What gives the next action, None to end the game, and a line that explains it."""
+    """A function that returns the next action, or None to end the game, and a line that explains it."""
     space, task = env.single_action_space, env.unwrapped
     if player == "random":
         space.seed(int(rng.integers(2**31)))
@@ -111,7 +111,7 @@ def _player(env: VectorEnv, player: Player, rng: np.random.Generator) -> tuple[C
         try:
             return (chosen() if player == "oracle" else chosen(rng))[0]
         except NotImplementedError as error:
-            raise UserError(f"--player {player}: nobody knows how for {name}; accepted: keys, random") from error
+            raise UserError(f"--player {player}: {name} has none; accepted: keys, random") from error
 
     return act, ""
 
@@ -152,7 +152,7 @@ def _typed(space: gym.Space) -> Any:
 
 
 def _next_key() -> str:
-    """One key, without Enter on a terminal that can; line ends only part them."""
+    """One key, without Enter on a terminal that can; line ends are skipped."""
     with contextlib.ExitStack() as stack:
         if sys.stdin.isatty():
             with contextlib.suppress(ImportError):  # not on Windows

@@ -52,7 +52,7 @@ class ActorCritic(Agent):
     def act(
         self, inputs: Inputs, state: State, generator: torch.Generator | None, exploration: Exploration = ON_POLICY
     ) -> tuple[Tensor, Tensor, State]:
-        """As `Agent.act`; the policy explores by itself, whatever `exploration` says."""
+        """As `Agent.act`; the policy samples by itself, and `exploration` is ignored."""
         features, state = self.trunks.step(inputs, state)
         distribution = self.policy(features)
         action = distribution.mode() if generator is None else distribution.sample(generator)

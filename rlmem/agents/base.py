@@ -1,4 +1,4 @@
-"""What every network that is trained has: trunks, and the state of their memories."""
+"""The bases of all networks that are trained: trunks, and the state of their memories."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Agent(Network, ABC):
         inputs: of the slot, [N, ...] each
         state: of the memories before it
         generator: draws the actions; None: act greedily
-        exploration: how to depart from the policy, where actions are drawn
+        exploration: how to depart from the policy when actions are drawn
 
         Returns actions [N, ...], their log-probabilities [N], and the state after the slot.
         """

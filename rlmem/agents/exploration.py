@@ -1,4 +1,4 @@
-"""How an agent explores: a value that the algorithm gives and that acting is told."""
+"""How an agent explores: a value that the algorithm chooses and passes to acting."""
 
 from __future__ import annotations
 

@@ -19,13 +19,13 @@ from rlmem.types import Inputs, State
 
 
 class OffPolicyAgent(Agent):
-    """Acts from the features of one slot, and explores as it is told."""
+    """Acts from the features of one slot, and explores by the `Exploration` it is given."""
 
     @torch.no_grad()
     def act(
         self, inputs: Inputs, state: State, generator: torch.Generator | None, exploration: Exploration = ON_POLICY
     ) -> tuple[Tensor, Tensor, State]:
-        """As `Agent.act`, with zeros [N] in the place of log-probabilities, which nothing here learns from."""
+        """As `Agent.act`, with zeros [N] for log-probabilities, which no off-policy algorithm here uses."""
         features, state = self.trunks.step(inputs, state)
         if generator is None:
             action = self.greedy(features)
@@ -45,7 +45,7 @@ class OffPolicyAgent(Agent):
 
     @abstractmethod
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
-        """Any action, each as likely as the others, for features [N, F]."""
+        """Actions drawn uniformly, for features [N, F]."""
 
 
 class JointAgent(OffPolicyAgent):
@@ -56,9 +56,9 @@ class JointAgent(OffPolicyAgent):
         self.joint = JointActions(action_space)
 
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
-        return self.joint.action(self._any(features, generator))
+        return self.joint.action(self._random_numbers(features, generator))
 
-    def _any(self, features: Tensor, generator: torch.Generator) -> Tensor:
+    def _random_numbers(self, features: Tensor, generator: torch.Generator) -> Tensor:
         return torch.randint(self.joint.n, (len(features),), generator=generator, device=features.device)
 
 
@@ -79,7 +79,7 @@ class QAgent(JointAgent):
         chance = exploration.episode_draw
         if chance is None or not exploration.by_episode:
             chance = torch.rand(len(features), generator=generator, device=features.device)
-        random = self._any(features, generator)
+        random = self._random_numbers(features, generator)
         return self.joint.action(torch.where(chance < exploration.noise, random, self.q(features).argmax(-1)))
 
 

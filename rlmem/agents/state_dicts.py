@@ -1,4 +1,4 @@
-"""Whether what a checkpoint holds fits into the run that loads it."""
+"""Checks that the contents of a checkpoint fit the run that loads them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch.utils._pytree import tree_flatten
 def require_alike(own: Any, given: Any, name: str) -> None:
     """Raise ValueError unless the tensors of two trees have the same places, sizes and types.
 
-    A checkpoint may hold anything under a right checksum; what does not fit would fail much later, or not at all.
+    A right checksum does not say that contents fit; what does not would fail much later, or not at all.
 
     own: as this run has it
     given: what a checkpoint holds in its place
-    name: of what is compared, for the message
+    name: what is compared, for the message
     """
     (ours, structure), (theirs, other) = tree_flatten(own), tree_flatten(given)
     if structure != other:
         raise ValueError(f"{name} has other parts")
     for a, b in zip(ours, theirs, strict=True):
         if not isinstance(b, Tensor) or (a.shape, a.dtype) != (b.shape, b.dtype):
-            told = f"{tuple(b.shape)} of {b.dtype}" if isinstance(b, Tensor) else type(b).__name__
-            raise ValueError(f"{name} is {told}, not {tuple(a.shape)} of {a.dtype}")
+            found = f"{tuple(b.shape)} of {b.dtype}" if isinstance(b, Tensor) else type(b).__name__
+            raise ValueError(f"{name} is {found}, not {tuple(a.shape)} of {a.dtype}")
 
 
 def load_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ class Trunk(nn.Module):
         """Features [B, T, F] of every slot.
 
         batch: the rows
-        state: of the memory before slot 0, or before the prefix if there is one; None: the initial state
+        state: the memory's, before slot 0 or before the prefix if there is one; None: the initial state
         """
         if state is None:
             state = self.initial_state(batch.shape[0])
@@ -65,11 +65,11 @@ class Trunk(nn.Module):
 
 
 class Trunks(nn.Module):
-    """The trunks of an actor and a critic: one that both read, or one each. A state is a tuple, one of each trunk.
+    """The trunks of an actor and a critic: one that both read, or one each. A state is a tuple, an entry per trunk.
 
     make_trunk: builds an encoder with a memory
-    separate: one trunk each
-    step_all: also step the critic's own memory while acting, for algorithms that need its states; set from outside
+    separate: whether each has a trunk of its own
+    step_all: whether acting also steps the critic's own memory, for algorithms that need its states; set from outside
     """
 
     def __init__(self, make_trunk: Callable[[], Trunk], separate: bool):

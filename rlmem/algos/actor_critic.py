@@ -27,8 +27,8 @@ class Features(NamedTuple):
 
 @dataclass(kw_only=True)
 class OffPolicyActorCritic(OffPolicy):
-    """An actor and twin critics over one memory or over one each. Both losses are taken from one unroll and minimised
-    together; the critic's heads are constants in the actor's loss.
+    """An actor and twin critics that share a memory or have one each. Both losses come from one unroll and are
+    minimised together; the critic's heads are constants in the actor's loss.
 
     separate: actor and critic have an encoder and a memory each (Ni et al. 2022, arXiv:2110.05038); otherwise one for
         both

@@ -1,4 +1,4 @@
-"""What every algorithm says of itself: the only way in which the rest of the platform knows it."""
+"""The interface of algorithms: all that the rest of rlmem knows about them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
 
 @dataclass(frozen=True)
 class Plan:
-    """The run that an algorithm is chosen for, as far as it matters to what hinders it and to how it is described.
+    """What an algorithm needs to know of a run to check whether it fits and to describe it.
 
     choices: the name of the chosen option of each group, for messages
     env: a vector of environments, or a source of labelled sequences
     batching: how rows are cut
     total_steps: environment steps of the run
     num_envs: environments of each process, or the rows that a supervised algorithm reads side by side
-    processes: how many train together
+    processes: how many processes train together
     """
 
     choices: Mapping[str, str | list[str]]
@@ -45,14 +45,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Storage:
-    """What an algorithm keeps of the agent's experience, from which a forecast of memory follows.
+    """What an algorithm keeps of the agent's experience, for the forecast of memory.
 
-    slots: slots that are collected from every environment before an update
+    slots: slots collected from every environment before an update
     slots_key: the key of `algo` that sets `slots`, where a smaller number would need much less memory
     with_gradient: whether an update keeps the features of all these slots for a gradient
     capacity: transitions that a replay holds at most; None: there is no replay
     state_every: slots between the memory states that the replay keeps; None: it keeps none
-    directory: where the replay lies on the disk; None: in memory
+    directory: folder of the replay's files; None: the replay is in memory
     """
 
     slots: int
@@ -79,22 +79,22 @@ class Algorithm(ABC):
     bounded_actions: ClassVar[bool] = False
     """Whether continuous actions must lie between bounds."""
     one_process: ClassVar[str | None] = None
-    """What hinders several processes from training together, such as "learns from one replay"; None: nothing does."""
+    """Why several processes cannot train together, such as "learns from one replay"; None: they can."""
     weight_copies: ClassVar[int] = 3
     """Tensors of the size of the weights in a checkpoint: here the weights and two moments of the optimiser."""
     optim: torch.optim.Optimizer
     """Takes the gradient steps; set when training begins."""
     finite: Finite
-    """Allows and counts them; set when training begins."""
+    """Checks the gradient steps and counts those skipped; set when training begins."""
 
     @property
     def name(self) -> str:
-        """The prefix of its metrics."""
+        """The prefix of the algorithm's metrics."""
         return type(self).__name__.lower()
 
     @property
     def rows(self) -> int | None:
-        """Rows that it reads side by side; None: one for every environment."""
+        """Rows that the algorithm reads side by side; None: one for every environment."""
         return None
 
     @property
@@ -123,10 +123,10 @@ class Algorithm(ABC):
 
     @abstractmethod
     def storage(self, batching: Batching) -> Storage | None:
-        """What it keeps of the agent's experience; None: nothing that could fill the memory of a machine."""
+        """What the algorithm keeps of the agent's experience; None: too little to need a forecast."""
 
     def problems(self, plan: Plan) -> list[str]:
-        """Why the choices of `plan` do not go together, a sentence each; [] if they do."""
+        """Why the choices of `plan` do not go together, one sentence per reason; [] if they do."""
         env_name, algo_name = plan.choices["env"], plan.choices["algo"]
         if not isinstance(plan.env, VectorEnv):
             what = f"holds labelled sequences, in which algo={algo_name} cannot act"
@@ -157,28 +157,28 @@ class Algorithm(ABC):
         return found
 
     def setting_problems(self, plan: Plan) -> list[str]:
-        """Why the algorithm's own settings do not fit the run, a sentence each."""
+        """Why the algorithm's own settings do not fit the run, one sentence per reason."""
         return []
 
     def batching_problem(self, batching: Batching) -> str | None:
-        """Why the algorithm cannot learn from rows that are cut so."""
+        """Why the algorithm cannot learn from rows of this scheme; None if it can."""
         return None
 
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most need nothing
-        """Read what `evaluate` needs, where no loop has been made that did so."""
+        """Load what `evaluate` needs, if no loop was made, which would have done so."""
 
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
         """Means over the episodes of an evaluation, {policy: {metric: mean}}.
 
-        agent: the one to evaluate
-        env: made for this evaluation
-        request: which episodes
+        agent: what is evaluated
+        env: the environments of this evaluation
+        request: the settings of the evaluation
         """
         with one_thread():
             return evaluate_both(agent, env, request)
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
-        """How the agent explores after so many of `total_steps` environment steps."""
+        """How the agent explores after `steps` of `total_steps` environment steps."""
         return ON_POLICY
 
     def learnt(self) -> dict[str, Any]:
@@ -186,17 +186,17 @@ class Algorithm(ABC):
         return {}
 
     def load_learnt(self, state: dict[str, Any]) -> None:  # noqa: B027 - most have nothing beside the weights
-        """Take over what `learnt` of another run of the same algorithm gave."""
+        """Load what `learnt` of another run of the same algorithm returned."""
 
     def skipped(self) -> dict[str, float]:
         """Metrics of the gradient steps that were not taken, if any may be left out."""
         return self.finite.metrics()
 
     def state_dict(self) -> dict[str, Any]:
-        """What continues training exactly, beside the agent's weights."""
+        """What is needed to continue training exactly, beside the agent's weights."""
         return {"optimiser": self.optim.state_dict(), "finite": self.finite.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave. Raises ValueError if it does not fit."""
+        """Continue from what `state_dict` returned. Raises ValueError if it does not fit."""
         load_optimiser(self.optim, state["optimiser"])
         self.finite.load_state_dict(state["finite"])

@@ -10,7 +10,7 @@ from torch import Tensor
 OnNan = Literal["stop", "skip"]
 
 PATIENCE = 100
-"""Steps that may be skipped in a row: parameters that give only such losses will not recover."""
+"""Steps that may be skipped in a row; parameters that fail more often will not recover."""
 
 
 class Finite:
@@ -24,18 +24,16 @@ class Finite:
         self.skipped = self.in_a_row = 0
 
     def allows(self, **numbers: Tensor) -> bool:
-        """Whether a step with this loss and these gradient norms may be taken. Raises FloatingPointError, or counts the
-        step as skipped, if a number is not finite.
-        """
+        """Whether loss and gradient norms are finite. If not, counts a skipped step or raises FloatingPointError."""
         if torch.isfinite(torch.stack([number.detach() for number in numbers.values()])).all():
             self.in_a_row = 0
             return True
-        told = ", ".join(f"{name} {float(number.detach())}" for name, number in numbers.items())
+        values = ", ".join(f"{name} {float(number.detach())}" for name, number in numbers.items())
         self.skipped += 1
         self.in_a_row += 1
         if self.on_nan == "stop" or self.in_a_row > PATIENCE:
             before = f" after {PATIENCE} in a row that were skipped" if self.in_a_row > PATIENCE else ""
-            raise FloatingPointError(f"{told}{before}: no step was taken")
+            raise FloatingPointError(f"{values}{before}: no step was taken")
         return False
 
     def metrics(self) -> dict[str, float]:

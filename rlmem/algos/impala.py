@@ -39,13 +39,13 @@ class Impala(OnPolicy):
         gradient depend on its scale
     optimiser: RMSProp or Adam
     eps: epsilon of the optimiser
-    decay: of RMSProp's mean of squared gradients
-    momentum: of RMSProp
+    decay: decay of RMSProp's mean of squared gradients
+    momentum: momentum of RMSProp
     trace_lambda: lambda of V-trace's remark 2; 1: as published
     rho_bar: where the importance weights of the TD errors are clipped
     c_bar: where the importance weights of the traces are clipped
     actors: processes on Ray that collect, each in `env.num_envs` environments; 0: the learner collects between updates
-    ray_address: of a Ray cluster for the actors; see `rlmem.acting.actors.cluster.attached`
+    ray_address: address of a Ray cluster for the actors; see `rlmem.acting.actors.cluster.attached`
     """
 
     rollout_slots: PositiveInt = 100
@@ -127,7 +127,7 @@ class Impala(OnPolicy):
         parameters, value = self.agent.unroll(batch)
         policy = self.agent.policy.distribution(parameters)
         log_prob = policy.log_prob(batch.action)
-        # Clipped, V-trace corrects up to the policy before the first step, and the surrogate for the steps since.
+        # With `clip`, V-trace corrects up to the policy before the first step, and the surrogate for the steps since.
         before = log_prob.detach() if self.clip is None else batch.behaviour.setdefault("before", log_prob.detach())
         log_ratio = before - batch.behaviour["log_prob"]
         target, advantage = self._targets(streams, rows, log_ratio, value.detach())
@@ -151,7 +151,7 @@ class Impala(OnPolicy):
 
     @torch.no_grad()
     def _targets(self, streams: Batch, rows: Rows, log_ratio: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """V-trace's value targets and advantages in the rows: computed where time is whole, in the streams."""
+        """V-trace's value targets and advantages in the rows, computed on the uncut streams."""
         log_ratio, value = (rows.scatter(x, streams.shape) for x in (log_ratio, value))
         target, advantage = vtrace(
             log_ratio, streams.reward, value, streams.terminated, streams.mask,

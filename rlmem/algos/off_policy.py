@@ -40,11 +40,11 @@ class OffPolicy(Algorithm):
         y_t = r_t + ... + gamma^{n-1} r_{t+n-1} + gamma^n v_{t+n},   fewer terms where the episode or the row ends
 
     capacity: transitions that the replay keeps
-    replay_dir: a folder for memory-mapped files of the replay; None: the replay is in memory
+    replay_dir: folder of the replay's memory-mapped files; None: the replay is in memory
     batch_size: transitions per update
     priority_exponent: 0: rows are drawn uniformly; above it: by their TD error
-    importance_exponent: of the importance weights that correct for drawing by TD error
-    collect_slots: slots that are collected from every environment between updates
+    importance_exponent: exponent of the importance weights, which correct for drawing by TD error
+    collect_slots: slots collected from every environment between updates
     random_steps: environment steps at the beginning that act uniformly at random
     learning_starts: environment steps before the first update
     update_ratio: updates per environment step or per episode, a fraction if need be
@@ -88,11 +88,10 @@ class OffPolicy(Algorithm):
 
     bounded_actions = True
     one_process = "learns from one replay"
-    weight_copies = 4  # with those of the target network
+    weight_copies = 4  # including the target network
 
     @abstractmethod
-    def explore(self, steps: int, total_steps: int) -> Exploration:
-        """How the agent explores after so many of `total_steps` environment steps."""
+    def explore(self, steps: int, total_steps: int) -> Exploration: ...
 
     def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
         """Metrics of how the agent explores."""
@@ -160,7 +159,7 @@ class OffPolicy(Algorithm):
 
         agent: the agent
         generator: on the agent's device, draws what losses need
-        on_nan: what becomes of a step that is not finite
+        on_nan: what to do with a step that is not finite
         """
         self.agent: Any = agent
         self.generator = generator
@@ -199,9 +198,7 @@ class OffPolicy(Algorithm):
         return ({}, None) if taken is None else (metrics | taken, td_error)
 
     def step(self, loss: Tensor) -> Metrics | None:
-        """Apply the gradients of `loss`, and move the target network. Returns gradient norms; None if the gradients are
-        not finite and nothing was changed.
-        """
+        """Take a gradient step and move the target network. Returns gradient norms; None if the step was skipped."""
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         learning = {part: group for part, group in self.parameters.items() if any(p.grad is not None for p in group)}
         norms = {part: nn.utils.clip_grad_norm_(group, limit) for part, group in learning.items()}
@@ -221,7 +218,7 @@ class OffPolicy(Algorithm):
         return n_step_return(reward, value, batch.terminated, batch.mask, self.gamma, self.n_step).detach()
 
     def learnt(self) -> dict[str, Any]:
-        """The target network, and the scale of rewards where the algorithm has chosen it: critics are in its units."""
+        """The target network, and the scale of rewards if the algorithm has chosen it: critics depend on it."""
         chosen = {"scale": self.scale} if self.reward_scale is None else {}
         return {"target": self.target.state_dict()} | chosen
 
@@ -241,17 +238,17 @@ class OffPolicy(Algorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.target.load_state_dict(state["target"])
-        if state["generator_device"] == self.generator.device.type:  # else a generator of another kind
+        if state["generator_device"] == self.generator.device.type:  # else not its kind of state
             self.generator.set_state(state["generator"].cpu())
         self.updates, self.scale = state["updates"], state["scale"]
 
 
 def _not_writable(folder: Path) -> str | None:
-    """Why no file can be made in `folder`, which need not be there yet; None if one can."""
+    """Why no file can be written in `folder`, which need not exist yet; None if one can."""
     try:
         there = next(parent for parent in (folder, *folder.parents) if parent.exists())
         TemporaryFile(dir=there).close()
-    except (OSError, ValueError) as error:  # ValueError: what no path can hold
+    except (OSError, ValueError) as error:  # ValueError: a null byte
         return getattr(error, "strerror", None) or str(error)
     return None
 

@@ -24,9 +24,9 @@ from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, Uni
 
 @dataclass(kw_only=True)
 class OnPolicy(Algorithm):
-    """An algorithm that learns from each rollout of an actor-critic once, and then acts on.
+    """An algorithm that learns from each rollout of an actor-critic and then drops it.
 
-    rollout_slots: slots that are collected from every environment per update
+    rollout_slots: slots collected from every environment per update
     complete_episodes: whether rollouts start from a reset and run every episode to its end
     lr: learning rate
     anneal_lr: lower the learning rate linearly to zero over the run
@@ -65,7 +65,7 @@ class OnPolicy(Algorithm):
 
         agent: the agent
         generator: shuffles rows
-        on_nan: what becomes of a step that is not finite
+        on_nan: what to do with a step that is not finite
         """
         self.agent = agent
         self.generator = generator
@@ -95,7 +95,7 @@ class OnPolicy(Algorithm):
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
         """Improve the agent from one rollout. Returns metrics. Raises FloatingPointError as `Finite.allows` does.
 
-        rollout: what the agent, or an earlier version of it, has acted
+        rollout: what the agent, or an earlier version of it, collected
         batching: how to cut rows
         progress: the fraction of the run's steps that were taken before the rollout
         """
@@ -134,7 +134,7 @@ class OnPolicy(Algorithm):
 
 
 def mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean of x [B, T] where mask, over the rows of all processes that train together; zero if nothing is."""
+    """Mean of x [B, T] where mask, over the rows of all processes; zero if the mask is empty."""
     if alone():
         return masked_mean(x, mask)
     total, count = masked_total(x, mask)
@@ -157,9 +157,7 @@ def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:
 
 
 def cut(rollout: Rollout, batching: Batching) -> Rows:
-    """The rows of a rollout. Where nothing acted, since other processes took the last steps, this is one row without an
-    acted slot.
-    """
+    """The rows of a rollout; one row without an acted slot if other processes took all of the last steps."""
     if alone() or rollout.streams.mask.any():
         return batching.rows(rollout.streams)
     none = torch.zeros(1, dtype=torch.long, device=rollout.streams.mask.device)

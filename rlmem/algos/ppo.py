@@ -100,7 +100,7 @@ class PPO(OnPolicy):
         }
 
     def _minibatch(self, batch: Batch) -> dict[str, Tensor]:
-        """Take one gradient step on some rows. Returns metrics; {} if it was not finite, and was not taken."""
+        """Take one gradient step on some rows. Returns metrics; {} if the step was skipped, since it was not finite."""
         old, mask = batch.behaviour, batch.mask
         parameters, value = self.agent.unroll(batch)
         policy = self.agent.policy.distribution(parameters)

@@ -54,7 +54,7 @@ class TD3(OffPolicyActorCritic):
         seen = self.features(batch)
         target = self.returns(batch, self._value(batch))
         loss, metrics, td_error = self.critic_loss(self.agent.q(seen.critic, batch.action), target, batch)
-        if (self.updates + 1) % self.policy_delay == 0:  # this update, like `target_every`
+        if (self.updates + 1) % self.policy_delay == 0:  # counting this update, as `target_every` does
             action = self.agent.policy(seen.policy)
             with frozen(self.agent.q):
                 q = self.agent.q(seen.judge, action)

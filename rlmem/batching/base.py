@@ -1,4 +1,4 @@
-"""What a batching scheme cuts, and what it says about the cuts."""
+"""The interface of batching schemes, and how they describe what they cut."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class StateSlots:
 
     Those whose age a, in slots, has a > 0 and (a + shift) % every == 0.
 
-    every, shift: the two numbers of that rule, in slots
-    of: ages count from the beginning of the rollout or of the episode, whichever is later (stream), or from that of
-        the episode, whatever rollout it was in (episode)
+    every: slots from one to the next
+    shift: slots by which they come earlier
+    of: stream: ages count from the beginning of the rollout or of the episode, whichever is later; episode: from that
+        of the episode, even in an earlier rollout
     """
 
     every: int
@@ -37,8 +38,8 @@ class Rollout:
     states: memory states that acting had before it read some slots, leading dimension M (see `StateSlots`)
     state_index: [N, T+1] long; which of [streams.state0; states] belongs to a slot: N and more where one was kept,
         0 elsewhere
-    lag: updates that the agent has had since the weights that acted
-    cut: the budget ended before all of the episodes that began together, so those that ended are the shortest of them
+    lag: updates between the weights that acted and those of the learner
+    cut: the budget ended before some of the episodes that began together, so those that ended are the shorter ones
     """
 
     streams: Batch
@@ -48,7 +49,7 @@ class Rollout:
     cut: bool = False
 
     def state_at(self, env: Tensor, slot: Tensor) -> State:
-        """States before (env[r], slot[r]); of any value where that slot is a start."""
+        """States before the slots (env[r], slot[r]); arbitrary where that slot is a start."""
         if self.states is None or self.state_index is None:
             return tree_map(lambda s: s[env], self.streams.state0)
         index = torch.where(slot == 0, env, self.state_index[env, slot])
@@ -59,7 +60,7 @@ class Rollout:
 class Rows:
     """Rows cut from streams [N, T+1]: row r shows `length[r]` slots of stream `env[r]` from slot `begin[r]`.
 
-    Of these the first `acted[r]` count for the loss; padding on the right holds zeros and starts nothing.
+    Of these the first `acted[r]` count for the loss; padding on the right holds zeros and no starts.
     """
 
     env: Tensor
@@ -83,7 +84,7 @@ class Rows:
         return rows.masked_fill(~broadcastable(self.valid, rows), 0)
 
     def scatter(self, rows: Tensor, shape: tuple[int, int]) -> Tensor:
-        """[R, S] back to [N, T+1] = `shape`, zero where no row looked."""
+        """[R, S] back to [N, T+1] = `shape`, zero in slots that no row shows."""
         stream = rows.new_zeros(shape)
         env = self.env[:, None].expand_as(self.slot)
         # A bootstrap slot may be another row's first: acted slots are written last, so the result is unique.
@@ -105,7 +106,7 @@ class Rows:
 
 @dataclass
 class Pieces:
-    """What a batch shows of a replay's episodes: P pieces; a row is its pieces one after another.
+    """P pieces of a replay's episodes, which a batch shows; a row is its pieces one after another.
 
     row: [P], the row that a piece is in, ascending
     episode: [P], the position of its episode among those drawn from
@@ -124,7 +125,7 @@ class Pieces:
 class Batching(ABC):
     """A scheme for cutting time into rows.
 
-    detach_every: cut the gradient through the memory's state every so many slots; see `unroll`
+    detach_every: slots between cuts of the gradient through the memory's state; see `unroll`
     """
 
     detach_every: int | None = None
@@ -139,7 +140,7 @@ class Batching(ABC):
         return None
 
     def longest_episode(self, batch_size: int) -> int | None:
-        """Off-policy: the acted slots of an episode that are shown at most, where rows hold whole episodes."""
+        """Off-policy: the most acted slots of an episode that a row shows; None: later rows show the rest."""
         return None
 
     def replay_problem(self, batch_size: int) -> str | None:
@@ -156,7 +157,7 @@ class Batching(ABC):
         """Off-policy: a random batch of pieces of episodes.
 
         lengths: [E], acted slots of each episode, at least 1, on the CPU
-        weight: [E], how often to draw each episode relative to drawing all alike, on the CPU
+        weight: [E], how often to draw each episode relative to a uniform draw, on the CPU; None: uniformly
         batch_size: acted slots in the batch
         generator: the random numbers to use
         """

@@ -8,7 +8,7 @@ class Placement:
 
     row: [P], the row of each piece, ascending from 0 without gaps
     shown: [P], slots of each piece, S in all
-    right: pad on the left
+    right: rows end together, with the padding on the left
 
     piece: [S], the piece that each slot is of
     offset: [S], the number of each slot in its piece

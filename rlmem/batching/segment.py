@@ -26,7 +26,7 @@ class Segment(Batching):
     burn_in: slots before a row that bring that state up to the present network, read without gradient and not counted
         (Kapturowski et al. 2019, R2D2)
     overlap: acted slots that a segment shares with the one before
-    detach_every: cut the gradient through the state every so many slots of a row
+    detach_every: slots of a row between cuts of the gradient through the state
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Segment(Batching):
         return StateSlots(self.length - self.overlap, self.burn_in, "episode")
 
     def draw(self, lengths: Tensor, weight: Tensor | None, batch_size: int, generator: torch.Generator) -> Pieces:
-        rows = self.num_rows or batch_size  # a segment has an acted slot: so many are enough
+        rows = self.num_rows or batch_size  # enough, since every segment has an acted slot
         if self.length is None:
             stride, mass = 0, torch.ones(len(lengths))
         else:

@@ -10,13 +10,13 @@ from rlmem.types import Batch, PositiveInt
 class Tape(Batching):
     """Rows of whole episodes one after another, with start flags inside (Morad et al. 2024, arXiv:2402.09900, sec. 4).
 
-    On-policy, one row per environment: the stream as it was lived, nothing cut or padded; credit flows as far as the
+    On-policy, one row per environment: the stream as collected, neither cut nor padded; credit flows as far as the
     rollout reaches. Off-policy, episodes are drawn uniformly with replacement until the row is full; the last one is
-    cut to fit, and its cut, too, is followed by the slot that the last target needs (published: targets come from a
+    cut to fit, and is followed by the slot that its last target needs, too (published: targets come from a
     second scan, over next observations). One row has no padding at all.
 
     rows: rows of an off-policy batch, which share its size; the longest of them sets the padding of the others
-    detach_every: cut the gradient through the state every so many slots of an episode; null: at starts only
+    detach_every: slots of an episode between cuts of the gradient through the state; null: cut at starts only
     """
 
     def __init__(self, rows: PositiveInt = 1, detach_every: PositiveInt | None = None):
@@ -42,7 +42,7 @@ class Tape(Batching):
         return f"rows={self.num_rows} is more than the {batch_size} transitions of a batch; e.g. batching.rows=1"
 
     def draw(self, lengths: Tensor, weight: Tensor | None, batch_size: int, generator: torch.Generator) -> Pieces:
-        R, longest = self.num_rows, -(-batch_size // self.num_rows)  # an episode has an acted slot: so many are enough
+        R, longest = self.num_rows, -(-batch_size // self.num_rows)  # enough: each has an acted slot
         size = torch.full((R, 1), batch_size // R)
         size[: batch_size % R] += 1
         if weight is None:

@@ -16,7 +16,7 @@ Reader = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 def unroll(memory: Reader, x: Tensor, state: State, start: Tensor, detach_every: int | None = None) -> Tensor:
     """y [B, T, H] of `memory(x, state, start)`, with the gradient through the state cut every `detach_every` slots.
 
-    The values are the same. Cuts are at the slots whose age, counted from the episode's start or else from the row's
+    The values do not change. Cuts are at the slots whose age, counted from the episode's start or else from the row's
     beginning, is a multiple of `detach_every`: they do not depend on how episodes are laid out in rows. The states at
     the cuts come from a pass without gradient over the first, second, ... chunks of all episodes side by side; a second
     pass reads all chunks at once.

@@ -4,8 +4,8 @@
     assert all(result.ok for result in results)
 
 Each property is one function of `influence.py` or `calls.py`; it yields what it measured beside the largest value that
-is allowed. Works on any `Memory`, wherever its parameters are. A published option may break a property on purpose: it
-says which and why in its attribute `breaks`, {property: reason}.
+is allowed. Works on any `Memory`, on any device. A published option may break a property on purpose: the memory's
+attribute `breaks` says which and why, {property: reason}.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Result:
     bound: float
     detail: str
     published: str | None = None
-    """Why a failure is meant: what the memory declares in `breaks`."""
+    """Why a failure is intended, as the memory declares in `breaks`."""
 
     @property
     def ok(self) -> bool:
@@ -101,7 +101,7 @@ def results(
     slots: length of the rows that most properties use, at least 9
     long: lengths of episodes through which gradients must stay finite
     only: the names of the properties to measure
-    seed: of the inputs and of the memory's parameters
+    seed: seeds the inputs and the memory's parameters
     reraise: let through what the memory raises, instead of reporting it
     """
     with _own_generators(seed):
@@ -116,7 +116,7 @@ def results(
 
 
 def on_two_cores(memory: Memory) -> Iterator[Result]:
-    """`results`, the longest gradients in a forked process beside the others; on CPU, where there is `os.fork`.
+    """As `results`, with the slowest property in a forked process; only for memories on the CPU, and with `os.fork`.
 
     Call it while torch has used one thread only: the threads of OpenMP do not survive a fork.
     """
@@ -129,7 +129,7 @@ def on_two_cores(memory: Memory) -> Iterator[Result]:
     yield from results(lambda: memory, only=others)
     try:
         yield from ours.recv()
-    except EOFError:  # it died, of memory perhaps: here its end would be seen
+    except EOFError:  # it died, perhaps out of memory: an error here is seen
         yield from results(lambda: memory, only=[LONGEST])
     child.join()
 

@@ -1,4 +1,4 @@
-"""One result however it is computed, and calls that leave everything else alone."""
+"""Properties of calls: the same result however it is computed, and no side effects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlmem.types import State
 
 
 def step_equals_forward(p: Probe) -> Iterator[Measurement]:
-    """Outputs and final state, with starts and a carried state."""
+    """Outputs and final state are the same, with starts and with a carried state."""
     for dtype, bound in EXACT.items():
         memory, name = p.memory(dtype), str(dtype).removeprefix("torch.")
         x, start, state = p.inputs(dtype=dtype), p.starts(), p.used_state(memory)
@@ -81,7 +81,7 @@ def float32_suffices(p: Probe) -> Iterator[Measurement]:
 
 
 def finite_gradients(p: Probe) -> Iterator[Measurement]:
-    """One long episode in float32: outputs and gradients are finite, and there are some."""
+    """One long episode in float32: outputs and gradients are finite, and not all gradients are zero."""
     for slots in p.long:
         memory = p.memory(torch.float32)
         x = p.inputs(rows=1, slots=slots, dtype=torch.float32).requires_grad_()
@@ -94,7 +94,7 @@ def finite_gradients(p: Probe) -> Iterator[Measurement]:
 
 
 def one_slot(p: Probe) -> Iterator[Measurement]:
-    """Rows of one slot, one of them or several."""
+    """Rows of one slot work, one of them or several."""
     memory = p.memory()
     for rows in (1, ROWS):
         x, state = p.inputs(rows, slots=1), p.used_state(memory, rows)

@@ -1,4 +1,4 @@
-"""Comparing what a memory gives: numbers beside the largest value allowed."""
+"""Measurements: numbers beside the largest value allowed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
 EXACT = {torch.float32: 1e-5, torch.float64: 1e-10}
-"""What rounding may leave between two ways to compute the same thing, relative to a tensor's largest entry, or to 1."""
+"""Bounds on the rounding between two ways to compute the same, relative to a tensor's largest entry or to 1."""
 GRADIENT = 1e-9
 """The same for gradients in float64."""
 
@@ -42,7 +42,7 @@ def distance(ours: Any, truth: Any) -> float:
 
 
 def same_outputs(what: str, ours: Tensor, truth: Tensor, bound: float, start: Tensor | None = None) -> Measurement:
-    """Two outputs [B, T, H]; says where they first differ."""
+    """The distance of two outputs [B, T, H], and where they first differ."""
     value = distance(ours, truth)
     if value > bound and ours.shape == truth.shape:
         apart = ~(_difference(ours, truth) <= bound)  # a NaN is apart
@@ -53,17 +53,17 @@ def same_outputs(what: str, ours: Tensor, truth: Tensor, bound: float, start: Te
 
 
 def same_gradients(what: str, ours: Sequence[Tensor], truth: Sequence[Tensor]) -> Measurement:
-    """Two lists of gradients, in float64."""
+    """The distance of two lists of gradients in float64."""
     return Measurement(f"gradients {what}", distance(list(ours), list(truth)), GRADIENT)
 
 
 def zero(what: str, tensors: Sequence[Tensor]) -> Measurement:
-    """What must be exactly zero: the largest entry."""
+    """The largest entry of tensors that must be exactly zero."""
     return Measurement(what, max(map(_largest, tensors), default=0.0))
 
 
 def finite(what: str, tensors: Sequence[Tensor]) -> Measurement:
-    """What must hold neither inf nor NaN: how many there are."""
+    """How many inf and NaN there are in tensors that must have none."""
     return Measurement(f"inf or NaN in {what}", float(sum((~torch.isfinite(x)).sum().item() for x in tensors)))
 
 

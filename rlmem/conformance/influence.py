@@ -69,14 +69,14 @@ def start_clears_nonfinite(p: Probe) -> Iterator[Measurement]:
 
 
 def _spoil(leaf: Tensor, bad: float) -> Tensor:
-    """Counters stay as they are: only arithmetic makes an inf or NaN."""
+    """`leaf` filled with `bad`; integers, which cannot become inf or NaN, stay as they are."""
     return torch.full_like(leaf, bad) if leaf.is_floating_point() or leaf.is_complex() else leaf
 
 
 def tape_equals_segments(p: Probe) -> Iterator[Measurement]:
     """One row with several episodes equals a padded row per episode, and a row cut into pieces the whole row.
 
-    The row is longer than others: models that work in blocks of time must be seen to join several.
+    The row is longer than in other checks, so that models that work in blocks of time join several.
     """
     memory, T = p.memory(), 5 * p.T // 2
     start = p.starts(rows=1, slots=T, about=3)
@@ -145,16 +145,16 @@ def no_future(p: Probe) -> Iterator[Measurement]:
 
 
 def rows_independent(p: Probe) -> Iterator[Measurement]:
-    """A row's output is its own, whatever stands in the other rows, in whatever order, or if there are none."""
+    """A row's output depends neither on the other rows, nor on their order, nor on whether there are any."""
     memory, start = p.memory(), p.starts()
     x, state, bound = p.inputs().requires_grad_(), p.used_state(memory), EXACT[torch.float64]
     y, final = forward(memory, x, state, start)
     order = torch.tensor([2, 0, 1], device=p.device)
-    turn = lambda tree: tree_map(lambda s: s[order], tree)  # noqa: E731
-    y_turned, final_turned = forward(memory, x[order], turn(state), start[order])
+    reorder = lambda tree: tree_map(lambda s: s[order], tree)  # noqa: E731
+    y_turned, final_turned = forward(memory, x[order], reorder(state), start[order])
     yield same_outputs("outputs in another order", y_turned, y[order], bound)
-    yield Measurement("final state in another order", distance(final_turned, turn(final)), bound)
-    steps, _ = stepped(memory, x[order, :2], turn(state), start[order, :2])
+    yield Measurement("final state in another order", distance(final_turned, reorder(final)), bound)
+    steps, _ = stepped(memory, x[order, :2], reorder(state), start[order, :2])
     yield same_outputs("outputs of step in another order", steps, y[order, :2], bound)
     alone, _ = forward(memory, x[:1], tree_map(lambda s: s[:1], state), start[:1])
     yield same_outputs("outputs of one row alone", alone, y[:1], bound)

@@ -1,4 +1,4 @@
-"""The memory under test, the inputs it is given, and what a loss makes of its outputs."""
+"""The memory under test, its inputs, and losses of its outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Probe:
         self.device = parameter_of(memory).device
 
     def memory(self, dtype: torch.dtype = torch.float64) -> Memory:
-        """A copy that has read nothing."""
+        """A fresh copy of the memory, in the given type."""
         cast = lambda t: t.to(dtype.to_complex()) if t.is_complex() else t.to(dtype) if t.is_floating_point() else t  # noqa: E731
         return copy.deepcopy(self.pristine)._apply(cast)
 
@@ -45,7 +45,7 @@ class Probe:
         return self.normal(rows, slots or self.T, self.pristine.input_size, dtype=dtype)
 
     def starts(self, rows: int = ROWS, slots: int | None = None, about: int = 6) -> Tensor:
-        """`about` so many a row, differently in each; row 0 begins with one, row 1 does not."""
+        """Random start flags, about `about` per row; row 0 begins with one, row 1 does not."""
         T = slots or self.T
         start = torch.rand(rows, T, generator=torch.Generator().manual_seed(self.seed)) < about / T
         start[0, 0], start[0, T // 2] = True, True
@@ -69,7 +69,7 @@ class Probe:
 def forward(memory: Memory, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
     """`memory(...)`, whose output must be [B, T, H].
 
-    A memory that draws from torch's global generator draws the same in every call, so that it fails where it must.
+    Seeds torch's global generator, so that a memory that draws from it fails `no_global_randomness` alone.
     """
     torch.manual_seed(0)
     y, final = memory(x, state, start)
@@ -100,7 +100,7 @@ def parameter_of(memory: Memory) -> Tensor:
 
 
 def gradients(loss: Tensor, of: Sequence[Tensor], keep: bool = False) -> list[Tensor]:
-    """d loss / d each; zeros where there is none. keep: the graph, for another loss."""
+    """d loss / d each; zeros where there is none. keep: keep the graph for another loss."""
     learned = [x for x in of if x.requires_grad] if loss.requires_grad else []
     found = torch.autograd.grad(loss, learned, retain_graph=keep, allow_unused=True) if learned else ()
     by_input = {id(x): g for x, g in zip(learned, found, strict=True) if g is not None}

@@ -26,7 +26,7 @@ from rlmem.parallel import alone, largest, of_first, place
 from rlmem.system.signals import Stopped
 
 RECENT = 100
-"""The number of newest episodes whose mean return is shown and logged."""
+"""How many of the newest episodes the shown and logged mean return is over."""
 
 
 @contextmanager
@@ -52,18 +52,18 @@ class Loop(LoopParts, ABC):
     metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
 
     algo: the algorithm
-    collector: where its data come from
-    exploration: how the agent explores at present, also where an evaluation samples its actions
-    updates: of the agent so far
+    collector: the source of its data
+    exploration: how the agent explores at present, also when an evaluation samples its actions
+    updates: updates of the agent so far
     best_return: the largest `objective` so far
     last_evaluation: the result of the newest evaluation
     recent: returns of the newest episodes
-    cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`): those that did end are a biased sample
+    cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`), which biases those that ended
     elapsed: seconds spent in iterations
     learn_time: seconds of these spent on learning
     completed_steps: environment steps at the end of the last complete iteration
-    evaluation_due: an evaluation is due, which a stop has put off
-    stop: set from outside to end the run: it is raised as soon as a checkpoint has been saved
+    evaluation_due: whether a stop has put off an evaluation that is due
+    stop: an exception, set from outside to end the run; raised once a checkpoint has been saved
     """
 
     best_metric: ClassVar[str] = "eval/greedy/best"
@@ -113,7 +113,7 @@ class Loop(LoopParts, ABC):
             raise stop
 
     def asked_to_stop(self) -> BaseException | None:
-        """What to raise since a signal has reached this process or another one of the run; None: go on."""
+        """What to raise if a signal has reached this process or another one of the run; None: go on."""
         if not alone():
             signum = int(largest(torch.tensor(getattr(self.stop, "signum", 0))))
             if not signum:  # a signal that came meanwhile counts when all have agreed on it
@@ -137,7 +137,7 @@ class Loop(LoopParts, ABC):
         """Collect and learn for a while, at least for one environment step; None if `stop` came in between."""
 
     def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
-        """Act for so many slots in every environment, at most to the end of the budget; see `Collector.collect`."""
+        """Act for `slots` slots in every environment, at most to the end of the budget; see `Collector.collect`."""
         with one_thread():
             source = cast(RolloutSource, self.collector)
             return source.collect(slots, self.total_steps - source.steps, **how)
@@ -196,7 +196,7 @@ class Loop(LoopParts, ABC):
         return f"return {', '.join(of)}"
 
     def evaluation_sample(self) -> str:
-        """What the means of an evaluation are over, for the user."""
+        """What the means of an evaluation are taken over, for the user."""
         return f"{self.evaluation_episodes} episodes each; ± is the standard error of the mean"
 
     def evaluation_metrics(self, results: Results) -> dict[str, float]:

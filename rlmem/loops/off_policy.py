@@ -1,4 +1,4 @@
-"""The off-policy loop: act a little, remember it, and learn from what is remembered."""
+"""The off-policy loop: act for a few slots, store them, and learn from the replay."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class ReplayLearner(Learner, Protocol):
 class Tally:
     """What has happened in the present iteration so far.
 
-    updates: how many
-    sums: of each metric over the updates that had it
+    updates: how many updates were made
+    sums: sum of each metric over the updates that had it
     counts: how many updates had each metric
     batches: sums of the metrics of batches
-    ended: episodes that ended
+    ended: the episodes that ended
     """
 
     updates: int = 0
@@ -94,7 +94,7 @@ class OffPolicyLoop(Loop):
     counted: steps or episodes so far that make updates due
     tally: what has happened in the present iteration
     sample_time: seconds spent on drawing batches
-    said: the kinds of warnings that were given, each at most once
+    warned: the kinds of warnings that were given, each at most once
     """
 
     algo: ReplayLearner
@@ -103,7 +103,7 @@ class OffPolicyLoop(Loop):
     counted: int = field(default=0)
     tally: Tally = field(default_factory=Tally)
     sample_time: float = field(default=0.0)
-    said: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
 
     def advance(self) -> Iteration | None:
         end = min(self.completed_steps + self.algo.record_every, self.total_steps)
@@ -146,7 +146,7 @@ class OffPolicyLoop(Loop):
             raise Fault(f"step {self.collector.steps}: {fault}") from fault
 
     def _learn(self) -> None:
-        """One update."""
+        """Make one update."""
         if self.algo.scale is None:
             self.algo.scale_rewards(self.replay.rewards)
             if self.algo.scale is not None:
@@ -173,8 +173,8 @@ class OffPolicyLoop(Loop):
             )
 
     def _say_once(self, kind: str, text: str) -> None:
-        if kind not in self.said:
-            self.said.add(kind)
+        if kind not in self.warned:
+            self.warned.add(kind)
             self.progress.say(f"step {self.collector.steps}: {text}")
 
     def shares(self) -> dict[str, float]:
@@ -186,7 +186,7 @@ class OffPolicyLoop(Loop):
             "generator": self.generator.get_state(),
             "counted": self.counted,
             "tally": self.tally.state_dict(),
-            "said": sorted(self.said),
+            "said": sorted(self.warned),
             "sample_time": self.sample_time,
         }
 
@@ -196,5 +196,5 @@ class OffPolicyLoop(Loop):
         self.generator.set_state(state["generator"].cpu())
         self.counted = state["counted"]
         self.tally = Tally.of(state["tally"])
-        self.said = set(state["said"])
+        self.warned = set(state["said"])
         self.sample_time = state["sample_time"]

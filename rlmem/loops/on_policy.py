@@ -13,7 +13,7 @@ from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
 RATIO_ALARM = 1e-3
-"""Deviations of rounding stay far below this; see the replay invariant in docs/design.md."""
+"""Rounding stays far below this deviation; see the replay invariant in docs/design.md."""
 
 
 class RolloutLearner(Learner, Protocol):
@@ -42,8 +42,8 @@ class OnPolicyLoop(Loop):
     def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
         """As `Loop.collect`, with this process's share of the budget; `collector.steps` counts those of all processes.
 
-        The first process gets the episodes of all, the others none. They are numbered as those of one vector of
-        environments, and their steps as if all had acted at the same pace.
+        The first process gets the episodes of all, the others none. Environments are numbered as in one vector, and
+        steps as if all processes had acted at the same pace.
         """
         if alone():
             return super().collect(slots, **how)

@@ -23,7 +23,7 @@ from rlmem.seeding import Streams
 
 @dataclass
 class Schedule:
-    """Something due every `every` environment steps; never, if None."""
+    """When something is due: every `every` environment steps; None: never."""
 
     every: int | None
 
@@ -58,7 +58,7 @@ class Source(Protocol):
     """Where the data of a loop come from: environments in which the agent acts, or windows of recorded data.
 
     steps: environment steps, or slots that were read, so far
-    seconds: spent on collecting, by what they were spent on
+    seconds: time spent on collecting, by what it was spent on
     """
 
     steps: int
@@ -90,21 +90,21 @@ class LoopParts:
     total_steps: the budget, in environment steps
     agent: the network that is trained
     env: the environments of this process, or a source of labelled sequences
-    num_envs: how many environments, or rows that are read side by side
-    make_actor: makes the environments and the agent of an actor in another process; it can be pickled
+    num_envs: how many environments, or rows read side by side
+    make_actor: makes the environments and the agent of an actor in another process; picklable
     device: where the agent is
     batching: how rows are cut
     streams: the random streams of the run
-    on_nan: what becomes of a gradient step that is not finite
+    on_nan: what to do with a gradient step that is not finite
     make_eval_env: makes the environments of an evaluation
     evaluation: when evaluations are due
-    evaluation_episodes: episodes of an evaluation
+    evaluation_episodes: how many episodes an evaluation plays
     evaluation_steps: steps that an episode of an evaluation may take; None: there is no bound
     recorder: writes metrics and episodes
     checkpoints: writes checkpoints and the best agent
     checkpoint: when checkpoints are due
     progress: shows the run to the user
-    experiment: what the run's numbers follow from, kept in every checkpoint
+    experiment: the settings that the run's numbers depend on, kept in every checkpoint
     """
 
     total_steps: int

@@ -8,7 +8,7 @@ from rlmem.losses.reduce import masked_mean
 
 
 def chosen(q: Tensor, action: Tensor) -> Tensor:
-    """The values of the actions taken. Returns q's shape without A.
+    """The values [...] of the actions taken.
 
     q: [..., A]; the values of several networks may be stacked in front
     action: integers in [0, A), also where the agent did not act, [...] without the stacked dimension
@@ -22,7 +22,7 @@ def greedy_value(q_selector: Tensor, q: Tensor) -> Tensor:
         v_t = q_t[argmax_a q_selector_t[a]]
 
     The selector is the online network and q the target network; the same tensor twice gives max_a q_t[a], DQN's value
-    (Mnih et al. 2015). Both [B, T, A]. A target: no gradient flows. Returns v [B, T].
+    (Mnih et al. 2015). Both [B, T, A]. Without gradient. Returns v [B, T].
     """
     return chosen(q.detach(), q_selector.argmax(-1))
 
@@ -42,7 +42,7 @@ def huber_of_mean(error: Tensor, mask: Tensor, delta: float = 1.0) -> Tensor:
 
         L = huber(sum_t mask_t |e_t| / sum_t mask_t)
 
-    What the released code of Memoroids (Morad et al. 2024, arXiv:2402.09900) minimises under segments, but not under
-    tapes: every slot's gradient has the same size, whatever its error. error [B, T], mask [B, T] bool.
+    The released code of Memoroids (Morad et al. 2024, arXiv:2402.09900) minimises this with segments, but not with
+    tapes. Every slot's gradient has the same size, whatever its error. error [B, T], mask [B, T] bool.
     """
     return huber(masked_mean(error.abs(), mask), delta)

@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 def masked_total(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Sum of x [B, T] where mask, and the number of these slots. What stands outside the mask has no effect, not even
-    NaN. The arguments are those of `masked_mean`.
+    """Sum of x [B, T] where mask, and the number of these slots. Values outside the mask have no effect, not even
+    NaN. Arguments as in `masked_mean`.
     """
     return torch.where(mask, x if weight is None else weight * x, 0).sum(), mask.sum()
 
 
 def masked_mean(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Mean of x where mask; zero if nothing is.
+    """Mean of x where mask; zero if the mask is empty.
 
     x: [B, T]
     mask: [B, T] bool
@@ -29,7 +29,7 @@ def standardise(x: Tensor, mask: Tensor, mean: Callable[[Tensor, Tensor], Tensor
 
     x: [B, T], without gradient
     mask: [B, T] bool
-    mean: of a tensor [B, T] over a mask; another one where the slots are shared among processes
+    mean: takes the mean of a tensor [B, T] over a mask; another one where several processes share the slots
     """
     average = mean(x, mask)
     return (x - average) / (mean((x - average).square(), mask).sqrt() + 1e-8)

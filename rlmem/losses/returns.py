@@ -1,9 +1,9 @@
 """Returns and advantages: the scan of `rlmem.scan`, run from the last slot to the first.
 
-All take rows of slots [B, T], every function with the slot rule: slot t+1 of an acted slot is its successor, so v_{t+1}
-is the value of the state that was really reached, and a truncated episode or a row's end bootstraps from the value
-found there. `terminated` cuts the bootstrap, `mask` says where the agent acted; the last slot must not be acted in.
-What the other slots hold in `reward`, `terminated` and `log_ratio` has no effect, not even NaN. Nothing is detached.
+All functions take rows [B, T] under the slot rule: slot t+1 is the successor of an acted slot t, so v_{t+1} is the
+value of the state that was really reached, and a truncated episode or a row's end bootstraps from the value found
+there. `terminated` cuts the bootstrap; `mask` says where the agent acted, which must not be in the last slot. What the
+other slots hold in `reward`, `terminated` and `log_ratio` has no effect, not even NaN. Nothing is detached.
 
     reward, value: [B, T] float
     terminated, mask: [B, T] bool
@@ -36,10 +36,10 @@ def n_step_return(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tenso
 
         G_t = r_t + gamma r_{t+1} + ... + gamma^{n-1} r_{t+n-1} + gamma^n v_{t+n}
 
-    Every slot is the head of a row of its own, of n slots: memory and time are n times those of one pass.
+    Every slot becomes a row of n slots, so memory and time are n times those of one pass.
     G = v on slots without an action. Returns G [B, T].
     """
-    if n == 1:  # the usual case, without the rows
+    if n == 1:  # the usual case needs no rows
         target = torch.where(mask, reward, value)
         target[:, :-1].add_(torch.where((terminated | ~mask)[:, :-1], 0, value[:, 1:]), alpha=gamma)
         return target
@@ -109,7 +109,7 @@ def vtrace(
 
 
 def prefix_return(reward: Tensor, start: Tensor, gamma: float) -> Tensor:
-    """What the released code of Memoroids (Morad et al. 2024, arXiv:2402.09900, appendix D) computes as "return".
+    """The "return" of the released code of Memoroids (Morad et al. 2024, arXiv:2402.09900, appendix D).
 
         P_t = r_s + gamma r_{s+1} + ... + gamma^{t-s} r_t,   s the episode's first slot
 

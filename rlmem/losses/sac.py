@@ -1,4 +1,4 @@
-"""Losses of Soft Actor-Critic, unreduced. alpha is the temperature, through which only its own loss has a gradient.
+"""Losses of Soft Actor-Critic, unreduced. alpha is the temperature; only its own loss has a gradient in it.
 
 Continuous actions come with log pi(a|s) of one sampled action, discrete ones with logits over all A actions, so that
 expectations are exact.
@@ -12,7 +12,7 @@ def soft_value(q: Tensor, log_prob: Tensor, temperature: Tensor | float) -> Tens
 
         v_t = q_t - alpha log pi(a_t|s_t),   a_t ~ pi
 
-    q is the least of the target twins at that action; both [B, T]. A target: no gradient flows. Returns v [B, T].
+    q is the lesser of the target twins at that action; both [B, T]. Without gradient. Returns v [B, T].
     """
     return (q - temperature * log_prob).detach()
 
@@ -22,7 +22,7 @@ def soft_value_discrete(q: Tensor, logits: Tensor, temperature: Tensor | float) 
 
         v_t = sum_a pi(a|s_t) (q_t[a] - alpha log pi(a|s_t))
 
-    Both [B, T, A]. A target: no gradient flows. Returns v [B, T].
+    Both [B, T, A]. Without gradient. Returns v [B, T].
     """
     return -actor_loss_discrete(q, logits, temperature).detach()
 
@@ -32,8 +32,8 @@ def actor_loss(q: Tensor, log_prob: Tensor, temperature: Tensor | float) -> Tens
 
         L_t = alpha log pi(a_t|s_t) - q(s_t, a_t),   a_t = f(noise; s_t)
 
-    Both [B, T]. The gradient passes through q to the action; the caller
-    must keep the critic from learning from it. Returns L [B, T].
+    Both [B, T]. The gradient passes through q to the action; the caller must keep the critic from learning from it.
+    Returns L [B, T].
     """
     return _constant(temperature) * log_prob - q
 
@@ -56,7 +56,7 @@ def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: 
         L_t = -log alpha (log pi(a_t|s_t) + target_entropy)
 
     The form of the authors' code: its gradient in log alpha is that of eq. 18 over alpha, so it has the same sign and
-    zero, and does not fade as alpha does (POMDP-Baselines keeps alpha). log_prob [B, T], or the policy's negative
+    zero, and does not fade as alpha does (in POMDP-Baselines it does). log_prob [B, T], or the policy's negative
     entropy where that is exact, is a constant; log_temperature is a scalar. Returns L [B, T].
     """
     return -log_temperature * (log_prob.detach() + target_entropy)

@@ -20,7 +20,8 @@ from rlmem.types import State, where_start
 class Memory(nn.Module, ABC):
     """Summarise a stream of features into an output per slot, with a state that a start flag resets.
 
-    input_size, output_size: features in and out (D and H).
+    input_size: D, features in
+    output_size: H, features out
     `start[b, t]` resets row b *before* it reads slot t; what came earlier then has no influence on outputs, states or
     gradients. `forward` equals calling `step` for every slot in turn.
     """
@@ -28,8 +29,8 @@ class Memory(nn.Module, ABC):
     input_size: int
     output_size: int
     breaks: Mapping[str, str] = {}
-    """What a published option breaks of this contract: property of `rlmem.conformance` -> reason. Such a property must
-    fail, and may; a default declares nothing."""
+    """Properties of `rlmem.conformance` that a published option breaks on purpose, with the reason. `rlmem check`
+    requires that they do fail. Default options break nothing."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -37,7 +38,7 @@ class Memory(nn.Module, ABC):
             cls.__init__ = _literals_checked(cls.__init__)  # type: ignore[method-assign]
 
     def __call__(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """`forward`, once flags and state are known to belong to the rows of x. ValueError if they do not."""
+        """`forward`, after checking that flags and state fit the rows of x. Raises ValueError if they do not."""
         check_flags(start, *x.shape[:2])
         for leaf in tree_leaves(state):
             if leaf.shape[:1] != x.shape[:1]:
@@ -58,21 +59,21 @@ class Memory(nn.Module, ABC):
         return y[:, 0], state
 
     def redraw(self) -> None:
-        """Change the seed of what the memory draws at random, if anything; between rollouts, not in one.
+        """Change the seed of the memory's random draws, if it has any; called between rollouts, never within one.
 
-        Here that of its layers. A memory that draws something itself overrides this.
+        By default, this redraws the layers. A memory that draws random numbers itself overrides it.
         """
         for child in self.children():
             redraw(child)
 
     def scanning(self) -> list["Memory"]:
-        """The parts of this memory that scan, itself or layers: those with an `engine`."""
+        """This memory and its layers, as far as they scan, that is, have an `engine`."""
         return [part for part in self.modules() if isinstance(part, Memory) and hasattr(part, "engine")]
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         """The weights by the symbols of the equations: views, so writing into one writes into the parameter.
 
-        of: what to show of each parameter, e.g. `lambda p: p.grad`. By default a module `W_k = nn.Linear` holds the
+        of: what to return for each parameter, e.g. `lambda p: p.grad`. By default a module `W_k = nn.Linear` holds the
         symbols W_k [out, in] and b_k, a norm `ln` ln_scale and ln_bias, and a parameter its own name; a model whose
         parameters are laid out otherwise overrides this.
         """
@@ -80,8 +81,8 @@ class Memory(nn.Module, ABC):
 
     @torch.no_grad()
     def load_symbols(self, weights: Mapping[str, Any]) -> None:
-        """Set every weight from `weights` (tensors or arrays by symbol). ValueError names what is missing or too many,
-        or a shape that does not fit."""
+        """Set every weight from `weights` (tensors or arrays by symbol). Raises ValueError for missing and unknown
+        symbols, and for a shape or type that does not fit."""
         own = self.symbols()
         if missing := own.keys() - weights.keys():
             raise ValueError(f"{type(self).__name__}: no weight given for {', '.join(sorted(missing))}")
@@ -100,7 +101,7 @@ class Memory(nn.Module, ABC):
 
 
 def _literals_checked(init: Callable[..., None]) -> Callable[..., None]:
-    """`init`, refusing a value that its `Literal` does not list: a typing error would build another model."""
+    """`init`, but refusing a value that its `Literal` does not list: a misspelt option would build another model."""
 
     @wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -135,7 +136,7 @@ class Memoroid(Memory):
 
     @abstractmethod
     def lift(self, x: Tensor) -> State:
-        """The element of each input: x [..., D] to a pytree of [..., *shape]."""
+        """The monoid's element for each input: x [..., D] to a pytree of [..., *shape]."""
 
     @abstractmethod
     def combine(self, earlier: State, later: State) -> State:
@@ -182,7 +183,7 @@ class LinearRecurrence(Memory):
     def project(self, x: Tensor) -> Any:
         """What `gates` and `read` share, computed once from x [B, T, D]. Default: x itself.
 
-        All three are also called for one slot, without the dimension T.
+        `step` calls all three for one slot, without the dimension T.
         """
         return x
 
@@ -245,7 +246,7 @@ class RecurrentCell(Memory):
 
 
 def redraw(module: nn.Module) -> None:
-    """Call `redraw` of the memories in `module` that are not layers of others, or of itself."""
+    """Call `redraw` of every memory in `module`, or of `module`, that is not a layer of another one."""
     memories = [part for part in module.modules() if isinstance(part, Memory)]
     layers = {layer for memory in memories for layer in memory.modules() if layer is not memory}
     for memory in memories:

@@ -30,7 +30,7 @@ def conjugate(W: Tensor) -> Tensor:
 
 
 def log_uniform(shape: tuple[int, ...], dt_min: float, dt_max: float) -> Tensor:
-    """Logarithms of steps drawn from dt_min to dt_max, uniformly in the logarithm."""
+    """Logarithms of step sizes, uniform from log dt_min to log dt_max. Raises UserError if dt_min > dt_max."""
     if dt_min > dt_max:
         raise UserError(f"dt_min={dt_min} is above dt_max={dt_max}; e.g. dt_min=0.001 dt_max=0.1")
     return torch.empty(shape).uniform_(log(dt_min), log(dt_max))

@@ -15,21 +15,21 @@ Mix = Literal["sigmoid", "clamped"]
 
 
 class Clocked(Memory):
-    """Any memory that is told the time: the age of a slot is mixed into what the memory reads of it.
+    """Any memory with a clock: the age of each slot is encoded and mixed into the memory's input.
 
         y_t = layer((1 - s) x_t + s p_age),   s = sigmoid(w)     s = w within [0, 1], mix=clamped
 
-    p is the sine encoding of the slots since the episode's start, as wide as x; s is 1/2 at first. So POPGym's
-    baselines PosMLP, Stack, TCN, FART and FWP (Morad et al. 2023, arXiv:2303.01859) and the SHM of the released POPGym
-    code of Le et al. 2024 (arXiv:2410.10132) know the time, while the memories that they are compared to do not. There
-    a layer of the encoder comes after the mixing. The weights of `layer` have the symbols layer.*. State: {"age": [B],
+    p is the sine encoding of the slots since the episode's start, as wide as x; s is 1/2 at first. POPGym's
+    baselines PosMLP, Stack, TCN, FART and FWP (Morad et al. 2023, arXiv:2303.01859) have this clock, and so has SHM in
+    the POPGym code of Le et al. 2024 (arXiv:2410.10132); the memories that they are compared with have none. There, a
+    layer of the encoder follows the mixing. The weights of `layer` have the symbols layer.*. State: {"age": [B],
     slots read since the episode's start, "layer": that of the layer}.
 
-    layer: builds the memory from its input width, as of `Stack`
-    hidden_size: H, that of the layer unless given there
-    base: of the longest wavelength, 2 pi base slots (published: the longest episode, 1024)
-    mix: "clamped" is published: with a step of Adam it moves four times as fast, can switch the clock off altogether,
-        and has no gradient beyond that
+    layer: builds the memory from its input width, as in `Stack`
+    hidden_size: H, passed to the layer unless set there
+    base: sets the longest wavelength, 2 pi base slots (published: 1024, the longest episode)
+    mix: "clamped" is published: a step of Adam moves s four times as fast; s can reach 0, which switches the clock
+        off, and w has no gradient outside [0, 1]
     """
 
     def __init__(

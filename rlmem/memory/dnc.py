@@ -18,8 +18,8 @@ State = dict[str, Tensor]
 EPSILON = 1e-6
 """Added to the squared norms of keys and cells, since a cell may be all zero."""
 TIE = 1e-5
-"""How much more a cell must be used than the one before it to come after that one in the order of allocation. Untouched
-cells are equally used, and rounding must not decide which of them comes first."""
+"""Added to the usage per index when cells are put in the order of allocation: untouched cells are equally used, and
+rounding must not decide which of them comes first."""
 
 
 class DNC(RecurrentCell):
@@ -38,7 +38,7 @@ class DNC(RecurrentCell):
     softmax of beta times the cosine similarity, with 1e-6 added to squared norms: the memory starts empty. allocation
     fills the cells by rising usage, equals (to 1e-5) in the order of their index; no gradient passes the order.
     State: {z [B, H + R W], s [B, H], M [B, N, W], L [B, N, N], p, u, w_w [B, N], w_r [B, R, N]}. O(N^2) per slot.
-    The published agent built its weights at the first forward, after its optimiser: they were never trained.
+    The published agent built its weights at the first forward, after its optimiser, so they were never trained.
 
     hidden_size: H, width of the controller and of the output
     num_cells: N
@@ -121,7 +121,7 @@ class Interface(NamedTuple):
 
 
 def interface_sizes(R: int, W: int) -> list[int]:
-    """Widths of the parts of xi: keys, strengths, what is squashed into (0, 1), the write vector, modes."""
+    """Widths of the parts of xi: keys, strengths, gates and erase vector (in (0, 1)), the write vector, modes."""
     return [(1 + R) * W, 1 + R, R + 2 + W, W, 3 * R]
 
 

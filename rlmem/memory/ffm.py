@@ -17,7 +17,7 @@ from rlmem.scan.matmul import Linear
 from rlmem.types import PositiveInt
 
 BETA = 0.01
-"""Fraction of a trace that is left after its longest memory (appendix B)."""
+"""Fraction of the slowest trace that is left after `max_period` slots (appendix B)."""
 MAX_LENGTH = 1024
 LIMIT = log(float_info.max) / MAX_LENGTH - 0.01
 """The published bound on |a|, which keeps exp(-a * MAX_LENGTH) within double precision; kept for comparability."""
@@ -39,7 +39,7 @@ def as_real(S: Tensor) -> Tensor:
 
 
 def map_out(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
-    """y [..., H] from what was mixed, z = W_mix [Re S, Im S]."""
+    """y [..., H] from the mixed traces z = W_mix [Re S, Im S]."""
     return torch.lerp(skip, F.layer_norm(z, z.shape[-1:]), torch.sigmoid(gate_out))
 
 

@@ -15,8 +15,8 @@ class FrameStack(Window):
 
         y_t = phi(W_2 phi(W_1 [c_{t-n+1}, ..., c_t] + b_1) + b_2),   c_s = W_c x_s + b_c,   phi = LeakyReLU
 
-    Frames before the episode's start are zero; b_c enters for them, too. POPGym also tells it the time, as `Clocked`
-    does.
+    Frames before the episode's start are zero, but W_c's bias applies to them, too. POPGym's baseline also has a
+    clock (`Clocked`).
     State: age [B] and frames [B, n - 1, D]. Cost: O(T n).
 
     hidden_size: H, width of both layers; a frame is compressed to H // n features (at least one)

@@ -75,6 +75,6 @@ class FWP(Memory):
 
 
 def _share(u: Tensor) -> Tensor:
-    """Sum normalisation: positive parts as shares of their sum."""
+    """Sum normalisation: positive parts divided by their sum plus 1e-5."""
     u = torch.relu(u)
     return u / (1e-5 + u.sum(-1, keepdim=True))

@@ -33,8 +33,8 @@ class GPT(Window):
     num_layers: L
     num_heads: heads of attention; must divide H
     window: slots that one layer attends to, the present one included
-    positions: sinusoidal and learned are added to the input, rotary turns queries and keys, none hides the order
-    base: of the longest wavelength of sinusoidal and rotary positions (POPGym: the longest episode, 1024)
+    positions: sinusoidal and learned are added to the input, rotary rotates queries and keys, none has no order
+    base: sets the longest wavelength of sinusoidal and rotary positions (POPGym: 1024, the longest episode)
     max_length: rows of the table of learned positions; later slots share the last row
     """
 
@@ -69,7 +69,7 @@ class GPT(Window):
             z = z + sinusoid(past.age, self.output_size, self.base).to(z.dtype)
         elif self.positions == "learned":
             last = self.W_p.num_embeddings - 1
-            z = z + self.W_p(past.age.nan_to_num(last).clamp(0, last).long())  # a spoilt clock has no row of its own
+            z = z + self.W_p(past.age.nan_to_num(last).clamp(0, last).long())  # NaN: the last row
         head_width = self.output_size // self.num_heads
         rotated = self.positions == "rotary"
         turn = tuple(w.to(z.dtype) for w in rotation(past.age, head_width, self.base)) if rotated else None

@@ -22,7 +22,8 @@ class LinearAttention(Memory):
     State: {"S" [B, k, v], "z" [B, k]}. Cost: O(T (64 + k) v) as products of matrices, S never held per slot.
 
     hidden_size: H, width of the output
-    key_size, value_size: k, v
+    key_size: k, width of keys and queries
+    value_size: v, width of values
     form: what surrounds the read, each as in its source
         memoroid: y = LN(MLP(read) + W_skip x), three layers with leaky ReLU; v has a bias; z . q at least 1e-6
             (Morad et al. 2024, arXiv:2402.09900)
@@ -80,7 +81,7 @@ class LinearAttention(Memory):
         return self.read(read, x), {"S": S, "z": z}
 
     def read(self, read: Tensor, x: Tensor) -> Tensor:
-        """y from what was read and the (in form popgym layer-normed) input."""
+        """y [B, T, H] from the read [B, T, v] and the input, which form popgym has layer-normed."""
         if self.form == "memoroid":
             mlp = self.W_mlp3(F.leaky_relu(self.W_mlp2(F.leaky_relu(self.W_mlp1(read)))))
             return self.ln(mlp + self.W_skip(x))

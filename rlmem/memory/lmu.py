@@ -30,8 +30,8 @@ class LMU(RecurrentCell):
     hidden_size: H, width of h and of the output
     memory_size: m, number of Legendre polynomials
     theta: slots, length of the remembered window
-    matrices: exact (float64, rounded to the type of the parameters), or float32: rounded to it even when the
-        parameters are not, as published
+    matrices: exact: computed in float64, then cast to the parameters' type; float32: rounded to float32 before, as
+        published
     """
 
     A: Tensor
@@ -62,7 +62,7 @@ class LMU(RecurrentCell):
             self.register_buffer(name, constant.to(self.e_x), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """A change of type or device: the constants are rounded anew, so `double()` has them in full precision."""
+        """After a change of type or device, cast the constants anew, so that `double()` has them in full precision."""
         moved = super()._apply(fn, recurse)
         self._round_constants()
         return moved

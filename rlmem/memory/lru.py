@@ -38,12 +38,14 @@ class LRU(ResidualRecurrence):
         u = LN(x),   y = x + (W_out1 q) * sigmoid(W_out2 q),   q = GELU(o), tanh approximation
     block "ffn": as in the POMDP study of Lu et al. (2024, arXiv:2405.17358), N = 2H; biases, no D; dropout left out
         u = x,   B u + b_B,   o = Re(C h + b_C),   z = LN_1(o + x),   y = LN_2(z + W_2 GELU(W_1 z))
-    block "linear": as in the same study on PyBullet, N = H; linear but for the norm; its encoder is `Stack`'s
+    block "linear": as in the same study on PyBullet, N = H; linear but for the norm; the encoder is that of `Stack`
         u = x,   y = LN(W_out2 o + x)
 
     hidden_size: H, width of the output
     state_size: N, None = as published for the block
-    r_min, r_max, max_phase: the ring and the angle lambda is drawn from, None = as published for the block
+    r_min: least |lambda| at initialisation, None = as published for the block
+    r_max: greatest |lambda| at initialisation, None = as published for the block
+    max_phase: greatest angle of lambda at initialisation, None = as published for the block
     A linear map W_in of the input exists only if input_size != H.
     """
 

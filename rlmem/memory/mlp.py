@@ -8,7 +8,7 @@ from rlmem.types import PositiveInt, State
 
 
 class MLP(Memory):
-    """Two hidden layers on the present slot only: what can be done without memory (POPGym's MLP baseline).
+    """Two hidden layers on the present slot only, to compare memories with (POPGym's MLP baseline).
 
         y_t = phi(W_2 phi(W_1 x_t + b_1) + b_2),   phi = LeakyReLU
 

@@ -27,7 +27,7 @@ class MLSTM(Memory):
     hidden_size: H, width of the output
     key_size: k, width of keys, queries and values
     forget_bias: b_f at initialisation; 3 as in the authors' code, where heads range from 3 to 6 (0: f is about 1/2)
-    recurrent: False treats every slot as an episode of its own, as the release of Le et al. 2024 (arXiv:2410.10132)
+    recurrent: False treats every slot as an episode of its own, as in the release of Le et al. 2024 (arXiv:2410.10132)
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class MLSTM(Memory):
 def stabiliser(log_i: Tensor, log_f: Tensor, m0: Tensor, start: Tensor) -> Tensor:
     """m_t = max(log f_t + (0 if start_t else m_{t-1}), log i_t, 0), all [B, T], with log f_t <= 0 and m0 [B].
 
-    By doubling: m_t covers a window of slots, and log_f and start become the sum and the union over it.
+    Computed by doubling the window of slots that m_t covers; log_f and start become the sum and the union over it.
     """
     m = log_i.clamp(min=0)
     first = torch.maximum(m[:, 0], log_f[:, 0] + where_start(start[:, 0], torch.zeros_like(m0), m0))

@@ -1,11 +1,11 @@
-"""The clock of a memory: slots since the episode's start, and how they are shown to a network."""
+"""Ages, which are slots since the episode's start, and encodings of them."""
 
 import torch
 from torch import Tensor
 
 
 def counting(dtype: torch.dtype) -> torch.dtype:
-    """The type that a memory of `dtype` counts slots in: bfloat16 would lose count after 256."""
+    """The type in which a memory of `dtype` counts slots: bfloat16 is exact up to 256 only."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -22,14 +22,14 @@ def ages(age: Tensor, start: Tensor) -> Tensor:
 def sinusoid(age: Tensor, width: int, base: float) -> Tensor:
     """Sine encoding [..., width] of ages: sin in even and cos in odd features, wavelengths 2 pi to 2 pi base.
 
-    Vaswani et al. 2017, arXiv:1706.03762, section 3.5. Computed, not looked up: there is no longest episode.
+    Vaswani et al. 2017, arXiv:1706.03762, section 3.5. Computed, not looked up, so episodes may have any length.
     """
     angle = _angles(age, width, base)
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., :width].to(age.dtype)
 
 
 def rotation(age: Tensor, width: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine [B, T, width // 2] of the angles age * base^(-2i/width) that pairs of features are turned by.
+    """Cosine and sine [B, T, width // 2] of the angles age * base^(-2i/width) by which pairs of features are rotated.
 
     Su et al. 2021, arXiv:2104.09864.
     """
@@ -38,9 +38,9 @@ def rotation(age: Tensor, width: int, base: float) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [B, T, heads, width] with its feature pairs (2i, 2i+1) turned; the last feature of an odd width stays.
+    """x [B, T, heads, width] with its feature pairs (2i, 2i+1) rotated; the last feature of an odd width stays.
 
-    The product of two vectors so turned depends on the difference of their ages alone.
+    The dot product of two rotated vectors depends on their ages only by the difference.
     """
     cos, sin = cos[:, :, None], sin[:, :, None]
     end = 2 * cos.shape[-1]

@@ -27,10 +27,11 @@ class S4D(LinearRecurrence):
 
     hidden_size: H, width of the output
     state_size: n, half of a conjugate-symmetric state per channel
-    dt_min, dt_max: the range dt is drawn from, uniformly in its logarithm
-    step_matrices: "cached" = as published, `step` takes dA, dB and C of its first call for ever: acting keeps the
-        initial model while training moves it
-    Published training also ignores the carried state: an FFT convolution from zero; left out.
+    dt_min: least dt at initialisation, which is uniform in its logarithm
+    dt_max: greatest dt at initialisation
+    step_matrices: "cached" = as published, `step` keeps dA, dB and C of its first call, so that acting stays with the
+        initial model while training moves on
+    Left out: published training also ignores the carried state, by an FFT convolution from zero.
     """
 
     complex_state = True

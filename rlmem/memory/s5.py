@@ -18,14 +18,15 @@ class S5(ResidualRecurrence):
         y_t = x_t + (W_out1 q) * sigmoid(W_out2 q),   q = GELU(o_t), tanh approximation
 
     A state-space model of 2N conjugate states of which N are kept: hence the 2. Lambda begins as the eigenvalues of
-    the normal part of HiPPO-LegS, B and C as real ones (the published code's LeCun normal, whose fan-in counts 2N
-    states for B and 2N H for C) in its eigenvectors; nothing keeps Re Lambda negative afterwards, as published.
+    the normal part of HiPPO-LegS, B and C as real matrices (the published code's LeCun normal, whose fan-in counts 2N
+    states for B and 2N H for C) in the basis of its eigenvectors; Re Lambda may become positive later, as published.
     State: h [B, N] complex. The decay is never materialised over time. A linear map W_in of the input exists only if
     input_size != H.
 
     hidden_size: H, width of the output
     state_size: N
-    dt_min, dt_max: the range dt is drawn from, uniformly in its logarithm
+    dt_min: least dt at initialisation, which is uniform in its logarithm
+    dt_max: greatest dt at initialisation
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class S5(ResidualRecurrence):
 
 
 def hippo_eigenvalues(N: int) -> tuple[Tensor, Tensor]:
-    """Of the normal part of the HiPPO-LegS matrix of size 2N, the N eigenvalues of negative imaginary part, ascending,
+    """The N eigenvalues of negative imaginary part, ascending, of the normal part of the HiPPO-LegS matrix of size 2N,
     and their eigenvectors [2N, N]; complex128."""
     n = torch.arange(2 * N, dtype=torch.float64)
     p = torch.sqrt(2 * n + 1)

@@ -15,8 +15,8 @@ from rlmem.scan.matmul import Linear
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
 
 STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
-"""Numbers of h that are held at once: longer inputs are read piece by piece, and each piece is computed again in the
-backward pass. On a CPU that is also faster, since a piece stays in the cache."""
+"""Numbers of h that are held at once. Longer inputs are read in pieces, each of which is recomputed in the backward
+pass. On a CPU that is also faster, since a piece stays in the cache."""
 
 
 class S6(Memory):
@@ -37,7 +37,8 @@ class S6(Memory):
     state_size: N
     expand: E / H
     conv_size: K, slots of the convolution; 0 = no convolution
-    dt_min, dt_max: the range softplus(b_dt) is drawn from, uniformly in its logarithm
+    dt_min: least softplus(b_dt) at initialisation, which is uniform in its logarithm
+    dt_max: greatest softplus(b_dt) at initialisation
     discretisation: "zoh" = zero-order hold (eq. 4), as above; "euler" = as in the released code, dt_t (u_t B_t^T)
     """
 
@@ -87,10 +88,10 @@ class S6(Memory):
         return self.W_out((y + self.D * u) * F.silu(self.W_z(x))), {"h": h} | carried
 
     def _convolve(self, v: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """The causal convolution of v [B, T, E] within each episode, and what of v the next call needs."""
+        """The causal convolution of v [B, T, E] within each episode, and the last K - 1 slots of v as a state."""
         T, K = v.shape[1], self.conv_size
         episode = start.cumsum(1)
-        if K > 1:  # what was carried belongs to episode 0 of the row, which a start at slot 0 ends
+        if K > 1:  # the carried slots are in episode 0 of the row, which a start at slot 0 ends
             v, episode = torch.cat([state["v"], v], 1), F.pad(episode, (K - 1, 0))
         now = episode[:, K - 1 :]
         out: Tensor = self.b_conv

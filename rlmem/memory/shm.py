@@ -37,7 +37,7 @@ class SHM(Memory):
     hidden_size: H, width of the output
     memory_size: k
     bank_size: L
-    shortcut: whether W_s is there
+    shortcut: whether the output has the term W_s u_t
     calibration (section 4.4): "random_theta"; or its ablations "none" (C = 1), "random_c" (normal around 1, spread
         `random_c_std`, not learned), "fixed_c" (a learned matrix), "fixed_theta" (one learned vector),
         "neural_theta" (theta_t = W_theta u_t)
@@ -156,7 +156,7 @@ FRESH_BREAKS = (
     "rows_independent",
     "no_global_randomness",
 )
-"""All that compares two readings of the same slots (`rlmem.conformance`)."""
+"""The properties of `rlmem.conformance` that compare two readings of the same slots."""
 
 
 def _normalised(x: Tensor) -> Tensor:

@@ -21,12 +21,12 @@ class Stack(Memory):
         z = LN(z + P layer(z))       norm=post
         z = z + P layer(z)           norm=none
 
-    P is W_out.0, W_out.1, ... where a layer's output is not H wide, and nothing elsewhere. Layers
-    with a skip connection of their own (LRU, S5, GPT) want residual=False and norm=none. Weights of the layers have
+    P is W_out.0, W_out.1, ... where a layer's output is not H wide, else the identity. Layers
+    with a skip connection of their own (LRU, S5, GPT) need residual=False and norm=none. Weights of the layers have
     the symbols L0.*, L1.*, ... State: {"L0": ..., "L1": ...}, each as its layer defines it; engines are theirs, too.
 
     layer: builds one layer from its input width, e.g. `GRU` or `functools.partial(GRU, hidden_size=64)`; in yaml a
-        mapping with `_target_`. Its hidden_size is that of the stack unless given there
+        mapping with `_target_`. Its hidden_size is that of the stack unless set there
     hidden_size: H, width between the layers and of the output
     num_layers: how many layers
     residual: add each layer's input to its output
@@ -85,7 +85,7 @@ class Stack(Memory):
 
 
 def build_layer(layer: Callable[..., Memory], input_size: int, hidden_size: int) -> Memory:
-    """One memory on `input_size` features, and of that hidden_size if it has one that is not given yet."""
+    """One memory on `input_size` features; it gets `hidden_size` if it takes one that is not set yet."""
     given = getattr(layer, "keywords", {})  # of a functools.partial
     sized = "hidden_size" in inspect.signature(layer).parameters and "hidden_size" not in given
     return layer(input_size, hidden_size=hidden_size) if sized else layer(input_size)

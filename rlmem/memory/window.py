@@ -12,7 +12,7 @@ from rlmem.memory.base import Memory, symbol_of
 from rlmem.memory.positions import ages, counting
 
 SMALLEST_CHUNK = 64
-"""Queries attended at a time: fewer would leave the matrix products too small."""
+"""The fewest queries of a chunk: smaller matrix products would be slow."""
 
 
 class Window(Memory):
@@ -30,7 +30,7 @@ class Window(Memory):
 
     @abstractmethod
     def read(self, x: Tensor, past: "Past") -> Tensor:
-        """y [B, T, H] from x [B, T, D] and what the slots may see."""
+        """y [B, T, H] from x [B, T, D] and from the slots that each slot may see."""
 
     def initial_state(self, batch_size: int) -> dict[str, Tensor]:
         like = self._like_parameters()
@@ -92,8 +92,8 @@ class Past:
         lag = torch.arange(S, S + C, device=q.device)[:, None] - torch.arange(C + S, device=q.device)
         reach = chunks(self.age.clamp(max=S)[..., None], C)
         visible = ((lag >= 0) & (lag <= reach))[:, None]  # [B * n, 1, C, C + S]
-        # A weight of zero does not silence an inf or NaN of an earlier episode: such slots are taken out, and what
-        # may see one is NaN by selection. One slot alone has no earlier episode: `before` is cleared.
+        # An inf or NaN of an earlier episode would pass a weight of zero. Such slots are zeroed, and a slot that may
+        # see one becomes NaN by selection. One slot alone has no earlier episode: `before` is cleared.
         lost = ~(k.isfinite() & v.isfinite()).all(-1, keepdim=True) if T > 1 else None
         if lost is not None:
             k, v = torch.where(lost, 0, k), torch.where(lost, 0, v)

@@ -1,4 +1,4 @@
-"""Action distributions, lean enough to act with: no validation, and the generator is passed.
+"""Action distributions, fast enough for acting: no validation, and generators are passed.
 
 Shapes: parameters [..., P]; actions [...] (Categorical) or [..., K]; log_prob, entropy and kl [...].
 """
@@ -26,7 +26,7 @@ class Distribution(Protocol):
     def entropy(self) -> Tensor: ...
 
     def kl(self, other: Any) -> Tensor:
-        """KL(self || other), other of the same kind."""
+        """KL(self || other); `other` is a distribution of the same class."""
         ...
 
 
@@ -51,7 +51,6 @@ class Categorical:
         return -(log_p.exp() * log_p).sum(-1)
 
     def kl(self, other: Categorical) -> Tensor:
-        """KL(self || other)."""
         log_p, log_q = self.logits.log_softmax(-1), other.logits.log_softmax(-1)
         return (log_p.exp() * (log_p - log_q)).sum(-1)
 
@@ -105,7 +104,6 @@ class Gaussian:
         return (self.log_std + 0.5 * (1 + log(2 * pi))).sum(-1)
 
     def kl(self, other: Gaussian) -> Tensor:
-        """KL(self || other)."""
         ratio = torch.exp(2 * (self.log_std - other.log_std))
         distance = (self.mean - other.mean).square() * torch.exp(-2 * other.log_std)
         return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1)).sum(-1)
@@ -133,17 +131,17 @@ class TanhGaussian:
         return (self.mean + self._noise().sample(generator)).tanh()
 
     def mode(self) -> Tensor:
-        """tanh(mean), as evaluations act; the density itself may peak elsewhere."""
+        """tanh(mean), the greedy action; the density may peak elsewhere."""
         return self.mean.tanh()
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Beyond 1 - eps of its type, an action has lost its u: it counts as one at that bound."""
+        """log pi(a); rounding has lost u where |a| > 1 - eps of its type, so such an action counts as 1 - eps."""
         bound = 1 - torch.finfo(action.dtype).eps
         u = action.clamp(-bound, bound).atanh()
         return self._noise().log_prob(u - self.mean) - _log_slope(u)
 
     def _noise(self) -> Gaussian:
-        """u - mean, kept apart: where the spread is small, the sum would round it away."""
+        """The distribution of u - mean: added to the mean, noise of a small spread would be rounded away."""
         return Gaussian(torch.zeros_like(self.mean), self.log_std)
 
 

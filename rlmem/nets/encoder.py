@@ -1,4 +1,4 @@
-"""From what a slot holds to the input of the memory."""
+"""Encoders: from observation, previous action, previous reward and start flag to the input of the memory."""
 
 import numpy as np
 import torch
@@ -13,11 +13,11 @@ from rlmem.types import NonNegativeInt, PositiveInt
 
 
 class Features(nn.Module):
-    """A space's elements [..., *shape] as vectors [..., size]: one-hot for discrete spaces, else as they are.
+    """A space's elements [..., *shape] as vectors [..., size]: one-hot for discrete spaces, unchanged for others.
 
     Bytes (uint8) are divided by the greatest value they can have; images are flattened.
 
-    unit: continuous elements are policy actions, shown as the environment takes them, clipped to [-1, 1].
+    unit: elements are policy actions; discrete ones count from 0, bounded continuous ones are clipped to [-1, 1].
     """
 
     code: Tensor
@@ -54,14 +54,16 @@ class Features(nn.Module):
 
 
 class Embedding(Linear):
-    """Linear and ReLU, of features of any type."""
+    """A linear layer and ReLU, for inputs of any type."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(super().forward(input.to(self.weight.dtype)))
 
 
 class InputEncoder(nn.Module):
-    """What every encoder has: the features of its spaces, an output, and a shortcut for observations.
+    """Base of encoders: features of the spaces, an output size, and a shortcut for observations.
+
+    `forward` reads obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...] and start [...] bool.
 
     The shortcut is a second embedding of the observation, which skips the memory and goes to the heads
     (POMDP-Baselines, Ni et al. 2022, arXiv:2110.05038); shortcut_size is 0 where there is none.
@@ -83,7 +85,7 @@ class InputEncoder(nn.Module):
 
 
 class PlainInputs(InputEncoder):
-    """An encoder that shows previous action, previous reward and start flag as they are, each of them if wanted.
+    """Base of encoders that append previous action, previous reward and start flag, each of them by choice.
 
     Previous action and reward are zero on an episode's first slot, so that no action stands for "none yet".
     """
@@ -139,7 +141,6 @@ class Encoder(PlainInputs):
         self.hidden = orthogonal(Linear(hidden_size, hidden_size))
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
-        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
         obs = self.obs_features(obs).to(self.features.weight.dtype)
         x = self.features(self.beside(obs, prev_action, prev_reward, start))
         return F.leaky_relu(self.hidden(F.layer_norm(x, x.shape[-1:])))
@@ -151,7 +152,7 @@ class Embeddings(InputEncoder):
         x = [ReLU(W_o obs + b_o), ReLU(W_a prev_action + b_a), ReLU(W_r prev_reward + b_r)]
 
     A size of 0 leaves that input out. Previous action and reward are zero on an episode's first slot, before they are
-    embedded. The start flag is appended as it is. Weights begin as torch's `Linear` has them.
+    embedded. The start flag is appended as it is. Torch's initialisation.
 
     shortcut_size: width of the observation's embedding that skips the memory, 0 for none
     """
@@ -176,7 +177,6 @@ class Embeddings(InputEncoder):
         self.output_size = obs_size + action_size + reward_size + int(start_flag)
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
-        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
         begins = start[..., None]
         inputs = []
         if self.obs is not None:

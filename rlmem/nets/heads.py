@@ -9,13 +9,13 @@ from rlmem.nets.distributions import TanhGaussian
 from rlmem.nets.layers import hidden_layers, small_output
 
 LOG_STD_RANGE = (-20.0, 2.0)
-"""As in Haarnoja et al.'s released code and POMDP-Baselines (Ni et al. 2022, arXiv:2110.05038)."""
+"""Bounds of log_std, as in Haarnoja et al.'s released code and POMDP-Baselines (Ni et al. 2022, arXiv:2110.05038)."""
 
 
 class QHead(nn.Module):
     """Values q [..., A] of A actions.
 
-    dueling: q = v + a - mean a, with v and a on the same hidden layers (Wang et al. 2016, arXiv:1511.06581, eq. 9)
+    dueling: take q = v + a - mean a, v and a on the same hidden layers (Wang et al. 2016, arXiv:1511.06581, eq. 9)
     """
 
     def __init__(self, input_size: int, actions: int, sizes: Sequence[int], dueling: bool = False):
@@ -56,7 +56,7 @@ class TwinQ(nn.Module):
 
 
 class TanhGaussianHead(nn.Module):
-    """SAC's policy over `actions` continuous actions, its spread from the features."""
+    """SAC's policy over `actions` continuous actions, with a spread that depends on the features."""
 
     def __init__(self, input_size: int, actions: int, sizes: Sequence[int]):
         super().__init__()

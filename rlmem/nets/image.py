@@ -1,4 +1,4 @@
-"""Convolutions before the memory."""
+"""An encoder of images by convolutions."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, cast
@@ -20,16 +20,16 @@ class ImageEncoder(PlainInputs):
 
         x = [W g(conv_n(.. g(conv_1(obs)) ..)) + b, prev_action, prev_reward, start],   g = phi or phi . LN
 
-    Images are [C, H, W], [H, W, C] or [H, W]: the channels are on the shorter of the outer axes. Weights begin as torch
-    has them. As published for Visual Match and Key-to-Door (Ni et al. 2023, arXiv:2307.03864), the defaults without the
-    inputs beside the image.
+    Images are [C, H, W], [H, W, C] or [H, W]: the channels are on the shorter of the outer axes. Torch's
+    initialisation. The defaults, without the inputs beside the image, are those published for Visual Match and
+    Key-to-Door (Ni et al. 2023, arXiv:2307.03864).
 
-    hidden_size: rows of W
+    hidden_size: features of the image, the rows of W
     convolutions: channels, kernel and stride of each, without padding
     activation: phi
     normalise: a layer norm LN without parameters over each channel's height and width (Memoroids, Morad et al. 2024,
         arXiv:2402.09900)
-    shortcut_size: width of the observation's embedding that skips the memory, 0 for none; it reads the image as numbers
+    shortcut_size: width of the observation's embedding that skips the memory, 0 for none; it reads the flattened image
     """
 
     def __init__(
@@ -65,7 +65,6 @@ class ImageEncoder(PlainInputs):
         self.output_size = hidden_size + self.plain_size
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
-        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
         x = self.obs_features(obs).to(self.features.weight.dtype).reshape(-1, *self.shape)
         if self.channels_last:
             x = x.movedim(-1, 1)

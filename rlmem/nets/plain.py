@@ -7,7 +7,7 @@ from rlmem.nets.encoder import PlainInputs
 
 
 class Plain(PlainInputs):
-    """Observation, and previous action, previous reward and start flag if wanted, side by side: x [..., D].
+    """Observation and, by choice, previous action, previous reward and start flag side by side: x [..., D].
 
     Discrete observations are one-hot. This is the input of the supervised LP-RNN and LSTM of Stepleton et al. 2018
     (arXiv:1805.04955, figures 11 and 13a), which have no embedding.
@@ -25,5 +25,4 @@ class Plain(PlainInputs):
         self.output_size = self.obs_features.size + self.plain_size
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
-        """obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...], start [...] bool."""
         return self.beside(self.obs_features(obs).float(), prev_action, prev_reward, start)

@@ -11,13 +11,13 @@ from rlmem.nets.layers import hidden_layers, small_output
 
 LOG_STD_INIT = -0.5
 LOG_STD_RANGE = (-2.5, 2.0)
-"""Keeps log-probabilities finite and their rounding small (it grows with 1 / spread) wherever training pushes it."""
+"""Bounds of log_std, which keep log-probabilities finite and their rounding small (it grows with 1 / spread)."""
 
 
 class PolicyHead(nn.Module):
     """Hidden layers and an output that parametrises Discrete, MultiDiscrete or Box actions.
 
-    `parameters_of` returns one tensor [..., P], so that a rollout can store what the acting policy was;
+    `parameters_of` returns one tensor [..., P], so that a rollout can store the acting policy;
     `distribution` reads it. Continuous actions live in [-1, 1] (see `rlmem.spaces.to_env`).
 
     state_dependent_std: the spread of continuous actions comes from the features, else it is one learned vector

@@ -75,18 +75,18 @@ def joined(
     store: dist.Store | None = None,
     witness: Callable[[], str | None] = lambda: None,
 ) -> Iterator[None]:
-    """Be one of the processes inside: gloo between CPUs, NCCL between GPUs.
+    """Inside, this is one of the processes, connected by gloo between CPUs and NCCL between GPUs.
 
-    place: of this process
-    device: the kind of device to compute on; a GPU is the one with the number `place.local`
-    store: where the processes meet; None: at MASTER_ADDR and MASTER_PORT of the environment
+    place: the place of this process
+    device: the kind of device to compute on; the GPU is number `place.local`
+    store: through which the processes find each other; None: the one at MASTER_ADDR and MASTER_PORT
     witness: says how another process died, if one did
     """
     global _group
     if device.type == "cuda":
         torch.cuda.set_device(place.local)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    with speaking():
+    with communicating():
         dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=PATIENCE)
     _group = _Group(place, witness)
     try:
@@ -97,15 +97,15 @@ def joined(
 
 
 @contextmanager
-def speaking() -> Iterator[None]:
-    """Turn failures of communication inside into Lost."""
+def communicating() -> Iterator[None]:
+    """Inside, failures of communication raise Lost."""
     try:
         yield
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        told = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
-        raise Lost(_group.witness() or f"another process of this run is gone ({told})") from error
+        reason = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
+        raise Lost(_group.witness() or f"another process of this run is gone ({reason})") from error
 
 
 def place() -> Place:
@@ -166,30 +166,30 @@ def _real(x: Tensor) -> Tensor:
 
 
 def _all_reduce(x: Tensor, op: dist.ReduceOp.RedOpType) -> Tensor:
-    with speaking():
+    with communicating():
         dist.all_reduce(x, op)
     return x
 
 
 def of_first(value: T) -> T:
-    """The value that the first process passes, on every process; what the others pass is ignored.
+    """The first process's value, on every process; what the others pass is ignored.
 
-    value: tensors, which come to the CPU, numbers, strings, and containers of them
+    value: tensors (returned on the CPU), numbers, strings, and containers of them
     """
     if alone():
         return value
     box = [_packed(value) if _group.place.rank == 0 else b""]
-    with speaking():
+    with communicating():
         dist.broadcast_object_list(box)
     return _unpacked(box[0])
 
 
 def gathered(value: T) -> list[T]:
-    """On the first process, the values that all pass, by rank; [] on the others. Kinds are those of `of_first`."""
+    """On the first process, the values that all pass, by rank; [] on the others. Values may be those of `of_first`."""
     if alone():
         return [value]
     box = [b""] * _group.place.size if _group.place.rank == 0 else None
-    with speaking():
+    with communicating():
         dist.gather_object(_packed(value), box)
     return [_unpacked(given) for given in box or []]
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from rlmem.errors import Fault, UserError
-from rlmem.parallel.group import PATIENCE, Lost, Place, joined, launched, speaking
+from rlmem.parallel.group import PATIENCE, Lost, Place, communicating, joined, launched
 from rlmem.system.signals import ASKED
 
 HERE = "127.0.0.1"
@@ -39,12 +39,12 @@ sys.exit(run_child(*pickle.load(sys.stdin.buffer)))
 
 @contextmanager
 def team(work: Callable[[int], object], devices: int, device: torch.device) -> Iterator[None]:
-    """Be the first of several processes that train together, and start the others unless torchrun has.
+    """Inside, this is one of several processes that train together; the first starts the others unless torchrun has.
 
     Raises Lost if one of them ends before all have joined.
 
-    work: what another process does, given the port of the first one's store; it can be pickled
-    devices: how many processes there are, with this one
+    work: what another process does, given the port of the first one's store; picklable
+    devices: how many processes there are, including this one
     device: the kind of device that each of them computes on
     """
     if devices == 1:
@@ -66,10 +66,10 @@ def team(work: Callable[[int], object], devices: int, device: torch.device) -> I
 def announce(port: int, place: Place) -> dist.Store:
     """Announce this process at the store of the first process on this machine. Returns the store.
 
-    port: of the store
-    place: of this process
+    port: the store's port
+    place: the place of this process
     """
-    with speaking():
+    with communicating():
         store = dist.TCPStore(HERE, port, place.size, is_master=False, timeout=PATIENCE)
         store.set(_key(place.rank), "")
     return store
@@ -82,9 +82,9 @@ def _key(rank: int) -> str:
 class Crew:
     """The processes 1 .. size - 1 of a run, which can be killed at any time.
 
-    work: what they do, as for `team`
-    size: how many processes there are, with the first
-    port: of the first one's store
+    work: what they do, as in `team`
+    size: how many processes there are, including the first
+    port: the port of the first one's store
     """
 
     def __init__(self, work: Callable[[int], object], size: int, port: int):
@@ -130,7 +130,7 @@ class Crew:
 
 @contextmanager
 def _not_hanging(crew: Crew, device: torch.device) -> Iterator[None]:
-    """On GPUs, end this process if another one dies inside and this one waits for it: NCCL, unlike gloo, would hang."""
+    """On GPUs, end this process if another one dies inside while this one waits for it: NCCL, unlike gloo, hangs."""
     finished = threading.Event()
     if device.type == "cuda":
         threading.Thread(target=end_if_hanging, args=(crew, finished), daemon=True).start()
@@ -151,9 +151,9 @@ def end_if_hanging(crew: Crew, finished: threading.Event, grace: float = 30) -> 
 
 
 def run_child(work: Callable[[int], object], port: int) -> int:
-    """Do this process's share of `work`; the exit code.
+    """Do this process's share of `work`, and return the exit code.
 
-    A fault of its own is printed here. That another process is gone is reported by the first one, which may be it.
+    Its own faults are printed here. That another process is gone is reported by the first one.
 
     work: trains beside the first process, given the port of its store
     port: where the first process waits on this machine

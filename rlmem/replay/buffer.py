@@ -19,11 +19,11 @@ from rlmem.replay.running import KeptState, Running
 from rlmem.types import Batch, Inputs, State
 
 LEAST_PRIORITY = 1e-6
-"""The priority of an episode without any error, so that it can still be drawn."""
+"""The least priority, before its exponent, so that an episode without errors can still be drawn."""
 
 
 class Slots(NamedTuple):
-    """What is stored of slots; the previous action and reward and the start flag follow from where a slot is."""
+    """The stored fields of slots. Previous action, previous reward and start flag follow from a slot's position."""
 
     obs: np.ndarray
     action: np.ndarray
@@ -50,7 +50,7 @@ class Sample:
 
 
 class Replay:
-    """Whole episodes, the oldest of which make room for new ones.
+    """A replay of whole episodes, the oldest of which make room for new ones.
 
     Slots are kept once: an episode of n transitions takes n + 1, and there is no next observation. Memory (or the
     mapped file) grows with what is stored. Episodes that are still running wait outside until they have ended.
@@ -61,10 +61,10 @@ class Replay:
 
     capacity: transitions
     num_envs: environments that rollouts come from
-    device: of the batches
-    priority_exponent: 0 draws all alike
+    device: where batches go
+    priority_exponent: 0 draws uniformly
     directory: keep the slots in unnamed files there, mapped into memory, which vanish with the process
-    initial_state: one row; given if acting's states are kept, for segments that begin with them
+    initial_state: of the memory, one row; None: the states that acting had are not kept
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Replay:
         return torch.from_numpy(self.slots.live("reward")[self.slots.live("mask")])
 
     def add(self, rollout: Rollout) -> int:
-        """Take the slots of a rollout, but for its bootstrap slot; returns how many episodes they completed.
+        """Store the slots of a rollout, but for its bootstrap slot; returns how many episodes they completed.
 
-        Rollouts follow each other in the same environments. What began before the first rollout is left out, and so
-        are episodes that a reset broke off or in which no transition was counted. Fault if an episode has more
-        transitions than the replay can hold.
+        Rollouts follow each other in the same environments. Episodes that began before the first rollout, that a reset
+        broke off, or in which no transition was counted are left out. Raises Fault if an episode has more transitions
+        than the replay can hold.
         """
         streams = rollout.streams
         slots = {name: getattr(streams, name).cpu().numpy() for name in FIELDS}
@@ -164,7 +164,7 @@ class Replay:
     def sample(self, batching: Batching, batch_size: int, generator: torch.Generator) -> Sample:
         """A random batch of `batch_size` transitions, or of as many rows as `batching` says.
 
-        ValueError if no episode is complete yet.
+        Raises ValueError if no episode is complete yet.
         """
         if not self.episodes:
             raise ValueError("the replay holds no complete episode yet")
@@ -240,13 +240,13 @@ class Replay:
         return torch.from_numpy(array).to(self.device)
 
     def update_priorities(self, sample: Sample, td_error: Tensor) -> None:
-        """Give the episodes of a sample the priorities that follow from td_error [B, T], where its mask is true."""
+        """Set the priorities of a sample's episodes from td_error [B, T], where the batch's mask is true."""
         if not self.priority_exponent:
             return
         mask = sample.batch.mask
         number = sample.episode[mask].cpu().numpy()
         error = td_error.detach()[mask].abs().double().cpu().numpy()
-        here = number >= self.table.head  # others have made room since
+        here = number >= self.table.head  # the others have been dropped since
         seen, index = np.unique(number[here], return_inverse=True)
         largest = np.zeros(len(seen))
         np.maximum.at(largest, index, error[here])

@@ -18,10 +18,10 @@ BLOCK = 1 << 14
 class Ring:
     """Rows with named fields, appended at the end and dropped at the front, both O(1) amortised.
 
-    A row's position counts from the first row there ever was and never changes: head <= position < tail.
+    A row's position counts from the first row ever appended and never changes: head <= position < tail.
 
-    directory: hold the rows in unnamed files there, mapped into memory. They vanish with the process; OSError if the
-        disk is full.
+    directory: hold the rows in unnamed files there, mapped into memory, which vanish with the process; OSError if the
+        disk is full
     """
 
     def __init__(self, directory: Path | None = None):

@@ -14,9 +14,9 @@ class KeptState(NamedTuple):
     """A memory state that acting had before a slot."""
 
     env: int
-    """The environment."""
+    """The index of the environment."""
     slot: int
-    """The slot, counted from the beginning of the rollout's piece that is added, or of the episode once it is kept."""
+    """The slot, counted from the first one that is being added, or from the episode's first once it is stored."""
     leaves: list[np.ndarray]
     """The state's leaves, one row of each."""
 
@@ -24,7 +24,7 @@ class KeptState(NamedTuple):
 class Running:
     """The episodes that have not ended, one per environment.
 
-    on: [N], whether the running episode's beginning was seen
+    on: [N], whether the beginning of the running episode was stored
     length: [N], its slots so far
     """
 

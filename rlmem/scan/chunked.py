@@ -1,7 +1,7 @@
 """The `chunked` engine: torch operations on C chunks of K slots, about sqrt(T) of each, walked side by side.
 
-Twice: first for what each chunk makes of a zero state and by what it multiplies the state that enters it, then, with
-the state that really enters, for the states themselves.
+The first walk starts every chunk from zero, and also takes the product of its decays; from both follow the states that
+enter the chunks. The second walk starts from these and gives all states.
 """
 
 from math import isqrt
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def missing() -> str | None:
-    """Why this engine cannot run here: it always can."""
+    """None: this engine runs everywhere."""
     return None
 
 
@@ -105,7 +105,7 @@ def _enter(first: Tensor, local: Tensor, product: Tensor, dead: Tensor) -> Tenso
 
 
 def _sizes(T: int) -> tuple[int, int]:
-    """C chunks of K slots; what is left, less than K, is walked alone."""
+    """C chunks of K slots; the fewer than K slots that remain are walked alone."""
     K = isqrt(T - 1) + 1
     return T // K, K
 

@@ -1,8 +1,8 @@
-"""A whole unroll of Fast and Forgetful Memory on the native engine: its matrix products, and little else.
+"""A whole unroll of Fast and Forgetful Memory on the native engine, with few passes over memory.
 
 The plain form in `rlmem.memory.ffm` spends half its time on elementwise operations that read and write [B, T, H]
-again and again. Here each gate is one pass either way, and the gradients of the four projections are written where
-the products that follow read them.
+again and again. Here each gate takes one pass in either direction, and the gradients of the four projections are
+written where the following products read them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlmem.scan.matmul import product, weight_gradients
 def ffm_unroll(
     x: Tensor, W_in: Tensor, b_in: Tensor, gamma: Tensor, W_mix: Tensor, b_mix: Tensor, state: Tensor, start: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """y [B, T, H] and the last S [B, m, c], from x [B, T, D].
+    """y [B, T, H] and the final S [B, m, c], from x [B, T, D]. Raises ValueError for a state of another type or size.
 
     W_in, b_in: the projections value [m], skip [H], gate_in [m], gate_out [H], in that order
     gamma: [m, c] complex, constant over time
@@ -45,8 +45,8 @@ class _Unroll(torch.autograd.Function):
         p = product(flat, W_in, b_in)
         u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
         _rows("ffm_in_forward", (p, u), m, H)
-        decay, first = (native.plainly(v) for v in (gamma.flatten(), state.flatten(1)))
-        start = native.plainly(start)
+        decay, first = (native.addressable(v) for v in (gamma.flatten(), state.flatten(1)))
+        start = native.addressable(start)
         h = native.forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
         z = product(_pairs(h), W_mix, b_mix)
         _rows("ffm_out_forward", (p, z, y), m, H)
@@ -60,7 +60,7 @@ class _Unroll(torch.autograd.Function):
         flat, W_in, p, decay, first, start, h, z, W_mix = ctx.saved_tensors
         B, T, m, c, H = ctx.sizes
         grad_z, grad_p = torch.empty_like(z), torch.empty_like(p)
-        _rows("ffm_out_backward", (p, z, native.plainly(grad_y), grad_z, grad_p), m, H)
+        _rows("ffm_out_backward", (p, z, native.addressable(grad_y), grad_z, grad_p), m, H)
         grad_h = torch.view_as_complex(product(grad_z, W_mix.t()).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
         needs_gamma = ctx.needs_input_grad[3]

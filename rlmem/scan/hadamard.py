@@ -38,7 +38,7 @@ def hadamard_scan(
     engine: Engine = "auto",
     calibration: Callable[[Tensor, Tensor], Tensor] = tanh_calibration,
 ) -> tuple[Tensor, Tensor]:
-    """Reads y [B, T, H] and the last M [B, H, H] (value row, key column).
+    """The reads y [B, T, H] and the final M [B, H, H] (value row, key column).
 
     theta, c, v, key, query: [B, T, H]
     M0: [B, H, H]
@@ -80,7 +80,7 @@ def _chunk(theta, c, v, key, query, start, M, limit, engine, calibration) -> tup
 class _Native(torch.autograd.Function):
     @staticmethod
     def forward(ctx, theta, c, v, key, query, M0, start, limit: float) -> tuple[Tensor, Tensor]:
-        inputs = [native.plainly(x) for x in (theta, c, v, key, query, M0, start)]
+        inputs = [native.addressable(x) for x in (theta, c, v, key, query, M0, start)]
         B, T, H = v.shape
         every = max(4, min(64, (1 << 15) // (H * H)))  # the recomputed slots fit the second-level cache
         y, last = torch.empty_like(inputs[2]), torch.empty_like(inputs[5])
@@ -96,6 +96,6 @@ class _Native(torch.autograd.Function):
         *inputs, saved = ctx.saved_tensors
         B, T, H = inputs[2].shape
         grads = [torch.empty_like(x) for x in inputs[:5]] + [torch.empty_like(grad_last.contiguous())]
-        arguments = (*inputs, ctx.limit, saved, native.plainly(grad_y), native.plainly(grad_last), *grads)
+        arguments = (*inputs, ctx.limit, saved, native.addressable(grad_y), native.addressable(grad_last), *grads)
         native.run_rows("shm_backward", arguments, (T, H, ctx.every), B, T * H * H)
         return *grads, None, None

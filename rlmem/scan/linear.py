@@ -20,7 +20,7 @@ from torch import Tensor
 from rlmem.errors import UserError
 from rlmem.scan import chunked, native, triton_scan
 from rlmem.scan.naive import naive_scan
-from rlmem.scan.native import plainly
+from rlmem.scan.native import addressable
 
 Engine = Literal["auto", "loop", "chunked", "native", "triton"]
 
@@ -30,7 +30,7 @@ _ENGINES: dict[str, ModuleType] = {"chunked": chunked, "native": native, "triton
 
 
 def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
-    """The engine that a scan on `device` runs on. UserError if a forced one cannot."""
+    """The engine that a scan on `device` runs on. Raises UserError if the one asked for cannot run there."""
     kind = torch.device(device).type
     best: Engine = {"cpu": "native", "cuda": "triton"}.get(kind, "chunked")  # type: ignore[assignment]
     if engine == "auto":
@@ -45,7 +45,7 @@ def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
 
 
 def check_flags(start: Tensor, B: int, T: int) -> None:
-    """ValueError unless `start` is bool [B, T]: kernels read it by address."""
+    """Raise ValueError unless `start` is bool [B, T]: kernels read it by address."""
     if start.dtype != torch.bool or start.shape != (B, T):
         raise ValueError(f"start: expected bool [{B}, {T}], got {start.dtype} {list(start.shape)}")
 
@@ -62,7 +62,7 @@ def linear_scan(
     reverse: run from the last slot to the first: h_t = a_t * (0 if start_t else h_{t+1}) + b_t, h0 after the last
 
     A start selects zero instead of multiplying by it: an inf in h0 or in an earlier slot does not survive.
-    Autograd flows to a, b and h0; none crosses a start. Only `loop` can be differentiated twice. `chunked` multiplies
+    Gradients flow to a, b and h0; none crosses a start. Only `loop` can be differentiated twice. `chunked` multiplies
     the decays of a chunk, which overflows where |a| > 1 for long.
     """
     B, T = start.shape
@@ -91,7 +91,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, a: Tensor, b: Tensor, h0: Tensor, start: Tensor, engine: ModuleType, reverse: bool) -> Tensor:
-        a, b, h0, start = map(plainly, (a, b, h0, start))
+        a, b, h0, start = map(addressable, (a, b, h0, start))
         h = engine.forward(a, b, h0, start, reverse)
         ctx.save_for_backward(a, h, h0, start)
         ctx.engine, ctx.reverse, ctx.drivers = engine, reverse, b.shape[2]
@@ -101,7 +101,7 @@ class _Scan(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_h: Tensor):
         a, h, h0, start = ctx.saved_tensors
-        grad_h = plainly(grad_h)
+        grad_h = addressable(grad_h)
         needs_a = ctx.needs_input_grad[0]
         grads = ctx.engine.backward(a, h, h0, start, grad_h, ctx.drivers, needs_a, ctx.reverse)
         return *grads, None, None, None

@@ -1,4 +1,4 @@
-"""Matrix products in single precision on the CPU, by whichever of torch's two libraries is the faster.
+"""Matrix products in single precision on the CPU, by the faster of torch's two libraries.
 
 torch sends them to MKL, which reaches about half of oneDNN's rate on processors that are not Intel's (95 against 210
 GFLOP/s on one core of an AMD EPYC). oneDNN's product has no public name for float32; where torch lacks the operator,
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 ROWS = 16
-"""Fewer rows than this are not worth the detour."""
+"""Products with fewer rows are left to torch."""
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear` by `linear`."""
+    """`torch.nn.Linear`, computed by `linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
@@ -27,21 +27,21 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """x W^T + b for x [..., D], W [H, D], b [H]; differentiable."""
-    if not _detour(x, W, b):
+    if not _uses_onednn(x, W, b):
         return F.linear(x, W, b)
     return _Linear.apply(x.reshape(-1, x.shape[-1]), W, b).view(*x.shape[:-1], len(W))
 
 
 def product(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """`linear` for x [n, D], recording no gradient."""
-    if not _detour(x, W, b):
+    if not _uses_onednn(x, W, b):
         return F.linear(x, W, b)
     return torch.ops.mkldnn._linear_pointwise(x, W, b, "none", [], "")
 
 
 def weight_gradients(grad_y: Tensor, x: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
     """dL/dW [H, D] and dL/db [H] of `product`, from grad_y [n, H] and x [n, D]."""
-    if not _detour(x, W):
+    if not _uses_onednn(x, W):
         return grad_y.t() @ x, grad_y.sum(0)
     grad_W, grad_b = torch.ops.aten.mkldnn_linear_backward_weights(grad_y.to_mkldnn(), x.to_mkldnn(), W, True)
     return grad_W.to_dense(), grad_b.to_dense()
@@ -64,8 +64,8 @@ class _Linear(torch.autograd.Function):
         return grad_x, grad_W if needs_W else None, grad_b if needs_b else None
 
 
-def _detour(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:
-    """Whether oneDNN is asked; what is unusual or wrong goes to torch, whose messages are clearer."""
+def _uses_onednn(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:
+    """Whether to use oneDNN. Unusual or wrong arguments go to torch, whose error messages are clearer."""
     rows = x.numel() >= ROWS * x.shape[-1] > 0
     plain = x.dtype == W.dtype == torch.float32 and x.shape[-1] == W.shape[1] and (b is None or b.is_contiguous())
     on_cpu = x.device.type == W.device.type == "cpu"

@@ -7,7 +7,7 @@ between calls. Without a compiler (`CXX`, c++, g++ or clang++) `missing` says so
 
 Large tensors would be handed back to the system after every use, and zeroed page by page at the next: four times the
 cost of a scan. Loading this engine therefore tells glibc's allocator to keep freed tensors of up to 256 MiB for reuse:
-a process stays nearer to its peak (`RLMEM_MALLOC=system`: as the system has it).
+the process stays near its peak memory. `RLMEM_MALLOC=system` prevents this.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_SHARED = 256
 
 @cache
 def missing() -> str | None:
-    """Why this engine cannot run here."""
+    """Why this engine cannot run here; None if it can."""
     try:
         _library()
     except (OSError, AttributeError, RuntimeError, subprocess.SubprocessError) as error:
@@ -95,7 +95,7 @@ def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, T: int, reverse:
 
 def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:
     """`rlmem.losses.returns.gae` in one pass, without gradients; decay is gamma * lambda."""
-    tensors = [plainly(x) for x in (reward, value, terminated, mask)]
+    tensors = [addressable(x) for x in (reward, value, terminated, mask)]
     A = torch.empty_like(tensors[0])
     B, T = mask.shape
     run_rows("advantages", (*tensors, float(gamma), float(decay), A), (T,), B, T)
@@ -105,18 +105,18 @@ def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, 
 def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: int, work: int) -> None:
     """Run a kernel whose rows are independent, shared by threads.
 
-    name: the kernel's, without the type of the first tensor
+    name: the kernel's name without its suffix, the type of the first tensor
     arguments: tensors, None, and Python floats, which are passed in the type of the first tensor
-    sizes: the first numbers of the kernel's range; the rows (r0, r1) of a thread follow
+    sizes: the first integers of the kernel's last argument; the rows (r0, r1) of each thread follow
     B: number of rows
-    work: numbers per row, which decide whether threads are worth while
+    work: numbers per row, from which the number of threads follows
     """
     dtype = next(x.dtype for x in arguments if isinstance(x, Tensor))
     real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
     kernel = getattr(_library(), f"{name}_{str(dtype).removeprefix('torch.')}")
     passed = tuple(real(x) if isinstance(x, float) else x for x in arguments)
     threads = min(torch.get_num_threads() if B * work >= PARALLEL_FROM else 1, B)
-    threads = max(threads, 1)  # of no rows
+    threads = max(threads, 1)  # also for no rows
     cuts = [B * k // threads for k in range(threads + 1)]
     call_in_parallel(kernel, passed, [(*sizes, *rows) for rows in pairwise(cuts)])
 
@@ -148,14 +148,14 @@ def call_in_parallel(kernel: Callable[..., None], arguments: tuple[Any, ...], pa
         other.result()
 
 
-def plainly(x: Tensor) -> Tensor:
-    """x as its address alone tells it: contiguous, with pending conjugations and negations carried out."""
+def addressable(x: Tensor) -> Tensor:
+    """x as a kernel can read it by address: contiguous, with pending conjugations and negations carried out."""
     return x.resolve_conj().resolve_neg().contiguous()
 
 
 @cache
 def _structure(numbers: int) -> type[ctypes.Structure]:
-    """A C structure of so many 64-bit integers."""
+    """A C structure of `numbers` 64-bit integers."""
     return type("Numbers", (ctypes.Structure,), {"_fields_": [(f"n{i}", ctypes.c_int64) for i in range(numbers)]})
 
 
@@ -176,7 +176,7 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The compiled kernels; an OSError or CalledProcessError says why there is no way to have them."""
+    """The compiled kernels. Raises OSError or CalledProcessError if they cannot be compiled or loaded."""
     compiler = shlex.split(os.environ.get("CXX", "")) or [next(filter(shutil.which, ("c++", "g++", "clang++")), "")]
     if not compiler[0]:
         raise OSError("needs a C++ compiler, and none is installed (c++, g++ or clang++)")
@@ -189,7 +189,7 @@ def _library() -> ctypes.CDLL:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-                continue  # what is loaded from here runs as this user
+                continue  # another user's file must not run as this user
             if not path.exists():
                 _compile(command, path)
             library = _load(path)

@@ -14,7 +14,7 @@ from rlmem.scan.linear import Engine, linear_scan
 from rlmem.types import where_start
 
 CHUNK = 64
-"""Slots; scores take T * CHUNK numbers per row, carried states T / CHUNK matrices."""
+"""The most slots of a chunk. Scores take T * CHUNK numbers per row, and carried states T / CHUNK matrices."""
 
 
 def outer_scan(
@@ -34,8 +34,8 @@ def outer_scan(
     start: [B, T] bool
     log_decay: log f_t <= 0, [B, T]; by default f_t = 1
 
-    A start selects zero: what is not finite before it does not reach outputs after it (such a call takes the loop).
-    Autograd flows to all but start; none crosses a start.
+    A start selects zero, so an inf or NaN before it does not reach outputs after it (such a call runs on the loop).
+    Gradients flow to all but start; none crosses a start.
     """
     S0 = where_start(start[:, 0], torch.zeros_like(S0), S0)
     if engine != "loop" and start.shape[1] > 1:
@@ -159,8 +159,8 @@ def _chunks(x: Tensor) -> Tensor:
 
 
 def _episodes(start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of start [B, C, K]: pairs of slots in one episode [B, C, K, K]; slots [B, C, K, 1] that read the state carried
-    into the chunk; slots that write to the one carried out."""
+    """Masks: pairs of slots in one episode [B, C, K, K]; slots [B, C, K, 1] that read the state carried into the chunk;
+    slots [B, C, K, 1] that write to the one carried out. start: [B, C, K]."""
     episode = start.cumsum(2)[..., None]
     return episode == episode.mT, episode == 0, episode == episode[:, :, -1:]
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 BLOCK = 64
-"""Channels of one program: two warps' worth, so that 16 rows of 256 channels fill 64 multiprocessors."""
+"""Channels of one program: two warps, so that 16 rows of 256 channels fill 64 multiprocessors."""
 
 
 @cache
 def missing() -> str | None:
-    """Why this engine cannot run here."""
+    """Why this engine cannot run here; None if it can."""
     try:
         import triton  # noqa: F401
     except ImportError:

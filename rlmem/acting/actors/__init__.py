@@ -1,4 +1,4 @@
-"""Acting in processes of their own, on Ray."""
+"""Actors: separate processes, on Ray, that collect rollouts."""
 
 from rlmem.acting.actors.pool import ActorPool
 

@@ -20,7 +20,7 @@ ANSWER_TIMEOUT = 10.0
 
 
 def missing() -> str | None:
-    """Why Ray cannot be used here, if it cannot."""
+    """Why Ray cannot be used here; None if it can."""
     return None if find_spec("ray") else f"needs Ray, which is not installed; e.g. {extra('ray')}"
 
 
@@ -30,13 +30,13 @@ def attached(address: str | None, actors: int, key: str = "algo.actors", needs_g
 
     Raises UserError if no cluster answers, or if it is too small.
 
-    address: of a cluster, or `auto`; None: the cluster that RAY_ADDRESS names or that this process is part of, or else
-        one on this machine, of which nothing remains afterwards
-    actors: how many there will be
-    key: what a user calls the number of actors
-    needs_gpus: tell a Ray that is started on this machine of its GPUs
+    address: address of a cluster, or `auto`; None: the cluster that RAY_ADDRESS names or that this process is part
+        of, or else one on this machine, of which nothing remains afterwards
+    actors: how many actors there will be
+    key: the configuration's key for the number of actors, for messages
+    needs_gpus: whether a Ray that is started on this machine may use its GPUs
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
     import ray
 
     source = "algo.ray_address" if address else "RAY_ADDRESS"
@@ -59,9 +59,9 @@ def attached(address: str | None, actors: int, key: str = "algo.actors", needs_g
                 except (OSError, ValueError) as error:
                     if address is None:
                         raise
-                    told = str(error).splitlines()[0]
+                    why = str(error).splitlines()[0]
                     raise UserError(
-                        f"{source}={address}: no cluster answers ({told}); e.g. {source}=auto after `ray start --head`"
+                        f"{source}={address}: no cluster answers ({why}); e.g. {source}=auto after `ray start --head`"
                     ) from error
         cores = int(ray.cluster_resources().get("CPU", 0))
         if cores < actors:

@@ -22,7 +22,7 @@ from rlmem.errors import Fault
 from rlmem.seeding import Streams
 
 DEATHS = 3
-"""Deaths per actor, on average and without a rollout in between, after which the run is ended."""
+"""Deaths per actor, on average, after which a run ends if no rollout came in between."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Task:
 
     actor: the index of the actor that collects it
     version: rollouts that had been delivered when its weights were sent
-    grant: environment steps that it may take
+    grant: environment steps that the actor may take
     """
 
     actor: int
@@ -46,14 +46,14 @@ class ActorPool:
     weights at the next call. Steps are counted as rollouts come, so exactly the budget is taken. A process that dies is
     replaced; what it was collecting is lost, and not counted. Everything starts with the first call.
 
-    make: makes the environments and the agent of an actor; it can be pickled
+    make: makes the environments and the agent of an actor; must be picklable
     actors: how many processes
-    num_envs: environments of each of them
-    agent: the learner's
-    streams: of the run; every process has streams of its own, named after it
+    num_envs: environments of each actor
+    agent: the learner's agent
+    streams: the run's random streams; every process has its own, named after it
     device: where rollouts go
     say: tells the user that an actor has died
-    address: of a Ray cluster; see `rlmem.acting.actors.cluster.attached`
+    address: address of a Ray cluster; see `rlmem.acting.actors.cluster.attached`
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class ActorPool:
         self.say(
             f"step {self.steps}: actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
         )
-        self._ray.kill(self._workers[actor])  # it may be alive, and only what it sent is lost
+        self._ray.kill(self._workers[actor])  # it may be alive if only its answer was lost
         self._workers[actor] = self._worker()
         self._idle.append(actor)
 

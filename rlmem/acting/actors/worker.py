@@ -16,7 +16,7 @@ from rlmem.batching import Rollout
 from rlmem.seeding import Streams
 
 Maker = Callable[[], tuple[VectorEnv, Agent]]
-"""Makes the environments of an actor and its agent, which is on the CPU."""
+"""Makes an actor's environments and its agent, on the CPU."""
 
 
 class Worker:
@@ -25,7 +25,7 @@ class Worker:
     make: makes the environments and the agent
     seed: root of the random streams
     name: prefix of the streams' names
-    path: folders in which to look for modules, those of the learner
+    path: the learner's `sys.path`
     """
 
     def __init__(self, make: Maker, seed: int, name: str, path: Sequence[str]):
@@ -35,8 +35,8 @@ class Worker:
         self.collector: Collector | None = None
 
     def collect(self, weights: dict[str, Tensor], slots: int, budget: int, **how: Any) -> tuple[Rollout, list[Episode]]:
-        """Act with these weights; see `Collector.collect`. The steps of episodes are those of this rollout."""
-        if self.collector is None:  # an error of an environment is then raised by a call
+        """Act with these weights; see `Collector.collect`. `Episode.step` counts from the rollout's beginning."""
+        if self.collector is None:  # only now, so that the learner receives an environment's error
             env, agent = self.make()
             env_seed, acting = self.streams.int(f"{self.name}/env"), self.streams.torch(f"{self.name}/act")
             self.collector = Collector(env, agent, env_seed, acting, torch.device("cpu"))

@@ -15,7 +15,7 @@ class Packing:
 
     order: [B * T], the flat slot of each packed position
     inverse: [B * T], the packed position of each flat slot
-    batch_sizes: [longest], how many spans have that many slots, on the CPU, as PackedSequence wants it
+    batch_sizes: [longest], how many spans have that many slots, on the CPU, as PackedSequence requires
     row: [E], the row of each span
     fresh: [E], whether the span begins with a start
     last: [B], the span that holds the end of each row
@@ -84,7 +84,7 @@ class SharedWeight:
 
 
 class _GradientOfAllSlots(torch.autograd.Function):
-    """`drive` [S, out], whose gradient is also that of the products W h: it gives W its gradient."""
+    """Returns `drive` [S, out]. Its gradient equals that of the products W h, from which backward takes W's."""
 
     @staticmethod
     def forward(ctx, drive: Tensor, W: Tensor, read: list[Tensor]) -> Tensor:

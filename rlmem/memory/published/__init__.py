@@ -1,1 +1,1 @@
-"""What published code computes in place of a model's equations, where that fills a file of its own."""
+"""Variants of models as published code computes them, where they fill a file of their own."""

@@ -16,7 +16,7 @@ Version = Literal["original", "memoroid"]
 
 
 def with_pieces(paper: Pieces, ablation: Ablation, version: Version) -> Pieces:
-    """The paper's pieces, with those replaced that a variant computes otherwise."""
+    """The paper's pieces, with those replaced that a variant computes differently."""
     pieces = paper
     if version == "memoroid":
         pieces = pieces._replace(decay=minus_absolute, as_real=apart, map_out=norm_after_gate)
@@ -70,7 +70,8 @@ def closed_forward(memory: FFM, x: Tensor, state: Tensor, start: Tensor, max_len
 def closed_form(decay: Tensor, turn: Tensor, u: Tensor, state: Tensor, start: Tensor) -> Tensor:
     """S_t = gamma^-e_t sum_q gamma^e_q u_q, e_t = T - 1 - t, over the slots q of t's own episode, in complex128.
 
-    decay, turn: the real and imaginary part of log gamma, broadcasting to [m, c]
+    decay: real part of log gamma, broadcasting to [m, c]
+    turn: imaginary part of log gamma, broadcasting to [m, c]
     u: [B, T, m, 1]
     state: [B, m, c]
     start: [B, T] bool
