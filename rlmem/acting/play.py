@@ -42,7 +42,7 @@ def play(
     while len(returns) < episodes:
         obs, _ = env.reset(seed=None if returns else seed)
         total, steps, over = 0.0, 0, False
-        screen.show(obs, "", caption(0))
+        screen.show(obs, caption(0))
         while not over:
             action = choose()
             if action is None:
@@ -56,8 +56,7 @@ def play(
             total, steps = total + float(reward[0]), steps + 1
             over = bool(terminated[0] or truncated[0])
             end = "terminated" if terminated[0] else "truncated" if truncated[0] else ""
-            said = f"step {steps}, reward {reward[0]:g}, return {total:g}{f', over ({end})' if end else ''}"
-            screen.show(obs, said, caption(steps, action, float(reward[0]), total, end))
+            screen.show(obs, caption(steps, action, float(reward[0]), total, end))
         returns.append(total)
     screen.finish()
     return returns
@@ -72,20 +71,19 @@ class _Screen:
         self.pause = 1 / self.per_second if paced and sys.stdout.isatty() else 0.0
         self.frames: list[Frame] = []
 
-    def show(self, obs: Any, said: str, filmed: Sequence[str]) -> None:
+    def show(self, obs: Any, said: Sequence[str]) -> None:
         """Show the environment as it is now.
 
         obs: what the agent sees, for an environment without a text of its own
-        said: printed below the text
-        filmed: written below the picture of the animation
+        said: what is written below it, in the terminal as in the animation
         """
         if self.gif is not None:
-            self.frames.append(Frame(picture(self.env), filmed))
+            self.frames.append(Frame(picture(self.env), said))
         if self.quiet:
             return
         task: Any = self.env.unwrapped
         text = task.text(0) if hasattr(task, "text") else str(obs[0])
-        lines = [f"{CLEAR if sys.stdout.isatty() else ''}{text}", said, self.help]
+        lines = [f"{CLEAR if sys.stdout.isatty() else ''}{text}", ", ".join(said), self.help]
         print("\n".join(line for line in lines if line), flush=True)
         time.sleep(self.pause)
 
