@@ -96,7 +96,7 @@ def fitting(run_dir: Path) -> Iterator[None]:
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         if lacks_memory(error):
             raise
-        reason = first_line(error) or type(error).__name__
+        reason = first_line(error)
         raise UserError(
             f"{run_dir}: its checkpoint was written by another version of rlmem ({reason}); expected one of this "
             f"version; start a new run"
