@@ -71,5 +71,5 @@ def one_line(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text that is not empty."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    """The first line of an exception's text that is not empty; the name of its type if there is none."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -32,7 +32,7 @@ PRELOADED = (
     "rlmem.commands.cli", "rlmem.commands.train", "rlmem.commands.resume", "rlmem.commands.eval",
     "rlmem.commands.sweep", "rlmem.commands.population", "rlmem.commands.list", "rlmem.run.train",
     "rlmem.run.evaluate", "rlmem.sweep.run", "rlmem.sweep.child", "rlmem.sweep.search", "rlmem.population.rounds",
-    "rlmem.parallel.child", "rlmem.config.catalog", "rlmem_envs.registration", "rlmem_envs.vector",
+    "rlmem.config.catalog", "rlmem_envs.registration", "rlmem_envs.vector",
 )  # fmt: skip
 """Modules of which importing starts no thread; one that is missing is left to whoever wants it."""
 

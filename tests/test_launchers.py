@@ -193,7 +193,7 @@ def test_every_job_is_a_wandb_run_of_its_own(tmp_path, monkeypatch):
 
 def test_lines_of_jobs_side_by_side_are_labelled_and_no_terminal(tmp_path):
     with open(tmp_path / "out", "w") as file:
-        out = multirun.Labelled(file, "[3] ")
+        out = multirun.Prefixed(file, "[3] ")
         print("one", "two\nthree", file=out, flush=True)
         assert not out.isatty()
     assert (tmp_path / "out").read_text() == "[3] one two\n[3] three\n"

@@ -60,7 +60,7 @@ LAYERS = {
         "torch numpy gymnasium lazy:PIL lazy:ray",
     ),
     "config": Layer(
-        "composing and checking one run; the only one with Hydra's compose and pydantic",
+        "composing and checking one run",
         "errors system",
         "hydra omegaconf pydantic pydantic_core annotated_types yaml",
     ),

@@ -8,7 +8,6 @@ import platform
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -22,7 +21,7 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.run.hardware import choose_device
 from rlmem.stats.figures import save
-from rlmem.system.hardware import processor
+from rlmem.system.hardware import installed_version, processor
 
 Item = TypeVar("Item")
 Result = dict[str, Any]
@@ -170,20 +169,13 @@ def machine(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "versions": {package: found for package in PACKAGES if (found := _version(package))},
+        "versions": {package: found for package in PACKAGES if (found := installed_version(package))},
     }
 
 
 def progress(items: Iterable[Item], what: str) -> Iterable[Item]:
     """The items, with a bar on a terminal."""
     return track(list(items), what, console=Console(stderr=True), transient=True)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _merge(result: Result, part: Result) -> None:

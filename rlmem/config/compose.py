@@ -250,5 +250,5 @@ def root_cause(error: BaseException) -> str:
     if isinstance(root, AttributeError) and (found := re.search(r"full_key: (\S+)", str(error))):
         return f"{found[1]}: takes no such value"
     key = getattr(root, "full_key", None)
-    lines = dict.fromkeys([first_line(error), f"{key}: {first_line(root)}" if key else first_line(root)])
-    return " ".join(line for line in lines if line) or type(root).__name__
+    said = f"{key}: {first_line(root)}" if key else first_line(root)
+    return " ".join(dict.fromkeys([first_line(error), said] if str(error).strip() else [said]))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.errors import UserError, extra
+from rlmem.errors import UserError, extra, first_line
 
 USUAL_LIMIT = 1000
 """Steps of an episode where a file does not say which transitions were the last before a time limit."""
@@ -141,7 +141,7 @@ def _opened(path: Path) -> Any:
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        why = "no such file" if not path.exists() else f"cannot be read ({str(error).splitlines()[0]})"
+        why = "no such file" if not path.exists() else f"cannot be read ({first_line(error)})"
         raise UserError(f"{path}: {why}; expected an HDF5 file, as `rlmem dataset generate` writes it") from error
 
 

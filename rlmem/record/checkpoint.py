@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from rlmem.errors import first_line
+
 State = dict[str, Any]
 
 BEST = "best.pt"
@@ -137,8 +139,7 @@ def read(path: Path) -> State:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a file that holds anything can break the reader in any way
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"checkpoint {path} cannot be read ({reason})") from error
+        raise ValueError(f"checkpoint {path} cannot be read ({first_line(error)})") from error
     found = state if isinstance(state, dict) else {}
     wrong = [name for name, kind in REQUIRED.items() if not isinstance(found.get(name), kind)]
     if wrong:
@@ -166,7 +167,7 @@ def sha256(path: Path) -> str:
 def _system_error(error: OSError | RuntimeError) -> OSError:
     """The error of the system, which torch's writer keeps only as the context of its own error."""
     context = error if isinstance(error, OSError) else error.__context__
-    return context if isinstance(context, OSError) else OSError(str(error).splitlines()[0])
+    return context if isinstance(context, OSError) else OSError(first_line(error))
 
 
 def _sync(directory: Path) -> None:

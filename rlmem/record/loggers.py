@@ -18,7 +18,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from rlmem.config.targets import build, require_kind
-from rlmem.errors import UserError
+from rlmem.errors import UserError, first_line
 from rlmem.record.recorder import Logger
 from rlmem.record.rundir import write_atomically
 from rlmem.types import PositiveInt
@@ -43,7 +43,7 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
             require_kind(node["_target_"], (Logger,))
             logger = build(node, run_dir=run_dir, run=run)
         except Exception as error:  # a logger must never stop a run, whatever its library raises
-            say(f"logger={name} could not start: {reason(error)}; the run goes on, metrics.jsonl has every row")
+            say(f"logger={name} could not start: {first_line(error)}; the run goes on, metrics.jsonl has every row")
             continue
         if note := getattr(logger, "note", None):
             say(note)
@@ -176,7 +176,7 @@ class WandbLogger(WandbRun):
         except Exception as error:  # of many kinds, of W&B and of its service
             if chosen == "offline":
                 raise
-            self.note = f"logger=wandb goes offline ({reason(error)}); {self.later}"
+            self.note = f"logger=wandb goes offline ({first_line(error)}); {self.later}"
             start("offline")
         if chosen == "online" and self.note is None:
             self.note = f"logger=wandb: {self.run.url}"
@@ -194,7 +194,7 @@ class WandbLogger(WandbRun):
         try:
             yield
         except Exception as error:
-            raise RuntimeError(f"{reason(error)}; {self.later}") from error
+            raise RuntimeError(f"{first_line(error)}; {self.later}") from error
 
 
 class NoKey(UserError):
@@ -222,11 +222,6 @@ def forget_wandb() -> None:
 
     with suppress(Exception):  # it may be dead
         wandb.teardown()
-
-
-def reason(error: Exception) -> str:
-    """The first line of an error's text."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _stored_id(run_dir: Path) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from rlmem.errors import Fault, UserError
+from rlmem.errors import Fault, UserError, first_line
 from rlmem.system import strictjson
 
 
@@ -70,7 +70,7 @@ class Recorder:
             self.loggers.remove((name, logger))
             with suppress(Exception):
                 logger.close(failed=True)
-            self.say(f"logger={name} stopped: {_reason(error)}; the run goes on, metrics.jsonl has every row")
+            self.say(f"logger={name} stopped: {first_line(error)}; the run goes on, metrics.jsonl has every row")
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write a row of metrics after `step` environment steps, and show it."""
@@ -134,7 +134,7 @@ class Recorder:
             try:
                 logger.close(failed)
             except Exception as error:  # as above
-                self.say(f"logger={name} did not close: {_reason(error)}; metrics.jsonl has every row")
+                self.say(f"logger={name} did not close: {first_line(error)}; metrics.jsonl has every row")
 
 
 Position = Mapping[str, Any]
@@ -227,10 +227,6 @@ def changed(path: Path, position: Mapping[str, Any] | int) -> str | None:
 
 def _size(position: Mapping[str, Any] | int) -> int:
     return position if isinstance(position, int) else position["bytes"]
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _reproducible(row: Mapping[str, float]) -> str:

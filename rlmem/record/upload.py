@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.config.messages import shell
-from rlmem.errors import Fault, UserError
+from rlmem.errors import Fault, UserError, first_line
 from rlmem.record import rundir
-from rlmem.record.loggers import NoKey, RunInfo, WandbRun, reason
+from rlmem.record.loggers import NoKey, RunInfo, WandbRun
 from rlmem.record.recorder import read_jsonl
 
 
@@ -62,7 +62,7 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
         except NoKey:
             raise
         except Exception as error:  # of many kinds, of W&B and of its service
-            raise Fault(f"{run_dir}: not uploaded: {reason(error)}; {again}") from error
+            raise Fault(f"{run_dir}: not uploaded: {first_line(error)}; {again}") from error
     if arrived < len(rows):
         raise Fault(f"{run_dir}: W&B took {arrived} of {len(rows)} rows; {again}")
     return Uploaded(max(0, len(rows) - logger.held), len(rows), logger.run.url)

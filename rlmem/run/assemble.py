@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -87,4 +87,5 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
     if only_one and not to_plan:
         env.close()
         env = make_source(config, asked)
+        plan = replace(plan, env=env)
     return Parts(streams, device, env, agent, algo, batching, rows, plan)

@@ -11,7 +11,7 @@ from rlmem.config.compose import Config, apply
 from rlmem.config.foreign import foreign_problems, refuse
 from rlmem.config.messages import sentence, shell
 from rlmem.config.schema import SUPPLIED
-from rlmem.errors import UserError
+from rlmem.errors import UserError, first_line
 from rlmem.record import rundir
 from rlmem.record.checkpoint import BEST, Checkpoints, State, read, step_of
 from rlmem.record.trust import require_plain
@@ -96,7 +96,7 @@ def fitting(run_dir: Path) -> Iterator[None]:
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         if lacks_memory(error):
             raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(
             f"{run_dir}: its checkpoint was written by another version of rlmem ({reason}); expected one of this "
             f"version; start a new run"

@@ -163,7 +163,7 @@ def job(_: DictConfig) -> float | Failed:
         protect(ends=False)
     search = [line for line in hydra.overrides.hydra if line.startswith("hydra.searchpath")]
     try:
-        with redirect_stdout(sys.stdout if here else Labelled(sys.stdout, f"[{hydra.job.num}] ")):
+        with redirect_stdout(sys.stdout if here else Prefixed(sys.stdout, f"[{hydra.job.num}] ")):
             return _train([*search, *overrides, *_run_directory(overrides)])
     except (Exception, KeyboardInterrupt) as error:
         if here and isinstance(error, KeyboardInterrupt):
@@ -219,7 +219,7 @@ def _run_directory(overrides: Sequence[str]) -> list[str]:
     return [f"run_dir={run_dir}"] + ([] if "on_exists" in given else ["on_exists=resume"])
 
 
-class Labelled(io.TextIOBase):
+class Prefixed(io.TextIOBase):
     """The output of one of several jobs side by side: its lines begin with a label, and it is no terminal."""
 
     def __init__(self, stream: IO[str], label: str):

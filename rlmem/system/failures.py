@@ -56,7 +56,7 @@ def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) 
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        what = f"out of memory ({first_line(error) or 'MemoryError'}); e.g. a smaller {smaller(values or {})}"
+        what = f"out of memory ({first_line(error)}); e.g. a smaller {smaller(values or {})}"
         raise Fault(f"step {step()}: {what}") from error
 
 

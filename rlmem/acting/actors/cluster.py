@@ -12,7 +12,7 @@ from socket import create_connection
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rlmem.errors import UserError, extra
+from rlmem.errors import UserError, extra, first_line
 from rlmem.system.signals import ASKED
 
 ANSWER_TIMEOUT = 10.0
@@ -59,9 +59,9 @@ def attached(address: str | None, actors: int, key: str = "algo.actors", needs_g
                 except (OSError, ValueError) as error:
                     if address is None:
                         raise
-                    why = str(error).splitlines()[0]
+                    what = f"no cluster answers ({first_line(error)})"
                     raise UserError(
-                        f"{source}={address}: no cluster answers ({why}); e.g. {source}=auto after `ray start --head`"
+                        f"{source}={address}: {what}; e.g. {source}=auto after `ray start --head`"
                     ) from error
         cores = int(ray.cluster_resources().get("CPU", 0))
         if cores < actors:
