@@ -61,7 +61,7 @@ def _numbers(outcome: Outcome, verdict: Verdict) -> Table:
 
 
 def _grid(outcome: Outcome, verdict: Verdict) -> Table | None:
-    """Rows by columns, if every cell that was run holds one number of equally many runs; else None."""
+    """A grid of rows by columns, if the columns fit and every cell is one number of equally many runs; else None."""
     columns = list(dict.fromkeys(cell.column for cell in verdict.cells))
     alone = not any(outcome.scores(name) for name in _beside(outcome))
     published = any(cell.published is not None for cell in verdict.cells)
