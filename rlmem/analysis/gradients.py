@@ -140,9 +140,9 @@ def picture(by_lag: dict[str, Array], reach: int, cuts: dict[str, Any]) -> Any:
         panel.plot(lags, positive, style, color=colour, lw=width, label=labels[name])
     if reach < len(lags) - 1:
         panel.axvline(reach + 0.5, color="black", lw=1.2, ls=":", label=f"cut after lag {reach}")
-    told = ", ".join(f"{name}={value}" for name, value in cuts.items() if value is not None)
+    settings = ", ".join(f"{name}={value}" for name, value in cuts.items() if value is not None)
     panel.set(yscale="log", xlabel="lag k (slots)", ylabel="|∂y_T / ∂x_(T-k)|")
-    panel.set(title=f"reach of the gradient ({told or 'nothing is cut'})", xlim=(-0.5, max(len(lags) - 0.5, 1)))
+    panel.set(title=f"reach of the gradient ({settings or 'nothing is cut'})", xlim=(-0.5, max(len(lags) - 0.5, 1)))
     whole_numbers(panel.xaxis)
     panel.legend()
     return made

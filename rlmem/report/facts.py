@@ -54,9 +54,9 @@ def departures(outcome: Outcome) -> list[tuple[str, str]]:
     left: dict[str, list[str]] = defaultdict(list)
     for (row, column), reason in skipped(outcome.experiment, outcome.budget).items():
         left[reason].append(f"{row}/{column}" if column else row)
-    told = [(reason, _which(names)) for reason, names in changed.items()]
-    told += [(sentence, "") for sentence in misprinted(outcome)]
-    return told + [(f"left out: {reason}", _which(names)) for reason, names in left.items()]
+    found = [(reason, _which(names)) for reason, names in changed.items()]
+    found += [(sentence, "") for sentence in misprinted(outcome)]
+    return found + [(f"left out: {reason}", _which(names)) for reason, names in left.items()]
 
 
 def key_in_words(key: str) -> str:

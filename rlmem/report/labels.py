@@ -64,9 +64,9 @@ def labels(runs: Sequence[Settings]) -> Labels:
         same = [run for run, own in zip(runs, kinds, strict=True) if own == kind]
         one, words = same[0], _options(same[0], rows, runs)
         there = [key for key in keys if key in one.values]
-        told = [key for key in there if key == BUDGET or any(run.asks(key) for run in same)]
-        among = [key for key in there if key in told or len(keys[key][one.option_of(key)]) > 1]
-        short[kind] = " ".join([*words, *(_word(key, one, often) for key in told)])
+        named = [key for key in there if key == BUDGET or any(run.asks(key) for run in same)]
+        among = [key for key in there if key in named or len(keys[key][one.option_of(key)]) > 1]
+        short[kind] = " ".join([*words, *(_word(key, one, often) for key in named)])
         long[kind] = " ".join([*words, *(_word(key, one, often) for key in among)])
     taken = Counter(short.values())
     names = {kind: name if name and taken[name] == 1 else long[kind] for kind, name in short.items()}
@@ -121,12 +121,12 @@ def _word(key: str, run: Settings, often: Mapping[str, int]) -> str:
     return f"{last if often[last] == 1 and run.option_of(key) else key}={run.values[key]}"
 
 
-def _alike(runs: Sequence[Settings], told: Iterable[str]) -> dict[str, str]:
+def _alike(runs: Sequence[Settings], named: Iterable[str]) -> dict[str, str]:
     """`all runs` or options -> the overrides that these runs share and that no name shows."""
     found: dict[str, list[str]] = defaultdict(list)
     for key in _keys(runs):
         having = [run for run in runs if key in run.values]
-        if key not in told and any(run.asks(key) for run in having):
+        if key not in named and any(run.asks(key) for run in having):
             options = ", ".join(dict.fromkeys(str(run.option_of(key)) for run in having))
             who = "all runs" if len(having) == len(runs) else options
             found[who].append(f"{key}={having[0].values[key]}")

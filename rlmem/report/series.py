@@ -43,8 +43,8 @@ def left_out(sections: Sequence[Section], metric: str | None, columns: Sequence[
     said = []
     for section in sections:
         runs = [run for run in section.records if not columns or run.column in columns]
-        told = unseen(runs, _curves(section, metric), metric or section.key)
-        said += [f"{section.label}: {sentence}" for sentence in [*told, *unreadable(section.half)]]
+        sentences = unseen(runs, _curves(section, metric), metric or section.key)
+        said += [f"{section.label}: {sentence}" for sentence in [*sentences, *unreadable(section.half)]]
     return said
 
 
