@@ -1,12 +1,12 @@
-"""Kill training runs at random moments, and hold what comes of them to their uninterrupted twins, bit for bit.
+"""Kill training runs at random moments, and compare their results with uninterrupted twins, bit for bit.
 
     python benchmarks/chaos.py --kills 30 --seed 0
 
-Each cell of the matrix (algorithm x batching x memory) is trained once in peace. Its twin runs the same command with
-`on_exists=resume` again and again, each time killed with SIGKILL, until it has been killed often enough and is left to
-finish. Then metrics.jsonl (but for time/*), episodes.jsonl and the hash of all parameters must be equal. A kill comes
-at a random moment of what is left of the run; half of them then wait for a checkpoint that is half written. Runs are
-forked from this process, which has imported everything already: a run takes a second, not five.
+Each cell of the matrix (algorithm x batching x memory) is trained once without a kill. Its twin runs the same command
+with `on_exists=resume` again and again, each time killed with SIGKILL, until it has been killed often enough and is
+left to finish. Then metrics.jsonl (without time/*), episodes.jsonl and the hash of all parameters must be equal. A kill
+comes at a random moment of the remaining run; half of them then wait until a checkpoint is half written. Runs are
+forked from this process, which has imported everything already, so that a run takes a second instead of five.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MEMORIES = {
 
 @dataclass
 class Tally:
-    """What was done to the runs."""
+    """Counts of what was done to the runs."""
 
     kills: int = 0
     while_writing: int = 0
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def chaos(kills: int, per_cell: int, seed: int, algorithms: list[str], memories: list[str]) -> int:
-    """Kill that many times, in the current folder; the number of runs that differ from their twins."""
+    """Kill runs `kills` times, in the current folder, and return how many runs differ from their twins."""
     torch.set_num_threads(1)
     draw, tally, wrong = random.Random(seed), Tally(), 0
     cells = list(product(algorithms, BATCHING, memories))
@@ -104,16 +104,16 @@ def chaos(kills: int, per_cell: int, seed: int, algorithms: list[str], memories:
 
 
 def finish(arguments: list[str]) -> int | None:
-    """Run `rlmem ARGUMENTS` to its end; its exit code."""
+    """Run `rlmem ARGUMENTS` to its end and return its exit code."""
     process = start(arguments)
     process.join()
     return process.exitcode
 
 
 def kill_once(arguments: list[str], run_dir: Path, whole: int, draw: random.Random, tally: Tally) -> None:
-    """Go on with a run, and kill it on its way to the size `whole` of its record; if it ends before, it is not counted.
+    """Continue a run and kill it before its record reaches `whole` bytes; a run that ends before is not counted.
 
-    One in six is killed anywhere in its first second, which it may spend on reading its configuration or checkpoint.
+    One in six is killed within its first second, while it may still read its configuration or checkpoint.
     """
     early, writing, moment = draw.random() < 1 / 6, draw.random() < 0.5, time.monotonic() + draw.random()
     size = draw.uniform(written(run_dir), whole)
@@ -130,21 +130,20 @@ def kill_once(arguments: list[str], run_dir: Path, whole: int, draw: random.Rand
 
 
 def written(run_dir: Path) -> int:
-    """Bytes of the record so far."""
+    """The size of the record so far, in bytes."""
     with suppress(FileNotFoundError):
         return (run_dir / "metrics.jsonl").stat().st_size
     return 0
 
 
 def torn(run_dir: Path) -> bool:
-    """Whether a checkpoint is half written."""
     with suppress(FileNotFoundError):
         return any(entry.name.endswith(".partial") for entry in os.scandir(run_dir / "checkpoints"))
     return False
 
 
 def result(run_dir: Path) -> dict[str, Any]:
-    """What a finished run left behind, but for times: its record, and bytes of all that was learnt."""
+    """What a finished run left behind, without times: its record, and the bytes of all that was learnt."""
     rows = read_jsonl(run_dir / "metrics.jsonl")
     state = Checkpoints(run_dir / "checkpoints").load()[1]
     networks = {"agent": state["agent"], "target": state["algo"].get("target", {})}
@@ -160,7 +159,6 @@ def result(run_dir: Path) -> dict[str, Any]:
 
 
 def first_difference(whole: dict[str, Any], cut: dict[str, Any]) -> str | None:
-    """The first part of two results that differs, if any does."""
     return next((part for part in whole if whole[part] != cut[part]), None)
 
 

@@ -1,4 +1,4 @@
-"""Write the measured table of docs/memory.md between its two comments, from what `rlmem bench memory` wrote.
+"""Write the measured table of docs/memory.md between its two comments, from the file of `rlmem bench memory`.
 
 python benchmarks/memory_table.py bench-memory.json docs/memory.md
 """
@@ -63,7 +63,6 @@ def measured(result: dict[str, Any]) -> str:
 
 
 def number(value: float | None, digits: str = ".3g") -> str:
-    """A number with a few digits, and a dash for None."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if digits == ".3g" and abs(value) >= 100 else f"{value:{digits}}"

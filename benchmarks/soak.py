@@ -1,9 +1,9 @@
-"""Watch what a long run holds: resident memory, open files and threads over a million steps of DQN.
+"""Watch the resources of a long run: memory, open files and threads over a million steps of DQN.
 
     python benchmarks/soak.py
 
-The run is an `rlmem train` in a process of its own, with evaluations and checkpoints. It is watched from outside
-(/proc, so Linux only). Its replay is full early, so that whatever grows after the first third is a leak.
+The run is `rlmem train` in a process of its own, with evaluations and checkpoints. It is watched from outside through
+/proc, so on Linux only. Its replay is full early, so that whatever grows after the first third is a leak.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUN = [
     "evaluation.every=50000", "threads=1", "run_dir=run",
 ]  # fmt: skip
 ALLOWED = 10.0
-"""MB that memory may grow by in the last two thirds: the noise of an allocator, not a byte per step."""
+"""MB by which memory may grow in the last two thirds: noise of the allocator, less than a leak would show."""
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def what_it_holds(pid: int, metrics: Path) -> tuple[float, float, int, int] | None:
-    """(steps, MB, open files, threads) of a process, once it trains."""
+    """(steps, MB, open files, threads) of a process; None while it does not train."""
     try:
         status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         files = len(os.listdir(f"/proc/{pid}/fd"))
@@ -59,7 +59,7 @@ def what_it_holds(pid: int, metrics: Path) -> tuple[float, float, int, int] | No
 
 
 def report(looks: np.ndarray, steps: int) -> int:
-    """Print how much of everything there was; 1 if something grew."""
+    """Print the resources over time, and return 1 if any of them grew, else 0."""
     late = looks[looks[:, 0] > steps / 3]
     wrong = 0
     print(f"{len(looks)} looks at a run of {steps:,} steps; slopes are of the last two thirds")

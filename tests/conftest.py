@@ -1,12 +1,12 @@
-"""What holds for every test: recordings as parameters, shared fixtures, one thread."""
+"""Settings of all tests: recordings as parameters, shared fixtures, one thread."""
 
 import os
 import signal
 import subprocess
 from pathlib import Path
 
-os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine holds
-os.environ.setdefault("RLMEM_KEY", "of the tests")  # none is made in the home of who runs them
+os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine has
+os.environ.setdefault("RLMEM_KEY", "of the tests")  # tests make no key in the user's home
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test per core; more threads would wait by spinning
 
 import forked
@@ -20,7 +20,7 @@ from helpers import once_per_class
 torch.set_num_threads(1)
 remembered.install()
 
-# Started in the background of a shell or by nohup, tests would be deaf to the signals that they send.
+# In the background of a shell or under nohup, tests would ignore the signals that they send.
 for _name, _usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
     if hasattr(signal, _name) and signal.getsignal(getattr(signal, _name)) == signal.SIG_IGN:
         signal.signal(getattr(signal, _name), _usual)
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`@pytest.mark.recorded(kind, has=...)`: once for every recording of that kind, of ours and of --golden-memory.
+    """`@pytest.mark.recorded(kind, has=...)`: once for every recording of that kind, ours and those of --golden-memory.
 
     `@pytest.mark.recorded_env(stem)`: once for every recorded `episode` of the files whose names begin so (or once for
     each file, as `path`), of ours and of --golden-env.
@@ -66,13 +66,13 @@ def env_recordings(config: pytest.Config) -> list[Path]:
 
 @pytest.fixture(params=once_per_class())
 def memory_name(request) -> str:
-    """Every yaml of conf/memory; those that are settings of a class that another yaml has, in the slow tests."""
+    """Every yaml of conf/memory; a second yaml of the same class only in the slow tests."""
     return request.param
 
 
 @pytest.fixture
 def forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes of Python that are started in this test, also by rlmem, come from the fork server."""
+    """Python processes that this test starts, directly or through rlmem, come from the fork server."""
     monkeypatch.setattr(subprocess, "Popen", forked.Popen)
 
 

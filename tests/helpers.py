@@ -1,4 +1,4 @@
-"""What the tests share: small runs, what is compared of a run, kills, and the memories of `conf/`."""
+"""Shared helpers of the tests: small runs, comparison of runs, kills, and the memories of `conf/`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ TINY = (
     "env=repeat_first", "env.num_envs=2", "algo.num_minibatches=1", "algo.rollout_slots=64", "algo.epochs=1",
     "evaluation.episodes=2", "encoder.hidden_size=8", "total_steps=128", "threads=1", "device=cpu",
 )  # fmt: skip
-"""A run of PPO with any memory, of one update and one evaluation."""
+"""A run of PPO with any memory: one update and one evaluation."""
 
 SMALLEST = (
     "env=repeat_first", "env.num_envs=2", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4",
     "algo.rollout_slots=16", "algo.num_minibatches=1", "algo.epochs=1", "total_steps=32", "evaluation.episodes=2",
 )  # fmt: skip
-"""The smallest run that leaves everything that a run can leave."""
+"""The smallest run that writes every file a run can write."""
 
 Found = TypeVar("Found")
 
@@ -48,7 +48,7 @@ def small_run(*overrides: str, run_dir: str | Path = "run", base: Sequence[str] 
 
 
 def without_time(run_dir: str | Path, keep: Callable[[dict[str, Any]], bool] = lambda row: True) -> list[dict]:
-    """The rows of a run's metrics for which `keep` holds, without the times that were measured."""
+    """The rows of a run's metrics for which `keep` holds, without measured times."""
     rows = read_jsonl(Path(run_dir) / "metrics.jsonl")
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows if keep(row)]
 
@@ -67,10 +67,10 @@ def assert_same_weights(first: str | Path, second: str | Path) -> None:
 
 
 def wait_for(happened: Callable[[], Found], process: Popen | None = None, seconds: float = 240) -> Found:
-    """Ask `happened` until it gives something true, and return that.
+    """Poll `happened` until it returns something true, and return that.
 
-    process: fail at once if this one ends before
-    seconds: fail after so long; generous, as the machine may be busy
+    process: fail at once if this process ends first
+    seconds: fail after this time, which is generous because the machine may be busy
     """
     deadline = time.monotonic() + seconds
     while not (found := happened()):
@@ -84,12 +84,12 @@ def wait_for(happened: Callable[[], Found], process: Popen | None = None, second
 
 
 class Killed(Exception):
-    """What ends a run in `killed_at`."""
+    """Ends a run in `killed_at`."""
 
 
 @contextmanager
 def killed_at(iteration: int) -> Iterator[None]:
-    """The training inside dies before this iteration of its loop, with nothing saved at that moment."""
+    """In this context, training dies before the given iteration of its loop, without saving."""
     calls = count(1)
 
     def iterate(loop: Loop) -> bool:
@@ -106,12 +106,12 @@ def killed_at(iteration: int) -> Iterator[None]:
 
 
 def options(group: str) -> list[str]:
-    """The options of a config group: a new yaml enrols itself in the tests."""
+    """The options of a config group, so that a new yaml enrols itself in the tests."""
     return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if not path.stem.startswith("_"))
 
 
 def memory_node(name: str) -> dict[str, Any]:
-    """What conf/memory/<name>.yaml says."""
+    """The content of conf/memory/<name>.yaml."""
     return yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
 
 
@@ -124,7 +124,7 @@ def make_memory(name: str, input_size: int, dtype: torch.dtype = torch.float32, 
 
 @cache
 def one_of_each_class() -> list[str]:
-    """The options of `memory`, but of several yamls of one class only that which is named after the class's module."""
+    """One option of `memory` for each class: the yaml that is named after the module of the class."""
     found: dict[str, str] = {}
     for name in options("memory"):
         target = memory_node(name)["_target_"]
@@ -134,7 +134,7 @@ def one_of_each_class() -> list[str]:
 
 
 def once_per_class() -> list[Any]:
-    """Parameters for a test of every memory: the fast tests take one yaml of each class, the slow ones the rest."""
+    """Parameters for a test of every memory: fast tests have one yaml of each class, slow tests the others."""
     fast = set(one_of_each_class())
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in options("memory")]
 

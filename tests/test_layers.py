@@ -25,7 +25,7 @@ class Layer(NamedTuple):
     below: str = ""
     """Packages of rlmem, each of which stands before this one in LAYERS."""
     others: str = ""
-    """Packages of others."""
+    """Third-party packages."""
 
 
 LAYERS = {
@@ -33,9 +33,9 @@ LAYERS = {
     "types": Layer("annotated scalars, memory states, `Batch` with the slot rule", others="torch annotated_types"),
     "seeding": Layer("named random streams from one seed", others="torch numpy"),
     "spaces": Layer(
-        "what is needed to know of Gymnasium spaces", others="torch numpy gymnasium.Space gymnasium.spaces"
+        "what the library needs to know of Gymnasium spaces", others="torch numpy gymnasium.Space gymnasium.spaces"
     ),
-    "system": Layer("signals, streams, cores, JSON, and names for what fails outside", "errors", "torch"),
+    "system": Layer("the operating system: signals, standard streams, cores, JSON, named failures", "errors", "torch"),
     "scan": Layer("everything that runs over time, with starts", "errors types", "torch triton"),
     "memory": Layer("the memory models", "errors types scan", "torch"),
     "nets": Layer(
@@ -60,7 +60,7 @@ LAYERS = {
         "torch numpy gymnasium lazy:PIL lazy:ray",
     ),
     "config": Layer(
-        "composing and checking one run",
+        "composing and checking the configuration of a run",
         "errors system",
         "hydra omegaconf pydantic pydantic_core annotated_types yaml",
     ),
@@ -158,7 +158,7 @@ def design_table() -> str:
     rows = [
         f"| `{name}` | {layer.purpose} | {code(layer.below)} | {code(layer.others)} |" for name, layer in LAYERS.items()
     ]
-    return "\n".join(["| package | for | may import | and from others |", "|---|---|---|---|", *rows])
+    return "\n".join(["| package | purpose | may import | third-party packages |", "|---|---|---|---|", *rows])
 
 
 def within(name: str, prefix: str) -> bool:

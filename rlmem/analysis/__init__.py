@@ -1,6 +1,6 @@
 """Analyses of trained agents: each reads a run directory and writes numbers, a table and a picture into it.
 
-An analysis is a module with `measure(run, *, ...options) -> Result`. Nothing here is imported before it is needed.
+An analysis is a module with `measure(run, *, ...options) -> Result`, imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ ANALYSES = {
 """The analyses, each a module of this package, with the question that it answers."""
 
 WITHOUT_RUN = ("impulse",)
-"""The analyses that can do without a run, given where to write."""
+"""The analyses that need no run, only a folder to write into."""
 PACKAGES = ("matplotlib", "scipy", "sklearn")
-"""What pictures and scores are made with."""
+"""The packages that pictures and scores need."""
 
 
 @dataclass(frozen=True)
 class Summary:
     """What summary.json holds.
 
-    analysis: its name
-    run, step: the run directory and the checkpoint, None where no run was read
+    analysis: the name of the analysis
+    run: the run directory; None where no run was read
+    step: the step of the checkpoint; None where no run was read
     seed: the root of the random streams
     metrics: numbers by name
     about: the settings of the analysis, and names
-    files: what was written beside summary.json
-    folder: where all of it is
+    files: the names of the files beside summary.json
+    folder: where all of them are
     """
 
     analysis: str
@@ -72,11 +73,11 @@ def analyze(
     """Make one analysis and write data.csv, summary.json, picture.png and picture.svg.
 
     what: one of ANALYSES
-    run_dir: a run directory; None only for those of WITHOUT_RUN, and with `out`
+    run_dir: a run directory; None is accepted for the analyses in WITHOUT_RUN, if `out` is given
     step: which checkpoint, or "best"; None: the newest intact one
     seed: root of the streams of the episodes that are played; None: that of `rlmem eval`, and 0 without a run
     out: the folder to write into; None: <run_dir>/analysis/<what>
-    trust: take the run as one's own, whoever made it
+    trust: build what the configuration names, whoever wrote it
     options: keywords of the analysis' `measure`, such as `episodes`
     """
     measure, accepted = _measure(what), options_of(what)
@@ -110,7 +111,7 @@ def analyze(
 
 
 def options_of(what: str) -> list[str]:
-    """The names of the options that an analysis takes, but for the seed, which all of them have."""
+    """The names of an analysis' options, without `seed`, which every analysis has."""
     parameters = inspect.signature(_measure(what)).parameters.values()
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"]
 

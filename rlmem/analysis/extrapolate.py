@@ -1,4 +1,4 @@
-"""How an agent does in episodes of other lengths, or other levels, than it was trained in."""
+"""How an agent performs in episodes of other lengths, or on other levels, than those it was trained on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rlmem.seeding import Streams
 from rlmem.stats.figures import COLOURS, figure
 
 OFFSETS = (0, 1, 2, 3, 4, 8, 16, 32)
-"""Letters more than in training (Lu et al. 2024, arXiv:2405.17358, figure 14); n - floor(n / 2) comes before them."""
+"""Letters beyond the trained length n (Lu et al. 2024, arXiv:2405.17358, figure 14); n - floor(n / 2) is added."""
 CORRIDORS = (0.5, 1, 1.5, 2, 3, 4)
-"""Corridors of the T-maze, as multiples of the trained one."""
+"""Lengths of the T-maze's corridor, as multiples of the trained one."""
 Z = 1.959964
 """Half-width of a 95 % interval in standard errors."""
 
@@ -29,8 +29,8 @@ Z = 1.959964
 def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> Result:
     """Greedy returns, and shares of episodes won where the environment says so, for each value of one key of `env`.
 
-    Intervals are 95 %: of the mean return by its standard error, of a share Wilson's. Every value is evaluated as
-    `rlmem eval RUN env.KEY=VALUE` does, on the same streams.
+    95 % intervals come from the standard error for mean returns, and are Wilson's for shares. Every value is evaluated
+    as by `rlmem eval RUN env.KEY=VALUE`, on the same random streams.
 
     over: env.key=v1,v2,...; None: lengths n - floor(n/2), n, n + 1, 2, 3, 4, 8, 16, 32 of regular languages, half to
         four times the corridor of the T-maze
@@ -52,7 +52,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
 
 
 def usual(run: LoadedRun) -> tuple[str, list[str]]:
-    """The key and values that say most about a run's environment; UserError where none are known."""
+    """The key and values that suit a run's environment. Raises UserError where none are known."""
     node = evaluation_node(run.config)
     if node["_target_"].endswith(".RegularLanguage"):
         n = node["n"]
@@ -65,7 +65,7 @@ def usual(run: LoadedRun) -> tuple[str, list[str]]:
 
 
 def parsed(over: str) -> tuple[str, list[str]]:
-    """env.key=v1,v2,... as the key and its values."""
+    """Split env.key=v1,v2,... into the key and its values."""
     key, equals, values = over.partition("=")
     if not key.startswith("env.") or not equals or not all(values.split(",")):
         raise UserError(sentence(f"--over {over}", "expected env.KEY=V1,V2,...", example="--over env.n=13,25,50"))
@@ -76,7 +76,7 @@ def parsed(over: str) -> tuple[str, list[str]]:
 
 
 def row(scores: Scores) -> dict[str, Any]:
-    """Mean return and share of episodes won, each with its 95 % interval; that of one return is NaN."""
+    """Mean return and share of episodes won, each with its 95 % interval, which is NaN for a single return."""
     from scipy.stats import binomtest
 
     found = scores.summary()

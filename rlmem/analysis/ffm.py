@@ -17,7 +17,7 @@ from rlmem.stats.figures import COLOURS, figure
 
 Array = NDArray[np.float64]
 Times = dict[str, Array]
-"""t_alpha [m] of the traces and t_omega [c] of the contexts, slots."""
+"""t_alpha [m] of the traces and t_omega [c] of the contexts, in slots."""
 
 
 def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
@@ -25,8 +25,8 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
 
         t_alpha = log(beta) / a: slots until a trace keeps beta of what it held;   t_omega = 2 pi / |b|
 
-    At initialisation, shown at step 0 (of a memory as the configuration makes it, whatever `init_from` replaced), and
-    at every checkpoint that is kept. The metrics are of the chosen checkpoint.
+    They are measured at every checkpoint that is kept, and at initialisation, shown at step 0: a memory as the
+    configuration builds it, before `init_from` replaced its weights. The metrics are those of the chosen checkpoint.
     """
     if not 0 < beta < 1:
         raise UserError(
@@ -62,7 +62,7 @@ def find(run: LoadedRun) -> dict[str, FFM]:
 
 
 def times(memory: FFM, beta: float) -> Times:
-    """t_alpha and t_omega of one memory, as its recurrence has them: clipped, and positive."""
+    """t_alpha and t_omega of one memory, from the clipped parameters that its recurrence uses, as positive numbers."""
     decay, turn = (part.detach().double().flatten().numpy() for part in memory.log_gamma())
     with np.errstate(divide="ignore"):
         return {"t_alpha": log(beta) / decay, "t_omega": 2 * np.pi / np.abs(turn)}

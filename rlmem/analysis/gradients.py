@@ -20,7 +20,7 @@ from rlmem.types import State
 
 Array = NDArray[np.float64]
 SIDE_BY_SIDE = 32
-"""Outputs whose gradients are computed at once."""
+"""How many outputs have their gradients computed at once."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ def measure(run: LoadedRun, *, episodes: int = 4) -> Result:
     """|dy_T / dx_{T-k}| for every lag k: Frobenius norms of the Jacobian of the memory's output by its inputs.
 
     T is the last slot of the last full row that training would cut from a greedy episode; x is the encoder's output.
-    Twice: through the whole episode, and through that row alone, with `detach_every`: beyond it, exactly 0. Norms are
-    means over the episodes that have the lag. A rollout that ends within an episode cuts it, too; that is not shown.
+    Each is measured twice: through the whole episode, and through that row alone with `detach_every`, beyond which it
+    is exactly 0. Norms are means over the episodes that are long enough for the lag. A rollout that ends within an
+    episode cuts the gradient too, which is not shown.
     """
     trunk, batching = run.agent.trunks.critic, run.parts.batching
     whole, trained = [], []
@@ -67,8 +68,10 @@ def measure(run: LoadedRun, *, episodes: int = 4) -> Result:
 
 
 def last_row(batching: Batching, slots: int) -> Cut:
-    """The last full row of an episode of so many acted slots, all of the episode where it is not cut; up to the end of
-    the last stretch of `detach_every` slots in it, whose gradient reaches furthest."""
+    """The last full row of an episode of `slots` acted slots, or the whole episode where rows are not cut.
+
+    The row ends with its last stretch of `detach_every` slots, whose gradient reaches furthest.
+    """
     length, detach = getattr(batching, "length", None), batching.detach_every
     begin, stride = 0, (length or slots) - getattr(batching, "overlap", 0)
     if length is not None and slots > length:
@@ -82,7 +85,7 @@ def last_row(batching: Batching, slots: int) -> Cut:
 
 
 def full_norms(memory: Memory, x: Tensor, start: Tensor, at: int) -> Array:
-    """[at + 1]: |dy_at / dx_t| of an episode x [1, S, D] for t = 0 .. at."""
+    """|dy_at / dx_t| of an episode x [1, S, D] for t = 0 .. at: [at + 1]."""
     return norms(memory, x[:, : at + 1], memory.initial_state(1), start[:, : at + 1], None)
 
 
@@ -99,7 +102,7 @@ def row_norms(memory: Memory, x: Tensor, start: Tensor, cut: Cut) -> Array:
 
 
 def norms(memory: Memory, x: Tensor, state: State, start: Tensor, detach_every: int | None) -> Array:
-    """[T]: |dy_{T-1} / dx_t| of a row x [1, T, D], exactly: copies of the row, one for each output."""
+    """|dy_{T-1} / dx_t| of a row x [1, T, D], exactly, from one copy of the row for each output: [T]."""
     total = torch.zeros(x.shape[1], dtype=torch.float64)
     for outputs in torch.arange(memory.output_size).split(SIDE_BY_SIDE):
         N = len(outputs)
@@ -113,7 +116,7 @@ def norms(memory: Memory, x: Tensor, state: State, start: Tensor, detach_every: 
 
 
 def _mean(curves: list[Array]) -> Array:
-    """Mean over the curves that are so long."""
+    """At each lag, the mean over the curves that reach it."""
     table = np.full((len(curves), max(map(len, curves))), np.nan)
     for row, curve in zip(table, curves, strict=True):
         row[: len(curve)] = curve
@@ -121,12 +124,12 @@ def _mean(curves: list[Array]) -> Array:
 
 
 def _one_percent(norms: Array) -> float:
-    """The greatest lag at which a hundredth of the greatest norm is left."""
+    """The greatest lag whose norm is at least a hundredth of the greatest norm."""
     return float(np.flatnonzero(norms >= norms.max() / 100)[-1])
 
 
 def picture(by_lag: dict[str, Array], reach: int, cuts: dict[str, Any]) -> Any:
-    """Both norms by lag, on a logarithmic scale, which has no place for zeros: a curve ends where it is cut."""
+    """Both norms by lag. The scale is logarithmic and cannot show zeros, so a curve ends where the gradient is cut."""
     made, axes = figure(3.7)
     panel, lags = axes[0, 0], np.arange(len(by_lag["whole"]))
     labels = {"whole": "through the whole episode", "trained": "through a training row"}
@@ -137,9 +140,9 @@ def picture(by_lag: dict[str, Array], reach: int, cuts: dict[str, Any]) -> Any:
         panel.plot(lags, positive, style, color=colour, lw=width, label=labels[name])
     if reach < len(lags) - 1:
         panel.axvline(reach + 0.5, color="black", lw=1.2, ls=":", label=f"cut after lag {reach}")
-    told = ", ".join(f"{name}={value}" for name, value in cuts.items() if value is not None)
+    settings = ", ".join(f"{name}={value}" for name, value in cuts.items() if value is not None)
     panel.set(yscale="log", xlabel="lag k (slots)", ylabel="|∂y_T / ∂x_(T-k)|")
-    panel.set(title=f"reach of the gradient ({told or 'nothing is cut'})", xlim=(-0.5, max(len(lags) - 0.5, 1)))
+    panel.set(title=f"reach of the gradient ({settings or 'nothing is cut'})", xlim=(-0.5, max(len(lags) - 0.5, 1)))
     whole_numbers(panel.xaxis)
     panel.legend()
     return made

@@ -1,4 +1,4 @@
-"""Whether what a memory puts out clusters by the environment's true state."""
+"""Whether the outputs of a memory cluster by the true state of the environment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, INK, figure
 
 TERMINAL = "T"
-"""The label of slots in which nothing is left to be known."""
+"""The label of slots whose true state is terminal."""
 MARKERS = "o^sDv"
 
 
 class LabelKeeper(VectorWrapper):
-    """Keeps the labels [N] of the true states, `labels()` of the environment, after every reset and step."""
+    """Keeps the environment's `labels()` [N], which number the true states, after every reset and step."""
 
     def __init__(self, env: VectorEnv):
         super().__init__(env)
@@ -42,9 +42,9 @@ class LabelKeeper(VectorWrapper):
 def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexity: float = 30.0) -> Result:
     """t-SNE and silhouette of the memory's outputs by true state (Lu et al. 2024, arXiv:2405.17358, fig. 3, table 8).
 
-    The outputs of the critic's memory at every acted slot of greedy episodes. The silhouette is Euclidean, of the raw
-    outputs, over at most `points` of them, drawn at random; without the terminal slots, and with them as a class T. A
-    state that was seen once only is left out.
+    The points are the outputs of the critic's memory at every acted slot of greedy episodes. The silhouette uses the
+    Euclidean distance of at most `points` raw outputs, drawn at random, and is computed without the terminal slots and
+    with them as a class T. States that occur only once are left out.
     """
     name, states = run.config.choices["env"], state_names(run)
     if not states:
@@ -73,7 +73,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
 
 
 def state_names(run: LoadedRun) -> tuple[str, ...]:
-    """What the environment calls its true states; none if it does not tell them."""
+    """The environment's names of its true states; () if it has none."""
     return tuple(getattr(run.parts.env.unwrapped, "label_names", ()))
 
 
@@ -89,7 +89,7 @@ def collect(run: LoadedRun, episodes: int) -> tuple[NDArray[np.float32], NDArray
 
 
 def sample(features: Any, names: Any, points: int, seed: int) -> tuple[Any, Any]:
-    """At most so many of the points, without those whose name only one of them has. UserError if one name is left."""
+    """Draw at most `points` points, leaving out names that occur only once. Raises UserError if one name is left."""
     chosen = np.sort(np.random.default_rng(seed).permutation(len(names))[:points])
     features, names = features[chosen], names[chosen]
     found, count = np.unique(names, return_counts=True)
@@ -106,7 +106,7 @@ def silhouette(features: Any, names: Any) -> float:
 
 
 def embed(features: Any, perplexity: float, seed: int) -> Any:
-    """Places [n, 2] by t-SNE (van der Maaten and Hinton 2008), from a start by principal components."""
+    """Places [n, 2] by t-SNE (van der Maaten and Hinton 2008), initialised with principal components."""
     from sklearn.manifold import TSNE
 
     fitting = min(perplexity, (len(features) - 1) / 3)

@@ -20,7 +20,7 @@ from rlmem.stats.figures import figure
 
 Array = NDArray[np.float64]
 LONGEST, MOST = 1 << 20, 64
-"""The most slots that are followed, and the most pools."""
+"""The greatest number of slots that a response is followed for, and the greatest number of pools."""
 
 
 def measure(
@@ -34,12 +34,15 @@ def measure(
 ) -> Result:
     """Impulse responses of a chain of pools and of parallel ones (Stepleton et al. 2018, arXiv:1805.04955, figure 2).
 
-    An input of 1 in the first slot, zeros after it; every curve is divided by its maximum. Of a run's LP-RNN, or of
-    `pools` pools with base `base` (12 and 2). The weights have no part in it: pools have none, but for I', which scales
-    all that enters the first pool.
+    The input is 1 in the first slot and 0 after it; every curve is divided by its maximum. Pools and base are those of
+    a run's LP-RNN, or else `pools` and `base`. Weights do not matter: pools have none, and I' only scales what enters
+    the first pool.
 
-    string, other: also draw how six such pools, with projections between them, keep them (appendix A)
-    seed: of these projections, where there is no run
+    pools: the number of pools; None: the run's, or 12
+    base: pool n follows its source at the rate base^-n; None: the run's, or 2
+    string: also draw how six such pools, with projections between them, keep this string (appendix A)
+    other: another string, drawn beside the first with their difference
+    seed: root of these projections, where there is no run
     """
     if run is not None:
         if pools is not None or base is not None:
@@ -80,7 +83,7 @@ def measure(
 def followed(pools: int, base: float) -> int:
     """Slots until the last pool of a chain has forgotten: its mean lag, sum of base^n - 1, and twelve deviations.
 
-    UserError if these are too many.
+    Raises UserError if these are too many.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         rate = base ** np.arange(1.0, pools + 1)

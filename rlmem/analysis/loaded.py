@@ -25,15 +25,15 @@ from rlmem.seeding import Streams
 from rlmem.types import Batch
 
 MOST = 1024
-"""The most episodes that are played."""
+"""The greatest number of episodes that an analysis plays."""
 M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass
 class Episodes:
-    """Whole episodes: rows of slots [N, S] from their starts, of which the first `length` [N] acted.
+    """Whole episodes: rows of slots [N, S] from their starts, of which the first `length` [N] are acted.
 
-    What a row holds after its episode's final observation belongs to another episode.
+    Slots after an episode's final observation belong to another episode.
     """
 
     batch: Batch
@@ -54,7 +54,7 @@ class LoadedRun:
     parts: what was assembled from it, with the agent
     step: the step of the checkpoint
     seed: root of the streams of the episodes that are played
-    best: the step of the best evaluation once that was loaded, whose checkpoint need not be kept by its step
+    best: the step of the best evaluation, once best.pt was loaded; it may have no checkpoint of its own
     """
 
     path: Path
@@ -83,7 +83,7 @@ class LoadedRun:
         return sorted({self.step, *(step_of(path) for path in checkpoints(self.path).paths())})
 
     def environment(self, num_envs: int, overrides: Sequence[str] = ()) -> VectorEnv:
-        """The environment of evaluations with `env.*` keys in place; UserError if the agent cannot play it."""
+        """The environment of evaluations, with `env.*` overrides. Raises UserError if the agent cannot play it."""
         if not self.parts.algo.acts:
             where, algo = f"analyze: {self.path}", self.config.choices["algo"]
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
@@ -95,9 +95,9 @@ class LoadedRun:
         return env
 
     def play(self, episodes: int, wrap: Callable[[VectorEnv], VectorEnv] = lambda env: env) -> Episodes:
-        """Greedy episodes, one in each of so many environments.
+        """Greedy episodes, one in each of `episodes` environments.
 
-        wrap: puts something around the vector of environments, to see it at every slot
+        wrap: wraps the vector of environments, to record something at every slot
         """
         if episodes > MOST:
             raise UserError(f"analyze: {episodes:,} episodes; expected at most {MOST:,}, which are played side by side")
@@ -114,10 +114,9 @@ class LoadedRun:
         return Episodes(batch, batch.mask.sum(1))
 
     def memories(self, kind: type[M], option: str, what: str) -> dict[str, M]:
-        """The parts of the agent that are of a class, by name: "memory", or "critic" and "actor"; with the place in a
-        stack.
+        """The memories of a class in the agent, by name: "memory", or "critic" and "actor", with the place in a stack.
 
-        UserError, naming the option of conf/memory that has such parts, if there are none.
+        Raises UserError, which names the option of conf/memory that has such memories, if there are none.
         """
         trunks = self.agent.trunks
         named = {"critic": trunks.critic, "actor": trunks.actor} if trunks.separate else {"memory": trunks.critic}
@@ -141,9 +140,9 @@ def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = No
     run_dir: the run directory
     step: which checkpoint, or "best"; None: the newest intact one
     seed: root of the streams of the episodes that are played; None: that of `rlmem eval`
-    trust: take the run as one's own, whoever made it (`stored_config`)
+    trust: build what the configuration names, whoever wrote it (`stored_config`)
 
-    Raises UserError if there is none, or if its configuration is refused.
+    Raises UserError if there is no such checkpoint, or if the configuration is refused.
     """
     config = stored_config(run_dir, ["device=cpu"], trust)
     parts = assemble(config, num_envs=1)
@@ -154,5 +153,5 @@ def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = No
 
 
 def at_last(values: Tensor, length: Tensor) -> Tensor:
-    """What values [N, S] are in each episode's last acted slot, [N]."""
+    """The values [N] of each episode's last acted slot, from values [N, S]."""
     return values[torch.arange(len(length), device=values.device), length - 1]

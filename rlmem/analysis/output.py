@@ -1,4 +1,4 @@
-"""What an analysis gives, and how it is written: a table, numbers, pictures."""
+"""The result of an analysis, and how it is written: a table, numbers, pictures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlmem.record import rundir
 from rlmem.stats import figures
 
 ASKED = "asked.json"
-"""The file beside an analysis that an experiment made, with the options it asked for. One made by hand has none."""
+"""The file that `rlmem reproduce` puts beside an analysis, with the options that it asked for."""
 
 
 @dataclass
@@ -40,11 +40,14 @@ class Result:
 
 
 def write(result: Result, folder: Path, analysis: str, run: str | None, step: int | None, seed: int) -> Summary:
-    """Write all of it, summary.json last.
+    """Write the result, summary.json last.
 
     result: what the analysis found
-    folder: where to write, which is made
-    analysis, run, step, seed: which analysis it is, of what, for summary.json
+    folder: where to write; it is created
+    analysis: the name of the analysis
+    run: the run directory; None where no run was read
+    step: the step of the checkpoint; None where no run was read
+    seed: the root of the random streams
 
     Raises UserError if nothing can be written there, or if a number is not finite.
     """
@@ -57,7 +60,7 @@ def write(result: Result, folder: Path, analysis: str, run: str | None, step: in
     summary = Summary(analysis, run, step, seed, result.metrics, result.about, files, folder)
     with writing(folder, "--out /tmp/analysis"):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / ASKED).unlink(missing_ok=True)  # it is about what was there before
+        (folder / ASKED).unlink(missing_ok=True)  # it describes the analysis that was here before
         with open(folder / "data.csv", "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(result.rows[0]), lineterminator="\n")
             writer.writeheader()

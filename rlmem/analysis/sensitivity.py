@@ -24,8 +24,8 @@ Array = NDArray[np.float64]
 class ByAge:
     """Sensitivities by age: an observation of age k was seen k slots before the last acted one.
 
-    mean [A]: over the episodes that have the age
-    outside [A + 1]: share of an episode's sensitivity that is of observations of age k or older, mean over episodes
+    mean: sensitivity by age, averaged over the episodes that reach the age, [A]
+    outside: share of an episode's sensitivity that belongs to ages k and above, averaged over episodes, [A + 1]
     """
 
     mean: Array
@@ -37,11 +37,13 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
 
         sensitivity of o_i = sum over features f of |dQ / do_{i,f}|
 
-    The derivative passes memory and encoder over the whole episode, whatever training truncated. Where an agent has no
-    Q (PPO, IMPALA) it is of V(s_n). "Older than k" are ages k and more: what a segment of k slots that ends here leaves
-    out.
+    The derivative passes through memory and encoder over the whole episode, however training truncated it. An agent
+    without Q (PPO, IMPALA) is measured by V(s_n). Ages k and above are "older than k": a segment of k slots that ends
+    at n leaves them out.
 
-    all_checkpoints: also those before, each playing its own greedy episodes
+    episodes: greedy episodes to play
+    older_than: k
+    all_checkpoints: measure every earlier checkpoint too, each on greedy episodes of its own
     """
     steps = run.steps() if all_checkpoints else [run.step]
     last, curves = run.step, {}
@@ -64,7 +66,7 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
 
 
 def sensitivities(agent: Agent, episodes: Episodes) -> Tensor:
-    """[N, S]: of every slot's observation; 0 where it does not matter, and after the end."""
+    """The sensitivity to every slot's observation [N, S]; 0 after the end of an episode."""
     with nothing_blocked(agent), observations_as_leaves(agent.trunks.critic.encoder) as leaves:
         value = at_last(value_of(agent, episodes.batch), episodes.length)
     if not leaves:
@@ -98,7 +100,7 @@ def table(step: int, curve: ByAge) -> list[dict[str, Any]]:
 
 
 def picture(curves: dict[int, ByAge], step: int, k: int, value: str) -> Any:
-    """Sensitivity by age; what is older, summed up; and, of several checkpoints, a map of steps by ages."""
+    """Sensitivity by age, the share of older observations, and for several checkpoints a map of steps by ages."""
     several = len(curves) > 1
     made, axes = figure(7.0 if several else 4.8, 2 + several, sharex=True)
     curve = curves[step]

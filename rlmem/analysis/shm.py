@@ -1,4 +1,4 @@
-"""What Stable Hadamard Memory's calibration does along episodes."""
+"""How the calibration of Stable Hadamard Memory acts along episodes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ SHOWN = 4
 def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
     """The calibrations C_t along greedy episodes (Le et al. 2024, arXiv:2410.10132, figures 3a and 3c).
 
-        P_t = C_1 * ... * C_t,   of which the elements below 1 are averaged: where they vanish, so does the memory
+        P_t = C_1 * ... * C_t
 
-    For every `calibration`. C_t is what one step makes of a memory of ones, less what it makes of a memory of zeros,
-    computed in float64. The first memory found is measured: the critic's, if the actor has another.
+    The elements of P_t below 1 are averaged: where they vanish, so does the memory. C_t is computed in float64, for
+    every `calibration`, as the step from a memory of ones minus the step from a memory of zeros. If actor and critic
+    have a memory each, the critic's is measured.
     """
     name, memory = next(iter(run.memories(SHM, "shm", "shm").items()))
     played = run.play(episodes)
@@ -62,7 +63,7 @@ def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
 
 @torch.no_grad()
 def inputs_of(memory: SHM, run: LoadedRun, played: Episodes) -> Tensor:
-    """What the memory reads of the episodes, x [N, S, D]."""
+    """The inputs x [N, S, D] of the memory in the episodes."""
     seen: list[tuple[Any, ...]] = []
     handle = memory.register_forward_pre_hook(lambda module, args: seen.append(args))
     try:
@@ -76,13 +77,14 @@ def inputs_of(memory: SHM, run: LoadedRun, played: Episodes) -> Tensor:
 def calibrations(memory: SHM, x: Tensor, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """C_t and M_t [N, k, k] of every slot of episodes x [N, T, D] in turn, in float64.
 
-    Episode 0 has the random draws that acting had, the others those of as many redraws later: what is drawn depends on
-    seed and age alone, so that all episodes of one rollout have the same.
-    seed: of the rows that draw=fresh draws, at every slot the same ones for each of the three steps that are compared
+    Episode 0 has the random draws of acting, episode n those after n redraws. Draws depend on seed and age alone, so
+    that all episodes of one rollout would have the same.
+
+    seed: of the rows that draw=fresh draws; the three steps compared at a slot get the same rows
     """
     exact = deepcopy(memory).double()
     state = exact.initial_state(len(x))
-    state["seed"] = state["seed"] + torch.arange(len(x), dtype=state["seed"].dtype)  # as `redraw` counts
+    state["seed"] = state["seed"] + torch.arange(len(x), dtype=state["seed"].dtype)  # as `redraw` does
     inside = torch.zeros(len(x), dtype=torch.bool)  # the state is that of a start already
     for t, slot in enumerate(x.double().unbind(1)):
         zeros = torch.zeros_like(state["M"])
@@ -104,7 +106,7 @@ def product_stats(product: Tensor) -> np.ndarray:
 
 
 def picture(below: np.ndarray, calibration: str) -> Any:
-    """The mean of the elements of P_t below 1, of every episode [N, T] and over them."""
+    """The mean of the elements of P_t below 1 [N, T], for each episode and averaged over episodes."""
     made, axes = figure(3.5)
     panel, t = axes[0, 0], np.arange(1, below.shape[1] + 1)
     panel.plot(t, below.T, color=COLOURS[5], lw=0.8, alpha=0.5)

@@ -35,9 +35,9 @@ class StringMemory:
         self.rest = ceil(1.5 * sum(1 / rate - 1 for rate in self.rates))
 
     def keep(self, text: str, letters: int) -> NDArray[np.float64]:
-        """What is in the pools [T, 6, 26] while they read `text` as one of so many letters, and long after it.
+        """The contents of the pools [T, 6, 26] while they read `text`, padded to `letters` letters, and for long after.
 
-        UserError for anything but lower-case letters.
+        Raises UserError for anything but lower-case letters.
         """
         if not text or not set(text) <= set(ascii_lowercase):
             raise UserError(f"analyze impulse: string={text}: expected the letters a to z; e.g. machinelearning")
@@ -53,8 +53,10 @@ class StringMemory:
 
 
 def picture(kept: Sequence[NDArray[np.float64]], texts: Sequence[str]) -> Any:
-    """Rows are slots, columns the units of all pools, each pool scaled to its own maximum; of two strings, also how
-    much they differ."""
+    """Draw slots as rows and the units of all pools as columns, each pool scaled to its own maximum.
+
+    Two strings get a third picture, of their absolute difference.
+    """
     panels = list(zip(texts, kept, strict=True))
     largest = np.abs(kept[0]).max((0, 2))[:, None]
     if len(kept) == 2:

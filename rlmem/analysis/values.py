@@ -1,4 +1,4 @@
-"""What an agent thinks a slot is worth, with the gradient that this has to its inputs."""
+"""The value that an agent gives to a slot, differentiable by its inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def value_name(agent: Agent) -> str:
 
 
 def value_of(agent: Agent, batch: Batch) -> Tensor:
-    """Q(s_t, a_t) of the actions that were taken, or V(s_t), of every slot [B, T]; of twins the smaller."""
+    """Q(s_t, a_t) of the actions that were taken, the smaller one of twins, or V(s_t): [B, T]."""
     features = agent.trunks.read_critic(batch)
     if isinstance(agent, ActorCritic):
         return agent.critic(features).squeeze(-1)
@@ -36,10 +36,10 @@ def value_of(agent: Agent, batch: Batch) -> Tensor:
 
 @contextmanager
 def observations_as_leaves(encoder: InputEncoder) -> Iterator[list[Tensor]]:
-    """While it lasts, the encoder's observation features [B, T, F] are a leaf that gradients reach.
+    """In this context, the encoder's observation features [B, T, F] are a leaf that gradients reach.
 
-    The list holds it once the encoder has read: one-hot rows for discrete observations, else numbers. An encoder and
-    its shortcut read the same leaf.
+    The list holds the leaf once the encoder has read: one-hot rows for discrete observations, else numbers. An encoder
+    and its shortcut read the same leaf.
     """
     leaves: list[Tensor] = []
 
@@ -58,7 +58,7 @@ def observations_as_leaves(encoder: InputEncoder) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def nothing_blocked(agent: Agent) -> Iterator[None]:
-    """While it lasts, memories that block gradients in training (LP-RNN) have their true derivatives."""
+    """In this context, memories that block gradients in training (LP-RNN) have their true derivatives."""
     blocking = [module for module in agent.modules() if getattr(module, "block_gradients", False)]
     try:
         for module in blocking:

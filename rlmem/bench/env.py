@@ -1,8 +1,8 @@
-"""`rlmem bench env`: steps per second of the native environments, beside the packages that they are held to.
+"""`rlmem bench env`: steps per second of the native environments, beside the packages that they reproduce.
 
-Random actions, drawn beforehand; resets are part of the time. A turn of a task whose episodes all take T steps is whole
-episodes. The peer is one environment of the reference package, stepped and reset by a Python loop, where the reference
-can be installed: popgym, Gymnasium, PyBullet. The robots are not batched: theirs is the rate of worker processes.
+Actions are random and drawn beforehand; resets are part of the time. Where all episodes of a task have the same length,
+a turn consists of whole episodes. The peer is one environment of the reference package (popgym, Gymnasium, PyBullet,
+where it can be installed), stepped and reset by a Python loop. Robots are not batched but stepped in worker processes.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from rlmem.bench.timing import Run
 from rlmem.scan import native
 
 STEPS = 100
-"""Vector steps of a turn, at least."""
+"""The least number of vector steps in a turn."""
 LONGEST = 2_000_000
-"""Environment steps of a turn, at most, but one step."""
+"""The greatest number of environment steps in a turn of more than one vector step."""
 ROBOT_ENVS = 64
 GYMNASIUM = {"CartPole": "CartPole-v1", "Pendulum": "Pendulum-v1"}
-"""Tasks whose reference package is Gymnasium, and their ids there."""
+"""Task whose reference package is Gymnasium -> its id there."""
 GAMES = {
     task
     for task, module in TASKS.items()
     if module.startswith("popgym.") and "_only_" not in module and task != "MultiarmedBandit"
 }
-"""The card and grid games."""
+"""The card and grid games of POPGym."""
 GOALS = {64: 10.0, 1024: 50.0}
-"""Number of environments -> times one environment of the package, for every card and grid game."""
+"""Number of environments -> the speedup over one environment of the package that each of GAMES must reach."""
 ROBOT_GOAL = ("ant", 1.7)
 
 Rates = dict[str, float]
@@ -57,7 +57,7 @@ class EnvBench(Bench):
     sizes: Sequence[int] = (1, 64, 1024, 8192)
 
     def prepare(self) -> None:
-        native.missing()  # memory is kept as in a process that trains
+        native.missing()  # sets the allocator as in a process that trains
         check_names("--tasks ", "task", self.tasks, (*TASKS, *ROBOTS.values()))
 
     def setting(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class EnvBench(Bench):
             yield {"tasks": {task: {"level": level, "steps_per_second": self.rates(turns)}}}
 
     def rates(self, turns: dict[str, tuple[Run, int]]) -> Rates:
-        """Environment steps per second, from a turn of each contestant and the steps in it."""
+        """Environment steps per second of contestants, each given as its turn and the number of steps in it."""
         times = self.turns({name: turn for name, (turn, _) in turns.items()}, at_least=0.01)
         if failed := [f"{name}: {time.note}" for name, time in times.items() if time.median is None]:
             raise RuntimeError("; ".join(failed))
@@ -119,7 +119,7 @@ class EnvBench(Bench):
             yield Table(title, ("robot", *columns), rows)
 
     def verdicts(self, result: Result) -> Iterator[str]:
-        """The worst ratio of the card and grid games, and that of the robot."""
+        """The worst ratio of the card and grid games, and the ratio of the robot."""
         tasks, robots = rates_of(result["tasks"]), rates_of(result["robots"])
         for n, goal in GOALS.items():
             ratios = {task: quotient(r.get(str(n)), r.get("package")) for task, r in tasks.items() if task in GAMES}
@@ -133,7 +133,7 @@ class EnvBench(Bench):
 
 
 def batched(env: VectorEnv) -> tuple[Run, int]:
-    """A turn of a native environment, of whole episodes if all are equally long, and its environment steps."""
+    """A turn of a native environment, in whole episodes if all have the same length, and its environment steps."""
     least, most = env.episode_steps()  # type: ignore[attr-defined]
     whole = most + 1 if least == most else 1  # a whole episode and the reset after it
     turn, steps = together(env, min(ceil(STEPS / whole) * whole, max(1, LONGEST // env.num_envs)))
@@ -170,7 +170,7 @@ def one_by_one(env: gym.Env, steps: int = 2000) -> tuple[Run, int]:
 
 
 def reference(task: str, level: str) -> gym.Env | None:
-    """One environment of the package that a task is held to; None where there is none to install."""
+    """One environment of the package that a task reproduces; None where no package can be installed."""
     if task in GYMNASIUM:
         return gym.make(GYMNASIUM[task], max_episode_steps=200)
     try:

@@ -1,9 +1,9 @@
 """`rlmem bench memory --figure3`: Figure 3 of FFM (Morad et al. 2023, arXiv:2310.04128) on this machine.
 
-Its panels (appendix G and the released benchmark.py): time of 30 updates, each a forward, a backward and a step of Adam
-on [8, 1024, 128]; latency of a step of 8 rows; memory at the peak of training; parameters. Its fifth panel,
-the reward, is an experiment and not a speed. The paper stepped its GRU, LSTM and Elman networks in Python loops, on an
-RTX 2080 Ti; here they are rlmem's, and torch's GRU is beside them in both forms: `torch.nn.GRU`, and the loop over
+Its panels (appendix G and the released benchmark.py) are the time of 30 updates, each a forward, a backward and a step
+of Adam on [8, 1024, 128]; the latency of a step of 8 rows; the peak memory of training; and the parameters. Its fifth
+panel, the reward, is an experiment and not a speed. The paper stepped its GRU, LSTM and Elman networks in Python loops,
+on an RTX 2080 Ti. Here they are rlmem's, beside torch's GRU in two forms: `torch.nn.GRU`, and a loop over
 `torch.nn.GRUCell` that stands for the paper's.
 """
 
@@ -40,16 +40,16 @@ PAPER = {
     "DNC": "dnc",
     "FFM": "ffm",
 }
-"""Its models, and the options of conf/memory that are these models; its Stack, TCN, FART and FWP know the time, too."""
+"""The paper's models -> options of conf/memory; its Stack, TCN, FART and FWP also read the time."""
 ROWS, UPDATES = Rows("segment", 8, 1024), 30
 LOOP = "torch.nn.GRUCell"
 
 
 @dataclass
 class Figure3Bench(MemoryBench):
-    """All models take turns, by default the paper's fourteen.
+    """Figure 3 for the paper's fourteen models by default, which take turns.
 
-    Where 30 updates, `rounds` times, take longer than `budget` seconds, fewer are measured and their time is scaled.
+    Where `rounds` times 30 updates take longer than `budget` seconds, fewer are measured and their time is scaled.
 
     training: the rows of an update.
     """
@@ -92,12 +92,12 @@ class Figure3Bench(MemoryBench):
         yield {"models": found}
 
     def updates_of_a_round(self, memory: Memory) -> int:
-        """How many updates fit into a round's part of the budget, at most all of them."""
+        """How many of the 30 updates fit into the budget of one round."""
         one = seconds(self.updates(memory, self.training, 1), self.device)
         return max(1, min(UPDATES, int(self.budget / self.rounds / one)))
 
     def updates(self, memory: Memory, rows: Rows, count: int) -> Run:
-        """`count` updates that lower the mean output, as the published benchmark's."""
+        """`count` updates that minimise the mean output, as in the published benchmark."""
         x, start = rows.batch(self.input_size, self.device)
         optimiser = torch.optim.Adam(p for p in memory.parameters() if p.requires_grad)
 
@@ -138,13 +138,13 @@ class Figure3Bench(MemoryBench):
 
 
 def one_and_two_updates(bench: Figure3Bench, node: dict[str, Any]) -> tuple[Run, Run]:
-    """An update on a sixteenth of the slots, and two on all: gradients and Adam's moments are part of the peak."""
+    """An update on a sixteenth of the slots, and two on all, so that the peak includes gradients and Adam's moments."""
     small = bench.updates(bench.build(node), bench.training.shorter(16), 1)
     return small, bench.updates(bench.build(node), bench.training, 2)
 
 
 def mean_and_interval(time: Times, measured: int) -> Row:
-    """Seconds of 30 updates: mean and half its 95 % interval (normal approximation)."""
+    """Seconds of 30 updates: the mean, and half of its 95 % interval (normal approximation)."""
     each = [second * UPDATES / measured for second in time.seconds]
     half = 1.96 * statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else None
     return {"train_seconds": statistics.mean(each) if each else None, "train_ci95": half, "note": time.note}
@@ -156,7 +156,7 @@ def trained(result: Result) -> dict[str, Row]:
 
 
 def by_model(result: Result) -> dict[str, dict[str, float]]:
-    """Option of conf/memory or peer -> panel -> number, of those that could be measured."""
+    """Option of conf/memory or peer -> panel -> number, for the models that could be measured."""
     return {
         PAPER.get(label, label): {
             "train_s": row["train_seconds"],

@@ -1,8 +1,8 @@
 """`rlmem bench memory`: time and memory of the options of conf/memory, beside `torch.nn.GRU`.
 
-Every model reads 128 features and writes 256 (`hidden_size`); whatever else its yaml says holds. The slots of a cell
-are episodes of T slots in one of two layouts: `segment`, a row each, and `tape`, one after the other in a single row,
-with a start flag where each begins. `torch.nn.GRU` knows no starts; it reads the segments, also beside a tape.
+Every model reads 128 features and writes 256 (`hidden_size`); all other settings are those of its yaml. The slots of a
+cell are episodes of T slots in one of two layouts: `segment`, a row for each, and `tape`, one after the other in a
+single row with a start flag where each begins. `torch.nn.GRU` has no starts, and reads segments also beside a tape.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ PEERS = {PEER: "rlmem.bench.peers.TorchGRU", "torch.nn.GRUCell": "rlmem.bench.pe
 SCHEMES = ("segment", "tape")
 ROWS_ACTED = (1, 8)
 STEPS, BLOCK = 1024, 64
-"""Steps of which the latency is taken (appendix G of FFM's paper), and those between two turns."""
+"""The steps that latency is measured over (appendix G of FFM's paper), and the steps of one turn."""
 LENGTHS = (128, 1024, 16384)
 
 Row = dict[str, Any]
-"""Numbers of a model, of one of its cells, or of its steps."""
+"""The numbers of a model, of one of its cells, or of its steps."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Episodes of `length` slots: a row each (`segment`), or all in one (`tape`)."""
+    """Episodes of `length` slots: a row for each (`segment`), or all in one row (`tape`)."""
 
     scheme: str
     episodes: int
     length: int
 
     def shorter(self, part: int) -> Rows:
-        """As many episodes of one `part`-th of the length."""
+        """The same number of episodes, each with one `part`-th of the length."""
         return replace(self, length=max(1, self.length // part))
 
     def batch(self, input_size: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -65,12 +65,12 @@ class Rows:
 class MemoryBench(Bench):
     """Forward and backward, steps, memory and size of each model.
 
-    models: options of conf/memory; all by default. One that raises is reported as such, and the others go on.
+    models: options of conf/memory; all by default. A model that raises is reported, and the others are measured.
     lengths: slots of an episode, one cell for each; LENGTHS by default.
     slots: slots of a cell.
     input_size: features that a model reads.
     hidden_size: features that it writes.
-    scans: shapes of `rlmem bench scan`, measured too: its own by default, none where models or lengths are chosen.
+    scans: shapes for `rlmem bench scan`, which is run too; by default its own, or none if models or lengths are given.
     """
 
     name = "memory"
@@ -90,7 +90,7 @@ class MemoryBench(Bench):
         check_memories(self.models)
 
     def measure(self) -> Iterator[Result]:
-        chosen_engine("auto", self.device)  # compiled before anything is measured, if it never was
+        chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
         yield {"models": {}, "scans": []}
         for name in progress([PEER, *(self.models or select("memory")["memory"])], "memories"):
             yield {"models": {name: self.model(name)}}
@@ -109,7 +109,6 @@ class MemoryBench(Bench):
             return build(node, input_size=self.input_size).to(self.device)
 
     def rows(self, scheme: str, length: int) -> Rows:
-        """The rows of a cell."""
         return Rows(scheme, max(1, self.slots // length), length)
 
     def model(self, name: str) -> Row:
@@ -126,7 +125,7 @@ class MemoryBench(Bench):
     def latency(self, memory: Memory, peer: Memory) -> list[Row]:
         """Seconds per step of 1 and of 8 rows (the 8 of FFM's Figure 3), without autograd.
 
-        The median of 16 blocks of 64 steps, at which both take turns; on the CPU with one thread, as rlmem acts.
+        It is the median of 16 blocks of 64 steps, in turns with the peer; on the CPU with one thread, as rlmem acts.
         """
         found = []
         for B in ROWS_ACTED:
@@ -136,12 +135,10 @@ class MemoryBench(Bench):
         return found
 
     def stepped(self, contestants: dict[str, Run]) -> dict[str, Times]:
-        """The times of blocks of steps."""
         with using_threads(1):
             return replace(self, rounds=STEPS // BLOCK).turns(contestants)
 
     def steps(self, memory: Memory, B: int) -> Run:
-        """The next 64 steps of B rows."""
         x = torch.randn(B, self.input_size, generator=torch.Generator().manual_seed(1)).to(self.device)
         state, start = memory.initial_state(B), torch.full((B,), True, device=self.device)
         goes_on = ~start
@@ -198,7 +195,7 @@ class MemoryBench(Bench):
         return run
 
     def tables(self, result: Result) -> Iterator[Table]:
-        """What does not depend on the length; a table for each length; then the scans."""
+        """A table of what does not depend on the length, a table for each length, then the scans."""
         models = built(result)
         rows: list[Any] = []
         for name, model in models.items():
@@ -224,7 +221,7 @@ class MemoryBench(Bench):
 
 
 def check_memories(models: Sequence[str] | None) -> None:
-    """Raise a UserError for names that are no options of conf/memory."""
+    """Raise UserError for names that are not options of conf/memory."""
     check_names("", "memory", models or (), select("memory")["memory"])
 
 
@@ -255,12 +252,11 @@ def ratio_column(head: str) -> Column:
 
 
 def mib(row: Row) -> float | None:
-    """The peak memory of a row."""
     return quotient(row["peak_bytes"], MIB)
 
 
 def notes_on(models: dict[str, Row]) -> list[str]:
-    """A line for whatever is missing or was measured otherwise."""
+    """A line for each number that is missing or was measured in another way."""
     lines = []
     for name, model in models.items():
         if "error" in model:

@@ -1,4 +1,4 @@
-"""What is measured against: torch's GRU behind the memory contract, and an update of SAC over it in plain torch."""
+"""Peers to compare with: torch's GRU under the memory contract, and an update of SAC over it in plain torch."""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -14,7 +14,7 @@ from rlmem.types import Batch
 
 
 class TorchGRU(Memory):
-    """`torch.nn.GRU`. It knows no starts: every row is one episode."""
+    """`torch.nn.GRU`. It ignores starts: every row is one episode."""
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__()
@@ -47,9 +47,9 @@ class TorchGRUCell(TorchGRU):
 class SeparateGRUs:
     """SAC over two `torch.nn.GRU` as POMDP-Baselines updates them (Ni et al. 2022, arXiv:2110.05038, released code).
 
-    The critic's step comes before the actor's, each after unrolls of its own from zero states, five in all: actor and
-    target critic for the target, critic for its loss, actor and critic for the actor's. The temperature comes last.
-    torch's optimisers have their defaults. The network is that of `SAC` with memory `TorchGRU` and encoder
+    The critic's step comes before the actor's, and the temperature's is last. There are five unrolls from zero states:
+    actor and target critic for the target, the critic for its loss, actor and critic for the actor's loss. torch's
+    optimisers have their defaults. The network is that of `SAC` with memory `TorchGRU` and encoder
     `embeddings`, parameters in the same order; the published one has shortcut embeddings beside it.
     """
 
@@ -82,9 +82,9 @@ class SeparateGRUs:
         self.optimisers = {name: torch.optim.Adam(parameters, lr=lr) for name, parameters in parts.items()}
 
     def update(self, batch: Batch, mark: Callable[[str], None]) -> dict[str, float]:
-        """One update on rows of one episode each, begun in zero states; the losses.
+        """One update on rows of one episode each, from zero states; returns the losses.
 
-        mark: told "forward", "backward" or "optimiser" whenever one of them has gone on since it was last called
+        mark: called with "forward", "backward" or "optimiser" after each stretch of that part
         """
         mask, count = batch.mask, batch.mask.sum()
         with torch.no_grad():
@@ -128,7 +128,9 @@ class SeparateGRUs:
 class RecurrentHeads(nn.Module):
     """Embeddings of observation, previous action and previous reward, a GRU over them, and perceptrons on its output.
 
-    reads: width of what the perceptrons read beside it;  outputs: of each of the `heads` perceptrons
+    reads: width of what the perceptrons read beside the GRU's output
+    outputs: outputs of each perceptron
+    heads: number of perceptrons
     """
 
     def __init__(
@@ -151,7 +153,7 @@ class RecurrentHeads(nn.Module):
             self.heads.append(nn.Sequential(*hidden, nn.Linear(widths[-1], outputs)))
 
     def forward(self, batch: Batch, action: Tensor | None = None) -> Tensor:
-        """[heads, B, T, outputs]; action [B, T, A] goes to the perceptrons."""
+        """The outputs [heads, B, T, outputs]; `action` [B, T, A] is read by the perceptrons."""
         inputs = self.obs(batch.obs), self.action(batch.prev_action), self.reward(batch.prev_reward[..., None])
         features, _ = self.rnn(torch.cat(inputs, -1).relu())
         if action is not None:

@@ -17,7 +17,7 @@ Advantages: GAE of 65,536 transitions as T steps of B environments; every loop c
     torch               a loop over steps on tensors of B, as CleanRL has it
     scan                `rlmem.losses.returns.gae`
 
-`tests/test_bench.py` holds the methods to each other. Data are at hand in the form that each of them reads.
+`tests/test_bench.py` compares the results of the methods. Each gets its data in the form that it reads.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Methods = dict[str, Callable[[], Any]]
 
 @dataclass
 class ReturnsBench(Bench):
-    """The time of every method, in turns of 10 ms at least.
+    """The time of every method, in turns of at least 10 ms.
 
-    episodes: numbers of episodes in the row of which returns are computed.
+    episodes: numbers of episodes in the row whose returns are computed.
     longest: bounds of the lengths of these episodes.
-    shapes: [T, B] of the transitions of which advantages are computed.
+    shapes: [T, B] of the transitions whose advantages are computed.
     """
 
     name = "returns"
@@ -89,10 +89,10 @@ class ReturnsBench(Bench):
 
 
 def table(title: str, keys: Sequence[str], methods: list[str], scans: dict[str, str], cases: list[Any]) -> Table:
-    """The milliseconds of every method, and the gain of the scan that replaces each loop.
+    """The milliseconds of every method, and the speedup of the scan that replaces each loop.
 
-    title: of the table.
-    keys: what tells one case from another.
+    title: the title of the table.
+    keys: the entries that tell one case from another.
     methods: the columns.
     scans: loop -> the scan that replaces it.
     cases: entries of the result.
@@ -130,7 +130,7 @@ def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> t
     start[0, 0] = True
     start[0, ends[:-1]] = True
     terminated = torch.cat([start[:, 1:], torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1, dtype=torch.bool)], 1)
-    mask = torch.arange(S + 1)[None] < S  # the slot rule: the last one is not acted in
+    mask = torch.arange(S + 1)[None] < S  # the slot rule: the agent does not act in the last one
     padded = torch.cat([rewards, rewards.new_zeros(1)])[None]
     start, terminated, mask = start.to(device), terminated.to(device), mask.to(device)
 
@@ -153,7 +153,7 @@ def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> t
 
 
 def gae_methods(T: int, B: int, device: torch.device = CPU) -> Methods:
-    """Each gives the advantages of T steps of B environments, [T, B] or, by the scan, [B, T]."""
+    """Methods that compute the advantages of T steps of B environments, [T, B], or [B, T] for the scan."""
     generator = torch.Generator().manual_seed(0)
     reward = torch.rand(T, B, generator=generator)
     value = torch.randn(T + 1, B, generator=generator)

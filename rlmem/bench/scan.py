@@ -1,9 +1,9 @@
 """`rlmem bench scan`: h_t = a_t h_{t-1} + b_t alone, on every engine, beside copying the bytes that it has to move.
 
-A scan of N numbers reads a and b and writes h, then reads a, h and the gradient of h and writes those of a and b: 8 N
-numbers moved, or 5 N where a is constant. Four copies between eight tensors of N numbers move 8 N. A scan that ran at
-the speed of memory would take as long. Each engine takes turns with copying and with nothing else,
-so that both find caches, allocator and load of the machine in the same state.
+A scan of N numbers reads a and b and writes h, then reads a, h and the gradient of h and writes those of a and b: it
+moves 8 N numbers, or 5 N where a is constant. Four copies between eight tensors of N numbers move 8 N, so a scan that
+ran at the speed of memory would take as long. Each engine takes turns with copying alone, so that both find the
+machine's caches, allocator and load in the same state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlmem.scan import Engine, chosen_engine, linear_scan
 
 Shape = tuple[int, int, int]
 SHAPES: tuple[Shape, ...] = ((16, 1024, 256), (4, 16384, 256), (1, 16384, 256))
-"""[B, T, D]"""
+"""The shapes [B, T, D] that are measured by default."""
 ENGINES = [engine for engine in get_args(Engine) if engine != "auto"]
 EPISODE = 128
 """Slots between two starts."""
@@ -74,7 +74,6 @@ class ScanBench(Bench):
         return times[engine], times[COPY]
 
     def tables(self, result: Result) -> list[Table]:
-        """A line for each case."""
         cases: dict[tuple[str, str, str], dict[str, Row]] = {}
         for row in result["scans"]:
             case = ",".join(map(str, row["shape"])), row["kind"], row["decay"]
@@ -113,7 +112,7 @@ def forward_backward(engine: Engine, shape: Shape, kind: str, decay: str, device
 
 
 def copies(shape: Shape, kind: str, device: torch.device) -> Run:
-    """Four copies between eight tensors of N numbers: together too large for a cache."""
+    """Four copies between eight tensors of N numbers, which together exceed any cache."""
     dtype = torch.float32 if kind == "real" else torch.complex64
     pairs = [[torch.ones(shape, dtype=dtype, device=device) for _ in range(2)] for _ in range(4)]
 

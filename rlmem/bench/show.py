@@ -18,8 +18,8 @@ MARKERS = "os^Dv<>"
 class Column(NamedTuple):
     """A column of numbers.
 
-    head: what stands above it.
-    unit: what the numbers are. Columns of one unit share a panel of the plot; without a unit they are not drawn.
+    head: the heading.
+    unit: the unit of the numbers. Columns with one unit share a panel of the plot; those without are not drawn.
     """
 
     head: str
@@ -28,10 +28,10 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose numbers are drawn.
+    """A table whose numbers can be drawn.
 
     title: the line above the table.
-    columns: a text is the head of a column of texts; those come first, and name the rows of the plot.
+    columns: the columns of texts, each given by its heading, then the columns of numbers. Texts name the rows.
     rows: the cells.
     """
 
@@ -40,12 +40,10 @@ class Table:
     rows: Sequence[Sequence[Cell]]
 
     def text(self) -> str:
-        """The table for a terminal."""
         heads = [column if isinstance(column, str) else column.head for column in self.columns]
         return tables.Table(self.title, heads, self.rows).text()
 
     def labels(self) -> list[str]:
-        """The texts of each row."""
         texts = sum(isinstance(column, str) for column in self.columns)
         return [", ".join(str(cell) for cell in row[:texts] if cell) for row in self.rows]
 
@@ -59,18 +57,16 @@ class Table:
 
 
 def quotient(value: float | None, other: float | None) -> float | None:
-    """value / other; None where one of them is missing."""
     return value / other if value and other else None
 
 
 def verdict(what: str, ratio: float, goal: float, digits: str = ".1f", remark: str = "") -> str:
-    """A line that says whether a ratio reaches its goal."""
     said = "reached" if ratio >= goal else "missed"
     return f"{what} {ratio:{digits}}x ({remark}goal {goal:g}x: {said})"
 
 
 def picture_types() -> list[str]:
-    """The types of files that a plot can be written to; UserError without matplotlib."""
+    """The file types that a plot can be written to. Raises UserError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -79,7 +75,7 @@ def picture_types() -> list[str]:
 
 
 def plot(all_tables: Sequence[Table]) -> Any:
-    """A figure with a row of panels for each table, and in them a row of dots for each row of the table."""
+    """A figure with a row of panels for each table; a panel has a row of dots for each row of the table."""
     drawn = [table for table in all_tables if table.rows]
     columns = max((len(table.panels()) for table in drawn), default=1)
     heights = [2.5 + 0.25 * len(table.rows) for table in drawn] or [1.0]
@@ -96,7 +92,7 @@ def plot(all_tables: Sequence[Table]) -> Any:
 
 
 def dots(axes: Any, title: str, labels: Sequence[str], series: dict[str, list[Any]]) -> None:
-    """Draw a row for each label, from the top, and in it a dot of each series on a logarithmic scale."""
+    """Draw a row for each label, from the top, with a dot for each series on a logarithmic scale."""
     from matplotlib.ticker import LogLocator
 
     for k, (name, values) in enumerate(series.items()):

@@ -1,4 +1,4 @@
-"""What all benchmarks share: options, turns with peers, and where the numbers go."""
+"""What all benchmarks share: options, turns with peers, and the files of numbers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Item = TypeVar("Item")
 Result = dict[str, Any]
 """The numbers of a benchmark, as its JSON file has them."""
 PACKAGES = ("sb3-contrib", "popgym", "gymnasium", "numpy")
-"""Packages that peers come from; the file of numbers has their versions."""
+"""Packages whose versions the file of numbers records."""
 
 
 @dataclass
 class Bench:
-    """A benchmark: `measure` yields its numbers, the other methods show them. Its fields are its options.
+    """A benchmark: `measure` yields its numbers, the other methods show them. Its fields are the command's options.
 
     rounds: turns of each contestant.
     budget: seconds for all turns of one contestant in one case.
@@ -50,10 +50,10 @@ class Bench:
     device: torch.device = CPU
 
     def prepare(self) -> None:
-        """Refuse choices that cannot be measured, and load what is loaded once."""
+        """Refuse choices that cannot be measured, and do what must be done once before."""
 
     def measure(self) -> Iterator[Result]:
-        """Yield the numbers part by part. A part's lists are appended to, and its dictionaries update, those before."""
+        """Yield the numbers in parts. A part's lists extend those of the parts before, its dictionaries update them."""
         raise NotImplementedError
 
     def setting(self) -> Any:
@@ -61,7 +61,6 @@ class Bench:
         return {k: v for k, v in asdict(self).items() if k != "threads"} | {"device": str(self.device)}
 
     def tables(self, result: Result) -> Iterable[Table]:
-        """The tables to print and to draw."""
         return []
 
     def notes(self, result: Result) -> Iterable[str]:
@@ -73,7 +72,6 @@ class Bench:
         return []
 
     def torch_threads(self) -> int:
-        """The threads of torch during the measurement."""
         return self.threads or torch.get_num_threads()
 
     def turns(self, contestants: dict[str, Run], at_least: float = 0.0) -> dict[str, Times]:
@@ -94,9 +92,9 @@ class Bench:
     ) -> Result:
         """Measure, write the numbers after each part, print the tables, draw the plot, and return the numbers.
 
-        json_path: where the numbers go, by default bench-NAME.json.
-        plot_path: where the plot goes, by default bench-NAME.png. A benchmark that refuses it has no plot, and
-            writes its numbers only where a path is given.
+        json_path: file of the numbers, by default bench-NAME.json.
+        plot_path: file of the plot, by default bench-NAME.png. A benchmark that refuses this option has no plot, and
+            writes its numbers only if a path is given.
         device: "auto", "cpu" or "cuda".
         options: fields of the class.
 
@@ -142,7 +140,7 @@ BENCHES = {
 
 
 def run_bench(name: str, given: dict[str, Any]) -> Result:
-    """Run the benchmark of a name with the options of the command line; UserError for those that it does not take."""
+    """Run the benchmark `name` with options of the command line. Raises UserError for options that it does not take."""
     bench: type[Bench] = getattr(import_module(f"rlmem.bench.{name}"), BENCHES[name])
     taken = {"json_path", "plot_path", *(field.name for field in fields(bench))} - bench.refused
     flags = [f"--{option.removesuffix('_path')}" for option in given if option not in taken]
@@ -152,7 +150,7 @@ def run_bench(name: str, given: dict[str, Any]) -> Result:
 
 
 def check_names(prefix: str, what: str, names: Iterable[str], accepted: Iterable[str]) -> None:
-    """Raise a UserError that has a line for each name that is not accepted."""
+    """Raise UserError with a line for each name that is not accepted."""
     known = list(accepted)
     wrong = [name for name in names if name not in known]
     if wrong:
@@ -161,7 +159,7 @@ def check_names(prefix: str, what: str, names: Iterable[str], accepted: Iterable
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What the numbers were measured on, and with which versions."""
+    """The machine that the numbers were measured on, and the versions of the packages."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "processor": processor(),

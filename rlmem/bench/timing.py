@@ -1,4 +1,4 @@
-"""Time and peak memory of functions, measured so that a machine's changing load adds noise but favours nobody."""
+"""Time and peak memory of functions, measured so that a changing load of the machine favours no contestant."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ CPU = torch.device("cpu")
 MIB = 2**20
 
 PRELOAD = ["rlmem.bench.memory", "rlmem.bench.figure3", "torch.fx.experimental.symbolic_shapes"]
-"""Modules that a measurement of memory needs. The last one is imported late by torch, for a backward, in a second."""
+"""Modules that a measurement of memory needs. torch imports the last one during a backward, which takes a second."""
 
 Run = Callable[[], object]
 
 
 @dataclass
 class Times:
-    """The seconds of one call in each round, and a note if they are not what was asked for."""
+    """The seconds of one call in each round, and a note if fewer rounds or none were measured."""
 
     seconds: list[float] = field(default_factory=list)
     note: str = ""
@@ -119,10 +119,10 @@ def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...],
     """The memory that a function takes at its peak, beyond what was there before.
 
     On CUDA these are the bytes that torch allocated (max_memory_allocated). On the CPU the function runs in a process
-    of its own, with glibc told to return freed tensors at once, and the result is the highest resident set that the
-    operating system saw (ru_maxrss) less the one before. It counts what is alive: tensors, autograd's graph, buffers of
-    libraries. It is some MiB above the tensors that torch.profiler counts, of which up to ten are libraries that only
-    the whole function loads; repeats agree to 1 MiB.
+    of its own, in which glibc returns freed tensors at once, and the result is the highest resident set that the
+    operating system saw (ru_maxrss) minus the one before. It counts what is alive: tensors, autograd's graph, buffers
+    of libraries. It exceeds the tensors that torch.profiler counts by some MiB, up to ten of which are libraries that
+    only the whole function loads; repeated measurements agree to 1 MiB.
 
     make: gives a small version of the function, called first to load what is loaded once, and the function.
     arguments: those of `make`; they are pickled.
@@ -141,7 +141,7 @@ def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...],
         return torch.cuda.max_memory_allocated(device) - before
     if os.name != "posix":
         raise OSError("the peak memory of a process can be read on Linux, macOS and CUDA only")
-    context = multiprocessing.get_context("forkserver")  # forks of a process that has imported all and run nothing
+    context = multiprocessing.get_context("forkserver")  # forks a process that has imported everything and run nothing
     context.set_forkserver_preload(PRELOAD)
     with ProcessPoolExecutor(1, mp_context=context) as process:
         return process.submit(_growth, make, arguments, torch.get_num_threads()).result()
@@ -176,6 +176,6 @@ def using_threads(number: int) -> Iterator[None]:
 
 
 def wait(device: torch.device) -> None:
-    """Wait until CUDA has done what it was asked to do."""
+    """Wait until CUDA has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -36,15 +36,15 @@ SETTING = (
     f"minibatches, memory {WIDTH}, heads {HEADS}-{HEADS}"
 )
 GOALS = {"rlmem lstm segment": ("sb3 lstm", 3.0), "rlmem ffm tape": ("sb3 shared lstm", 4.0)}
-"""Ours, the peer it is measured against, and the ratio it must reach; sb3's padded sequences are our segments."""
+"""Contestant of rlmem -> its peer and the ratio that it must reach. sb3's padded sequences correspond to segments."""
 SHARES = ("env", "act", "learn")
 MATRIX = 2048
-"""Rows and columns of the matrices whose product gives the rate of the machine."""
+"""Rows and columns of the matrices whose product measures the machine's rate."""
 
 
 @dataclass
 class TrainBench(Bench):
-    """Whole training runs. `threads` are those that rlmem learns with."""
+    """Whole training runs; `threads` is the number that rlmem learns with."""
 
     name = "train"
     refused = frozenset({"budget", "device", "plot_path"})
@@ -106,7 +106,7 @@ class TrainBench(Bench):
 
 
 class Ours:
-    """A call is an iteration of rlmem's own training loop, record and all."""
+    """A training run of rlmem; a call is one iteration of its loop, recording included."""
 
     def __init__(self, memory: str, batching: str, scratch: Path, threads: int):
         self.threads = threads
@@ -145,7 +145,7 @@ class Ours:
         """Matrix-product operations of one update."""
         with using_threads(1):
             rollout, _ = self.loop.collector.collect(SLOTS, 2**62)
-        # oneDNN's LSTM is one operation that the counter does not know; without it the products are counted.
+        # The counter does not know oneDNN's LSTM, which is one operation; without it, the products are counted.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about Intel GPUs, from the flag
             with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
@@ -154,7 +154,7 @@ class Ours:
 
 
 class StableBaselines:
-    """A call is an iteration of sb3-contrib's RecurrentPPO on the same game, with its own defaults otherwise."""
+    """sb3-contrib's RecurrentPPO on the same game with its own defaults; a call is one iteration."""
 
     def __init__(self, shared: bool):
         from popgym.envs import RepeatPreviousEasy

@@ -1,8 +1,8 @@
 """`rlmem bench update`: updates per second of SAC on replayed episodes, and where their time goes.
 
 Every memory reads the same replay: episodes of random actions on position_only_pendulum, which all have 200 steps.
-Encoder `embeddings`, hidden_size 128 for actor and critic each, everything else as conf/algo/sac.yaml has it. An update
-is what the off-policy loop does for one:
+The encoder is `embeddings` and the hidden_size 128, for actor and critic each; everything else is as in
+conf/algo/sac.yaml. An update is what the off-policy loop does for one:
 
     sample      draw a batch from the replay and lay it out in rows
     forward     the loss: the online and the target network read the rows
@@ -14,8 +14,8 @@ is what the off-policy loop does for one:
     tape        1,000 transitions of whole episodes in one row, Memoroids' batch
 
 Two peers read the segments: POMDP-Baselines' update in plain torch (`rlmem.bench.peers.SeparateGRUs`), beside which all
-others are measured, and rlmem's own with `torch.nn.GRU` as its memory. Neither knows starts inside a row, so beside the
-tape stands the peer on the longest segments.
+others are measured, and rlmem's own with `torch.nn.GRU` as its memory. Neither handles starts inside a row, so the tape
+is compared with the peer on the longest segments.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from rlmem.types import Batch
 MODELS = ("gru", "lstm", "ffm", "lru", "gpt")
 LENGTHS = (10, 50, 200)
 TRANSITIONS = 1000
-"""Of a tape, and of the segments beside it."""
+"""The acted slots of a tape, and of the segments beside it."""
 TURN = 0.25
-"""Seconds of a turn at least: an update then finds caches and allocator as updates of its own kind left them."""
+"""The least seconds of a turn, so that updates find caches and allocator as updates of their own kind left them."""
 PEER = "POMDP-Baselines"
 PARTS = ("sample", "forward", "backward", "optimiser")
 SQUARE, TAPE = "64 x 64", "tape"
@@ -64,8 +64,8 @@ Row = dict[str, Any]
 class UpdateBench(Bench):
     """The update of each model on batches of each layout.
 
-    models: options of conf/memory, MODELS by default. One that raises is reported as such, and the others go on.
-    lengths: of the segments beside the tape, LENGTHS by default.
+    models: options of conf/memory, MODELS by default. A model that raises is reported, and the others are measured.
+    lengths: lengths of the segments beside the tape, LENGTHS by default.
     hidden_size: features that a memory writes.
     transitions: the transitions in the replay.
     num_envs: the environments that fill it.
@@ -85,7 +85,7 @@ class UpdateBench(Bench):
         check_memories(self.models)
 
     def measure(self) -> Iterator[Result]:
-        chosen_engine("auto", self.device)  # compiled before anything is measured, if it never was
+        chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
         yield {"models": {}}
         replay = self.filled_replay()
         for name in progress([PEER, TORCH, *(self.models or MODELS)], "updates"):
@@ -105,7 +105,6 @@ class UpdateBench(Bench):
         return layouts if name in (PEER, TORCH) else layouts | {TAPE: ("batching=tape", size)}
 
     def filled_replay(self) -> Replay:
-        """A replay of whole episodes."""
         parts = assemble(self.config("memory=mlp", f"env.num_envs={self.num_envs}"))
         streams, device = parts.streams, self.device
         collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", device), device)
@@ -117,7 +116,7 @@ class UpdateBench(Bench):
         return replay
 
     def update(self, name: str, overrides: Sequence[str], replay: Replay) -> Update:
-        """The update of a model or of the peer, done once: what the first call builds is not measured."""
+        """The update of a model or of the peer, after one call, so that what a first call builds is not measured."""
         memory = f"memory._target_={PEERS[TORCH]}" if name in (PEER, TORCH) else f"memory={name}"
         parts = assemble(self.config(memory, *overrides, "env.num_envs=1"))
         parts.env.close()
@@ -137,7 +136,7 @@ class UpdateBench(Bench):
         return made
 
     def model(self, name: str, replay: Replay) -> list[Row]:
-        """A row for each layout. On those that it reads, the peer takes turns with the model."""
+        """A row for each layout. The peer takes turns with the model on the layouts that it can read."""
         layouts = self.layouts(name)
         updates: dict[str, Update] = {}
         notes: dict[str, str] = {}
@@ -193,10 +192,10 @@ class UpdateBench(Bench):
 
 @dataclass
 class Update:
-    """A model's update on batches of one layout, and the seconds of its parts. A call is what takes turns.
+    """A model's update on batches of one layout, and the seconds of its parts. A call is one update.
 
-    parts: the agent and what belongs to it.
-    replay: where batches come from.
+    parts: the assembled run, with the agent.
+    replay: the source of batches.
     batch: the size of the last batch.
     seconds: part of an update -> seconds, for each update.
     """

@@ -1,1 +1,1 @@
-"""Reports of what was run: one HTML page, RESULTS.md, and learning curves as figures."""
+"""Reports of finished and running runs: one HTML page, RESULTS.md, and learning curves as figures."""

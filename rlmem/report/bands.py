@@ -1,4 +1,4 @@
-"""Learning curves of several seeds as a mean with its interval, ready to be drawn."""
+"""Learning curves of several seeds as a mean with its interval."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from rlmem.stats.resampling import REPETITIONS, SEED
 
 Points = NDArray[np.float64]
 POINTS = 200
-"""The number of points of a mean over curves whose steps differ."""
+"""The number of points of a mean over curves with different steps."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row in one panel: the mean over seeds at `steps` with its pointwise 95 % bootstrap interval, all [points].
+    """The curve of a row in one panel: a mean over seeds with its pointwise 95 % bootstrap interval, all [points].
 
     name: the row
-    index: its place among all rows, by which it has the same colour in every panel
+    index: its place among all rows, which gives it the same colour in every panel
     steps: environment steps
     mean: the mean over seeds
     low, high: the bounds of its interval, NaN with one seed
-    seeds: the single curves, smoothed as the mean is
-    dots: runs of one point that are not in the mean, since others have more, or one elsewhere
+    seeds: the curves of the single seeds, smoothed like the mean
+    dots: runs with a single point, left out of the mean because other runs have more points, or theirs elsewhere
     """
 
     name: str
@@ -46,7 +46,7 @@ class Panel:
 
     title: the column
     what: the quantity, in words
-    lines: a line for each row that has curves there
+    lines: a line for each row that has curves in this column
     """
 
     title: str
@@ -57,12 +57,12 @@ class Panel:
 def panels(
     curves: Sequence[Curve], rows: Sequence[str], columns: Sequence[str], what: str, smooth: int = 1
 ) -> list[Panel]:
-    """One panel per column that has curves, with one line per row that has some there.
+    """One panel for each column that has curves, with one line for each row that has curves there.
 
     curves: the curves of all rows and columns
     rows, columns: their names, in order
     what: the quantity, in words
-    smooth: every value is the mean of the last so many points of its curve
+    smooth: replace every value by the mean of the last `smooth` points of its curve
     """
     said = f"{what}, mean of {smooth} points" if smooth > 1 else what
     made = [Panel(column, said, _lines(curves, rows, column, smooth)) for column in columns]
@@ -80,13 +80,13 @@ def _lines(curves: Sequence[Curve], rows: Sequence[str], column: str, smooth: in
 
 
 def apart(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
-    """Those that a mean is made of, and those of one point that would leave nothing else of it."""
+    """Split curves into those for the mean, and those with a single point to which the mean would shrink."""
     long, dots = ([c for c in curves if (len(c.steps) > 1) is wanted] for wanted in (True, False))
     return (dots, []) if not long and len({dot.steps[0] for dot in dots}) == 1 else (long, dots)
 
 
 def smoothed(curve: Curve, over: int) -> Curve:
-    """The running mean of the last `over` points, of fewer at the beginning."""
+    """The running mean of the last `over` points, or of fewer at the beginning."""
     if over == 1:
         return curve
     values = np.asarray(curve.values, dtype=np.float64)
@@ -95,12 +95,12 @@ def smoothed(curve: Curve, over: int) -> Curve:
 
 
 def disjoint(curves: Sequence[Curve]) -> bool:
-    """Whether no step lies between the ends of all of them."""
+    """Whether no step lies within the range of all curves."""
     return bool(curves) and max(curve.steps[0] for curve in curves) > min(curve.steps[-1] for curve in curves)
 
 
 def band(curves: Sequence[Curve]) -> tuple[Points, Points, Points, Points]:
-    """Steps, mean, low and high, each [points], over the stretch that every curve covers, which may be none."""
+    """Steps, mean, low and high, each [points], over the range that all curves cover, which may be empty."""
     steps, values = _aligned(curves)
     if not len(steps):
         return steps, steps, steps, steps
@@ -114,7 +114,7 @@ def band(curves: Sequence[Curve]) -> tuple[Points, Points, Points, Points]:
 
 
 def _aligned(curves: Sequence[Curve]) -> tuple[Points, Points]:
-    """Common steps [points], and values [run, points]: as they are where the steps are the same, else between them."""
+    """Common steps [points], and values [run, points], interpolated where the steps of the curves differ."""
     if not curves:
         return np.empty(0), np.empty((0, 0))
     first = np.asarray(curves[0].steps, dtype=np.float64)

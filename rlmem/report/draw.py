@@ -1,4 +1,4 @@
-"""Learning curves with matplotlib: the one way that reports and `rlmem plot` draw them."""
+"""Learning curves drawn with matplotlib, for reports and `rlmem plot` alike."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANEL = (4.6, 3.0)
-"""Width and height of a panel in inches; at the width of a phone its letters are as large as those of the text."""
+"""Width and height of a panel in inches; on a phone its letters are as large as those of the text around it."""
 ACROSS = 3
-"""The most panels side by side."""
+"""The greatest number of panels side by side."""
 MOST, LINE, ENTRY, LETTER = 4, 0.25, 0.7, 0.085
-"""Of a legend: the most names on a line, and inches: a line's height, and the widths of an entry without its name and
-of a letter of the name."""
+"""A legend's greatest number of names on a line, and in inches: the height of a line, the width of an entry without
+its name, and the width of a letter."""
 WIDE = 0.1
-"""The width in inches of a letter of a name that is wrapped, on the safe side."""
+"""An upper bound on the width of a letter in inches, for wrapping long names."""
 WRAP, TITLE = 32, 46
-"""The most letters on a line of the label along the side of a panel, and of the title above it."""
+"""The greatest number of letters on a line of a panel's side label and of its title."""
 FORMATS = ("png", "pdf", "svg")
 
 
 def require_matplotlib() -> None:
-    """UserError if it is not installed."""
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
@@ -43,7 +42,7 @@ def require_matplotlib() -> None:
 
 
 def single(panel: Panel) -> Figure:
-    """One panel by itself with the curves of all seeds, for a page that has a legend of its own."""
+    """A figure of one panel with the curves of all seeds, for a page that has a legend of its own."""
     figure, axes = figures.figure(PANEL[1], width=PANEL[0])
     with figures.style():
         draw(axes[0, 0], panel, seeds=True)
@@ -51,7 +50,7 @@ def single(panel: Panel) -> Figure:
 
 
 def together(shown: Sequence[Panel]) -> Figure:
-    """All panels side by side, with a legend."""
+    """A figure of all panels with a legend."""
     across, names = min(ACROSS, len(shown)), {line.name for panel in shown for line in panel.lines}
     width, longest = PANEL[0] * across, max(map(len, names), default=0)
     abreast = max(1, min(MOST, int(width / (ENTRY + LETTER * longest))))
@@ -72,11 +71,10 @@ def together(shown: Sequence[Panel]) -> Figure:
 
 
 def draw(axes: Axes, panel: Panel, seeds: bool = False) -> dict[str, Any]:
-    """The means with their bands; row -> what its legend shows.
+    """Draw the means with their bands; returns row -> the handle for the legend.
 
-    One point is a dot, and a run of one point among longer ones is a dot of its own. Runs that have no step in common
-    have no mean, and are drawn one by one. Groups of an SVG are named `seed-N`, `band-N`, `mean-N` and `dot-N` after
-    the row's index.
+    A single point is drawn as a dot, also that of a run among longer ones. Runs without a common step have no mean and
+    are drawn one by one. The groups of an SVG are named `seed-N`, `band-N`, `mean-N` and `dot-N` by the row's index.
     """
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -106,7 +104,7 @@ def draw(axes: Axes, panel: Panel, seeds: bool = False) -> dict[str, Any]:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of its name, the same bytes every time. UserError if that cannot be."""
+    """Write a figure in the format of its suffix, reproducibly byte by byte. Raises UserError if it cannot."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UserError(sentence(f"--out {path}", "no such format", accepted=FORMATS, example="--out figure.pdf"))
@@ -116,5 +114,5 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _literal(text: str) -> str:
-    """A text in which matplotlib finds no mathematics, and XML nothing that it forbids."""
+    """Escape a text for matplotlib's mathematics, and drop characters that XML forbids."""
     return printable(text).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""What a report says of an item beside its numbers: how much was run, where, and what differs from the paper."""
+"""What a report says about an item beside its numbers: what was run, where, and what differs from the paper."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ INTERVALS = (
     "seeds 90 %. One seed has none."
 )
 KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
-"""Keys of curves -> what they are, in words."""
+"""Key of a curve -> its description."""
 NAMED = 4
-"""The most cells or runs that a sentence names."""
+"""The greatest number of cells or runs that a sentence names."""
 
 
 def facts_of(records: Sequence[Record]) -> dict[str, str]:
-    """Name -> what is known of all runs together; what is not known is left out."""
+    """Name -> what holds for all runs together; unknown facts are left out."""
     states = Counter(record.state for record in records)
     seconds = [record.seconds for record in records if np.isfinite(record.seconds)]
     steps = sum(record.steps for record in records)
@@ -45,8 +45,7 @@ def facts_of(records: Sequence[Record]) -> dict[str, str]:
 
 
 def departures(outcome: Outcome) -> list[tuple[str, str]]:
-    """(reason, which cells) of every exception that concerns what is run, of every cell that is left out, and of
-    every misprint of the paper's table, which concerns none of ours."""
+    """(reason, cells) of every exception at this budget, every cell left out, and every misprint of the paper."""
     planned = cells(outcome.experiment, outcome.budget)
     changed: dict[str, list[str]] = defaultdict(list)
     for cell in planned:
@@ -55,18 +54,18 @@ def departures(outcome: Outcome) -> list[tuple[str, str]]:
     left: dict[str, list[str]] = defaultdict(list)
     for (row, column), reason in skipped(outcome.experiment, outcome.budget).items():
         left[reason].append(f"{row}/{column}" if column else row)
-    told = [(reason, _which(names)) for reason, names in changed.items()]
-    told += [(sentence, "") for sentence in misprinted(outcome)]
-    return told + [(f"left out: {reason}", _which(names)) for reason, names in left.items()]
+    found = [(reason, _which(names)) for reason, names in changed.items()]
+    found += [(sentence, "") for sentence in misprinted(outcome)]
+    return found + [(f"left out: {reason}", _which(names)) for reason, names in left.items()]
 
 
 def key_in_words(key: str) -> str:
-    """A key of metrics.jsonl in words, if there are any."""
+    """The description of a key of metrics.jsonl, or the key if it has none."""
     return KEYS.get(key, key)
 
 
 def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list[str]:
-    """Sentences that name the runs without a curve, and those that are drawn but are in no mean."""
+    """Sentences that name the runs without a curve, and the runs that are drawn but in no mean."""
     cell: dict[tuple[str, str], list[Curve]] = defaultdict(list)
     for curve in curves:
         cell[curve.row, curve.column].append(curve)
@@ -82,7 +81,7 @@ def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list
 
 
 def uncounted(records: Sequence[Record], metric: str) -> list[str]:
-    """Sentences that name the runs which a table of `metric` leaves out."""
+    """Sentences that name the runs that a table of `metric` leaves out."""
     said: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
     for run in records:
         if metric not in run.metrics:
@@ -92,7 +91,7 @@ def uncounted(records: Sequence[Record], metric: str) -> list[str]:
 
 
 def unreadable(half: Sequence[Path]) -> list[str]:
-    """A sentence that names directories of runs which have not begun, or of which a file is missing."""
+    """A sentence that names directories of runs that have not begun or lack a file."""
     names = [str(path) for path in half]
     return [f"left out, no config.yaml or no run.json: {_which(names, 'directories')}"] if names else []
 
@@ -113,5 +112,5 @@ def _which(names: Sequence[str], things: str = "cells") -> str:
 
 
 def _each(names: Iterable[str]) -> list[str]:
-    """Without repetitions and empty ones."""
+    """The names without repetitions and empty ones."""
     return [name for name in dict.fromkeys(names) if name]

@@ -1,4 +1,4 @@
-"""What lies in the folders of a command: reproductions, published results, sweeps, runs."""
+"""Find what lies in the given folders: reproductions, published results, sweeps, runs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from rlmem.sweep.manifest import holds_sweep
 
 CURVES = ".curves.csv"
 DEPTH = 5
-"""How far below the folder that was named is searched."""
+"""How many levels below a given folder are searched."""
 PICTURES = (".svg", ".png")
 
 
 @dataclass(frozen=True)
 class Item:
-    """An experiment at a budget with what was run of it, as a section of a report.
+    """An experiment at a budget with what was run of it: a section of a report.
 
     outcome: the experiment and its runs
-    file: where published results lie, None for a reproduction
+    file: the file of published results, None for a reproduction
     """
 
     outcome: Outcome
@@ -55,7 +55,6 @@ class Item:
 
     @property
     def label(self) -> str:
-        """The name and the budget."""
         return f"{self.outcome.name} {self.outcome.budget}"
 
     @property
@@ -68,23 +67,22 @@ class Item:
 
     @property
     def key(self) -> str:
-        """The key of metrics.jsonl that the curves show; "" of a measurement, which has none."""
+        """The key of metrics.jsonl that the curves show; "" for a measurement, which has none."""
         return curve_key(self.outcome.experiment.metric) if self.outcome.experiment.is_trained else ""
 
     @cached_property
     def planned(self) -> Sequence[Cell]:
-        """The cells of the budget."""
         return cells(self.outcome.experiment, self.outcome.budget)
 
     @property
     def axes(self) -> tuple[list[str], list[str]]:
-        """Rows and columns of what is run at this budget, in the order of the file."""
+        """Names of the rows and columns at this budget, in the order of the file."""
         rows = [cell.row for cell in self.planned if cell.row]
         return list(dict.fromkeys(rows)), list(dict.fromkeys(cell.column for cell in self.planned))
 
     @property
     def done(self) -> str:
-        """`12 of 36`: the runs that have ended, of those that the budget asks for."""
+        """`12 of 36`: the runs that have ended, out of those at this budget."""
         asked = sum(len(cell.seeds) for cell in self.planned)
         return f"{sum(record.state == 'done' for record in self.records)} of {asked}"
 
@@ -98,7 +96,7 @@ class Item:
         return departures(self.outcome)
 
     def facts(self) -> dict[str, str | None]:
-        """Name -> text, of the experiment and of all runs together."""
+        """Name -> fact about the experiment or about all runs together."""
         experiment, verdict = self.outcome.experiment, self.verdict
         return {
             "claim": experiment.claim,
@@ -114,13 +112,13 @@ class Item:
 
 
 Section = Item | Group
-"""What a report shows under one heading."""
+"""The content of a report under one heading."""
 
 
 def find(folders: Sequence[Path]) -> list[Section]:
-    """Items by name and budget, then sweeps, then all single runs together.
+    """Items by name and budget, then sweeps, then all single runs as one group.
 
-    Raises UserError for a folder that is not there, cannot be read or holds nothing of the kind.
+    Raises UserError for a folder that does not exist, cannot be read or holds none of these.
     """
     items: list[Item] = []
     sweeps: list[Group] = []
@@ -153,7 +151,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _places(folder: Path, depth: int = DEPTH) -> Iterator[tuple[str, Path]]:
-    """(kind, path) of everything at or below a folder, in the order of names."""
+    """(kind, path) of everything at or below a folder, sorted by name."""
     if _item(folder):
         yield "reproduction", folder
     elif holds_sweep(folder):
@@ -169,7 +167,7 @@ def _places(folder: Path, depth: int = DEPTH) -> Iterator[tuple[str, Path]]:
 
 
 def _item(folder: Path) -> str | None:
-    """Which item lies in a reproduction's folder, which has a verdict, runs or both."""
+    """The name of the item in a reproduction's folder, which has a verdict, runs or both; None for other folders."""
     about = next((folder / name for name in (CELLS, VERDICT) if (folder / name).is_file()), None)
     try:
         item = None if about is None else json.loads(about.read_text(encoding="utf-8")).get("item")
@@ -179,7 +177,7 @@ def _item(folder: Path) -> str | None:
 
 
 def _reproduction(folder: Path) -> Item:
-    """Its runs as they are now; where they lie elsewhere, what results.csv says of them."""
+    """A reproduction with its runs as they are now, or as in results.csv if they lie elsewhere."""
     about = next(folder / name for name in (CELLS, VERDICT) if (folder / name).is_file())
     said = json.loads(about.read_text(encoding="utf-8"))
     name, budget = said["item"], said["budget"]
@@ -192,7 +190,7 @@ def _reproduction(folder: Path) -> Item:
 
 
 def _published(file: Path) -> Item:
-    """<paper>/<item>.<budget>.csv. Pictures beside it, <item>.<budget>.<caption>.svg, belong to it."""
+    """Published results <paper>/<item>.<budget>.csv, with pictures <item>.<budget>.<caption>.svg beside them."""
     item, _, budget = file.stem.rpartition(".")
     name = f"{file.parent.resolve().name}/{item}"
     experiment = _experiment(name, file.with_suffix(".yaml")).at(budget)
@@ -200,7 +198,7 @@ def _published(file: Path) -> Item:
 
 
 def _experiment(name: str, kept: Path) -> Experiment:
-    """One that is not shipped has its text with its results."""
+    """A shipped experiment, or the one whose text is kept with its results."""
     return read_kept(kept) if kept.is_file() else catalog.find(name)[1]
 
 

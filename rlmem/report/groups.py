@@ -1,4 +1,4 @@
-"""Runs that belong to no experiment: their rows and columns are what varies among them."""
+"""Groups of runs that belong to no experiment; rows and columns are named by what varies among them."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import RETURNS
 
 APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger")
-"""Keys that do not make a run another experiment."""
+"""Keys that do not distinguish experiments."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs side by side, as a section of a report.
+    """Runs side by side: a section of a report.
 
     name: the heading
     key: the key of metrics.jsonl that curves and table show; "" if no run has any
-    records: the runs
-    curves: those of the runs that have one
-    command: what makes these runs, if that is one command
-    alike: `all runs` or options -> the keys that their runs were asked to have, and that are in no row's name
-    half: directories that lack config.yaml or run.json, of which nothing is shown
+    records: a record of each run
+    curves: the learning curves of the runs that have one
+    command: the command that makes these runs, if it is a single one
+    alike: `all runs` or options -> the overrides that these runs share and that no row's name shows
+    half: directories that lack config.yaml or run.json, and are not shown
     """
 
     name: str
@@ -58,13 +58,12 @@ class Group:
 
     @property
     def axes(self) -> tuple[list[str], list[str]]:
-        """Rows and columns in the order of the runs."""
+        """Names of the rows and columns in the order of the runs."""
         rows, columns = ([getattr(record, side) for record in self.records] for side in ("row", "column"))
         return list(dict.fromkeys(rows)), list(dict.fromkeys(columns))
 
     @property
     def metric(self) -> str:
-        """The number of a run that the table shows."""
         return "final_eval" if self.key == metrics.GREEDY else f"last {self.key or None}"
 
     @property
@@ -73,21 +72,19 @@ class Group:
 
     @property
     def done(self) -> str:
-        """`12 of 36`: the runs that have ended, of all."""
+        """`12 of 36`: the runs that have ended, out of all."""
         return f"{sum(record.state == 'done' for record in self.records)} of {len(self.records)}"
 
     @property
     def not_drawn(self) -> list[str]:
-        """Sentences that name the runs without a curve, or without a mean of curves."""
+        """Sentences that name the runs without a curve, and the runs that are drawn but in no mean."""
         return [*unreadable(self.half), *unseen(self.records, self.curves, self.key or "any return")]
 
     @property
     def not_counted(self) -> list[str]:
-        """Sentences that name the runs which the table leaves out."""
         return uncounted(self.records, self.metric)
 
     def facts(self) -> dict[str, str]:
-        """Name -> text, of all runs together."""
         return facts_of(self.records) | {f"set in {who}": keys for who, keys in self.alike.items()}
 
     def tables(self) -> list[Table]:
@@ -120,10 +117,10 @@ def _mean(runs: NDArray[np.float64], rng: np.random.Generator) -> Value:
 class Run:
     """What is known of a run before its directory is read.
 
-    run_dir: its directory, which may not be there yet
+    run_dir: its directory, which may not exist yet
     state: done | failed | running | interrupted | waiting
-    overrides: what was asked for
-    config_hash: of its configuration, "" if unknown
+    overrides: the overrides that it was started with
+    config_hash: the hash of its configuration, "" if unknown
     """
 
     run_dir: Path
@@ -133,7 +130,7 @@ class Run:
 
 
 def of_sweep(folder: Path) -> Group:
-    """The jobs of a sweep. Raises UserError."""
+    """The group of a sweep's jobs. Raises UserError."""
     manifest = Manifest(folder)
     states = [(job, "interrupted" if job.abandoned else job.state) for job in manifest.jobs()]
     runs = [Run(folder / job.name, state, job.overrides, job.config_hash) for job, state in states]
@@ -143,7 +140,7 @@ def of_sweep(folder: Path) -> Group:
 
 
 def of_runs(run_dirs: Sequence[Path], half: Sequence[Path] = ()) -> Group:
-    """Run directories side by side. Raises UserError."""
+    """The group of run directories. Raises UserError."""
     runs = []
     for run_dir in run_dirs:
         config, about = _read(run_dir)
@@ -156,7 +153,7 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path] = ()) -> Group:
 
 
 def group(name: str, runs: Sequence[Run], command: str | None) -> Group:
-    """Runs side by side, with rows and columns that are named by what varies among them."""
+    """The group of runs, with rows and columns named by what varies among them."""
     described = [_settings(run) for run in runs]
     named = labels([settings for settings, _ in described])
     found = [RunRecord(run.run_dir) for run in runs]
@@ -173,7 +170,7 @@ def group(name: str, runs: Sequence[Run], command: str | None) -> Group:
 
 
 def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
-    """The learning curves of a key of metrics.jsonl, of those runs that have a value of it."""
+    """The learning curves of a key of metrics.jsonl, for the runs that have values of it."""
     made = []
     for run in records:
         steps, values = ([], []) if run.run_dir is None else metrics.curve(RunRecord(run.run_dir), key)
@@ -183,7 +180,7 @@ def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
 
 
 def _settings(run: Run) -> tuple[Settings, int]:
-    """What tells a run apart from others, and its seed."""
+    """The settings that distinguish a run, and its seed."""
     given = {key: _as_kept(value) for key, _, value in (line.lstrip("+").partition("=") for line in run.overrides)}
     defaults = default_choices()
     try:
@@ -195,14 +192,14 @@ def _settings(run: Run) -> tuple[Settings, int]:
     seed = values.get("seed", "0")
     options = {group: choices[group] for group in [*defaults, *choices] if group in choices and group not in APART}
     if COLUMN in options:
-        options[COLUMN] = values.pop("env.id", options[COLUMN])  # which says more than `gym`
+        options[COLUMN] = values.pop("env.id", options[COLUMN])  # the id says more than `gym`
     kept = {key: value for key, value in values.items() if key.partition(".")[0] not in APART and key not in choices}
     asked = [key for key in given if key not in choices]
     return Settings(options, kept, asked), int(seed) if seed.isdecimal() else 0
 
 
 def _read(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """config.yaml and run.json. Raises NoRun, also where they hold something else than what was written."""
+    """The content of config.yaml and run.json. Raises NoRun if they are missing or malformed."""
     config, about = rundir.read(run_dir)
     texts = all(isinstance(about.get(name), str | None) for name in ("rlmem", "git"))
     if not (texts and isinstance(config.get("total_steps", 0), int)):
@@ -211,7 +208,7 @@ def _read(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _as_kept(value: str) -> str:
-    """A value of the command line as one of config.yaml is shown: `1e-3` is 0.001."""
+    """A value of the command line in the form of config.yaml: `1e-3` is 0.001."""
     try:
         return show(json.loads(value))
     except ValueError:
@@ -227,5 +224,5 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
 
 
 def _asked(overrides: Iterable[str]) -> list[str]:
-    """Without what says where and how a run lies on this machine."""
+    """The overrides without those that only say where and how a run is stored on this machine."""
     return [line for line in overrides if line.partition("=")[0] not in ("run_dir", "on_exists")]

@@ -1,7 +1,7 @@
-"""Short names of runs side by side: what differs among them, and nothing that follows from it.
+"""Short names of runs side by side: what differs among them, without what follows from it.
 
-Every key of the configurations is compared. Keys of a group, such as `algo.gamma`, are compared where they exist: a
-default that is another one because the option is another one follows from the option, whose name is enough.
+Every key of the configurations is compared. Keys of a group, such as `algo.gamma`, are compared where they exist. A
+default that differs only because the option differs is not named: the option's name is enough.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 COLUMN = "env"
-"""The group whose options are the columns, if they vary."""
+"""The group whose options name the columns, if they vary."""
 BUDGET = "total_steps"
-"""The key that is named whenever it varies, asked for or not."""
+"""The key that is named whenever it varies, even if nobody set it."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What was set in one run.
+    """The settings of one run.
 
     options: group -> option
-    values: other key -> value as typed, without those that concern no number
-    asked: the keys that were set on the command line, of which one may hold others
+    values: other key -> value as typed, without keys that affect no result
+    asked: the keys that were set on the command line; one may contain others
     """
 
     options: Mapping[str, str]
@@ -33,16 +33,16 @@ class Settings:
         return any(key == own or key.startswith(f"{own}.") for own in self.asked)
 
     def option_of(self, key: str) -> str | None:
-        """The option of the group that a key belongs to, None for a key of no group."""
+        """The option of the group that a key belongs to; None if it belongs to no group."""
         return self.options.get(key.partition(".")[0])
 
 
 @dataclass(frozen=True)
 class Labels:
-    """How runs are named.
+    """The names of runs.
 
     places: row and column of every run
-    alike: whom it concerns -> what was set but is in no name
+    alike: `all runs` or options -> overrides that these runs share and that no name shows
     """
 
     places: Sequence[tuple[str, str]]
@@ -50,7 +50,7 @@ class Labels:
 
 
 def labels(runs: Sequence[Settings]) -> Labels:
-    """Rows are named by what varies, columns by the environment if it does."""
+    """Name rows by what varies, and columns by the environment if it varies."""
     groups = _varying(runs)
     columns = [COLUMN] if COLUMN in groups else []
     rows = [group for group in groups if group != COLUMN]
@@ -64,9 +64,9 @@ def labels(runs: Sequence[Settings]) -> Labels:
         same = [run for run, own in zip(runs, kinds, strict=True) if own == kind]
         one, words = same[0], _options(same[0], rows, runs)
         there = [key for key in keys if key in one.values]
-        told = [key for key in there if key == BUDGET or any(run.asks(key) for run in same)]
-        among = [key for key in there if key in told or len(keys[key][one.option_of(key)]) > 1]
-        short[kind] = " ".join([*words, *(_word(key, one, often) for key in told)])
+        named = [key for key in there if key == BUDGET or any(run.asks(key) for run in same)]
+        among = [key for key in there if key in named or len(keys[key][one.option_of(key)]) > 1]
+        short[kind] = " ".join([*words, *(_word(key, one, often) for key in named)])
         long[kind] = " ".join([*words, *(_word(key, one, often) for key in among)])
     taken = Counter(short.values())
     names = {kind: name if name and taken[name] == 1 else long[kind] for kind, name in short.items()}
@@ -78,23 +78,22 @@ def labels(runs: Sequence[Settings]) -> Labels:
 
 
 def _varying(runs: Sequence[Settings]) -> list[str]:
-    """The groups whose options differ."""
     groups = dict.fromkeys(group for run in runs for group in run.options)
     return [group for group in groups if len({run.options.get(group) for run in runs}) > 1]
 
 
 def _keys(runs: Sequence[Settings]) -> list[str]:
-    """All of them, those that were asked for first."""
+    """The keys of all runs; those set on the command line come first."""
     every = dict.fromkeys(key for run in runs for key in run.values)
     return sorted(every, key=lambda key: not any(run.asks(key) for run in runs))
 
 
 def _differs(key: str, runs: Sequence[Settings]) -> bool:
-    """Whether a key tells runs apart that their options do not, or was asked to be another one than elsewhere."""
+    """Whether a key distinguishes runs with equal options, or was set to different values."""
     if any(run.asks(key) for run in runs):
         there = {run.values[key] for run in runs if key in run.values}
         return len(there) > 1 or any(len(values) > 1 for values in _by_option(key, runs).values())
-    defaults: dict[tuple[str, ...], set[str]] = defaultdict(set)  # which may differ where options or versions do
+    defaults: dict[tuple[str, ...], set[str]] = defaultdict(set)  # defaults may differ with options and versions
     for run in runs:
         if key in run.values:
             defaults[tuple(run.options.values())].add(run.values[key])
@@ -102,7 +101,7 @@ def _differs(key: str, runs: Sequence[Settings]) -> bool:
 
 
 def _by_option(key: str, runs: Sequence[Settings]) -> dict[str | None, set[str | None]]:
-    """Option of the key's group -> its values there, None where a run has no such key."""
+    """Option of the key's group -> the key's values under it; None stands for a run without the key."""
     found: dict[str | None, set[str | None]] = defaultdict(set)
     for run in runs:
         found[run.option_of(key)].add(run.values.get(key))
@@ -110,24 +109,24 @@ def _by_option(key: str, runs: Sequence[Settings]) -> dict[str | None, set[str |
 
 
 def _options(run: Settings, groups: Iterable[str], runs: Sequence[Settings]) -> list[str]:
-    """`ffm`, with the group before it where another group has an option of this name: `encoder=mlp`."""
+    """`ffm`, or `encoder=mlp` with the group where another group has an option of the same name."""
     taken = Counter(option for group in groups for option in {other.options.get(group, "") for other in runs})
     named = [(group, run.options[group]) for group in groups if run.options.get(group)]
     return [option if taken[option] == 1 else f"{group}={option}" for group, option in named]
 
 
 def _word(key: str, run: Settings, often: Mapping[str, int]) -> str:
-    """`trace_size=16`: of a group's key the last word, unless another key ends in it too."""
+    """`trace_size=16`: the last word of a group's key, unless another key ends in the same word."""
     last = key.rpartition(".")[2]
     return f"{last if often[last] == 1 and run.option_of(key) else key}={run.values[key]}"
 
 
-def _alike(runs: Sequence[Settings], told: Iterable[str]) -> dict[str, str]:
-    """`all runs` or options -> the keys that their runs were asked to have, and that are in no name."""
+def _alike(runs: Sequence[Settings], named: Iterable[str]) -> dict[str, str]:
+    """`all runs` or options -> the overrides that these runs share and that no name shows."""
     found: dict[str, list[str]] = defaultdict(list)
     for key in _keys(runs):
         having = [run for run in runs if key in run.values]
-        if key not in told and any(run.asks(key) for run in having):
+        if key not in named and any(run.asks(key) for run in having):
             options = ", ".join(dict.fromkeys(str(run.option_of(key)) for run in having))
             who = "all runs" if len(having) == len(runs) else options
             found[who].append(f"{key}={having[0].values[key]}")

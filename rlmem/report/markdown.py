@@ -1,4 +1,4 @@
-"""RESULTS.md: what the published results come to, with the curves as pictures beside them."""
+"""RESULTS.md: the published results with their verdicts, and their curves as pictures."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rlmem.stats.tables import Cell, Table
 
 
 def write(sections: Sequence[Section], path: Path) -> None:
-    """The document, and <item>.<budget>.svg beside the numbers of every item that has curves.
+    """Write the document, and <item>.<budget>.svg beside the numbers of every item that has curves.
 
-    Raises UserError for what is no published result.
+    Raises UserError for sections that are not published results.
     """
     items = [section for section in sections if isinstance(section, Item) and section.file is not None]
     if len(items) < len(sections):
@@ -36,13 +36,12 @@ def write(sections: Sequence[Section], path: Path) -> None:
 
 
 def picture(item: Item) -> Path:
-    """Where its curves are drawn."""
     assert item.file is not None
     return item.file.with_suffix(".svg")
 
 
 def document(items: Sequence[Item], folder: Path) -> str:
-    """The text, a function of the results alone. folder: where the text lies, for its links"""
+    """The text of the document in `folder`, which depends on the results only."""
     lines = [
         "# Results",
         "Numbers of this repository beside those of the papers. This file is written by "
@@ -95,6 +94,5 @@ def _heading(outcome: Outcome) -> str:
 
 
 def _anchor(outcome: Outcome) -> str:
-    """As GitHub makes it of the heading."""
     kept = "".join(letter for letter in _heading(outcome).lower() if letter.isalnum() or letter in " -_")
     return kept.replace(" ", "-")

@@ -1,7 +1,7 @@
-"""The page of `rlmem report`: one HTML file that needs nothing but itself, no script either.
+"""The page of `rlmem report`: one self-contained HTML file without scripts.
 
-What can be shown and hidden are check boxes that the style sheet reads. The page forbids everything that would come
-from elsewhere, and the template escapes every text, so that no name of a run can make it do more.
+Showing and hiding works by check boxes that the style sheet reads. The page's policy forbids everything from outside,
+and the template escapes every text, so that the name of a run is never more than text.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ BADGES = {
     "running": "busy",
     "interrupted": "busy",
 }
-"""A word that says how something came out -> the class that colours it."""
+"""Word of a verdict or state -> the class that colours it."""
 
 
 def page(sections: Sequence[Section], title: str) -> str:
-    """The whole file. The same sections give the same text."""
+    """The whole page. The same sections give the same text."""
     items = sum(isinstance(section, Item) for section in sections)
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"cell_text": cell_text, "badged": _badged}
@@ -70,7 +70,7 @@ def page(sections: Sequence[Section], title: str) -> str:
 
 
 def _summary(section: Section, link: str, judged: bool) -> list[Cell]:
-    """A line of the first table, which has columns for verdicts if some section is `judged`."""
+    """A row of the summary, which has columns for verdicts if any section is `judged`."""
     name = Markup('<a href="{}">{}</a>').format(link, section.name)
     if not isinstance(section, Item):
         return [name, "", section.done, "", ""] if judged else [name, section.done]
@@ -87,7 +87,7 @@ def _legend(section: Section) -> list[tuple[int, str]]:
 
 
 def _drawings(section: Section, prefix: str) -> Iterator[Markup]:
-    """An SVG for each column. The names of its elements begin with `prefix`, as those of no other section do."""
+    """An SVG for each column. The names of its elements begin with `prefix`, which is unique to the section."""
     what = key_in_words(section.key)
     for k, panel in enumerate(panels(section.curves, *section.axes, what)):
         where = f" on {panel.title}" if panel.title else ""
@@ -96,7 +96,7 @@ def _drawings(section: Section, prefix: str) -> Iterator[Markup]:
 
 
 def _runs(section: Section) -> list[list[Cell]]:
-    """The names of the columns, and a line for each run."""
+    """A table of the runs: the names of the columns, and a row for each run."""
     metrics, code = section.listed_metrics, Markup("<code>{}</code>")
     lines: list[list[Cell]] = [[*RUN_COLUMNS[:4], *metrics, *RUN_COLUMNS[4:]]]
     for run in section.records:
@@ -107,9 +107,9 @@ def _runs(section: Section) -> list[list[Cell]]:
 
 
 def _pictures(section: Section) -> Iterator[tuple[str, str]]:
-    """Captions of analyses, and their pictures as texts of URLs: the smaller of SVG and PNG where both are there.
+    """Captions and pictures of analyses as data URLs: the smaller of SVG and PNG where both exist.
 
-    As an image, an SVG keeps its names to itself, and can neither run nor load anything.
+    As an image, an SVG shares no names with the page, and can neither run nor load anything.
     """
     for caption, path in section.outcome.pictures.items() if isinstance(section, Item) else ():
         there = [file for suffix in MEDIA_TYPES if (file := path.with_suffix(suffix)).is_file()]
@@ -123,5 +123,5 @@ def _badge(word: str) -> Markup:
 
 
 def _badged(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
-    """Rows of a table in which words that say how something came out are badges."""
+    """The rows of a table with the words in BADGES as badges."""
     return [[_badge(cell) if isinstance(cell, str) and cell in BADGES else cell for cell in row] for row in rows]

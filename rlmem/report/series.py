@@ -1,4 +1,4 @@
-"""What `rlmem plot` draws: the curves of several sections, of any metric, with the same colour for the same row."""
+"""What `rlmem plot` draws: curves of any metric from several sections, with one colour for each row."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rlmem.reproduce.outcome import Curve
 def shown(sections: Sequence[Section], metric: str | None, smooth: int = 1, columns: Sequence[str] = ()) -> list[Panel]:
     """The panels of all sections.
 
-    sections: what lies in the folders
-    metric: a key of metrics.jsonl, None for that of the curves
-    smooth: every value is the mean of the last so many points of its run
-    columns: the columns that are drawn, () for all
+    sections: the sections found in the folders
+    metric: a key of metrics.jsonl; None: the key of each section's curves
+    smooth: replace every value by the mean of the last `smooth` points of its run
+    columns: the columns to draw; () for all
 
-    Raises UserError where nothing is left to draw.
+    Raises UserError if nothing is left to draw.
     """
     _require_columns(sections, columns)
     rows = list(dict.fromkeys(row for section in sections for row in section.axes[0]))
@@ -39,17 +39,17 @@ def shown(sections: Sequence[Section], metric: str | None, smooth: int = 1, colu
 
 
 def left_out(sections: Sequence[Section], metric: str | None, columns: Sequence[str] = ()) -> list[str]:
-    """What `shown` does not show, or not as a mean, one sentence for each section that has such runs."""
+    """A sentence for each section that has runs that `shown` leaves out, or shows without a mean."""
     said = []
     for section in sections:
         runs = [run for run in section.records if not columns or run.column in columns]
-        told = unseen(runs, _curves(section, metric), metric or section.key)
-        said += [f"{section.label}: {sentence}" for sentence in [*told, *unreadable(section.half)]]
+        sentences = unseen(runs, _curves(section, metric), metric or section.key)
+        said += [f"{section.label}: {sentence}" for sentence in [*sentences, *unreadable(section.half)]]
     return said
 
 
 def _curves(section: Section, metric: str | None) -> Sequence[Curve]:
-    """Those that were collected, or those of another metric from the records of the runs."""
+    """The curves of a section, or those of another metric, read from the run directories."""
     return section.curves if metric in (None, section.key) else of_metric(section.records, metric)
 
 

@@ -1,6 +1,6 @@
-"""A figure as SVG inside a page: as wide as there is room, in the page's colours, with no name twice.
+"""A figure as inline SVG: as wide as the page allows, in the page's colours, and with unique names.
 
-Colours become variables of the page's style sheet, so that one drawing is readable on light and on dark ground.
+Colours become variables of the page's style sheet, so that one drawing is readable on light and on dark background.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ FAMILY = re.compile(r"'DejaVu Sans'[^;]*")
 REFERENCE = re.compile(r"#([\w-]+)")
 NUMBER = re.compile(r"-?\d+\.\d+")
 DROPPED = ("metadata", "style")
-"""Elements that matplotlib writes and a page does without: its style would hold for the whole page."""
+"""Elements of matplotlib that are left out; its style would apply to the whole page."""
 
 
 def inline(figure: Figure, prefix: str, title: str) -> Markup:
     """The markup of a figure. Its groups `seed-N`, `band-N`, `mean-N` and `dot-N` get the classes `seed row-N`, ...
 
     figure: what `rlmem.report.draw` drew
-    prefix: begins the names inside, which are alone in the page by it
-    title: what a reader is told who cannot see it
+    prefix: prefix of all names inside, which makes them unique in the page
+    title: the description for readers who cannot see the figure
     """
     text = io.StringIO()
     figures.save(figure, text, "svg", transparent=True)
@@ -50,7 +50,7 @@ def inline(figure: Figure, prefix: str, title: str) -> Markup:
 
 
 def _plain(element: ElementTree.Element) -> ElementTree.Element:
-    """The tree without namespaces, which HTML does without, and without DROPPED."""
+    """The tree without namespaces, which HTML has no use for, and without the elements in DROPPED."""
     made = ElementTree.Element(_local(element.tag), {_local(name): value for name, value in element.attrib.items()})
     made.text, made.tail = element.text, element.tail
     made.extend(_plain(child) for child in element if _local(child.tag) not in DROPPED)

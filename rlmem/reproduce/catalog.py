@@ -10,11 +10,11 @@ from rlmem.errors import UserError
 from rlmem.reproduce.spec import Experiment, read
 
 NOT_PAPERS = ("first_run", "published")
-"""Folders of other files."""
+"""Folders of `experiments` that belong to no paper."""
 
 
 def names() -> list[str]:
-    """The shipped experiments in the order of papers and items."""
+    """The names of the shipped experiments, sorted by paper and item."""
     root = experiments_dir()
     if root is None:
         return []
@@ -23,7 +23,7 @@ def names() -> list[str]:
 
 
 def find(item: str) -> tuple[str, Experiment]:
-    """The name and the experiment of `<paper>/<item>`, or of a file of one's own. Raises UserError."""
+    """The name and the experiment of `<paper>/<item>`, or of a file of the user's own. Raises UserError."""
     root, known = experiments_dir(), names()
     if item.endswith((".yaml", ".yml")):
         path = Path(item).resolve()

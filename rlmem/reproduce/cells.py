@@ -15,12 +15,12 @@ from rlmem.reproduce.spec import Experiment, Lines, words
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of the table.
+    """A cell of the table.
 
     row, column: the names of its row and column
-    overrides: the overrides of its runs, but for the seed
+    overrides: the overrides of its runs, without the seed
     seeds: the seeds of its runs
-    reasons: why it has overrides that other cells do not have
+    reasons: the reasons for overrides that other cells do not have
     """
 
     row: str
@@ -34,7 +34,7 @@ class Cell:
         return f"{self.row}/{self.column}" if self.column else self.row
 
     def label(self, seed: int) -> str:
-        """A part of a directory's name."""
+        """The cell and a seed as part of the name of a run directory."""
         return re.sub(r"[^\w.+-]+", "_", f"{self.row}-{self.column}-seed{seed}").replace("--", "-").strip("_-")[:80]
 
     def lines(self, seed: int) -> Lines:
@@ -44,8 +44,9 @@ class Cell:
 def cells(experiment: Experiment, budget: str, wanted: Sequence[str] = ()) -> list[Cell]:
     """The cells in the order of the file.
 
-    wanted: names or patterns of rows, columns or `row/column` that alone are meant; () for all. Raises UserError for
-    one that fits nothing.
+    wanted: names or patterns of rows, columns or `row/column`; () for all cells
+
+    Raises UserError for a pattern that fits nothing.
     """
     chosen = experiment.budget(budget)
     rows = [name for name in experiment.rows if chosen.rows is None or _among(name, chosen.rows)]
@@ -61,7 +62,7 @@ def cells(experiment: Experiment, budget: str, wanted: Sequence[str] = ()) -> li
 
 
 def skipped(experiment: Experiment, budget: str) -> dict[tuple[str, str], str]:
-    """(row, column) -> reason, of the cells that are left out at this budget."""
+    """(row, column) -> reason, for the cells that are left out at this budget."""
     every = (*experiment.exceptions, *experiment.budget(budget).exceptions)
     there = {(cell.row, cell.column) for cell in cells(experiment, budget)}
     left = [place for place in product(experiment.rows, experiment.columns) if place not in there]
@@ -83,7 +84,7 @@ def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | 
 
 
 def merged(lines: Sequence[str]) -> Lines:
-    """The last override of every key, where the first one stood."""
+    """The last override of every key, at the place of the first one."""
     last: dict[str, str] = {}
     for line in lines:
         last[line.lstrip("+~").partition("=")[0]] = line
@@ -102,6 +103,6 @@ def _fits(pattern: str, cell: Cell) -> bool:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """A word of a crossed name is enough; `_` stands for a space."""
+    """Whether a name fits a pattern. A word of a crossed name is enough; `_` stands for a space."""
     spelled = name.replace(" ", "_")
     return fnmatch(name, pattern) or fnmatch(spelled, pattern) or any(fnmatch(word, pattern) for word in name.split())

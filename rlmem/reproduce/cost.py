@@ -1,4 +1,4 @@
-"""What a reproduction will cost, told from runs of the same kind whose results are shipped."""
+"""The cost of a reproduction, estimated from shipped results of similar runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.outcome import Record, read_results
 
 Kind = tuple[str, ...]
-"""(algo, memory, env), or the beginning of it."""
+"""(algo, memory, env) or a prefix of it."""
 
 
 def estimate(planned: Iterable[Cell]) -> float:
-    """Seconds of one core for all runs; 0 if no such algorithm was ever timed."""
+    """Seconds of one core for all runs; 0 if no run of such an algorithm was ever timed."""
     total = 0.0
     for cell in planned:
         rate = _rate(kind(cell.overrides))
@@ -31,7 +31,7 @@ def estimate(planned: Iterable[Cell]) -> float:
 
 
 def steps_of(lines: Iterable[str]) -> int:
-    """total_steps of a run with these overrides: the last that is said in them, in what their groups fix, or at all."""
+    """total_steps of a run: from its last such override, else from its groups' options, else the default."""
     given = dict(line.lstrip("+").partition("=")[::2] for line in lines)
     if "total_steps" in given:
         return int(float(given["total_steps"]))
@@ -62,7 +62,7 @@ def duration(seconds: float) -> str:
 
 
 def _rate(wanted: Kind) -> float | None:
-    """Seconds per step of the runs that are most like it."""
+    """Seconds per step of the most similar runs; None if there are none."""
     for length in (3, 2, 1):
         if found := _rates().get(wanted[:length]):
             return statistics.median(found)
@@ -71,7 +71,7 @@ def _rate(wanted: Kind) -> float | None:
 
 @cache
 def _rates() -> dict[Kind, list[float]]:
-    """Seconds per step of every shipped run, by its kind and the beginnings of it."""
+    """Seconds per step of every shipped run, by its kind and every prefix of it."""
     rates: dict[Kind, list[float]] = defaultdict(list)
     for record in _shipped():
         if record.steps and record.seconds > 0 and record.overrides:

@@ -1,12 +1,12 @@
-"""What a claim says about the numbers of a table, in words that can be checked.
+"""Expectations about the numbers of a table, as sentences that can be checked.
 
     ffm > gru                               in the mean over the columns
     lstm > gpt on parity, sym5              in each of these columns
     all > 0.95 on even_pairs                every row
-    tape = segment_10 within 0.1            no further apart than that
-    tape = segment_10 within 10%            than that part of the right side
+    tape = segment_10 within 0.1            the difference is at most 0.1
+    tape = segment_10 within 10%            the difference is at most a tenth of the right side
 
-`>` means better: where lower is better, the smaller number.
+`>` means better, which is the smaller number where lower is better.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlmem.stats import bootstrap, mean, percentile_bounds
 from rlmem.stats.resampling import REPETITIONS
 
 Scores = Mapping[tuple[str, str], NDArray[np.float64]]
-"""(row, column) -> [seed] the metric of the runs that have ended."""
+"""(row, column) -> the metric of the runs that have ended, [seed]."""
 
 ALL = "all"
 FORM = re.compile(
@@ -33,15 +33,15 @@ FORM = re.compile(
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is expected of two rows, or of a row and a number.
+    """An expected relation between two rows, or between a row and a number.
 
     text: the sentence as it was written
     left: a row, or ALL
-    sign: what is expected
+    sign: the relation
     right: a row, or a number
-    within: the greatest difference for `=`, or a part of the right side if `relative`
-    on: the columns, () for the mean over all of them
-    relative: how `within` is meant
+    within: the greatest difference for `=`
+    on: the columns; () for the mean over all of them
+    relative: whether `within` is a fraction of the right side
     """
 
     text: str
@@ -54,22 +54,23 @@ class Expectation:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The rows that it names."""
         named = [self.left] + ([self.right] if isinstance(self.right, str) else [])
         return tuple(name for name in named if name != ALL)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of an expectation.
+    """The result of checking an expectation.
 
-    text: the expectation, of this row
+    text: the expectation, with this row in place of `all`
     where: the column, or `mean`
-    left, right: both sides
+    left: the left side
+    right: the right side
     difference: left minus right
-    low, high: the 95 % interval of the difference, NaN with one seed
-    state: whether it holds
-    sign: what was expected
+    low: lower bound of the 95 % interval of the difference, NaN with one seed
+    high: its upper bound
+    state: whether the expectation holds
+    sign: the expected relation
     """
 
     text: str
@@ -84,7 +85,7 @@ class Finding:
 
 
 def parse(text: str) -> Expectation:
-    """Raises ValueError."""
+    """The expectation that a sentence states. Raises ValueError for a sentence of another form."""
     found = FORM.fullmatch(text)
     if found is None:
         raise ValueError("expected `ROW > ROW`, `ROW > NUMBER` or `ROW = ROW within NUMBER`, with `on COLUMN, ...`")
@@ -106,9 +107,10 @@ def check(
     higher: bool,
     rng: np.random.Generator,
 ) -> list[Finding]:
-    """What came of it: one finding per column that it names, or one for the mean; of every row, if it says `all`.
+    """One finding for each column that the expectation names, or one for the mean; for every row if it says `all`.
 
-    rows, columns: those of the budget; nothing is found of what it leaves out
+    rows: the rows of the budget; others have no findings
+    columns: the columns of the budget; others have no findings
     """
     if not set(expectation.rows) <= set(rows):
         return []
@@ -151,7 +153,7 @@ def across(
 ) -> tuple[float, NDArray[np.float64]] | None:
     """The mean over columns of the mean over seeds, and its bootstrap replicates (NaN where a cell has one run).
 
-    Seeds are drawn anew within each column. None if a column has no run.
+    Seeds are resampled within each column. The result is None if a column has no run.
     """
     runs = [scores.get((row, column), np.empty(0)) for column in columns]
     if not runs or not all(len(run) for run in runs):

@@ -11,7 +11,7 @@ from rlmem.system.strictjson import dumps
 
 
 def as_text() -> str:
-    """Of every item its title, and what it costs at each budget."""
+    """The title of every item, and its cost at each budget."""
     lines = []
     for name in names():
         experiment = find(name)[1]

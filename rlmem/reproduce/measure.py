@@ -1,7 +1,7 @@
-"""Items that are measured and not trained: speeds, and what follows from equations alone.
+"""Items that are measured instead of trained: speeds, and what follows from equations alone.
 
-A measurement is one of MEASUREMENTS. It takes the options of the experiment and its budget, and gives one dictionary of
-numbers per row and repetition, whose keys are the columns.
+A measurement is one of MEASUREMENTS. It takes the options of the experiment and its budget, and returns the number of
+every row and column for one repetition.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MEASUREMENTS: dict[str, Measurement] = {"figure3": figure3, "returns": returns, 
 
 
 class Measured(Runner):
-    """All cells of a repetition, which a seed counts, are one measurement."""
+    """All cells of a repetition are one measurement; seeds number the repetitions."""
 
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
         if (name := self.experiment.run) not in MEASUREMENTS:
@@ -97,23 +97,23 @@ class Measured(Runner):
         return 0
 
     def collect(self) -> Outcome:
-        """What has been measured with the options that the file has now. Of several pictures, those of repetition 0."""
+        """What has been measured with the present options of the file, and the pictures of repetition 0."""
         folder = self.where.folder
         files = sorted([*folder.glob("*.png"), *folder.glob("*.svg")])
         pictures = {f.stem.removesuffix("-0"): f for f in files if not re.search(r"-[1-9]\d*$", f.stem)}
         return Outcome(self.where.name, self.experiment, self.where.budget, list(self.records.values()), (), pictures)
 
     def cost(self, planned: Sequence[Cell]) -> None:
-        """Steps are not what a measurement costs."""
+        """None: a measurement takes no environment steps."""
 
     @cached_property
     def records(self) -> dict[tuple[str, str, int], Record]:
-        """(row, column, seed) -> what was measured with these options."""
+        """(row, column, seed) -> record of what was measured with these options."""
         file = self.where.folder / RESULTS
         kept = read_results(file) if file.exists() else []
         return {(r.row, r.column, r.seed): r for r in kept if r.overrides == self.asked}
 
     @property
     def asked(self) -> str:
-        """The options as the records have them."""
+        """The options in the form that records have them in."""
         return json.dumps(self.options, sort_keys=True)

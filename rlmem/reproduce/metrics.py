@@ -1,4 +1,4 @@
-"""The numbers of a run that a table can show, from its record."""
+"""The metrics that a table can show, read from the record of a run."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
 
 
 Reduction = Callable[[np.ndarray], float]
-"""Makes one number of the values of a key over a run, [row] -> float."""
+"""Reduces the values of a key over a run to one number, [row] -> float."""
 
 
 @dataclass(frozen=True)
 class Metric:
     """A number of a run.
 
-    about: what it is, in words
+    about: a description in words
     key: the key of metrics.jsonl
-    how: a name of REDUCTIONS
+    how: the name of one of REDUCTIONS
     """
 
     about: str
@@ -37,13 +37,13 @@ class Metric:
 
 
 def _late(values: np.ndarray, percent: int = 5) -> float:
-    """The mean of the last so many of a hundred values, one at least."""
+    """The mean of the last `percent` % of the values, of at least one."""
     return float(values[-max(1, len(values) * percent // 100) :].mean())
 
 
 REDUCTIONS: dict[str, Reduction] = {
     "last": lambda values: float(values[-1]),
-    "best": lambda values: float(np.fmax.reduce(values)),  # of what is known
+    "best": lambda values: float(np.fmax.reduce(values)),  # NaNs are ignored
     "least": lambda values: float(np.fmin.reduce(values)),
     "late": _late,
     "late_15": partial(_late, percent=15),
@@ -58,11 +58,11 @@ METRICS = {
     "success": Metric("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
     "sampled_eval": Metric("evaluation return of the sampling policy at the end", "eval/sampled/return_mean", "last"),
 }
-"""The metrics with a name; `last KEY`, `best KEY`, `least KEY` and `late KEY` are metrics, too, of any other key."""
+"""The metrics with a name. `last KEY`, `best KEY`, `least KEY` and `late KEY` are metrics of any key, too."""
 NORMALISED = "normalised "
-"""Before a metric: its value between a random policy's and an expert's (`rlmem.stats.expert_normalised`)."""
+"""Prefix of a metric that is normalised by a random policy and an expert (`rlmem.stats.expert_normalised`)."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
-"""What is read of every training run, whatever the table shows."""
+"""The metrics that are read from every training run, whatever the table shows."""
 
 
 def curve_key(metric: str) -> str:
@@ -71,14 +71,14 @@ def curve_key(metric: str) -> str:
 
 
 def made_of(metric: str) -> tuple[str, Reduction]:
-    """The key of metrics.jsonl behind a metric, and what is made of its values over a run."""
+    """The key of metrics.jsonl behind a metric, and the reduction of its values over a run."""
     how, _, key = metric.partition(" ")
     known = METRICS.get(metric) or Metric(key, key, how)
     return known.key, REDUCTIONS[known.how]
 
 
 def in_words(metric: str) -> str:
-    """What a metric is, or its name."""
+    """The description of a metric, or its name if it has none."""
     return METRICS[metric].about if metric in METRICS else metric
 
 
@@ -99,7 +99,7 @@ def read(run: RunRecord, metrics: Sequence[str]) -> dict[str, float]:
 
 
 def _normalised(run_dir: Path, value: float) -> float:
-    """UserError if no expert is known for the run's environment."""
+    """Raises UserError if no expert is known for the run's environment."""
     env = rundir.read(run_dir)[1]["choices"]["env"]
     try:
         return float(expert_normalised(value, reference_of(env)))
@@ -108,7 +108,7 @@ def _normalised(run_dir: Path, value: float) -> float:
 
 
 def curve(run: RunRecord, key: str, most: int = 200) -> tuple[list[int], list[float]]:
-    """Steps and finite values of a key over a run; of more than `most` points, the means of `most` stretches."""
+    """Steps and finite values of a key over a run; more than `most` points are averaged over `most` stretches."""
     points = [(step, value) for step, value in run.series(key) if value is not None and np.isfinite(value)]
     if len(points) <= most:
         return [int(step) for step, _ in points], [float(value) for _, value in points]

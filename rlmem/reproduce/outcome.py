@@ -1,4 +1,4 @@
-"""What an experiment came to: one record per run, learning curves, and files that hold both."""
+"""The outcome of an experiment: a record of each run, learning curves, and the files that hold both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlmem.record.facts import RunRecord
 from rlmem.reproduce.spec import Experiment
 
 RESULTS = "results.csv"
-"""The file of the records in the directory of a reproduction."""
+"""The file of records in the directory of a reproduction."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Record:
 
     row, column, seed: which run it is
     state: done | failed | running | interrupted | waiting
-    metrics: name -> value, what there is of them
+    metrics: name -> value, for the metrics that the run has
     steps: environment steps
     seconds: wall time, NaN if unknown
-    config_hash: of its configuration, "" where a run has none
-    version, commit, machine: who made it, "" if unknown
-    overrides: those of its configuration in one line, or the options of a measurement
-    run_dir: None where only its numbers are kept
+    config_hash: the hash of its configuration, "" for a measurement
+    version, commit, machine: the rlmem and the kind of machine that made it, "" if unknown
+    overrides: the overrides of the run in one line, or the options of a measurement
+    run_dir: the run directory, None where only the numbers are kept
     """
 
     row: str
@@ -64,19 +64,19 @@ class Record:
         config_hash: str = "",
         machine: str = "",
     ) -> Record:
-        """The record of a run directory: what is not given is what the directory says."""
+        """The record of a run directory, which fills in what is not given."""
         who = {"version": found.version, "commit": found.commit, "machine": machine}
         about = {"config_hash": config_hash, "overrides": overrides, **who}
         return cls(row, column, seed, state, metrics, found.last_step, found.elapsed, run_dir=found.run_dir, **about)
 
 
 FIXED = tuple(field.name for field in fields(Record) if field.name not in ("metrics", "run_dir"))
-"""The columns of results.csv before those of the metrics."""
+"""The columns of results.csv that stand before the metrics."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A learning curve of the run of a row, a column and a seed: values at environment steps."""
+    """The learning curve of one run, which a row, a column and a seed name: values at environment steps."""
 
     row: str
     column: str
@@ -87,14 +87,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An experiment with what was run of it.
+    """An experiment at a budget, with what has been run of it.
 
     name: `<paper>/<item>`
-    experiment: the experiment; it becomes that of the budget
-    budget: the budget
-    records: the runs
-    curves: those of the runs that have some, of the key that `rlmem.reproduce.metrics.curve_key` gives
-    pictures: caption -> file of an analysis
+    experiment: the experiment; becomes that of the budget
+    budget: the name of the budget
+    records: a record of each run
+    curves: learning curves, of the key that `rlmem.reproduce.metrics.curve_key` gives
+    pictures: caption -> picture of an analysis
     """
 
     name: str
@@ -108,11 +108,11 @@ class Outcome:
         object.__setattr__(self, "experiment", self.experiment.at(self.budget))
 
     def counts(self, record: Record, metric: str | None = None) -> bool:
-        """Whether a run has ended with a number."""
+        """Whether a run is done and has the metric."""
         return record.state == "done" and (metric or self.experiment.metric) in record.metrics
 
     def scores(self, metric: str | None = None) -> dict[tuple[str, str], NDArray[np.float64]]:
-        """(row, column) -> [seed] of the runs that have the metric, in the order of their seeds."""
+        """(row, column) -> the metric of the runs that count, [seed], sorted by seed."""
         wanted = metric or self.experiment.metric
         found: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
         for record in self.records:
@@ -122,7 +122,7 @@ class Outcome:
 
 
 def write_results(records: Iterable[Record], file: Path) -> None:
-    """One line per run; numbers as they are."""
+    """Write one line per run, with unrounded numbers."""
     records = list(records)
     metrics = sorted({name for record in records for name in record.metrics})
     out = io.StringIO()
@@ -155,7 +155,7 @@ def write_curves(curves: Iterable[Curve], file: Path) -> None:
 
 
 def read_curves(file: Path) -> list[Curve]:
-    """What `write_curves` wrote, none if there is no such file."""
+    """What `write_curves` wrote; [] if there is no such file."""
     points: dict[tuple[str, str, int], list[tuple[int, float]]] = defaultdict(list)
     if file.exists():
         with open(file, encoding="utf-8", newline="") as lines:

@@ -1,4 +1,4 @@
-"""The directories of a reproduction, and the file that says which runs were asked for."""
+"""The directories of a reproduction, and the file that lists the runs it asked for."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ELSEWHERE = "--dir /tmp/reproduce"
 
 @dataclass(frozen=True)
 class Place:
-    """Where an item lies at a budget.
+    """The directories of an item at a budget.
 
     name: the item, `<paper>/<item>`
-    budget: the budget
+    budget: the name of the budget
     folder: the directory of its table
-    owner: the item whose runs these are, which may be another one
+    owner: the item that the runs belong to, which may be another one
     runs: the directory of the runs
     """
 
@@ -46,7 +46,7 @@ class Place:
         return cls(name, budget, root / f"{name}-{budget}", owner, root / f"{owner}-{budget}")
 
     def require_own(self) -> None:
-        """UserError if something else lies where the runs shall lie, or links that lead to other places."""
+        """Raise UserError if the directory of the runs holds something else, or links that lead out of it."""
         for written in {self.folder, self.runs}:
             require_plain(written)
         if (self.runs / CELLS).exists():
@@ -58,9 +58,9 @@ class Place:
             raise UserError(sentence(str(self.runs), "holds a run or a sweep of something else", example=ELSEWHERE))
 
     def ask_for(self, runs: Iterable[dict[str, Any]]) -> None:
-        """Write down which runs are asked for, beside those that were.
+        """Add runs to the list of runs that were asked for.
 
-        runs: each has `row`, `column` and `seed`, and what finds it again
+        runs: each has `row`, `column` and `seed`, and its job or folder
 
         Raises UserError.
         """

@@ -1,4 +1,4 @@
-"""Items whose runs are populations of agents, each with its result: the mean of the best few at every step."""
+"""Items whose runs are populations of agents. The result of one is the mean of its best few agents at every step."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from rlmem.sweep.run import Options
 from rlmem.system.hardware import machine_class
 
 TOP = 3
-"""Agents whose mean is the result of a population (Stepleton et al. 2018, arXiv:1805.04955, caption of figure 5)."""
+"""How many agents the result is the mean of (Stepleton et al. 2018, arXiv:1805.04955, caption of figure 5)."""
 ACCEPTED = ("vary", "agents", "ready", "window", "every", "level", "top")
-"""The options of an experiment that is made of populations: those of `rlmem population`, and `top`."""
+"""The options of an experiment with populations: those of `rlmem population`, and `top`."""
 POINTS = 200
-"""The most points of a curve that are kept."""
+"""The greatest number of points that are kept of a curve."""
 
 
 class Populations(Runner):
-    """Every cell and seed is one population of agents; they are trained one after the other in this process."""
+    """Every cell and seed is one population of agents. Populations are trained one after the other in this process."""
 
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
-        """Compose the cells, and draw what the agents of the first one differ in."""
+        """Compose the cells, and draw the varied keys of the first one's agents."""
         check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
         for cell in planned[:1]:
             populate(self.specification(cell, cell.seeds[0]))
@@ -90,7 +90,7 @@ class Populations(Runner):
         return one and Cost(agents * one.steps, agents * one.seconds)
 
     def specification(self, cell: Cell, seed: int) -> PopulationSpec:
-        """The population of a cell and seed, as `rlmem population` would be asked for it. Raises UserError."""
+        """The population of a cell and seed, as `rlmem population` would train it. Raises UserError."""
         if unknown := [name for name in self.options if name not in ACCEPTED]:
             near = nearest(unknown[0], ACCEPTED)
             raise UserError(sentence(f"options: {unknown[0]}", "unknown key", near=near, accepted=ACCEPTED))
@@ -120,9 +120,9 @@ class Populations(Runner):
 
 
 def best(place: Path, key: str, top: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Environment steps of each agent, and the mean of the `top` best agents there, both [step].
+    """Environment steps of each agent, and the mean of the `top` best agents at these steps, both [step].
 
-    From the step on at which every agent has a value of `key`; an agent keeps its last value until the next one.
+    They begin where every agent has a value of `key`; an agent keeps its last value until its next one.
     """
     series = [np.array(agent.series(key), np.float64).reshape(-1, 2).T for agent in _agents(place)]
     if not series or not all(steps.size for steps, _ in series):

@@ -1,7 +1,7 @@
-"""The numbers that the papers print, as data: experiments/published/PAPER.csv, one row for each number.
+"""The numbers that papers print, as data: experiments/published/PAPER.csv has one row for each number.
 
-Values stay as printed, also where they cannot be right: `misprints` says where, and what would be. docs/statistics.md
-says where every table came from, and what its spread is.
+Values stay as printed, also where they cannot be right: `misprints` lists those, with the values that would be.
+docs/statistics.md names the source of every table, and what its spreads are.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PAPERS = {
     "memory_rl": "Ni et al. 2023, When Do Transformers Shine in RL?, arXiv:2307.03864",
     "s5rl": "Lu et al. 2023, Structured State Space Models for In-Context Reinforcement Learning, arXiv:2303.03982",
 }
-"""Name -> whom to cite."""
+"""Name of a paper -> its citation."""
 
 AVERAGE = "average"
 """The task of a printed average of the other tasks of its table."""
 ROUNDING = 0.1
-"""How far a printed average may be from that of its cells: both are printed to 0.1, so each is within 0.05."""
+"""The greatest rounding error between a printed average and that of its cells: both are printed to 0.1."""
 RETURNS_OF = {"table2": "table6", "table7": "table7"}
-"""Where Rethinking Transformers prints the returns behind its normalised scores."""
+"""Table of normalised scores in Rethinking Transformers -> the table of the returns behind them."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,25 @@ class Published:
     item: str
     """`table1`, `figure5`, `section4.3`, ..."""
     task: str
-    """As the paper calls it; `average` of its table, `all` of a benchmark."""
+    """The paper's name of the task; `average` for its table's average, `all` for a whole benchmark."""
     model: str
     metric: str
     mean: float
     std: float | None
-    """What the paper prints behind +-, or as sigma; None where it prints nothing."""
+    """The number that the paper prints after +-, or as sigma; None where it prints none."""
     n: int | None
-    """Runs; None where the paper does not say."""
+    """The number of runs; None where the paper does not say."""
     source: str
 
 
 @dataclass(frozen=True)
 class Average:
-    """A printed average, and the average of the printed cells that it is of."""
+    """A printed average, and the average recomputed from its printed cells."""
 
     printed: Published
     cells: tuple[Published, ...]
     recomputed: float
-    """Of the cells; of normalised scores, of equation 3 of the printed returns, which have more digits."""
+    """From the cells; for normalised scores from the printed returns by equation 3, as these have more digits."""
 
     @property
     def agrees(self) -> bool:
@@ -78,14 +78,14 @@ class Misprint:
 
     published: Published
     restored: float
-    """What would agree, as far as rounding lets one tell."""
+    """The value that would agree, as far as rounding allows to tell."""
     reason: str
 
 
 def load(paper: str | None = None, item: str | None = None) -> list[Published]:
     """The numbers of one paper, or of one of its tables or figures; of all papers by default.
 
-    UserError for a paper or an item that there is not, Fault if the data are not installed.
+    Raises UserError for an unknown paper or item, Fault if the data are not installed.
     """
     if paper is not None and paper not in PAPERS:
         raise UserError(_unknown("paper", paper, PAPERS))
@@ -97,13 +97,13 @@ def load(paper: str | None = None, item: str | None = None) -> list[Published]:
 
 
 def averages() -> list[Average]:
-    """Every printed average that is of printed cells, recomputed."""
+    """Every printed average whose cells are printed too, recomputed."""
     rows = load()
     return [_average(row, rows) for row in rows if row.task == AVERAGE]
 
 
 def misprints() -> list[Misprint]:
-    """What the averages that do not agree point at: a cell that repeats the one of another task, else the average."""
+    """The misprint behind each average that does not agree: a cell that repeats another task's, else the average."""
     return [_misprint(average) for average in averages() if not average.agrees]
 
 

@@ -1,4 +1,4 @@
-"""Which runner an item has."""
+"""The runner of an item."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlmem.reproduce.spec import Experiment
 from rlmem.reproduce.training import Training
 
 RUNNERS: dict[str, type[Runner]] = {"train": Training, "population": Populations}
-"""What `run` of an experiment says -> its way of running; anything else is a measurement."""
+"""Value of `run` in an experiment -> its runner; any other value is a measurement."""
 
 
 def runner_at(experiment: Experiment, where: Place) -> Runner:
@@ -24,7 +24,7 @@ def runner_of(name: str, experiment: Experiment, budget: str, root: Path = Path(
     """The runner of an experiment below the directory of all reproductions.
 
     name: `<paper>/<item>`
-    budget: how much of it is run
+    budget: the name of the budget
     root: the directory of all reproductions
 
     Raises UserError if the experiment has no such budget.

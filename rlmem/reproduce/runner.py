@@ -1,4 +1,4 @@
-"""From an item to its table: the ways of running its cells have one interface."""
+"""Runners: the common interface of all ways to run the cells of an item."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlmem.system.hardware import cores
 
 
 class Cost(NamedTuple):
-    """What runs cost together: environment steps, and seconds of one core, 0 where nobody has timed such runs."""
+    """The cost of runs together: environment steps, and seconds of one core, 0 where no such run was timed."""
 
     steps: int
     seconds: float
@@ -29,7 +29,7 @@ class Runner(ABC):
     """One way of running the cells of an experiment at a budget.
 
     experiment: the experiment as the budget has it
-    where: its directories, with its name and the budget
+    where: its directories, its name and its budget
     """
 
     def __init__(self, experiment: Experiment, where: Place):
@@ -42,14 +42,14 @@ class Runner(ABC):
         """Refuse what cannot run, before anything is started.
 
         planned: the cells
-        files: whether the files that the runs read are there
+        files: whether the files that the runs read exist
 
         Raises UserError.
         """
 
     @abstractmethod
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
-        """Check the cells, and write down which runs are asked for. Raises UserError."""
+        """Check the cells, and list their runs among those that are asked for. Raises UserError."""
 
     @abstractmethod
     def run(self, planned: Sequence[Cell], options: Options) -> int:
@@ -57,15 +57,15 @@ class Runner(ABC):
 
     @abstractmethod
     def collect(self) -> Outcome:
-        """A record of every run that was asked for, with what there is of it. Raises UserError."""
+        """A record of every run that was asked for, as far as it has come. Raises UserError."""
 
     def so_far(self) -> Outcome:
-        """What has been run, without running more. Raises UserError if nothing has, or something else lies there."""
+        """What has been run, without running more. Raises UserError if nothing has, or if something else lies there."""
         self.where.require_own()
         return self.collect()
 
     def cost(self, planned: Sequence[Cell]) -> Cost | None:
-        """What the runs of these cells cost; None where steps are not what they cost."""
+        """The cost of the runs of these cells; None where it is not counted in steps."""
         return Cost(sum(len(c.seeds) * steps_of(c.overrides) for c in planned), estimate(planned))
 
     def cells(self, wanted: Sequence[str] = ()) -> list[Cell]:
@@ -82,7 +82,7 @@ class Runner(ABC):
         return ", ".join(parts)
 
     def dry_run(self, wanted: Sequence[str]) -> str:
-        """Every cell with the overrides of its runs, and the cost, after all that the cells consist of is checked."""
+        """Every cell with the overrides of its runs, and the cost, once all of them have been checked."""
         planned = self.cells(wanted)
         missing = self._missing()
         self.check(corners(planned), files=not missing)
@@ -93,11 +93,11 @@ class Runner(ABC):
         return "\n".join([*lines, self.cost_line(planned)])
 
     def reproduce(self, wanted: Sequence[str], options: Options, command: Callable[[str], int]) -> tuple[Outcome, int]:
-        """Run what has not been run yet, and return what there is then with the exit code of the runs.
+        """Run what has not been run yet, and return the outcome with the exit code of the runs.
 
         wanted: patterns of the cells, () for all
         options: how the runs are spread over this machine
-        command: runs a command of rlmem, as `dataset generate ...`, and returns its exit code
+        command: runs a command of rlmem, such as `dataset generate ...`, and returns its exit code
 
         Raises UserError for what is refused before anything is started, and Stopped after a signal.
         """
@@ -118,7 +118,7 @@ class Runner(ABC):
         return outcome, code
 
     def _missing(self) -> dict[str, str]:
-        """The files that the runs read and that are not there -> the command that makes each."""
+        """Missing file that the runs read -> the command that makes it."""
         return {path: how for path, how in self.budget.files.items() if not Path(path).exists()}
 
     @property
@@ -128,7 +128,7 @@ class Runner(ABC):
 
 
 def corners(planned: Sequence[Cell]) -> list[Cell]:
-    """A cell of every row, of every column, and every one with an exception: they have every override there is."""
+    """Cells that together have every override: one of each row and column, and every cell with an exception."""
     found: dict[tuple[str, str], Cell] = {}
     for side in ("row", "column"):
         for cell in planned:

@@ -1,4 +1,4 @@
-"""An experiment file: which runs a table or figure of a paper consists of, and what the paper says comes out."""
+"""An experiment file: the runs that a table or figure of a paper consists of, and the results that it claims."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _crossed(given: Any) -> Any:
 
 
 def _named(given: Any) -> Any:
-    """{a: null} as {a: []}: a name that sets nothing."""
+    """{a: null} as {a: []}: a name without overrides."""
     return {str(k): v or [] for k, v in given.items()} if isinstance(given, Mapping) else given
 
 
 def _seeds(given: Any) -> Any:
-    """A number is that many seeds, from 0 on."""
+    """n as the seeds 0 to n - 1; a list as it is."""
     return list(range(given)) if isinstance(given, int) and not isinstance(given, bool) else given
 
 
@@ -50,7 +50,7 @@ class Part(BaseModel):
 
 
 class Exceptional(Part):
-    """Overrides of some cells alone, or their absence (`skip`), with the reason."""
+    """Overrides for some cells only, or the cells to leave out (`skip`), with the reason."""
 
     row: str | None = None
     column: str | None = None
@@ -59,7 +59,7 @@ class Exceptional(Part):
     reason: str
 
     def concerns(self, row: str, column: str) -> bool:
-        """Names may leave words of a crossed name out: `ffm` concerns the row `ffm tape`."""
+        """Whether this applies to a cell. One word of a crossed name is enough: `ffm` fits the row `ffm tape`."""
         fits = lambda wanted, name: wanted is None or wanted == name or wanted in name.split()  # noqa: E731
         return fits(self.row, row) and fits(self.column, column)
 
@@ -72,13 +72,13 @@ Expectations = tuple[Annotated[InstanceOf[Expectation], BeforeValidator(_expecta
 
 
 class Budget(Part):
-    """How much of an experiment is run; what is not given is the experiment's own.
+    """How much of an experiment is run. Keys that are not given are those of the experiment.
 
     run, metric, expect, overrides, seeds, exceptions: as in an experiment
-    files: path -> the arguments of `rlmem` that make what the runs read, where it is not there
+    files: path of a file that the runs read -> the arguments of `rlmem` that make it if it is missing
     rows, columns: the only rows and columns that are run
-    options: those of a measurement, for experiments that are not trained
-    note: what this budget changes, beside length, and why
+    options: options of a measurement or of populations
+    note: what this budget changes beside length, and why
     """
 
     run: str | None = None
@@ -97,9 +97,9 @@ class Budget(Part):
 class Published(Part):
     """Which of the published numbers belong to this item.
 
-    paper, item, metric: select the numbers; without a metric, those of all
-    rows, columns: our names -> theirs; a name that is not given is the same there
-    scale: our numbers times this are theirs
+    paper, item, metric: select the numbers; without a metric, numbers of all metrics
+    rows, columns: our names -> the paper's; a name that is not given is the same there
+    scale: our numbers times this are on the paper's scale
     """
 
     paper: str
@@ -111,7 +111,7 @@ class Published(Part):
 
 
 class Analysis(Part):
-    """An analysis of every finished run, as `rlmem analyze` makes it."""
+    """An analysis that `rlmem analyze` makes of every finished run."""
 
     what: str
     options: dict[str, Any] = Field(default_factory=dict)
@@ -121,26 +121,26 @@ class Experiment(Part):
     """One table or figure.
 
     title: the first line of the file
-    claim: what the paper says
-    source: where it says so
-    runs: the item whose runs these are, such as those of the figure that a table is read off; what this file does not
-        say, also of a budget, is as there
-    run: train: a grid of training runs; population: of populations; anything else: a measurement of
+    claim: what the paper claims
+    source: where it does so
+    runs: another item whose runs are used, such as the figure that a table is read off; keys that this file does not
+        give, in its budgets too, are taken from there
+    run: `train` for training runs, `population` for populations, or the name of a measurement in
         `rlmem.reproduce.measure`, which makes all cells at once
-    metric: the number of a cell, `rlmem.reproduce.metrics`
+    metric: the number in a cell, see `rlmem.reproduce.metrics`
     higher: whether more of it is better
-    overrides: those of every run
+    overrides: overrides of every run
     rows, columns: name -> overrides; a list of such mappings is crossed
     seeds: a list of seeds, or how many there are
-    exceptions: what single cells do otherwise
-    budgets: how much of it is run, by name
-    expect: what must come out for the claim to hold, `rlmem.reproduce.expect`
-    published: which of the published numbers stand beside ours
+    exceptions: overrides for single cells
+    budgets: name -> how much of the experiment is run
+    expect: what must hold for the claim to hold, see `rlmem.reproduce.expect`
+    published: which published numbers stand beside ours
     analyses: the analyses of every finished run
-    also: further metrics that stand beside the first
-    mean: whether the mean over the columns of a row says anything
-    alone: one run at a time, as their time is what is measured
-    options: those of a measurement or of populations
+    also: further metrics that are shown beside the first
+    mean: whether the mean over the columns of a row is meaningful
+    alone: whether runs must not share the machine, because their time is measured
+    options: options of a measurement or of populations
     """
 
     title: str
@@ -167,27 +167,27 @@ class Experiment(Part):
 
     @property
     def text(self) -> str | None:
-        """The whole of an experiment that is not shipped, for `read_kept`; None of one that is."""
+        """The whole file of an experiment that is not shipped, for `read_kept`; None for a shipped one."""
         return self._text
 
     @property
     def is_trained(self) -> bool:
-        """Whether its numbers differ from seed to seed; a measurement may well be the same every time."""
+        """Whether its numbers depend on the seed; those of a measurement need not."""
         return self.run in ("train", "population")
 
     @property
     def scale(self) -> float:
-        """What our numbers are multiplied by to be those of the paper's table."""
+        """The factor that puts our numbers on the scale of the paper's table."""
         return self.published.scale if self.published else 1.0
 
     def at(self, budget: str) -> Experiment:
-        """The experiment as this budget runs and measures it. Raises UserError if it has no such budget."""
+        """The experiment with the keys of a budget in place of its own. Raises UserError if it has no such budget."""
         own = self.budget(budget)
         keys = ("run", "metric", "expect")
         return self.model_copy(update={k: v for k in keys if (v := getattr(own, k)) is not None})
 
     def budget(self, name: str) -> Budget:
-        """Raises UserError if the experiment has no such budget."""
+        """The budget of this name. Raises UserError if the experiment has none."""
         if name not in self.budgets:
             where = f"--budget {name}"
             raise UserError(sentence(where, "no such budget", near=nearest(name, self.budgets), accepted=self.budgets))
@@ -197,7 +197,7 @@ class Experiment(Part):
 def read(file: Path, own: bool = False) -> Experiment:
     """The experiment in a file, whose first comment line is its title. Raises UserError with every problem.
 
-    own: it is not shipped, so that its text has to be kept with its results
+    own: the file is not shipped, so its text is kept with its results
     """
     title, content = _content(file)
     if other := content.get("runs"):
@@ -206,7 +206,7 @@ def read(file: Path, own: bool = False) -> Experiment:
 
 
 def read_kept(file: Path) -> Experiment:
-    """The experiment whose `text` was written to a file: nothing of it stands elsewhere. Raises UserError."""
+    """The experiment whose `text` was written to a file, which needs no other file. Raises UserError."""
     return _validated(file, *_content(file), own=True)
 
 
@@ -223,7 +223,7 @@ def _validated(file: Path, title: str, content: dict[str, Any], own: bool) -> Ex
 
 
 def _content(file: Path) -> tuple[str, dict[str, Any]]:
-    """The first line without `#`, and the keys."""
+    """The title, from the first comment line, and the keys."""
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.safe_load(text)
@@ -237,7 +237,7 @@ def _content(file: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _upon(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    """The keys of `content`, and of `base` those that it lacks; the same of every budget."""
+    """`base` updated with the keys of `content`, and each of its budgets likewise."""
     shared, own = base.get("budgets"), content.get("budgets")
     if not isinstance(shared, Mapping) or not isinstance(own, Mapping):
         return base | content

@@ -1,4 +1,4 @@
-"""The tables of a reproduction: ours beside the paper's, what was expected, and where it all lies."""
+"""The tables of a reproduction: our numbers beside the paper's, expectations, and where the files lie."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.stats.tables import Cell, Table, Value
 
 WIDEST = 6
-"""Columns that fit side by side."""
+"""The greatest number of columns that are printed side by side."""
 
 
 def print_outcome(outcome: Outcome, folder: Path) -> None:
-    """Print the tables and the verdict."""
     verdict = judge(outcome)
     for table in tables(outcome, verdict):
         print(table.text())
@@ -31,16 +30,15 @@ def print_outcome(outcome: Outcome, folder: Path) -> None:
 
 
 def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[Table]:
-    """The numbers of every cell, and what came of each expectation, if there are any.
+    """The numbers of every cell, and the findings of the expectations, if there are any.
 
-    to_read: by people, as a grid where that fits; for programs, a line for each cell, whatever has been run
+    to_read: for people, as a grid where that fits; else for programs, with a line for each cell
     """
     numbers = (to_read and _grid(outcome, verdict)) or _numbers(outcome, verdict)
     return [numbers, *([_findings(outcome, verdict)] if verdict.findings else [])]
 
 
 def metric_name(outcome: Outcome) -> str:
-    """What the numbers are, in words."""
     metric, scale = outcome.experiment.metric, outcome.experiment.scale
     return in_words(metric) if scale == 1 else f"{in_words(metric)}, times {scale:g}"
 
@@ -63,7 +61,7 @@ def _numbers(outcome: Outcome, verdict: Verdict) -> Table:
 
 
 def _grid(outcome: Outcome, verdict: Verdict) -> Table | None:
-    """A line for each row, its columns side by side, if every cell that was run holds one number of as many runs."""
+    """A grid of rows by columns, if the columns fit and every cell is one number of equally many runs; else None."""
     columns = list(dict.fromkeys(cell.column for cell in verdict.cells))
     alone = not any(outcome.scores(name) for name in _beside(outcome))
     published = any(cell.published is not None for cell in verdict.cells)
@@ -81,7 +79,7 @@ def _title(outcome: Outcome) -> str:
 
 
 def _beside(outcome: Outcome) -> list[str]:
-    """The metrics that stand beside the one of the claim."""
+    """The metrics that are shown beside the claim's."""
     experiment = outcome.experiment
     return [name for name in dict.fromkeys([*experiment.also, *BESIDE]) if name != experiment.metric]
 
@@ -100,7 +98,6 @@ def _ours(cell: Compared) -> Value:
 
 
 def _mean(scores: dict[tuple[str, str], np.ndarray], cell: Compared, columns: list[str]) -> float | None:
-    """The mean of another metric over the runs of a cell."""
     places = columns if cell.column == MEAN else [cell.column]
     runs = [scores.get((cell.row, place), np.empty(0)) for place in places]
     return float(np.mean([run.mean() for run in runs])) if all(len(run) for run in runs) else None

@@ -1,4 +1,4 @@
-"""Items whose runs are single agents: a sweep that survives anything, and the analyses of its runs."""
+"""Items whose runs are single agents: the jobs of a sweep, and the analyses of their runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Training(Runner):
         check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=files)
 
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
-        """Put the runs of the cells into their sweep, where they are not there yet."""
+        """Add the runs of the cells that their sweep lacks."""
         configs = check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
         jobs, listed = [], []
         for cell, config in zip(planned, configs, strict=True):
@@ -60,9 +60,9 @@ class Training(Runner):
         return Outcome(self.where.name, self.experiment, self.where.budget, records, curves, self._pictures(records))
 
     def _listed(self) -> Iterator[tuple[Cell, int, Job]]:
-        """Every run of the experiment that has a job, in its order.
+        """Every run of the experiment that has a job, in the order of the experiment.
 
-        The folder may hold those of further items, and of an earlier state of the file, which are none of them.
+        Jobs of other items, and of earlier versions of the file, may lie in the same folder and are left out.
         """
         jobs = {job.config_hash: job for job in Manifest(self.where.runs).jobs()}
         there = {
@@ -87,7 +87,7 @@ class Training(Runner):
         )
 
     def _analyse(self) -> None:
-        """Make the experiment's analyses of every finished run of its cells that lacks them."""
+        """Make the experiment's analyses of every finished run that lacks them."""
         for _, _, job in self._listed() if self.experiment.analyses else ():
             from rlmem.analysis import analyze
 
@@ -101,7 +101,7 @@ class Training(Runner):
                         print(f"{job.name}: {analysis.what}: {error}")
 
     def _pictures(self, records: Sequence[Record]) -> dict[str, Path]:
-        """The pictures of the analyses that count, of the first seed of every cell."""
+        """The pictures of the experiment's analyses, for the first seed of every cell."""
         found: dict[str, Path] = {}
         for made in sorted(records, key=lambda made: made.seed):
             for analysis in self.experiment.analyses:
@@ -114,7 +114,7 @@ class Training(Runner):
 
 
 def _note(analysis: Analysis, run_dir: Path) -> Path:
-    """The file beside an analysis that says what was asked for."""
+    """The file beside an analysis with the options that an experiment asked for."""
     from rlmem.analysis.output import ASKED
 
     return run_dir / "analysis" / analysis.what / ASKED
@@ -125,6 +125,6 @@ def _asked(analysis: Analysis) -> str:
 
 
 def _is_made(analysis: Analysis, run_dir: Path) -> bool:
-    """Whether the run has it with these options, rather than one made by hand or for another item."""
+    """Whether the run has this analysis with these options, rather than one made by hand or for another item."""
     note = _note(analysis, run_dir)
     return note.exists() and note.read_text(encoding="utf-8") == _asked(analysis)

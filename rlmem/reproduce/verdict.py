@@ -1,4 +1,4 @@
-"""Ours beside the paper's, and whether the claim holds."""
+"""The verdict: our numbers beside the paper's, and whether the claim holds."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rlmem.stats.resampling import SEED
 
 Word = Literal["matches", "direction holds", "differs", "not run"]
 MEAN = "mean"
-"""The column of a row's mean over the others."""
+"""The column that holds a row's mean over the others."""
 OF_ALL = ("average", "all")
-"""What papers call the task of such a mean."""
+"""The names that papers give to the task of such a mean."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A cell beside the paper's.
+    """A cell beside the published number.
 
     row, column: the cell
-    seeds: our runs
+    seeds: the number of our runs
     mean: our mean over seeds
-    low, high: its 95 % bootstrap interval
+    low, high: the 95 % bootstrap interval of the mean
     published, published_std: the printed number and its spread
     difference: our mean minus the printed one
     verdict: `matches` if the published number lies within our interval, widened by its own spread; None if nothing is
@@ -50,7 +50,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of an item: a word, the reason in a sentence, its cells, and what came of its expectations."""
+    """The verdict on an item: a word, the reason in a sentence, its cells, and the findings of its expectations."""
 
     word: Word
     why: str
@@ -61,9 +61,9 @@ class Verdict:
 def judge(outcome: Outcome) -> Verdict:
     """The verdict on what has been run so far.
 
-    `not run` until every planned run has ended, and at the budget `smoke`. Then `differs` if something that the
-    experiment expects does not hold, and `direction holds` otherwise; at the budget `paper`, `matches` instead if the
-    published numbers are those of all cells, or of the mean of every row, and all of them are matched.
+    `not run` until every planned run has ended, and always at the budget `smoke`; `differs` if an expectation does not
+    hold; `matches` at the budget `paper` if there is a published number for all cells, or for the mean of every row,
+    and our numbers match all of these; `direction holds` otherwise.
     """
     rng = np.random.default_rng(SEED)
     experiment, scores = outcome.experiment, outcome.scores()
@@ -83,14 +83,14 @@ def judge(outcome: Outcome) -> Verdict:
     lacking = len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)})
     if lacking or outcome.budget == "smoke":
         why = f"{lacking} of {len(wanted)} runs have not ended" if lacking else "this budget only shows that it runs"
-        if outcome.budget == "smoke":  # so short that what holds or fails says nothing
+        if outcome.budget == "smoke":  # too short to show anything
             findings = [replace(finding, state="not run") for finding in findings]
         return Verdict("not run", why, compared, findings)
     return Verdict(*_word(outcome, compared, findings), compared, findings)
 
 
 def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Finding]) -> tuple[Word, str]:
-    """The word and the reason for an item whose runs have all ended."""
+    """The verdict's word and reason for an item whose runs have all ended."""
     if failed := [finding for finding in findings if finding.state == "fails"]:
         return "differs", f"{len(failed)} of {len(findings)} expectations fail: " + "; ".join(map(_numbers, failed))
     parts = [cell for cell in compared if cell.column != MEAN], [cell for cell in compared if cell.column == MEAN]
@@ -116,7 +116,7 @@ def _numbers(finding: Finding) -> str:
 
 
 def _published(outcome: Outcome, columns: Sequence[str]) -> dict[tuple[str, str], Published]:
-    """(row, column) of ours -> the published number; column MEAN: that of all tasks, if `columns` are all of them."""
+    """Our (row, column) -> the published number; at column MEAN the one for all tasks, if `columns` has all."""
     where = outcome.experiment.published
     if where is None:
         return {}
@@ -138,7 +138,7 @@ def _published(outcome: Outcome, columns: Sequence[str]) -> dict[tuple[str, str]
 
 
 def misprinted(outcome: Outcome) -> list[str]:
-    """A sentence for every number of the paper's table that contradicts others of it."""
+    """A sentence for every number of the paper's table that contradicts other numbers in it."""
     where = outcome.experiment.published
     if where is None:
         return []

@@ -17,9 +17,9 @@ VERDICT, EXPERIMENT = "verdict.json", "experiment.yaml"
 
 
 def write(outcome: Outcome, folder: Path) -> None:
-    """results.csv, curves.csv, verdict.json and table.md, table.tex, table.csv in `folder`.
+    """Write results.csv, curves.csv, verdict.json, table.md, table.tex and table.csv into `folder`.
 
-    And experiment.yaml, if it is not shipped.
+    The file of an experiment that is not shipped is kept there as experiment.yaml.
     """
     with writing(folder, "--dir /tmp/reproduce"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def write(outcome: Outcome, folder: Path) -> None:
 def publish(outcome: Outcome, folder: Path) -> None:
     """Keep the numbers of every finished run, its curves and pictures in `folder`/<paper>/<item>.<budget>.csv, ...
 
-    Raises UserError if it cannot be written, or holds a number of a run that has none here.
+    Raises UserError if the files cannot be written, or hold a run that this outcome lacks.
     """
     done = [record for record in outcome.records if record.state == "done"]
     path = folder / f"{outcome.name}.{outcome.budget}.csv"

@@ -1,8 +1,8 @@
-"""What many runs say: aggregates, intervals, comparisons and normalised scores. numpy only.
+"""Statistics of many runs: aggregates, intervals, comparisons and normalised scores. They need numpy only.
 
-Scores are a matrix [run, task]: the runs of one algorithm, which have a column for each task. The aggregates and the
-bootstrap are those of Agarwal et al. 2021 (arXiv:2108.13264); docs/statistics.md says what is resampled. Tasks always
-count the same. Nothing here draws from a global generator, and a NaN, a diverged run, makes what contains it a NaN.
+Scores are a matrix [run, task]: the runs of one algorithm, with a column for each task. The aggregates and the
+bootstrap are those of Agarwal et al. 2021 (arXiv:2108.13264); docs/statistics.md says what is resampled. All tasks
+have equal weight. Nothing draws from a global generator. A NaN is a diverged run, and makes what contains it NaN.
 """
 
 from rlmem.stats.aggregate import AGGREGATES, Statistic, iqm, iqm_per_task, mean, median, optimality_gap

@@ -19,19 +19,19 @@ Statistic = Callable[[Array], Any]
 
 
 def mean(scores: Scores) -> Any:
-    """Mean of all scores, which every task enters with the same weight."""
+    """Mean of all scores; every task has the same weight."""
     return matrix(scores).mean((-2, -1))
 
 
 def median(scores: Scores) -> Any:
-    """Median over tasks of the mean over runs. (The median of the runs of one task is not this.)"""
+    """Median over tasks of the mean over runs; for a single task this is the mean of its runs."""
     return np.median(matrix(scores).mean(-2), axis=-1)
 
 
 def iqm(scores: Scores) -> Any:
     """Interquartile mean (Agarwal et al. 2021, arXiv:2108.13264): the mean of the middle half of all scores, pooled.
 
-    floor(N / 4) scores are dropped on each side. NaN if any score is: a diverged run is not the best one.
+    floor(N / 4) scores are dropped on each side. The result is NaN if any score is NaN.
     """
     values = matrix(scores)
     pooled = np.sort(values.reshape(*values.shape[:-2], -1), axis=-1)
@@ -46,7 +46,7 @@ def iqm_per_task(scores: ArrayLike) -> Array:
 
 
 def optimality_gap(scores: Scores, target: float = 1.0) -> Any:
-    """How far scores stay below `target` on average: mean of max(target - score, 0). What is above it earns nothing."""
+    """How far scores stay below `target` on average: mean of max(target - score, 0)."""
     return target - np.minimum(matrix(scores), target).mean((-2, -1))
 
 

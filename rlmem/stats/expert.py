@@ -1,4 +1,4 @@
-"""Returns of the PyBullet robots between a random policy's and an expert's."""
+"""Normalised scores of the PyBullet robots: 0 is a random policy's return, 100 an expert's."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rlmem.stats.scores import Array
 
 @dataclass(frozen=True)
 class Reference:
-    """The returns that are called 0 and 100."""
+    """The returns that score 0 and 100."""
 
     random: float
     expert: float
 
     @property
     def scale(self) -> float:
-        """Score per unit of return; the standard deviation of a score is that of the return times this."""
+        """Score per unit of return, by which standard deviations of returns are multiplied, too."""
         return 100 / (self.expert - self.random)
 
 
@@ -31,7 +31,7 @@ REFERENCES = {
     "walker": Reference(16.52, 1623.65),
 }
 """Table 5 of Rethinking Transformers (Lu et al. 2024, arXiv:2405.17358); the returns are those of D4RL (Fu et al. 2020,
-arXiv:2004.07219), for whole observations also where parts are hidden."""
+arXiv:2004.07219), measured with whole observations and used for hidden ones as well."""
 
 
 def expert_normalised(returns: ArrayLike, reference: Reference) -> Array:
@@ -40,7 +40,7 @@ def expert_normalised(returns: ArrayLike, reference: Reference) -> Array:
 
 
 def reference_of(task: str) -> Reference:
-    """The reference of a robot, whatever it sees: `ant`, `ant_p`, `half_cheetah_v`, or as printed, `Cheetah-V`.
+    """The reference of a robot by the name of a task: `ant`, `ant_p`, `half_cheetah_v`, or as printed, `Cheetah-V`.
 
     Raises ValueError for any other task.
     """

@@ -1,4 +1,4 @@
-"""The look of every figure: one palette, one style, and files that are the same bytes every time.
+"""The style of every figure: one palette, one set of settings, and files that are reproducible byte by byte.
 
 matplotlib is imported when a figure is made, and no display is needed.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INK, GRID = "#1f2328", "#d0d7de"
 """The colours of text and axes, and of grid lines."""
 COLOURS = ("#0072b2", "#d55e00", "#008563", "#b0508a", "#a87400", "#3a9ad9", "#5c6370")
-"""Okabe and Ito's palette for colour-blind readers, its light colours darker: each has 3:1 contrast to white."""
+"""Okabe and Ito's palette for colour-blind readers, its light colours darkened to a contrast of 3:1 with white."""
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 """Line styles that tell lines of the same colour apart."""
 STYLE: Any = {
@@ -41,10 +41,10 @@ STYLE: Any = {
 }
 """Settings of matplotlib. The text of an SVG stays text, and its identifiers do not change from run to run."""
 UNDATED: dict[str, dict[str, None]] = {"svg": {"Creator": None, "Date": None}, "pdf": {"CreationDate": None}}
-"""Format -> the metadata that are left out of its files."""
+"""Format -> metadata to leave out of its files."""
 DPI = 160
 WIDTH = 5.0
-"""Inches across a figure of its own; a phone shows it without zooming, with letters as large as those of a text."""
+"""The width of a single figure in inches; on a phone its letters are as large as those of the text around it."""
 
 
 def style() -> AbstractContextManager[None]:
@@ -60,7 +60,8 @@ def figure(
     """A figure in the common style with axes [rows, columns].
 
     height: in inches
-    rows, columns: how many axes there are below and beside each other
+    rows: axes below each other
+    columns: axes beside each other
     width: in inches
     options: keywords of matplotlib's `Figure.subplots`, such as `sharex`
     """
@@ -77,7 +78,7 @@ def save(figure: Figure, target: Path | IO[str], kind: str, transparent: bool = 
     figure: what `figure` made
     target: a path, or an open file
     kind: the format, such as "png", "svg" or "pdf"
-    transparent: leave the background out
+    transparent: leave out the background
     """
     with style():
         figure.savefig(target, format=kind, dpi=DPI, transparent=transparent, metadata=UNDATED.get(kind))

@@ -16,11 +16,11 @@ class Improvement:
     """P(X > Y): the chance that a run of X beats a run of Y on a task drawn at random, ties counting one half."""
 
     probability: Interval
-    """Mean over tasks. `runs` is the smaller number of both. One half says that neither is better."""
+    """Mean over tasks; one half means that neither is better. Its `runs` is the smaller number of runs of the two."""
     per_task: Array
-    """[task]"""
+    """The probability for each task, [task]."""
     u: Array
-    """[task] Mann-Whitney U of X: the pairs that X wins, of the runs_x * runs_y."""
+    """Mann-Whitney U of X for each task, [task]: the pairs that X wins, out of runs_x * runs_y."""
 
 
 def probability_of_improvement(
@@ -47,7 +47,7 @@ def probability_of_improvement(
 def mann_whitney_u(x: Array, y: Array) -> Array:
     """U of X for each task: x [..., run_x, task], y [..., run_y, task] -> [..., task]. NaN where a score is.
 
-    The pairs (i, j) with x_i > y_j, and half of those with x_i = y_j (Mann and Whitney 1947).
+    U counts the pairs (i, j) with x_i > y_j, and half of those with x_i = y_j (Mann and Whitney 1947).
     """
     a, b = x[..., :, None, :], y[..., None, :, :]
     wins = np.where(np.isnan(a) | np.isnan(b), np.nan, (a > b) + 0.5 * (a == b))
@@ -55,7 +55,7 @@ def mann_whitney_u(x: Array, y: Array) -> Array:
 
 
 def _matched(x: Scores, y: Scores) -> tuple[Array, Array]:
-    """Both as matrices, of the same tasks in the same order."""
+    """Both as matrices with the same tasks in the same order."""
     if isinstance(x, Mapping) and isinstance(y, Mapping):
         if x.keys() != y.keys():
             raise ValueError(f"both need the same tasks; only one has {', '.join(sorted(x.keys() ^ y.keys()))}")

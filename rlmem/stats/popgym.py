@@ -1,6 +1,6 @@
 """POPGym's score: the maximum mean episodic return (MMER), and its means over environments and trials.
 
-Unweighted over environments.
+All environments have equal weight.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class MMER:
     """The maximum mean episodic return (MMER) of runs [env, trial], and its means."""
 
     run: Array
-    """[env, trial]"""
+    """MMER of each run, [env, trial]."""
     env: Array
-    """[env] mean over trials."""
+    """Mean over trials, [env]."""
     model: float
-    """Mean over environments: the number of a table's row."""
+    """Mean over environments: the number in a table of models."""
     trial: Array
-    """[trial] mean over environments."""
+    """Mean over environments, [trial]."""
     trial_std: float
     """Sample standard deviation (n - 1) of `trial`; NaN for one trial."""
 
@@ -32,9 +32,9 @@ class MMER:
 def mmer(curves: ArrayLike, timesteps: ArrayLike | None = None, budget: float | None = None) -> Array:
     """Maximum mean episodic return (POPGym, Morad et al. 2023, arXiv:2303.01859) of learning curves [..., iteration].
 
-    The largest value among the iterations with timesteps <= budget; all of them without a budget. A NaN, an iteration
-    in which no episode ended, is no value. The maximum of a noisy curve is optimistic: it compares only with numbers
-    that were made by the same rule.
+    The largest value among the iterations with timesteps <= budget, or among all without a budget. A NaN is an
+    iteration in which no episode ended, and is ignored. The maximum of a noisy curve is optimistic, so compare it only
+    with numbers that were computed in the same way.
     """
     values = np.asarray(curves, dtype=np.float64)
     if budget is not None:
@@ -53,7 +53,7 @@ def normalised(score: ArrayLike) -> Array:
 
 
 def summary(run: ArrayLike) -> MMER:
-    """The means that the papers' tables show, from the MMER of runs [env, trial]."""
+    """The means shown in the papers' tables, from the MMER of runs [env, trial]."""
     runs = np.asarray(run, dtype=np.float64)
     trial = runs.mean(0)
     spread = float(trial.std(ddof=1)) if len(trial) > 1 else np.nan

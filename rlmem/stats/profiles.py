@@ -16,7 +16,7 @@ Of = Literal["runs", "tasks"]
 
 @dataclass(frozen=True)
 class Profile:
-    """The fraction of scores above each threshold, with a band. All arrays are [threshold]."""
+    """The fraction of scores above each threshold, with a confidence band. All arrays are [threshold]."""
 
     thresholds: Array
     fraction: Array
@@ -40,7 +40,7 @@ def performance_profile(
         runs:   F(tau) = mean over runs and tasks of [score > tau], the run-score distribution
         tasks:  F(tau) = mean over tasks of [mean over runs of score > tau], the average-score distribution
 
-    The band is that of the stratified bootstrap over runs, at every threshold by itself.
+    The band is the stratified bootstrap interval over runs at each threshold separately.
     """
     values, tau = matrix(scores), np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
 

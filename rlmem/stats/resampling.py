@@ -1,9 +1,9 @@
-"""The stratified bootstrap: what other runs on the same tasks might have given.
+"""The stratified bootstrap: an estimate of what other runs on the same tasks would have given.
 
-A resample draws, for every task by itself, as many runs as there are, with replacement, from the runs of that task.
-Tasks are not resampled: the interval speaks of other seeds, not of other tasks. With one task, this is the plain
-bootstrap of n seeds. Bounds are percentiles of the statistic over the resamples (Agarwal et al. 2021,
-arXiv:2108.13264, sec. 4.1). From a few runs the interval is too narrow, as a resample cannot contain what no run did.
+A resample draws for each task separately, with replacement, as many runs as the task has. Tasks are not resampled, so
+the interval is about other seeds, not about other tasks. With one task, this is the plain bootstrap of n seeds. Bounds
+are percentiles of the statistic over the resamples (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.1). From a few runs
+the interval is too narrow, as a resample contains only scores that were seen.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Index = NDArray[np.integer[Any]]
 
 REPETITIONS = 2000
 SEED = 20240527
-"""The seed of the generators of reports and verdicts, so that the same runs have the same intervals."""
+"""Seeds the generators of reports and verdicts, so that the same runs always have the same intervals."""
 LEVEL = 0.95
 AT_ONCE = 2**20
-"""Numbers that are resampled together: 8 MiB."""
+"""How many numbers are resampled together: 8 MiB."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Interval:
 
     value: float
     low: float
-    """NaN where a task has one run: nothing is known of others."""
+    """NaN if a task has only one run."""
     high: float
     level: float
     """Nominal coverage, 0.95 for 95 %."""
     runs: int
-    """Per task."""
+    """Runs per task."""
     tasks: int
 
 
@@ -64,7 +64,7 @@ def bootstrap(
 ) -> Array:
     """The statistic of every resample, [repetitions, ...].
 
-    width: numbers that the statistic holds for each score (a profile: its thresholds), which bounds the memory
+    width: numbers that the statistic holds for each score (for a profile, its thresholds), to bound memory
     """
     values = matrix(scores)
     parts = [statistic(resample(values, picked)) for picked in picks(values.shape, repetitions, rng, width)]
@@ -87,9 +87,9 @@ def percentile_bounds(replicates: Array, level: float = LEVEL) -> tuple[Any, Any
 def picks(
     shape: tuple[int, ...], repetitions: int, rng: np.random.Generator, width: int = 1, among: Index | None = None
 ) -> Iterator[NDArray[np.int64]]:
-    """The runs of `repetitions` resamples, [some, run, task] at a time. How many at a time changes no draw.
+    """The runs of `repetitions` resamples, in chunks [n, run, task]. The size of the chunks changes no draw.
 
-    among: the number of runs that a row is drawn from, [run, 1]; without it, as many as there are rows
+    among: the number of runs that a row is drawn from, [run, 1]; None: as many as there are rows
     """
     if len(shape) != 2:
         raise ValueError(f"the bootstrap resamples scores [run, task]; got {len(shape)} dimensions")

@@ -13,10 +13,10 @@ Scores = ArrayLike | Mapping[str, ArrayLike]
 
 
 def matrix(scores: Scores) -> Array:
-    """Scores as a matrix [run, task], the tasks of a mapping in its order; more dimensions, [..., run, task], stay.
+    """Scores as a matrix [run, task], with tasks in the order of the mapping; arrays [..., run, task] stay as they are.
 
-    Raises ValueError where there is no run or no task, and where tasks have different numbers of runs: to leave runs
-    out, or to weigh them by task, is a decision that is not taken here.
+    Raises ValueError where there is no run or no task, and where tasks have different numbers of runs: whether to leave
+    runs out or to weight them is up to the caller.
     """
     if isinstance(scores, Mapping):
         counts = {task: np.size(runs) for task, runs in scores.items()}

@@ -27,15 +27,15 @@ LATEX = {
 
 @dataclass(frozen=True)
 class Value:
-    """A number with what is known of its spread; NaN is the same as missing."""
+    """A number with its spread, as far as that is known; NaN is the same as missing."""
 
     mean: float | None
     std: float | None = None
     low: float | None = None
-    """Bounds of an interval; both or neither."""
+    """Bounds of an interval; give both or neither."""
     high: float | None = None
     n: int | None = None
-    """Runs; only CSV shows it."""
+    """The number of runs; shown in CSV only."""
 
     @classmethod
     def of(cls, interval: Interval) -> Value:
@@ -44,19 +44,19 @@ class Value:
 
 
 Cell = Value | float | str | None
-"""A number, an integer without decimals, a text, or None where there is nothing."""
+"""A number (integers are shown without decimals), a text, or None for an empty cell."""
 PARTS = tuple(field.name for field in fields(Value))
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns. ValueError for a row that has more or fewer cells than there are columns."""
+    """Rows under named columns. Raises ValueError for a row whose number of cells is not that of the columns."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     digits: int = 3
-    """Decimals of what is not an integer: at most so many, fewer of large numbers; CSV has all of them."""
+    """The most decimals of a number that is no integer; large numbers have fewer, and CSV has all of them."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -64,14 +64,14 @@ class Table:
                 raise ValueError(f"{len(self.columns)} columns, but a row of {len(row)}: {row}")
 
     def markdown(self) -> str:
-        """GitHub's Markdown; the title is a paragraph before it."""
+        """The table in GitHub's Markdown, below its title."""
         ruler = ["---:" if right else "---" for right in self._right()]
         lines = [list(map(_markdown, self.columns)), ruler, *self._shown(_markdown)]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return f"{self.title}\n\n{table}\n" if self.title else f"{table}\n"
 
     def latex(self) -> str:
-        """A `table` whose rules are those of the package booktabs."""
+        """A LaTeX `table` with the rules of the package booktabs."""
         aligned = "".join("r" if right else "l" for right in self._right())
         line = lambda cells: f"{' & '.join(cells)} \\\\"  # noqa: E731
         head, *rows = map(line, [map(_latex, self.columns), *self._shown(_latex)])
@@ -81,7 +81,7 @@ class Table:
         return "\n".join([*begin, *body, r"\end{tabular}", r"\end{table}", ""])
 
     def csv(self) -> str:
-        """Raw numbers. What a column's values have beside a mean are columns of their own: `name_low`, `name_n`, ..."""
+        """Raw numbers in CSV. What a value has beside its mean is in columns of its own: `name_low`, `name_n`, ..."""
         parts = [(k, part) for k, cells in enumerate(self._by_column()) for part in _parts(cells)]
         head = [self.columns[k] if part == "mean" else f"{self.columns[k]}_{part}" for k, part in parts]
         text = io.StringIO()
@@ -90,7 +90,7 @@ class Table:
         return text.getvalue()
 
     def text(self) -> str:
-        """For a terminal or a log: plain letters, as wide as it must be, without colours."""
+        """The table for a terminal or a log: plain text without colours, as wide as it needs to be."""
         from rich import box
         from rich.console import Console
         from rich.table import Table as Grid
@@ -110,7 +110,7 @@ class Table:
         return [[row[k] for row in self.rows] for k in range(len(self.columns))]
 
     def _right(self) -> list[bool]:
-        """Which columns hold numbers: no text, and not nothing alone."""
+        """Which columns hold numbers: those with a number and without text."""
         return [
             not any(isinstance(cell, str) for cell in cells) and any(cell is not None for cell in cells)
             for cells in self._by_column()
@@ -144,20 +144,20 @@ def _number(x: float | None, digits: int) -> str:
 
 
 def _decimals(x: float | None, significant: int) -> int:
-    """Decimals that show so many significant digits; none for nothing."""
+    """The decimals that show `significant` digits of a number; 0 for None."""
     if x is None or not math.isfinite(x) or x == 0:
         return 0
     return max(significant - 1 - math.floor(math.log10(abs(x))), 0)
 
 
 def _width(value: Value) -> float | None:
-    """How wide what is known of the spread is."""
+    """The standard deviation or the width of the interval, if either is known."""
     bounded = not _missing(value.low) and not _missing(value.high)
     return value.high - value.low if bounded else value.std  # type: ignore[operator]
 
 
 def _parts(cells: Sequence[Cell]) -> list[str]:
-    """The parts that some value of a column has; a mean always."""
+    """The parts that any value of a column has, the mean always among them."""
     values = [cell for cell in cells if isinstance(cell, Value)]
     return [part for part in PARTS if part == "mean" or any(not _missing(getattr(v, part)) for v in values)]
 
@@ -178,6 +178,6 @@ def _markdown(text: str) -> str:
 
 
 def _latex(text: str) -> str:
-    """Escaped; a minus sign of a number is one, not a hyphen."""
+    """Escape for LaTeX, and set the minus sign of a number as a minus, not a hyphen."""
     escaped = "".join(LATEX.get(letter, letter) for letter in _plain(text))
     return re.sub(r"(?<![\w-])-(?=[\d.])", "$-$", escaped)
