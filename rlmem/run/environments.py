@@ -56,9 +56,9 @@ def make_source(config: Config, num_envs: int | None = None, only_one: bool = Fa
 
 
 def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
-    """The node of `env` in evaluation: the keys of its mapping `evaluation` replace its own.
+    """The node of `env` for an evaluation: the keys of `env.evaluation` replace its own.
 
-    given: keys of `env` that were set for this evaluation alone, and are not replaced
+    given: keys of `env` that were set for this evaluation alone, which are not replaced
     """
     node = dict(config.values["env"])
     replaced = node.pop("evaluation", None) or {}

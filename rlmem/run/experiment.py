@@ -24,7 +24,7 @@ RESUMABLE = (
     "algo.replay_dir",
     "algo.ray_address",
 )
-"""Keys that a resumed run may change, since none of them changes what was learnt so far."""
+"""Keys that a resumed run may change, since they do not affect what was learnt so far."""
 
 
 def experiment_of(values: Mapping[str, Any]) -> dict[str, Any]:

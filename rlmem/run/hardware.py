@@ -1,4 +1,4 @@
-"""What a run takes of a machine: its device, the threads of its processes, and the environments of each."""
+"""What a run uses of a machine: its device, and the threads and environments of each of its processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def learning_threads(settings: Settings) -> int:
 
 
 def share_of_envs(config: Config, algo: Algorithm, device: torch.device) -> int | None:
-    """The environments of each of several processes that train one run; None: there is one process.
+    """Environments per process if several processes train one run; None for one process.
 
     Raises UserError if so many processes cannot train together.
     """
