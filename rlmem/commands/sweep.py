@@ -1,4 +1,4 @@
-"""`rlmem sweep`: many runs that survive anything."""
+"""`rlmem sweep`: many runs, which the same command continues after an interruption."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import UserError
 
 SPECIFYING = ("dir", "dry_run", "maximize", "minimize", "sampler")
-"""The flags that say what a new sweep is, beside --pair."""
+"""The flags that specify a new sweep, beside --pair."""
 
 PARSER = Parser(
     "sweep",
@@ -38,13 +38,13 @@ PARSER.add_argument("--pair", action="append", default=[], metavar='"k=a,b k=c,d
 PARSER.add_pool("jobs", "a job")
 PARSER.add_argument("--retries", type=integer_from(0), default=1, metavar="K", help="new attempts after failures (1)")
 PARSER.add_argument("--dry-run", action="store_true", help="check and list the jobs only")
-PARSER.add_argument("--trials", type=integer_from(1), metavar="N", help="search with Optuna, so many jobs in all")
+PARSER.add_argument("--trials", type=integer_from(1), metavar="N", help="search with Optuna, N jobs in all")
 PARSER.add_argument(
-    "--sampler", choices=["tpe", "random"], help="of a search: learn from the jobs so far, or not (tpe)"
+    "--sampler", choices=["tpe", "random"], help="of a search: tpe learns from earlier jobs, random does not (tpe)"
 )
 direction = PARSER.add_mutually_exclusive_group()
 direction.add_argument("--maximize", action="store_true", help="search for a high return (the default)")
-direction.add_argument("--minimize", action="store_true", help="search for a low one")
+direction.add_argument("--minimize", action="store_true", help="search for a low return")
 PARSER.add_argument("--json", action="store_true", help="status: print JSON only")
 PARSER.add_argument("--watch", action="store_true", help="status: keep the table up to date")
 PARSER.add_trust()

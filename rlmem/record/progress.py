@@ -47,7 +47,7 @@ class Progress:
 
     total: environment steps of the run
     log: a file to which every line is appended
-    start: steps that the run has taken before
+    start: environment steps that the run has taken before
     console: where the lines are printed; None: standard output
     """
 

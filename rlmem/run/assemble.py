@@ -15,7 +15,7 @@ from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.batching import Batching
 from rlmem.config.compose import Config
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.errors import UserError, one_line
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
@@ -61,7 +61,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     env = make_source(config, asked, only_one)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
-            require_same_spaces(config, env, other, f"env.evaluation={show(replaced)}")
+            require_same_spaces(config, env, other, f"env.evaluation={to_text(replaced)}")
     rows = algo.rows or asked or getattr(env, "num_envs", 1)
     plan = Plan(config.choices, env, batching, settings.total_steps, rows, settings.trainer.devices)
     if problems := algo.problems(plan):

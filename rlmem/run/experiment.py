@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.errors import UserError
 
@@ -43,7 +43,7 @@ def require_same_experiment(stored: Mapping[str, Any], given: Mapping[str, Any],
     """
     missing = object()
     differing = [key for key in {**stored, **given} if stored.get(key, missing) != given.get(key, missing)]
-    shown = lambda side, key: show(side[key]) if key in side else "not set"  # noqa: E731
+    shown = lambda side, key: to_text(side[key]) if key in side else "not set"  # noqa: E731
     if differing:
         raise UserError(*(f"{k}={shown(given, k)}: {where} has {shown(stored, k)}; e.g. {example}" for k in differing))
 

@@ -134,7 +134,7 @@ def replay_bytes(plan: Plan, agent: Any, storage: Storage | None) -> tuple[int, 
 
 
 def checkpoint_bytes(plan: Plan, agent: Any, algo: Algorithm) -> int:
-    """The most bytes of a checkpoint: weights, the optimiser's moments, and the replay."""
+    """The most bytes of a checkpoint: the replay, and the weights with their copies (`Algorithm.weight_copies`)."""
     replay = replay_bytes(plan, agent, algo.storage(plan.batching))
     return algo.weight_copies * tensor_bytes(list(agent.parameters())) + sum(replay)
 

@@ -6,7 +6,7 @@ import torch
 
 from rlmem.algos.base import Algorithm
 from rlmem.config.compose import Config
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.config.schema import Settings
 from rlmem.errors import NotHere, UserError
 from rlmem.parallel import launched
@@ -49,7 +49,7 @@ def share_of_envs(config: Config, algo: Algorithm, device: torch.device) -> int 
     num_envs = config.values["env"].get("num_envs")
     if num_envs is None or num_envs % devices:
         raise UserError(
-            f"env.num_envs={show(num_envs)}: cannot be divided among {where}; expected a multiple; "
+            f"env.num_envs={to_text(num_envs)}: cannot be divided among {where}; expected a multiple; "
             f"e.g. env.num_envs={devices * 32}"
         )
     needed = devices if there is None else there.local + 1

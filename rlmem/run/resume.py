@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rlmem.config.compose import Config
-from rlmem.config.messages import shell, show
+from rlmem.config.messages import shell, to_text
 from rlmem.errors import UserError
 from rlmem.loops.base import Loop
 from rlmem.parallel import of_first, place
@@ -208,7 +208,7 @@ def warm_start(config: Config, parts: Parts) -> str | None:
     shapes = {name: tensor.shape for name, tensor in parts.agent.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in state["agent"].items()}:
         differing = {group: choice for group, choice in about["choices"].items() if choice != config.choices.get(group)}
-        theirs = ", ".join(f"{group}={show(choice)}" for group, choice in differing.items() if group in AGENT_GROUPS)
+        theirs = ", ".join(f"{group}={to_text(choice)}" for group, choice in differing.items() if group in AGENT_GROUPS)
         raise UserError(
             f"init_from={source}: its agent is made otherwise ({theirs or 'other sizes or spaces'}); expected the same "
             f"memory, encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
