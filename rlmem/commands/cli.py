@@ -80,7 +80,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _asks_for_help(argument: str) -> bool:
-    """--help, -h, or an h among other letters."""
+    """--help, -h, or an h among short flags."""
     return argument == "--help" or (argument[:1] == "-" and argument[1:].isalnum() and "h" in argument)
 
 

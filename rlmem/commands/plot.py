@@ -19,9 +19,7 @@ PARSER.add_argument("--out", type=out_file, required=True, metavar="FILE", help=
 PARSER.add_argument("--metric", metavar="KEY", help="a name of metrics.jsonl (what the table shows)")
 smooth = "every point is the mean of the last N points of its run (1)"
 PARSER.add_argument("--smooth", type=integer_from(1), default=1, metavar="N", help=smooth)
-PARSER.add_argument(
-    "--columns", type=lambda text: text.split(","), default=[], metavar="A,B", help="only these columns"
-)
+PARSER.add_argument("--columns", type=lambda text: text.split(","), default=[], metavar="A,B", help="only these")
 
 
 def run(args: Arguments) -> None:

@@ -16,9 +16,7 @@ PARSER = Parser(
     'runs/2026-01-31 --title "All of January"',
     "results --markdown RESULTS.md      what is published, as Markdown",
 )
-PARSER.add_argument(
-    "folders", nargs="+", type=Path, metavar="DIR", help="directories of these, or folders that hold some"
-)
+PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="such directories, or folders of them")
 PARSER.add_argument("--out", type=out_file, metavar="FILE", help="the file to write (report.html)")
 PARSER.add_argument("--title", default="What was run", help="title of the page (What was run)")
 markdown = "write published results as Markdown instead, with the curves as pictures beside them"

@@ -112,10 +112,7 @@ def config_loader() -> Iterator[ConfigLoader]:
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with (
-            initialize_config_dir(str(conf_dir()), job_name="rlmem", version_base="1.3"),
-            warnings.catch_warnings(),
-        ):
+        with initialize_config_dir(str(conf_dir()), job_name="rlmem", version_base="1.3"), warnings.catch_warnings():
             warnings.filterwarnings("error", message="provider=hydra.searchpath")
             loader = GlobalHydra.instance().config_loader()
             for folder in reversed(own_dirs()):  # behind the shipped ones, which they do not replace

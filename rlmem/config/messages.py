@@ -13,12 +13,7 @@ from rlmem.errors import brief
 
 
 def sentence(
-    where: str,
-    what: str,
-    *,
-    near: Iterable[str] = (),
-    accepted: Iterable[str] = (),
-    example: str | None = None,
+    where: str, what: str, *, near: Iterable[str] = (), accepted: Iterable[str] = (), example: str | None = None
 ) -> str:
     """One line: where, what, the nearest name, what is accepted, an example."""
     parts = [f"{brief(where)}: {what}"]

@@ -166,11 +166,7 @@ def _setting(key: str, node: Any) -> str:
 
 
 def _unknown_key(
-    line: str,
-    parts: list[str],
-    node: Mapping[str, Any],
-    tree: Mapping[str, Any],
-    options: Mapping[str, Sequence[str]],
+    line: str, parts: list[str], node: Mapping[str, Any], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]
 ) -> str:
     *parents, name = parts
     group = parents[0] if parents else ""

@@ -66,10 +66,6 @@ def uniform(space: Space, num_envs: int, rng: np.random.Generator) -> Player:
 def play(env: VectorEnv, player: Player, episodes: int, seed: int, max_steps: int | None = None) -> Recording:
     """Record whole episodes. Environments share them equally, so that short episodes are not more frequent.
 
-    env: the environments
-    player: chooses the actions
-    episodes: how many episodes
-    seed: seed of the environments
     max_steps: longest episode, in steps; None: any length
 
     Raises Fault if an environment breaks its interface, or if an episode takes more than `max_steps` steps.

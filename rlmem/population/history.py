@@ -52,7 +52,6 @@ class History:
 
     @property
     def copies(self) -> int:
-        """How often an agent has copied the weights of another."""
         return sum(row["copied"] for rows in self.rounds for row in rows)
 
     def cut(self) -> None:

@@ -161,7 +161,7 @@ class Member:
         )
 
     def last_returns(self, episodes: int) -> list[float]:
-        """The returns of the newest episodes, as many as are compared."""
+        """The returns of the newest `window` episodes."""
         self.train(episodes)
         return list(self.returns)
 
@@ -220,12 +220,10 @@ class LazyMember:
         self.member: Member | None = None
 
     def ask(self, method: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-        """Call a method of Member."""
         self.member = self.member or Member(*self.where)
         return method(self.member, *arguments)
 
     def close(self) -> None:
-        """Close the run if it was opened."""
         if self.member is not None:
             self.member.close()
 

@@ -86,7 +86,6 @@ def default_folder(spec: PopulationSpec) -> Path:
 
 
 def holds_population(folder: Path) -> bool:
-    """Whether `folder` is the directory of a population."""
     return (folder / POPULATION_FILE).is_file()
 
 

@@ -115,7 +115,6 @@ class Progress:
             self.say(" ".join(shown.values()))
 
     def evaluated(self, steps: int, result: str) -> None:
-        """Show the result of an evaluation after so many steps."""
         self.say(f"evaluation at {steps}: {result}")
 
     def _counted(self, steps: int) -> str:

@@ -85,7 +85,6 @@ class Recorder:
         self._show(row)
 
     def episodes(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Write a row for each episode that has ended."""
         self._write("episodes", rows)
 
     def _write(self, name: str, rows: Iterable[dict[str, Any]]) -> None:

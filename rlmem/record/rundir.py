@@ -22,17 +22,7 @@ from rlmem.errors import UserError
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
 from rlmem.system.hardware import installed_version, machine_class
 
-PACKAGES = (
-    "torch",
-    "numpy",
-    "gymnasium",
-    "popgym",
-    "hydra-core",
-    "omegaconf",
-    "wandb",
-    "tensorboard",
-    "pybullet",
-)
+PACKAGES = ("torch", "numpy", "gymnasium", "popgym", "hydra-core", "omegaconf", "wandb", "tensorboard", "pybullet")
 
 
 class NoRun(UserError):

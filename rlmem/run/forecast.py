@@ -100,10 +100,7 @@ def require_memory(plan: Plan, agent: Any, algo: Algorithm, device: torch.device
     states = STATE_COPIES * plan.num_envs * tensor_bytes(agent.initial_state(1))
     rollout = plan.num_envs * slots * (observation + 2 * action + FLAG_BYTES + features)
     replay = 0 if storage.directory else sum(replay_bytes(plan, agent, storage))
-    for where, needed in (
-        (device, states + rollout),
-        (host, replay + (states + rollout if device == host else 0)),
-    ):
+    for where, needed in ((device, states + rollout), (host, replay + (states + rollout if device == host else 0))):
         if needed > (there := memory_of(where)):
             raise UserError(_too_much(storage, plan.num_envs, slots, replay, needed, where, there))
 

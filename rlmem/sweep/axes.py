@@ -57,7 +57,6 @@ class Axis:
 
     @property
     def varies(self) -> bool:
-        """Whether it has more than one value."""
         return len(self.points) > 1
 
     def fits(self, lines: Iterable[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_type_hints
 from rlmem.sweep.process import Owner
 
 STALE = 300.0
-"""Seconds without a heartbeat after which a process on another machine counts as dead; clocks may differ by a little."""
+"""Seconds without a heartbeat after which a process on another machine counts as dead; clocks may differ slightly."""
 
 State = Literal["waiting", "running", "done", "failed"]
 

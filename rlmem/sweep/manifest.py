@@ -111,7 +111,7 @@ class Manifest:
         return found
 
     def draw(self, limit: int, propose: Callable[[list[Job]], NewJob | None]) -> bool:
-        """Add the job that `propose` makes of the jobs so far, if they are fewer than `limit`; returns whether it did."""
+        """Add the job that `propose` makes of the jobs so far, if they are under `limit`; returns whether it did."""
         with self._transaction():
             jobs = self.jobs()
             new = propose(jobs) if len(jobs) < limit else None
@@ -224,7 +224,6 @@ def _require_harmless(folder: Path) -> None:
 
 
 def holds_sweep(folder: Path) -> bool:
-    """Whether there is a manifest in `folder`."""
     return (folder / FILE).is_file()
 
 

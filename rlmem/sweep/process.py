@@ -26,7 +26,6 @@ class Owner:
 
     @classmethod
     def me(cls) -> Owner:
-        """This process."""
         return cls(platform.node(), os.getpid(), started(os.getpid()) or "")
 
     def alive(self) -> bool | None:

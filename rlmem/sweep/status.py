@@ -138,7 +138,6 @@ def empty_table(*columns: str) -> Table:
 
 
 def table(found: Sequence[Row]) -> Table:
-    """The table of `rlmem sweep status`."""
     drawn = empty_table("job", "state", "steps>", "return>", "host", "attempts>", "seen>", "last error")
     for column in drawn.columns[1:-1]:  # names and errors may be long
         column.no_wrap = True
@@ -154,7 +153,6 @@ def table(found: Sequence[Row]) -> Table:
 
 
 def print_table(folder: Path) -> None:
-    """Print the table of a sweep."""
     found, console = rows(Manifest(folder), folder), Console()
     if not console.is_terminal:
         console = Console(width=UNBROKEN)
