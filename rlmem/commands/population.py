@@ -28,10 +28,10 @@ def _probability(text: str) -> float:
 PARSER = Parser(
     "population",
     "Train agents side by side. Every so many episodes each is compared with another one, and copies its weights\n"
-    "if that was better (Welch's t-test); hyperparameters stay. The same command goes on with what is there.",
+    "if that was better (Welch's t-test); hyperparameters stay. The same command again continues.",
     EXAMPLE.removeprefix("rlmem population "),
     "memory=lprnn algo=impala env=cued_catch total_steps=3e8 --vary 'algo.lr=tag(log, interval(1e-5,1e-3))'",
-    "runs/mine                              go on",
+    "runs/mine                              continue",
     "runs/mine total_steps=2e6              train longer",
     "status runs/mine",
 )

@@ -21,12 +21,12 @@ SPECIFYING = ("dir", "dry_run", "maximize", "minimize", "sampler")
 PARSER = Parser(
     "sweep",
     "Run one job per combination of values, each in a process and a run directory of its own. The same command\n"
-    "again goes on with the same sweep: what is done is skipped, what is half done is resumed.",
+    "again continues the sweep: finished jobs are skipped, interrupted ones resumed.",
     "memory=ffm,gru seed=0,1,2 env=repeat_first",
     "memory=ffm,gru memory.ffm.trace_size=16,32       a key of one option",
     '--pair "env=repeat_first,autoencode algo.gamma=0.9,0.99" seed=0,1',
     "my_sweep.yaml --jobs 4",
-    "sweeps/my_sweep --retry-failed                   go on with a directory",
+    "sweeps/my_sweep --retry-failed                   continue a directory",
     "status sweeps/my_sweep --watch",
     "--trials 20 algo.lr='tag(log, interval(1e-5,1e-2))' memory=ffm,gru",
 )

@@ -161,7 +161,7 @@ def describe(
     config: the checked values
     choices: the chosen option of each group
     overrides: as given on the command line
-    resumed_at: the step from which a run goes on: run.json keeps how it began and gets an entry in `resumed`; None:
+    resumed_at: the step from which a run continues: run.json keeps how it began and gets an entry in `resumed`; None:
         a new run
     """
     about: dict[str, Any] = {"choices": dict(choices), "overrides": list(overrides)}
