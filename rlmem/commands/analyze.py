@@ -11,7 +11,7 @@ from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_st
 from rlmem.system.strictjson import dumps
 
 COMMON = ("what", "run", "step", "seed", "out", "json", "debug", "trust")
-"""Flags that every analysis has; the others are options of its `measure`."""
+"""Flags of every analysis; the others are options of single analyses."""
 
 PARSER = Parser(
     "analyze",
@@ -29,19 +29,19 @@ PARSER.add_argument("--seed", type=integer_from(0), metavar="S", help="root of t
 PARSER.add_argument("--out", type=Path, metavar="DIR", help="write there (RUN/analysis/WHAT)")
 PARSER.add_argument("--json", action="store_true", help="print the summary as JSON only")
 PARSER.add_trust()
-own = PARSER.add_argument_group("of single analyses")
+own = PARSER.add_argument_group("options of single analyses")
 one, unset = integer_from(1), SUPPRESS
-own.add_argument("--episodes", type=one, metavar="N", default=unset, help="greedy episodes: all but ffm, impulse")
+own.add_argument("--episodes", type=one, metavar="N", default=unset, help="greedy episodes (not ffm, impulse)")
 own.add_argument("--older-than", type=one, metavar="K", default=unset, help="sensitivity: age in slots (10)")
 own.add_argument("--all-checkpoints", action="store_true", default=unset, help="sensitivity: a map over training")
-own.add_argument("--beta", type=float, metavar="B", default=unset, help="ffm: what is left of a trace (0.1)")
+own.add_argument("--beta", type=float, metavar="B", default=unset, help="ffm: remaining fraction of a trace (0.1)")
 own.add_argument("--points", type=one, metavar="N", default=unset, help="hidden: at most so many points (2000)")
-own.add_argument("--perplexity", type=float, metavar="P", default=unset, help="hidden: of t-SNE (30)")
-own.add_argument("--over", metavar="env.KEY=V1,V2", default=unset, help="extrapolate: which environments")
-own.add_argument("--pools", type=one, metavar="K", default=unset, help="impulse: without a run (12)")
-own.add_argument("--base", type=float, metavar="B", default=unset, help="impulse: without a run (2)")
-own.add_argument("--string", metavar="TEXT", default=unset, help="impulse: also how the pools keep a string")
-own.add_argument("--other", metavar="TEXT", default=unset, help="impulse: the difference from another string")
+own.add_argument("--perplexity", type=float, metavar="P", default=unset, help="hidden: perplexity of t-SNE (30)")
+own.add_argument("--over", metavar="env.KEY=V1,V2", default=unset, help="extrapolate: the environments")
+own.add_argument("--pools", type=one, metavar="K", default=unset, help="impulse without a run: pools (12)")
+own.add_argument("--base", type=float, metavar="B", default=unset, help="impulse without a run: base (2)")
+own.add_argument("--string", metavar="TEXT", default=unset, help="impulse: also the traces of this string")
+own.add_argument("--other", metavar="TEXT", default=unset, help="impulse: also the difference from this one")
 
 
 def run(args: Arguments) -> None:

@@ -29,7 +29,7 @@ def parser() -> Parser:
         "engine, beside copying; returns: returns and GAE, beside the usual loops; env: steps per second of every "
         "native environment, beside one environment of its reference package",
     )
-    made.argument_default = argparse.SUPPRESS  # each benchmark has its own defaults, and takes what it knows
+    made.argument_default = argparse.SUPPRESS  # each benchmark has its own defaults and flags
 
     def integers(text: str) -> list[int]:
         return [integer_from(1)(part) for part in text.split(",")]

@@ -1,7 +1,7 @@
 """The command line: `rlmem VERB [flags] [key=value ...]`.
 
-A verb is a module of `rlmem.commands`. Everything heavy (Hydra, torch) is imported by the verb that needs it, and
-nearly everything else once signals are taken care of.
+A verb is a module of `rlmem.commands`. Heavy modules (Hydra, torch) are imported by the verb that needs them, and
+nearly all others only after signals are handled.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ VERBS = {
     "eval": "play episodes with the agent of a run",
     "dataset": "record episodes to a file, import such files, and describe them",
     "analyze": "look into the agent of a run",
-    "sweep": "train many agents; none is lost, and the same command goes on",
-    "reproduce": "run a table or figure of a paper, and judge it",
+    "sweep": "train many agents; after an interruption, the same command continues",
+    "reproduce": "run a table or figure of a paper, and judge the result",
     "report": "write one page about reproductions, sweeps and runs",
     "plot": "draw learning curves",
     "resume": "continue a run from its latest checkpoint",
@@ -50,10 +50,10 @@ examples:
 
 
 TRAINING = ("train", "resume", "sweep", "population", "reproduce")
-"""Commands that train. They go on when their output cannot be written: every run has its own log."""
+"""Commands that train. They continue if their output cannot be written: every run has its own log."""
 
 NOT_TRAINING = ("--dry-run", "--show", "status")
-"""Arguments with which such a command only prints; so does a request for help."""
+"""Arguments with which such a command only prints, besides --help."""
 
 PRINTING = ("list", "config", "check", "play")
 """Commands that only print. They end when their output is not read."""
@@ -62,8 +62,7 @@ PRINTING = ("list", "config", "check", "play")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    Without `argv` the command is that of this process, whose signals and standard streams it then takes over to the
-    very end. With `argv` this is a function like any other.
+    argv: the arguments; None: those of this process, whose signals and standard streams are handled until it ends
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     action = partial(_run, arguments)
@@ -81,7 +80,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _asks_for_help(argument: str) -> bool:
-    """--help, -h, or an h among other letters."""
+    """--help, -h, or an h among short flags."""
     return argument == "--help" or (argument[:1] == "-" and argument[1:].isalnum() and "h" in argument)
 
 

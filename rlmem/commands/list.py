@@ -7,12 +7,7 @@ from rlmem.config.messages import sentence, shell
 from rlmem.errors import UserError
 
 PARSER = Parser(
-    "list",
-    "Show every config group and its options; `*` marks the default.",
-    "",
-    "env",
-    "memory --json",
-    "experiment",
+    "list", "Show every config group and its options; `*` marks the default.", "", "env", "memory --json", "experiment"
 )
 PARSER.add_argument(
     "what",

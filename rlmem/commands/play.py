@@ -10,7 +10,7 @@ from rlmem.errors import UserError
 
 PARSER = Parser(
     "play",
-    "Play one environment in the terminal, by keys, or let one of the players of its rule card play.",
+    "Play one environment in the terminal with the keyboard, or watch a player of its rule card.",
     "env=cued_catch",
     "env=visual_match --player oracle --gif visual_match.gif",
     "env=repeat_previous env.level=hard --player memoryless --episodes 3",
@@ -18,7 +18,7 @@ PARSER = Parser(
 players = ["keys", "random", "memoryless", "oracle"]
 PARSER.add_argument("--player", choices=players, default="keys", help="who acts (keys: you)")
 PARSER.add_argument("--episodes", type=integer_from(1), default=1, metavar="N", help="episodes (1)")
-PARSER.add_argument("--seed", type=integer_from(0), metavar="S", help="of the environment (a new one every time)")
+PARSER.add_argument("--seed", type=integer_from(0), metavar="S", help="seed of the environment (random)")
 PARSER.add_argument("--gif", type=out_file, metavar="PATH", help="write an animation instead of printing")
 PARSER.add_overrides("env=name or env.key=value")
 

@@ -13,13 +13,13 @@ PARSER = Parser(
     "sweeps/my_sweep --out curves.png --metric train/return_mean --smooth 10",
     "results/memoroids --out figure.svg --columns repeat_first",
 )
-kinds = "reproductions, published results, sweeps, runs, or folders of such"
+kinds = "reproductions, published results, sweeps, runs, or folders that hold some"
 PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=kinds)
 PARSER.add_argument("--out", type=out_file, required=True, metavar="FILE", help="FILE.png, .pdf or .svg")
 PARSER.add_argument("--metric", metavar="KEY", help="a name of metrics.jsonl (what the table shows)")
 smooth = "every point is the mean of the last N points of its run (1)"
 PARSER.add_argument("--smooth", type=integer_from(1), default=1, metavar="N", help=smooth)
-PARSER.add_argument("--columns", type=lambda text: text.split(","), default=[], metavar="A,B", help="these alone")
+PARSER.add_argument("--columns", type=lambda text: text.split(","), default=[], metavar="A,B", help="only these")
 
 
 def run(args: Arguments) -> None:

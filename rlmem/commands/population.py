@@ -12,7 +12,7 @@ from rlmem.errors import UserError, extra
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 NUMBERS = ("agents", "ready", "window", "every", "level")
-"""The flags that say what a population is, beside --vary."""
+"""The flags that specify a population, beside --vary."""
 
 
 def _probability(text: str) -> float:
@@ -28,22 +28,22 @@ def _probability(text: str) -> float:
 PARSER = Parser(
     "population",
     "Train agents side by side. Every so many episodes each is compared with another one, and copies its weights\n"
-    "if that was better (Welch's t-test); hyperparameters stay. The same command goes on with what is there.",
+    "if that was better (Welch's t-test); hyperparameters stay. The same command again continues.",
     EXAMPLE.removeprefix("rlmem population "),
     "memory=lprnn algo=impala env=cued_catch total_steps=3e8 --vary 'algo.lr=tag(log, interval(1e-5,1e-3))'",
-    "runs/mine                              go on",
+    "runs/mine                              continue",
     "runs/mine total_steps=2e6              train longer",
     "status runs/mine",
 )
 PARSER.add_argument("what", nargs="*", metavar="WHAT", help="key=value of every agent; DIR; or: status DIR")
 PARSER.add_argument(
-    "--vary", action="append", default=[], metavar="KEY=VALUES", help="a,b: dealt out; interval(a,b): drawn"
+    "--vary", action="append", default=[], metavar="KEY=VALUES", help="a,b: assigned in turn; interval(a,b): drawn"
 )
 PARSER.add_argument("--agents", type=integer_from(2), metavar="N", help="how many agents (9)")
 PARSER.add_argument("--ready", type=integer_from(2), metavar="N", help="episodes before the first round (30000)")
-PARSER.add_argument("--window", type=integer_from(2), metavar="N", help="newest episodes compared (3000)")
+PARSER.add_argument("--window", type=integer_from(2), metavar="N", help="newest episodes to compare (3000)")
 PARSER.add_argument("--every", type=integer_from(1), metavar="N", help="episodes between rounds (3000)")
-PARSER.add_argument("--level", type=_probability, metavar="P", help="copy where p is smaller (0.05)")
+PARSER.add_argument("--level", type=_probability, metavar="P", help="copy if the p-value is smaller (0.05)")
 PARSER.add_argument("--dir", type=Path, metavar="DIR", help="its directory (runs/population-<memory>-<algo>-...)")
 PARSER.add_argument("--ray", action="store_true", help="each agent in a process of its own, on Ray")
 PARSER.add_argument("--gpus", type=float, default=0.0, metavar="X", help="--ray: GPUs per agent, such as 0.25 (0)")

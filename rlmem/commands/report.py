@@ -10,15 +10,15 @@ from rlmem.errors import writing
 PARSER = Parser(
     "report",
     "Write one HTML page about reproductions, published results, sweeps and runs: learning curves, tables beside\n"
-    "the papers' numbers, verdicts, and the runs with their configurations. The page needs nothing but itself.",
+    "the papers' numbers, verdicts, and the runs with their configurations. The page is a single file.",
     "reproduce",
     "results sweeps/my_sweep --out report.html",
     'runs/2026-01-31 --title "All of January"',
     "results --markdown RESULTS.md      what is published, as Markdown",
 )
-PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="any of these, or a folder that has them")
-PARSER.add_argument("--out", type=out_file, metavar="FILE", help="the page (report.html)")
-PARSER.add_argument("--title", default="What was run", help="of the page (What was run)")
+PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="such directories, or folders of them")
+PARSER.add_argument("--out", type=out_file, metavar="FILE", help="the file to write (report.html)")
+PARSER.add_argument("--title", default="What was run", help="title of the page (What was run)")
 markdown = "write published results as Markdown instead, with the curves as pictures beside them"
 PARSER.add_argument("--markdown", type=out_file, metavar="FILE", help=markdown)
 

@@ -12,7 +12,7 @@ from rlmem.errors import UserError
 PARSER = Parser(
     "reproduce",
     "Run a table or figure of a paper from its shipped file, and show ours beside the paper's numbers. The same\n"
-    "command again goes on: what is done is skipped, what is half done is resumed. `rlmem list experiment` shows\n"
+    "command again continues: finished runs are skipped, interrupted ones resumed. `rlmem list experiment` shows\n"
     "what there is.",
     "memoroids/figure4 --dry-run",
     "memoroids/figure4 --cells 'lru/*'              some cells only",

@@ -1,4 +1,4 @@
-"""`rlmem resume`: go on with a run."""
+"""`rlmem resume`: continue a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rlmem sweep`: many runs that survive anything."""
+"""`rlmem sweep`: many runs, which the same command continues after an interruption."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import UserError
 
 SPECIFYING = ("dir", "dry_run", "maximize", "minimize", "sampler")
-"""The flags that say what a new sweep is, beside --pair."""
+"""The flags that specify a new sweep, beside --pair."""
 
 PARSER = Parser(
     "sweep",
     "Run one job per combination of values, each in a process and a run directory of its own. The same command\n"
-    "again goes on with the same sweep: what is done is skipped, what is half done is resumed.",
+    "again continues the sweep: finished jobs are skipped, interrupted ones resumed.",
     "memory=ffm,gru seed=0,1,2 env=repeat_first",
     "memory=ffm,gru memory.ffm.trace_size=16,32       a key of one option",
     '--pair "env=repeat_first,autoencode algo.gamma=0.9,0.99" seed=0,1',
     "my_sweep.yaml --jobs 4",
-    "sweeps/my_sweep --retry-failed                   go on with a directory",
+    "sweeps/my_sweep --retry-failed                   continue a directory",
     "status sweeps/my_sweep --watch",
     "--trials 20 algo.lr='tag(log, interval(1e-5,1e-2))' memory=ffm,gru",
 )
@@ -38,13 +38,13 @@ PARSER.add_argument("--pair", action="append", default=[], metavar='"k=a,b k=c,d
 PARSER.add_pool("jobs", "a job")
 PARSER.add_argument("--retries", type=integer_from(0), default=1, metavar="K", help="new attempts after failures (1)")
 PARSER.add_argument("--dry-run", action="store_true", help="check and list the jobs only")
-PARSER.add_argument("--trials", type=integer_from(1), metavar="N", help="search with Optuna, so many jobs in all")
+PARSER.add_argument("--trials", type=integer_from(1), metavar="N", help="search with Optuna, N jobs in all")
 PARSER.add_argument(
-    "--sampler", choices=["tpe", "random"], help="of a search: learn from the jobs so far, or not (tpe)"
+    "--sampler", choices=["tpe", "random"], help="of a search: tpe learns from earlier jobs, random does not (tpe)"
 )
 direction = PARSER.add_mutually_exclusive_group()
 direction.add_argument("--maximize", action="store_true", help="search for a high return (the default)")
-direction.add_argument("--minimize", action="store_true", help="search for a low one")
+direction.add_argument("--minimize", action="store_true", help="search for a low return")
 PARSER.add_argument("--json", action="store_true", help="status: print JSON only")
 PARSER.add_argument("--watch", action="store_true", help="status: keep the table up to date")
 PARSER.add_trust()

@@ -16,10 +16,10 @@ PARSER = Parser(
     "RUN RUN --project memory --tags ffm,easy",
 )
 PARSER.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories")
-PARSER.add_argument("--project", metavar="P", help="instead of the project of the run's logger=wandb, or rlmem")
-PARSER.add_argument("--entity", metavar="E", help="instead of its entity, or your default one")
-PARSER.add_argument("--group", metavar="G", help="instead of its group")
-PARSER.add_argument("--tags", type=lambda text: text.split(","), metavar="A,B", help="instead of its tags")
+PARSER.add_argument("--project", metavar="P", help="project (that of the run's logger=wandb, or rlmem)")
+PARSER.add_argument("--entity", metavar="E", help="entity (the logger's, or your default)")
+PARSER.add_argument("--group", metavar="G", help="group (the logger's)")
+PARSER.add_argument("--tags", type=lambda text: text.split(","), metavar="A,B", help="tags (the logger's)")
 PARSER.add_argument(
     "--timeout", type=integer_from(1), default=20, metavar="S", help="seconds to wait for the server (20)"
 )

@@ -38,8 +38,8 @@ class Parser(argparse.ArgumentParser):
         self.add_trust()
 
     def add_trust(self) -> None:
-        """For what was made by another user: whether the code that it names may be run."""
-        self.add_argument("--trust", action="store_true", help="run the code that somebody else's directory names")
+        """Whether to run the code that a directory of another user names."""
+        self.add_argument("--trust", action="store_true", help="run the code that another user's directory names")
 
     def add_step(self) -> None:
         which = "the checkpoint of this step, or best: the agent of the best evaluation (the newest)"
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--step", type=read, metavar="T", help=which)
 
     def add_pool(self, jobs: str, job: str) -> None:
-        """How many processes work at once, and on what; `jobs` is what the command calls their work."""
+        """How many processes run at once, and where; `jobs` is the command's word for their work."""
         one, again = integer_from(1), f"give failed {jobs} all their attempts again"
         self.add_argument("--jobs", type=one, metavar="N", help=f"{jobs} at once (cores / threads of {job})")
         self.add_argument("--gpus", type=device_list, default=(), metavar="0,1", help=f"GPUs to spread the {jobs} over")
@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--retry-failed", action="store_true", help=again)
 
     def given(self, args: Arguments, *names: str) -> list[str]:
-        """Those of the flags that are given, as they are typed: `--dry-run` for `dry_run`."""
+        """The flags among `names` that are given, as they are typed: `--dry-run` for `dry_run`."""
         return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
     def error(self, message: str) -> NoReturn:
@@ -88,7 +88,7 @@ def integer_from(least: int) -> Callable[[str], int]:
 
 
 def out_file(text: str) -> Path:
-    """The path of a file to write, which no directory has."""
+    """The path of a file to write, which must not be a directory."""
     path = Path(text)
     if not path.name or path.name == ".." or path.is_dir():
         raise argparse.ArgumentTypeError(f"expected a file to write, got {text!r}{', a directory' if text else ''}")
@@ -103,7 +103,7 @@ def device_list(text: str) -> tuple[str, ...]:
 
 
 def pool_options(args: Arguments, **more: Any) -> Any:
-    """The `rlmem.sweep.run.Options` that the flags of `Parser.add_pool` and `more` say."""
+    """The `rlmem.sweep.run.Options` of the flags of `Parser.add_pool` and of `more`. Raises UserError."""
     if args.per_gpu and not args.gpus:
         raise UserError(f"--per-gpu {args.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
     from rlmem.sweep.run import Options
@@ -112,7 +112,7 @@ def pool_options(args: Arguments, **more: Any) -> Any:
 
 
 def refuse_for_directory(folder: Path, parts: str, given: Sequence[str]) -> None:
-    """UserError if something was given that would change what the directory of a sweep or population consists of."""
+    """Raise UserError for arguments that would change the jobs or agents of a directory."""
     if given:
         verb = "sweep" if parts == "jobs" else "population"
         what = f"{folder} already says what its {parts} are"

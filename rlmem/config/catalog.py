@@ -21,7 +21,7 @@ WIDTH = 100
 def catalog(lines: Sequence[str] = ()) -> Catalog:
     """Group -> option -> description, in the order of config.yaml's defaults; experiments last.
 
-    lines: overrides, among which `hydra.searchpath=[...]` adds folders of one's own
+    lines: overrides, among which `hydra.searchpath=[...]` adds folders
     """
     names = sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
     order = list(default_choices())
@@ -115,7 +115,7 @@ def _keys(group: str, file: Path) -> dict[str, str]:
 
 
 def with_parents(file: Path) -> list[Path]:
-    """A file behind those of its folder, or of the shipped one, that it builds on; later ones win."""
+    """A file and the files that its `defaults` name, in its folder or the shipped one; later ones win."""
     parents = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", [])
     folders = (conf_dir() / file.parent.name, file.parent)
     found = [folder / f"{parent}.yaml" for parent in parents for folder in dict.fromkeys(folders)]

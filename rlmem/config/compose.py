@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rlmem.config.groups import Choice, Groups
-from rlmem.config.messages import sentence, shell, show
+from rlmem.config.messages import sentence, shell, to_text
 from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
 from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run, Settings
@@ -34,7 +34,7 @@ from rlmem.errors import UserError, first_line
 from rlmem.system.strictjson import map_values
 
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
-"""What composing raises, beside a UserError; an AttributeError where a mapping is to replace one of Hydra's nulls."""
+"""What composing raises beside UserError: AttributeError if a mapping would replace a null of Hydra's, and others."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ def load(overrides: Sequence[str]) -> Config:
 
 
 def apply(config: Config, overrides: Sequence[str]) -> Config:
-    """The same checks for a stored run's config with some values replaced; its groups are fixed."""
+    """A stored run's configuration with some values replaced, checked as in `load`; its groups are fixed."""
     _require_intact(config)
     parsed, problems = parse(overrides)
     assignments = []
     for override in parsed:
         group = override.key_or_group
         if group in config.choices and not isinstance(override.value(), dict):
-            chosen = show(config.choices[group])
+            chosen = to_text(config.choices[group])
             problems.append(
                 f"{override.input_line}: `{group}` is fixed for this run ({chosen}); start a new run instead"
             )
@@ -95,7 +95,7 @@ def _escaped(value: Any) -> Any:
 
 
 def _require_intact(config: Config) -> None:
-    """One UserError, however much of a stored configuration is missing or wrong."""
+    """Raise one UserError, however much of a stored configuration is missing or wrong."""
     missing = [Refusal(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
     if faults := missing + validate(config.values)[1]:
         base = Base(OmegaConf.create({}), config.choices, {}, ())
@@ -105,17 +105,14 @@ def _require_intact(config: Config) -> None:
 
 @contextmanager
 def config_loader() -> Iterator[ConfigLoader]:
-    """Hydra's loader on conf/ and on folders of one's own.
+    """Hydra's loader for conf/ and the user's folders.
 
-    Hydra is global: the object of a surrounding job is put back afterwards.
+    Hydra is global: the object of a surrounding job is restored afterwards.
     """
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with (
-            initialize_config_dir(str(conf_dir()), job_name="rlmem", version_base="1.3"),
-            warnings.catch_warnings(),
-        ):
+        with initialize_config_dir(str(conf_dir()), job_name="rlmem", version_base="1.3"), warnings.catch_warnings():
             warnings.filterwarnings("error", message="provider=hydra.searchpath")
             loader = GlobalHydra.instance().config_loader()
             for folder in reversed(own_dirs()):  # behind the shipped ones, which they do not replace
@@ -208,7 +205,7 @@ def _assign(base: Base, before: dict[str, Any], assignments: Sequence[Override],
     """Set the values whose keys exist, append the others to `problems`; the paths set, as origins."""
     OmegaConf.set_struct(base.tree, False)
     targets = [o.key_or_group for o in assignments if o.key_or_group.endswith("._target_")]
-    free = {target.removesuffix("._target_") for target in targets}  # held to the new target's signature
+    free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
     given: dict[str, str] = {}
     for override in assignments:
         key, value = override.key_or_group, override.value()
@@ -225,7 +222,7 @@ def _assign(base: Base, before: dict[str, Any], assignments: Sequence[Override],
 
 def _missing(path: str, base: Base) -> str:
     group = path.partition(".")[0]
-    return sentence(path, f"required by {group}={show(base.choices.get(group))}", example=hint(path, base.files))
+    return sentence(path, f"required by {group}={to_text(base.choices.get(group))}", example=hint(path, base.files))
 
 
 def _refusal_as_text(fault: Refusal, given: dict[str, str], before: Any, base: Base) -> str:
@@ -234,9 +231,9 @@ def _refusal_as_text(fault: Refusal, given: dict[str, str], before: Any, base: B
         return f"{fault.path}: {fault.what}"
     source = lookup(fault.path, given)
     default = dict(leaf_paths(before)).get(fault.path, MISSING)
-    example = f"{fault.path}={show(default)}" if source and default != MISSING else None
+    example = f"{fault.path}={to_text(default)}" if source and default != MISSING else None
     source = source or lookup(fault.path, sources(base.files)) or "the stored run"
-    where = f"{fault.path}={show(fault.value)} ({source})"
+    where = f"{fault.path}={to_text(fault.value)} ({source})"
     return sentence(where, fault.what, near=fault.near, accepted=fault.accepted, example=example)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from rlmem.config.compose import compose_base, load
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.yamlfile import COMMAND_LINE, lookup, sources
 from rlmem.system.strictjson import dumps
@@ -45,7 +45,7 @@ def as_yaml(explained: Explained) -> str:
     lines = list(_lines(explained.values, "", explained.origins))
     width = min(60, max(len(text) for text, _ in lines))
     body = [f"{text:<{width}}  # {origin}" if origin else text for text, origin in lines]
-    chosen = " ".join(f"{group}={show(choice)}" for group, choice in explained.choices.items())
+    chosen = " ".join(f"{group}={to_text(choice)}" for group, choice in explained.choices.items())
     return "\n".join([f"# {chosen}", *body])
 
 

@@ -1,4 +1,4 @@
-"""What a configuration of another user may hold: rlmem's own classes, and values that act on nothing outside the run.
+"""What a configuration of another user may hold: rlmem's own classes, and values without effects outside the run.
 
 A configuration names classes to import and call, Gymnasium ids that may name a module, folders to write to and servers
 to connect to. In a run directory of another user all of that is refused, before anything is imported.
@@ -22,16 +22,16 @@ PACKAGES = {
     "env": ("rlmem_envs",),
     "logger": ("rlmem.record.loggers",),
 }
-"""Where the classes of each group lie. Nothing else is imported for a foreign configuration, of rlmem neither."""
+"""The packages of each group's classes. A foreign configuration may import nothing else, even of rlmem."""
 
 EVERY_PACKAGE = tuple(package for packages in PACKAGES.values() for package in packages)
-"""For a section that is no group, such as a misspelt one, of which nothing is built."""
+"""The packages for a section that is not a group, such as a misspelt one; nothing is built from it."""
 
 REACHING = ("algo.replay_dir", "algo.ray_address")
 """Keys that name a folder to write to, or a server whose answers are unpickled."""
 
 LAUNCHING = re.compile(r"[-+~]*(hydra|launcher)\b")
-"""How overrides begin that say where jobs run, and where options are looked for."""
+"""The beginning of overrides that choose where jobs run or where options are found."""
 
 
 def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
@@ -69,7 +69,7 @@ def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
 
 
 def refuse(problems: Mapping[str, str], where: Path) -> None:
-    """UserError, in one line, if there are problems in another user's directory `where`: {place: what is wrong}."""
+    """Raise a UserError of one line if there are problems, {place: what is wrong}, in another user's directory."""
     if problems:
         path, what = next(iter(problems.items()))
         more = f" ({len(problems) - 1} more such values)" if len(problems) > 1 else ""

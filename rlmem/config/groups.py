@@ -14,7 +14,7 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 
 from rlmem.config.catalog import default_choices
-from rlmem.config.messages import nearest, sentence, shell, show
+from rlmem.config.messages import nearest, sentence, shell, to_text
 from rlmem.config.overrides import form_problem
 
 Choice = str | list[str]
@@ -29,8 +29,8 @@ class Groups:
 
     @classmethod
     def read(cls, loader: ConfigLoader, hydra_lines: Sequence[str]) -> Groups:
-        """Looks through Hydra's search path, which `hydra.searchpath=[...]` may extend."""
-        # Not `loader.get_group_options`, which makes a repository for every group: half of the time of a composition.
+        """The groups in Hydra's search path, which `hydra.searchpath=[...]` may extend."""
+        # `loader.get_group_options` makes a repository for every group, which takes half the time of a composition.
         _, repository = cast(ConfigLoaderImpl, loader)._parse_overrides_and_create_caching_repo(
             "config", list(hydra_lines)
         )
@@ -49,17 +49,17 @@ class Groups:
         return override.key_or_group in self.options and not isinstance(override.value(), dict)
 
     def problem(self, override: Override) -> str | None:
-        """Why a choice is refused, if it is."""
+        """Why a choice is refused; None if it is not."""
         group, choice, line = override.key_or_group, override.value(), override.input_line or ""
         options, default = self.options[group], self.defaults.get(group, self.options[group][0])
         if problem := form_problem(override, {group: default}):
             return problem
-        example = f"rlmem train {shell(f'{group}={show(default)}')}"
+        example = f"rlmem train {shell(f'{group}={to_text(default)}')}"
         if isinstance(choice, list) and not isinstance(default, list):
             return sentence(line, f"`{group}` takes one option", accepted=options, example=example)
         for name in choice if isinstance(choice, list) else [choice]:
             if name not in options:
-                what = f"`{group}` has no option {show(name) or 'without a name'}"
+                what = f"`{group}` has no option {to_text(name) or 'without a name'}"
                 if group == "env" and (near := _by_id(str(name))):
                     return sentence(line, what, near=[near], accepted=options, example=f"rlmem train {near}")
                 return sentence(line, what, near=nearest(name, options), accepted=options, example=example)

@@ -1,4 +1,4 @@
-"""The words of a message: nearest names, values as one would type them, types as one would say them."""
+"""The parts of a message: nearest names, values as typed on the command line, types in words."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from rlmem.errors import brief
 
 
 def sentence(
-    where: str,
-    what: str,
-    *,
-    near: Iterable[str] = (),
-    accepted: Iterable[str] = (),
-    example: str | None = None,
+    where: str, what: str, *, near: Iterable[str] = (), accepted: Iterable[str] = (), example: str | None = None
 ) -> str:
     """One line: where, what, the nearest name, what is accepted, an example."""
     parts = [f"{brief(where)}: {what}"]
@@ -33,7 +28,7 @@ def sentence(
 
 
 def shell(*words: object) -> str:
-    """Words of a command as one types them in a shell: `'my run'`."""
+    """Words of a command as they are typed in a shell: `'my run'`."""
     return shlex.join(map(str, words))
 
 
@@ -51,32 +46,32 @@ SYNONYMS = {
     "timesteps": "total_steps",
     "total_timesteps": "total_steps",
 }
-"""What other libraries call a key -> its name here."""
+"""A key's name in other libraries -> its name here."""
 
 
 def nearest_key(word: object, keys: Iterable[str]) -> list[str]:
-    """The key that is meant by `word`, as a list of one or none: by another library's name, or by one much like it."""
+    """The key that `word` may mean, as a list of one or none: another library's name for it, or the nearest name."""
     keys = list(keys)
     here = SYNONYMS.get(str(word))
     return [here] if here in keys else nearest(word, keys)
 
 
-def show(value: Any) -> str:
-    """A value as one types it on the command line."""
+def to_text(value: Any) -> str:
+    """A value as it is typed on the command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{','.join(map(show, value))}]"
+        return f"[{','.join(map(to_text, value))}]"
     if isinstance(value, dict):
-        return f"{{{','.join(f'{key}: {show(item)}' for key, item in value.items())}}}"
+        return f"{{{','.join(f'{key}: {to_text(item)}' for key, item in value.items())}}}"
     return str(value)
 
 
 def got(value: Any) -> str:
     """A refused value: text in quotes, so that '1' and 1 differ."""
-    return brief(repr(value) if isinstance(value, str) else show(value))
+    return brief(repr(value) if isinstance(value, str) else to_text(value))
 
 
 def describe(annotation: Any) -> str:
@@ -87,7 +82,7 @@ def describe(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(map(describe, arguments))
     if origin is Literal:
-        return f"one of {', '.join(map(show, arguments))}"
+        return f"one of {', '.join(map(to_text, arguments))}"
     if origin is not None and issubclass(origin, Mapping):
         return "a mapping {key: value}"
     if origin is not None and issubclass(origin, Iterable):

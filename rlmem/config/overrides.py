@@ -13,21 +13,21 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from rlmem.config.messages import SYNONYMS, nearest_key, sentence, shell, show
+from rlmem.config.messages import SYNONYMS, nearest_key, sentence, shell, to_text
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError, brief
 
 EXAMPLE = "rlmem train memory=ffm"
 
 PATHS = ("run_dir", "init_from", "algo.replay_dir", "algo.dataset")
-"""Keys whose values are paths: what is typed is the path, whatever it means in Hydra's grammar."""
+"""Keys whose values are paths, which are taken as typed, whatever they mean in Hydra's grammar."""
 
 MOST_JOBS = 10_000
-"""Jobs of one command, at most: each is composed and checked, in a quarter of a second, before the first one starts."""
+"""The most jobs of one command: all are composed and checked, at a quarter of a second each, before one starts."""
 
 
 def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[list[Override], list[str]]:
-    """The readable overrides, and one sentence for each line that is none."""
+    """The readable overrides, and a sentence for each line that cannot be read."""
     parser = OverridesParser.create(config_loader=loader)
     parsed, problems = [], []
     for line in lines:
@@ -44,7 +44,7 @@ def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[lis
 def _read(parser: OverridesParser, line: str) -> Override | None:
     try:
         return parser.parse_overrides([line])[0]
-    except (HydraException, ValueError, RecursionError):  # ValueError: a number of thousands of digits
+    except (HydraException, ValueError, RecursionError):  # ValueError: a number with thousands of digits
         return None
 
 
@@ -61,7 +61,7 @@ def _is_read_as_typed(override: Override | None) -> bool:
 def as_typed(line: str) -> str:
     """`key='path'`, which Hydra reads as the path that was typed; `~` is the home folder, as in a shell.
 
-    What cannot be printed stays as it is, for Hydra to refuse, and so does what has quotes of its own.
+    A line with unprintable characters, which Hydra refuses, and one with quotes of its own stay as they are.
     """
     key, _, value = line.partition("=")
     if not value.isprintable() or value[:1] in ("'", '"'):
@@ -70,7 +70,7 @@ def as_typed(line: str) -> str:
 
 
 def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
-    """Why this form of override (deleting, adding, several values, a package) is refused, if it is."""
+    """Why this form of override (deleting, adding, several values, a package) is refused; None if it is not."""
     line, key = override.input_line or "", override.key_or_group
     known = not key_problem(override, tree, {})
     if override.is_delete():
@@ -86,14 +86,14 @@ def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
 
 
 def key_problem(override: Override, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str | None:
-    """Why the key of an override does not name a value of `tree`, if it does not."""
+    """Why the key of an override does not name a value of `tree`; None if it does."""
     line, parts = override.input_line or "", override.key_or_group.split(".")
     node: Any = tree
     for depth, part in enumerate(parts):
         walked = ".".join(parts[:depth])
         if not isinstance(node, Mapping):
             what = f"`{walked}` is a value, not a section"
-            return sentence(line, what, example=f"{walked}={show(node)}")
+            return sentence(line, what, example=f"{walked}={to_text(node)}")
         if part not in node:
             return _unknown_key(line, parts[: depth + 1], node, tree, options)
         inside_target = "_target_" in node
@@ -128,7 +128,7 @@ def lines_of(override: Override, example: str) -> list[str]:
 
 
 def require_few(values: Iterable[Sequence[Any]]) -> None:
-    """UserError if these values have too many combinations."""
+    """Raise UserError if these values have more than MOST_JOBS combinations."""
     if (jobs := math.prod(map(len, values))) > MOST_JOBS:
         raise UserError(f"{jobs:,} jobs: expected at most {MOST_JOBS:,} in one command; e.g. several commands")
 
@@ -162,15 +162,11 @@ def _setting(key: str, node: Any) -> str:
     """An override that sets `key` to its present value, or the first value of a section."""
     leaves = leaf_paths(node, f"{key}.") if isinstance(node, Mapping) and node else iter([(key, node)])
     path, value = next((leaf for leaf in leaves if not leaf[0].endswith("._target_")), (key, "..."))
-    return shell(f"{path}={show(value)}")
+    return shell(f"{path}={to_text(value)}")
 
 
 def _unknown_key(
-    line: str,
-    parts: list[str],
-    node: Mapping[str, Any],
-    tree: Mapping[str, Any],
-    options: Mapping[str, Sequence[str]],
+    line: str, parts: list[str], node: Mapping[str, Any], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]
 ) -> str:
     *parents, name = parts
     group = parents[0] if parents else ""
@@ -184,14 +180,14 @@ def _unknown_key(
 
 
 def _elsewhere(name: str, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> list[str]:
-    """`lr` is `algo.lr`, and `gru` is `memory=gru`."""
+    """Where else a name may belong: `lr` is `algo.lr`, and `gru` is `memory=gru`."""
     same = [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] in (name, SYNONYMS.get(name))]
     return same or [_choose(group, name, tree) for group, names in options.items() if name in names]
 
 
 def _choose(group: str, name: str, tree: Mapping[str, Any]) -> str:
     """`memory=gru`, but `logger=[local,wandb]`, whose node is a mapping of several."""
-    return f"{group}={name}" if "_target_" in tree[group] else f"{group}={show([*tree[group], name])}"
+    return f"{group}={name}" if "_target_" in tree[group] else f"{group}={to_text([*tree[group], name])}"
 
 
 def _example(near: list[str], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Where YAML lies: the shipped one inside the package in a wheel, beside it in a checkout; one's own in ./conf."""
+"""Folders of YAML: the shipped ones lie in the package in a wheel, beside it in a checkout; the user's in ./conf."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from rlmem.errors import UserError
 
 SEARCHPATH = "RLMEM_SEARCHPATH"
-"""The environment variable that names folders of one's own, as PATH does; without it, ./conf is one."""
+"""The environment variable with the user's folders, separated as in PATH; without it, ./conf is one."""
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -23,13 +23,15 @@ def conf_dir() -> Path:
 
 
 def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
-    """Folders whose groups of options stand beside the shipped ones, which they do not replace.
+    """The user's folders, whose options are added to the shipped ones and do not replace them.
 
-    They are those of the environment variable RLMEM_SEARCHPATH, or else ./conf where it has options and is not the
-    shipped folder. They serve what is composed anew; a stored run needs none, and brings none: within a run directory,
-    which another user may have made, ./conf is not read.
+    They are those of the environment variable RLMEM_SEARCHPATH, or else ./conf if it has options and is not the shipped
+    folder. They matter only for composing new configurations: inside a run directory, which another user may have
+    made, ./conf is not read.
 
     lines: overrides, among which `hydra.searchpath=[file://FOLDER]` adds more
+
+    Raises UserError if RLMEM_SEARCHPATH names no folder.
     """
     if SEARCHPATH in os.environ:
         found = [Path(text).expanduser() for text in os.environ[SEARCHPATH].split(os.pathsep) if text]
@@ -47,7 +49,7 @@ def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
 
 @contextmanager
 def shipped_options() -> Iterator[None]:
-    """No options of one's own, here and in processes that are started meanwhile."""
+    """Use only the shipped options, in this process and in those that it starts meanwhile."""
     before = os.environ.get(SEARCHPATH)
     os.environ[SEARCHPATH] = ""
     try:
@@ -59,7 +61,7 @@ def shipped_options() -> Iterator[None]:
 
 
 def option_dirs(group: str, lines: Iterable[str] = ()) -> list[Path]:
-    """The folders that may hold the options of a group: that of the shipped ones, then one's own; see `own_dirs`."""
+    """The folders that may hold the options of a group: the shipped one, then the user's (`own_dirs`)."""
     return [folder / group for folder in (conf_dir(), *own_dirs(lines)) if (folder / group).is_dir()]
 
 

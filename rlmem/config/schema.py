@@ -42,7 +42,7 @@ class Checkpoint:
 class Evaluation:
     every: Positive | None
     episodes: Positive
-    max_steps: Positive | None = 100_000  # runs that were stored before it existed lack it
+    max_steps: Positive | None = 100_000  # runs stored before it existed lack it
 
 
 @dataclass

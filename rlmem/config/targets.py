@@ -21,8 +21,8 @@ def build(node: dict[str, Any], **runtime: Any) -> Any:
 def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
     """The target of `node` with its own keys bound.
 
-    Where the annotation of an argument takes something to call, its value is such a node too. Elsewhere a mapping with
-    the key `_target_` is a mapping.
+    The value of an argument that is annotated as a Callable is such a node too. For any other argument, a mapping with
+    the key `_target_` is just a mapping.
     """
     target = locate(node["_target_"])
     inner = {key: value for key, value in node.items() if key != "_target_"}
@@ -34,19 +34,19 @@ def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
 
 
 def require_kind(target: str, kinds: tuple[type, ...]) -> None:
-    """UserError unless `target` is a class derived from one of `kinds`, or a function annotated to return one.
+    """Raise UserError unless `target` is a class derived from one of `kinds`, or a function annotated to return one.
 
-    It is asked before anything is called: a name in a configuration may be that of any function at all.
+    Nothing is called before this check, since a configuration may name any function.
     """
     found = locate(target)
-    if gives(found, kinds):
+    if makes(found, kinds):
         return
     names = " or ".join(f"{kind.__module__}.{kind.__name__}" for kind in kinds)
     says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
     raise UserError(f"{target} gives no {names}{says}")
 
 
-def gives(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
+def makes(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
     """Whether a class is derived from one of `kinds`, or a function says that it returns one."""
     if inspect.isclass(found):
         return issubclass(found, kinds)
@@ -58,7 +58,7 @@ def gives(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
 
 
 MOVED = {"rlmem.loggers": "rlmem.record.loggers"}
-"""Where modules are now that the configurations of older runs name."""
+"""Modules that the configurations of older runs name -> their present names."""
 
 
 def locate(target: str) -> Callable[..., Any]:

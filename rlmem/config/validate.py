@@ -1,4 +1,4 @@
-"""Every value against the annotation of the constructor argument it is for: the code is the schema."""
+"""Checks every value against the annotation of its constructor argument: the code is the schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_core import SchemaError
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run
-from rlmem.config.targets import annotation, gives, locate, parameters, takes_any_keyword
+from rlmem.config.targets import annotation, locate, makes, parameters, takes_any_keyword
 from rlmem.config.yamlfile import leaves
 from rlmem.errors import UserError
 from rlmem.system.strictjson import map_values
@@ -57,9 +57,9 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
 
 
 def coerce(value: Any, kind: Any) -> Any:
-    """`value` as `kind`, or ValidationError. 1 may be a float, 1e6 an integer; true and '1' no numbers.
+    """`value` as `kind`; raises ValidationError. 1 may be a float and 1e6 an integer; true and '1' are not numbers.
 
-    An annotation that cannot be checked against, such as one that names a function for a type, accepts everything.
+    An annotation that pydantic cannot use, such as a function in the place of a type, accepts everything.
     """
     try:
         adapter = TypeAdapter(kind, config=_STRICT)
@@ -73,13 +73,13 @@ def coerce(value: Any, kind: Any) -> Any:
 
 
 class _Check:
-    """Checks parts of a configuration: every method returns what it could coerce, and notes what it refuses."""
+    """Checks parts of a configuration: every method returns the coerced values and collects what it refuses."""
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
 
     def refuse(self, path: str, what: str, value: Any, near: Sequence[str] = (), accepted: Sequence[str] = ()) -> Any:
-        """Note a refusal; the value as it is."""
+        """Collect a refusal; returns the value as it is."""
         self.refusals.append(Refusal(path, what, value, tuple(near), tuple(accepted)))
         return value
 
@@ -107,7 +107,7 @@ class _Check:
 
         path: its dotted key
         supplied: the arguments of its target that are supplied at run time
-        made: the class whose subclasses alone may stand there; None: any
+        made: the class from which the target must derive; None: any
         """
         target, where = node.get("_target_") if isinstance(node, dict) else None, f"{path}._target_"
         wrong = self._problem_of_target(path, target, supplied, made)
@@ -125,7 +125,7 @@ class _Check:
             names, takes_any = parameters(found).keys(), takes_any_keyword(found)
         except UserError as error:
             return str(error)
-        if inspect.isclass(made) and not gives(found, made):
+        if inspect.isclass(made) and not makes(found, made):
             return f"expected a subclass of {_name(made)}"
         if inspect.isabstract(found):
             missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
@@ -136,7 +136,7 @@ class _Check:
         return None
 
     def inner_node(self, path: str, node: Any, supplied: Collection[str], made: Any) -> Any:
-        """The node of an argument that builds a `made` itself, given what is supplied to the node around it."""
+        """The node of an argument that makes `made`; it is supplied with the same arguments as the node around it."""
         if isinstance(node, dict):
             return self.node(path, node, supplied, made)
         target = node if isinstance(node, str) and "." in node else _target_of(path.partition(".")[0], node)
@@ -179,7 +179,7 @@ class _Check:
 
 
 def _target_of(group: str, option: Any) -> str | None:
-    """The target of the shipped option of that name, or of one much like it."""
+    """The target of the shipped option with the nearest name."""
     files = {file.stem: file for file in (conf_dir() / group).glob("[!_]*.yaml")}
     paths = [leaf for name in nearest(option, files) for leaf in leaves(files[name]) if leaf.path.endswith("_target_")]
     return paths[0].text if len(paths) == 1 else None  # one with a layer of its own is more than its target
@@ -193,5 +193,5 @@ def _whole(value: Any) -> Any:
 def _name(target: Callable[..., Any]) -> str:
     if target is Run:
         return "config.yaml"
-    named = target if hasattr(target, "__qualname__") else type(target)  # what is callable need not have a name
+    named = target if hasattr(target, "__qualname__") else type(target)  # a callable need not have a name
     return f"{named.__module__}.{named.__qualname__}"

@@ -26,7 +26,7 @@ class Leaf:
 
 
 def description(file: Path) -> str:
-    """The first comment line that is no `# @package` directive; empty if there is none."""
+    """The first comment line that is not a `# @package` directive; empty if there is none."""
     for line in file.read_text(encoding="utf-8").splitlines():
         comment = line.removeprefix("#").strip()
         if line.startswith("#") and not comment.startswith("@"):
@@ -35,7 +35,7 @@ def description(file: Path) -> str:
 
 
 def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
-    """Where a file is no YAML, and why, in one line; `file` is the one that was read, if the error may not name it."""
+    """Where and why a file is not YAML, in one line; `file` is named if the error does not name one."""
     mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None:
         return f"{file or 'a config file'}: cannot be read as YAML ({' '.join(str(error).split())})"
@@ -44,7 +44,7 @@ def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
 
 
 def leaves(file: Path) -> list[Leaf]:
-    """Every value of a file in order; lists and empty mappings count as values. UserError if it is no YAML."""
+    """Every value of a file in order; lists and empty mappings count as values. Raises UserError if it is not YAML."""
     text = file.read_text(encoding="utf-8")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -76,7 +76,7 @@ def sources(files: Iterable[tuple[str, Path]]) -> dict[str, str]:
 
 
 def lookup(path: str, origins: Mapping[str, str]) -> str | None:
-    """The origin of a value, of the nearest mapping around it that was set as a whole, or of the last value in it."""
+    """The origin of a value, or else of the nearest mapping around it or the last value in it that has one."""
     around = path
     while around:
         if around in origins:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rlmem.errors import UserError, extra, first_line
 
 USUAL_LIMIT = 1000
-"""Steps of an episode where a file does not say which transitions were the last before a time limit."""
+"""The time limit of episodes, in steps, of files that do not say where one ended them."""
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 FIELDS = (*REQUIRED, "timeouts")
@@ -23,10 +23,14 @@ FIELDS = (*REQUIRED, "timeouts")
 
 @dataclass
 class Recording:
-    """N transitions of whole episodes, one after another. Row t: what was seen, what was done, and what came of it.
+    """N transitions of whole episodes, one after another. Row t: an observation, the action there, and its result.
 
-    observations: [N, D] float32;  actions: [N, A] float32, as the environment took them, a discrete one as its number
-    rewards: [N] float32;  terminals, timeouts: [N] bool, how an episode ended;  attrs: where it all comes from
+    observations: [N, D] float32
+    actions: [N, A] float32, as the environment took them; a discrete action is its number, with A = 1
+    rewards: [N] float32
+    terminals: [N] bool, whether the environment ended the episode here
+    timeouts: [N] bool, whether a time limit ended it here
+    attrs: provenance: environment, versions, who played
     """
 
     observations: NDArray[np.float32]
@@ -38,17 +42,17 @@ class Recording:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """[E] transitions of every episode."""
+        """[E] number of transitions of every episode."""
         return np.diff(np.flatnonzero(self.terminals | self.timeouts), prepend=-1)
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """[E]"""
+        """[E] undiscounted return of every episode."""
         return np.add.reduceat(self.rewards.astype(np.float64), self.lengths.cumsum() - self.lengths)
 
     @property
     def sha256(self) -> str:
-        """Of the observations' bytes."""
+        """SHA-256 of the observations' bytes, in hexadecimal."""
         return hashlib.sha256(np.ascontiguousarray(self.observations, "<f4").tobytes()).hexdigest()
 
 
@@ -58,8 +62,8 @@ def joined(parts: list[Recording]) -> Recording:
     return Recording(**whole)  # type: ignore[arg-type]
 
 
-def require_room(path: Path) -> None:
-    """UserError if nothing can be written to `path`, since there is something or h5py is missing."""
+def require_new_file(path: Path) -> None:
+    """Raise UserError if `path` exists or h5py is missing."""
     _h5py()
     if path.exists():
         other = path.with_stem(f"{path.stem}_2")
@@ -67,8 +71,8 @@ def require_room(path: Path) -> None:
 
 
 def write(path: Path, recording: Recording) -> None:
-    """Write a recording, all of it or nothing. UserError if there is a file already, or none can be made."""
-    require_room(path)
+    """Write a recording, all of it or nothing. Raises UserError if the file exists or cannot be written."""
+    require_new_file(path)
     h5py, partial = _h5py(), path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +87,7 @@ def write(path: Path, recording: Recording) -> None:
 
 
 def shapes(path: Path) -> tuple[int, int]:
-    """D and A of a file, without reading it. UserError if it is no recording."""
+    """The sizes D and A of a file, without reading its data. Raises UserError if it is not a recording."""
     with _opened(path) as file:
         _require_keys(path, file)
         if any(file[name].ndim != 2 for name in ("observations", "actions")):
@@ -92,11 +96,11 @@ def shapes(path: Path) -> tuple[int, int]:
 
 
 def read(path: Path) -> Recording:
-    """A file of this layout, whoever wrote it: whole episodes only.
+    """Read the whole episodes of a file of this layout, whichever program wrote it.
 
     Rewards and flags may be columns [N, 1]. An episode ends at a terminal or a timeout; in a file without timeouts, at
     a terminal or after USUAL_LIMIT steps. What follows the last end is dropped. `next_observations`, `infos` and
-    `metadata` are left alone. UserError if it is no recording.
+    `metadata` are ignored. Raises UserError if it is not a recording.
     """
     shapes(path)
     with _opened(path) as file:
@@ -110,7 +114,9 @@ def read(path: Path) -> Recording:
     if len(tables[1]) != number:
         raise UserError(f"{path}: {number} observations and {len(tables[1])} actions; expected equally many")
     terminals = columns["terminals"].reshape(number).astype(bool)
-    timeouts = columns["timeouts"].reshape(number).astype(bool) if "timeouts" in columns else _limits(terminals)
+    timeouts = (
+        columns["timeouts"].reshape(number).astype(bool) if "timeouts" in columns else _assumed_timeouts(terminals)
+    )
     ends = np.flatnonzero(terminals | timeouts)
     if not ends.size:
         raise UserError(f"{path}: no episode ends in its {number} transitions; expected terminals or timeouts")
@@ -122,8 +128,8 @@ def read(path: Path) -> Recording:
     return Recording(parts[0], parts[1], parts[2], parts[3], parts[4], attrs)
 
 
-def _limits(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Where a limit of USUAL_LIMIT steps ends episodes, which begin behind each terminal and each limit."""
+def _assumed_timeouts(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Timeouts after every USUAL_LIMIT steps since the last terminal."""
     timeouts = np.zeros_like(terminals)
     bounds = np.concatenate([[-1], np.flatnonzero(terminals), [len(terminals)]])
     for before, end in pairwise(bounds):

@@ -1,4 +1,4 @@
-"""Writing down whole episodes that somebody plays."""
+"""Recording whole episodes of a player."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from rlmem.spaces import to_env
 from rlmem.types import Inputs
 
 Player = Callable[[NDArray[Any], NDArray[np.float32], NDArray[np.bool_]], NDArray[Any]]
-"""The actions [N] for observations [N, D], the rewards [N] of the slots before, and which episodes begin here [N]."""
+"""Maps observations [N, D], rewards [N] of the slots before, and episode starts [N] to actions [N]."""
 
 
 class AgentPlayer:
-    """An agent, and its memory.
+    """Plays as an agent, and keeps the state of its memory.
 
-    agent: chooses the actions
-    space: of one action
+    agent: the agent
+    space: the space of one action
     num_envs: how many environments it plays
-    seen: the numbers of an observation that it is shown
+    seen: indices of the numbers of an observation that it sees
     generator: draws its actions; None: it plays greedily
-    exploration: how it explores where actions are drawn
+    exploration: how far it explores where actions are drawn
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class AgentPlayer:
 
 
 def uniform(space: Space, num_envs: int, rng: np.random.Generator) -> Player:
-    """Every action as likely as any other."""
+    """A player that draws its actions uniformly."""
     if isinstance(space, spaces.Discrete):
         return lambda *slot: space.start + rng.integers(space.n, size=num_envs)
     assert isinstance(space, spaces.Box)
@@ -64,7 +64,9 @@ def uniform(space: Space, num_envs: int, rng: np.random.Generator) -> Player:
 
 
 def play(env: VectorEnv, player: Player, episodes: int, seed: int, max_steps: int | None = None) -> Recording:
-    """`episodes` whole episodes, environment by environment: each plays its share, so short ones do not count more.
+    """Record whole episodes. Environments share them equally, so that short episodes are not more frequent.
+
+    max_steps: longest episode, in steps; None: any length
 
     Raises Fault if an environment breaks its interface, or if an episode takes more than `max_steps` steps.
     """

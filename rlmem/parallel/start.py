@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from rlmem.errors import Fault, UserError
 from rlmem.parallel.group import PATIENCE, Lost, Place, communicating, joined, launched
-from rlmem.system.signals import ASKED
+from rlmem.system.signals import STOP_SIGNALS
 
 HERE = "127.0.0.1"
 
@@ -25,7 +25,7 @@ START = f"""
 import sys
 sys.path[:] = filter(None, sys.path)  # without the current folder, which may hold modules of these names
 import pickle, signal
-for name in {ASKED}:
+for name in {STOP_SIGNALS}:
     if hasattr(signal, name):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
 sys.path[:] = pickle.load(sys.stdin.buffer)

@@ -15,14 +15,14 @@ from rlmem.population.spec import name
 from rlmem.system.command import find_modules_in
 
 SLICE = 10.0
-"""Seconds that agents train between looks at how far they are, and at signals."""
+"""Seconds that agents train between checks of their progress and of signals."""
 
 RESTARTS = 3
-"""How many times an agent is replaced whose process died."""
+"""How many times the process of an agent is replaced when it dies."""
 
 
 class Remote(LazyMember):
-    """A member in a process of Ray, which works in the folder `directory`, if there is one on its machine."""
+    """A member in a process of Ray, which works in the folder `directory` if that exists on its machine."""
 
     def __init__(self, folder: Path, number: int, directory: str):
         super().__init__(folder, number)
@@ -37,9 +37,9 @@ def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
 
     Each takes a core. The machines must share the directory.
 
-    folder: of the population
+    folder: the directory of the population
     agents: how many there are
-    gpus: that each of them reserves
+    gpus: GPUs that each of them reserves
 
     Raises UserError if Ray is not installed, or has too few cores or GPUs.
     """

@@ -1,4 +1,4 @@
-"""What has happened in a population so far: DIR/population.jsonl, a row for every agent in every round."""
+"""The rounds of a population so far: DIR/population.jsonl, a row for every agent in every round."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from rlmem.system.strictjson import dumps
 
 
 class RoundRow(TypedDict):
-    """One agent in one round, which are counted from 1.
+    """One agent in one round.
 
-    episodes, step: of the agent so far
-    mean: of the returns of its newest episodes
-    other: the agent that it was compared with; `other_episodes` and `other_mean` are that one's
-    p: how probable the difference of the means is by chance
-    copied: whether it took over the other's weights
+    round: number of the round, from 1
+    agent: number of the agent
+    episodes: episodes of the agent so far
+    step: environment steps of the agent so far
+    mean: mean return of its newest episodes
+    other: the agent that it was compared with
+    other_episodes: episodes of that agent so far
+    other_mean: mean return of that agent's newest episodes
+    p: p-value of the difference of the means
+    copied: whether the agent copied the other's weights
     """
 
     round: int
@@ -36,7 +41,7 @@ class RoundRow(TypedDict):
 
 
 class History:
-    """The rounds that have happened. A round has happened when all of its rows are written."""
+    """The complete rounds: those of which all rows are written."""
 
     def __init__(self, folder: Path, agents: int):
         self.path = folder / "population.jsonl"
@@ -47,16 +52,15 @@ class History:
 
     @property
     def copies(self) -> int:
-        """How often an agent has taken over the weights of another."""
         return sum(row["copied"] for rows in self.rounds for row in rows)
 
     def cut(self) -> None:
-        """Drop what was written of a round that did not happen."""
+        """Drop the rows of an incomplete round."""
         if self.path.exists():
             rundir.write_atomically(self.path, "".join(map(_lines, self.rounds)))
 
     def append(self, rows: Sequence[RoundRow]) -> None:
-        """Write down a round, durably. Raises Fault if that fails."""
+        """Write the rows of a round to disk. Raises Fault if that fails."""
         try:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(_lines(rows))

@@ -1,4 +1,4 @@
-"""One agent of a population: an ordinary run that stops where rounds do."""
+"""One agent of a population: an ordinary run that pauses for rounds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rlmem.system.failures import as_faults
 T = TypeVar("T")
 
 ROUND = "population.round"
-"""In the experiment that every checkpoint of an agent keeps: how many rounds it has behind it."""
+"""Key of the experiment in an agent's checkpoints: the number of rounds that it has completed."""
 
 Weights = dict[str, Any]
 """What an agent has learnt: `agent`, its network, and what its algorithm adds (`Algorithm.learnt`)."""
@@ -43,13 +43,14 @@ Weights = dict[str, Any]
 
 @dataclass(frozen=True)
 class Standing:
-    """How far an agent is.
+    """The progress of an agent.
 
-    steps: environment steps that it has taken, of `total_steps`
+    steps: environment steps that it has taken
+    total_steps: its budget of environment steps
     episodes: episodes that it has ended
     recent: mean return of its newest episodes
     done: whether it has spent its budget
-    greedy: mean return of its greedy evaluation at the end
+    greedy: mean return of its greedy evaluation at the end; None before
     """
 
     steps: int
@@ -61,14 +62,14 @@ class Standing:
 
 
 class Member:
-    """An agent of a population, which goes on where the rounds so far left it, or later.
+    """An agent of a population, which continues after the rounds so far.
 
-    Every method that takes `episodes` first trains until the agent has so many, or has spent its budget. A process that
-    dies may therefore be replaced at any time, and be asked the same again. Everything is a function of the
-    configuration, the seed and the weights that were copied.
+    Every method that takes `episodes` first trains until the agent has so many, or has spent its budget. So a process
+    that dies can be replaced at any time, and the call repeated. Everything is a function of the configuration, the
+    seed and the weights that were copied.
 
-    folder: of the population
-    number: of the agent
+    folder: the directory of the population
+    number: the number of the agent
     """
 
     def __init__(self, folder: Path, number: int):
@@ -86,7 +87,7 @@ class Member:
 
     @contextmanager
     def _opened(self, rounds: int, step: int) -> Iterator[Loop]:
-        config = stored_config(self.run_dir, trust=True)  # `rounds.train` has asked whose it is
+        config = stored_config(self.run_dir, trust=True)  # `rounds.train` has checked whose it is
         torch.set_num_threads(learning_threads(config.settings))
         parts, start = assemble(config), self._start(rounds, step)
         total, log = config.settings.total_steps, self.run_dir / "log.txt"
@@ -106,20 +107,20 @@ class Member:
                     begin(loop, start)
                 recorder.attach(make_loggers(config.values, self.run_dir, progress.say))
                 if warmed:
-                    loop.save()  # the other run may have gone on when this one is resumed
+                    loop.save()  # the other run may have changed when this one is resumed
                 yield loop
             finally:
                 recorder.close(failed=loop is None or not loop.done)
 
     def _start(self, rounds: int, step: int) -> Start:
-        """Where the agent goes on: the newest checkpoint after so many rounds. Newer ones are deleted.
+        """Where the agent continues: its newest checkpoint after the last complete round. Newer ones are deleted.
 
-        rounds: that have happened
-        step: environment steps at the end of the last of these rounds
+        rounds: the number of complete rounds
+        step: environment steps of the agent at the end of the last one
         """
         kept = checkpoints(self.run_dir)
 
-        def no_use(state: State) -> str | None:
+        def unusable(state: State) -> str | None:
             if state["experiment"].get(ROUND, 0) > rounds:
                 return f"round {rounds + 1} did not end, after which {self.name} was saved"
             if state["step"] < step:
@@ -127,7 +128,7 @@ class Member:
             return unfit(self.run_dir, state)
 
         try:
-            state = kept.load(no_use)[1]
+            state = kept.load(unusable)[1]
         except FileNotFoundError as error:
             if rounds:
                 what = f"no intact checkpoint of step {step} or later, where round {rounds} left it"
@@ -138,7 +139,7 @@ class Member:
         return Restored(state, state["step"])
 
     def train(self, episodes: int, seconds: float = float("inf")) -> Standing:
-        """Train until there are so many episodes, or for about so many seconds: at least for one turn of the loop."""
+        """Train until the agent has `episodes`, or for about `seconds`, at least for one turn of the loop."""
         began = monotonic()
         with self._named(), as_faults(lambda: self.loop.collector.steps):
             while self.episodes < episodes and not self.loop.done:
@@ -149,7 +150,6 @@ class Member:
         return self.standing()
 
     def standing(self) -> Standing:
-        """How far the agent is now."""
         loop, greedy = self.loop, self.loop.last_evaluation.get("greedy", {}).get("return_mean")
         return Standing(
             steps=loop.collector.steps,
@@ -161,21 +161,21 @@ class Member:
         )
 
     def last_returns(self, episodes: int) -> list[float]:
-        """Returns of the newest episodes, as many as are compared."""
+        """The returns of the newest `window` episodes."""
         self.train(episodes)
         return list(self.returns)
 
     def weights(self, episodes: int) -> Weights:
-        """A copy, on the CPU, of the agent's weights and of what belongs to them (`Algorithm.learnt`)."""
+        """A copy of the agent's weights on the CPU."""
         self.train(episodes)
         found: Weights = {"agent": self.loop.agent.state_dict()} | self.loop.algo.learnt()
         return tree_map(lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, found)
 
     def end_round(self, episodes: int, rounds: int, weights: Weights | None) -> int:
-        """Take over `weights`, if there are any, and save, with so many rounds behind it; environment steps so far.
+        """Load `weights`, if there are any, and save as after `rounds` rounds; returns the environment steps so far.
 
         An agent that has spent its budget stays as it is. Hyperparameters, the optimiser's moments, the replay and the
-        states of memories and environments are never touched.
+        states of memories and environments never change.
         """
         self.train(episodes)
         loop = self.loop
@@ -188,12 +188,11 @@ class Member:
         return loop.collector.steps
 
     def save(self) -> None:
-        """Write a checkpoint."""
         with self._named():
             self.loop.save()
 
     def close(self) -> None:
-        """Close the run; nothing may be asked any more."""
+        """Close the run; no method may be called afterwards."""
         self.stack.close()
 
     def _read_episodes(self) -> None:
@@ -206,7 +205,7 @@ class Member:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Let a fault begin with the name of the agent."""
+        """Put the name of the agent before the text of a fault."""
         try:
             yield
         except Fault as error:
@@ -214,19 +213,17 @@ class Member:
 
 
 class LazyMember:
-    """A Member that is opened when it is first asked something, also by a process that replaces one that died."""
+    """A Member that is opened at the first call, also in a process that replaces one that died."""
 
     def __init__(self, folder: Path, number: int):
         self.where = folder, number
         self.member: Member | None = None
 
     def ask(self, method: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-        """Call a method of Member."""
         self.member = self.member or Member(*self.where)
         return method(self.member, *arguments)
 
     def close(self) -> None:
-        """Close the run if it was opened."""
         if self.member is not None:
             self.member.close()
 

@@ -25,10 +25,7 @@ from rlmem.system.signals import stopping_politely
 
 
 def start(spec: PopulationSpec, folder: Path) -> None:
-    """Make the population that `spec` asks for, if it is not in `folder` yet.
-
-    Raises UserError for what is refused, before anything is written.
-    """
+    """Make the population of `spec`, if it is not in `folder` yet. Raises UserError before anything is written."""
     if holds_population(folder):
         require_same(read(folder).spec, spec, folder)
         return
@@ -40,7 +37,7 @@ def start(spec: PopulationSpec, folder: Path) -> None:
         for agent, config in enumerate(configs):
             rundir.make(folder / name(agent))
             rundir.describe(folder / name(agent), config.values, config.choices, config.overrides)
-        population.write(folder)  # last: with it, everything is there
+        population.write(folder)  # last: it marks a complete directory
 
 
 def dry_run(spec: PopulationSpec) -> str:
@@ -62,7 +59,7 @@ def check(population: Population) -> list[Config]:
 
 
 def _require_fit(configs: Sequence[Config]) -> None:
-    """UserError for what a run may be, but no agent of a population."""
+    """Raise UserError for settings that a run may have, but not an agent of a population."""
     problems = []
     if any(config.values["checkpoint"]["keep"] < 2 for config in configs):
         what = "a round that is interrupted goes back to the checkpoint before"
@@ -83,7 +80,7 @@ def _shapes(config: Config) -> dict[str, Any]:
 
 
 def require_same(stored: PopulationSpec, given: PopulationSpec, folder: Path) -> None:
-    """UserError with everything in which two specifications differ."""
+    """Raise UserError with every difference of two specifications."""
     goes_on = f"`rlmem population {shell(folder)}` goes on with it; e.g. --dir {folder}_2"
     problems = [
         f"{field.name}: {folder} has {_as_text(was)}, not {_as_text(now)}; {goes_on}"
@@ -99,11 +96,11 @@ def _as_text(value: Any) -> str:
 
 
 def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
-    """Let every agent go on with other values of what a resumed run may change. Raises UserError.
+    """Set other values of RESUMABLE keys, with which every agent continues. Raises UserError.
 
-    folder: of the population
+    folder: the directory of the population
     overrides: `key=value` for all of its agents
-    trust: accept the configurations of the runs whoever wrote them (`stored_config`)
+    trust: accept configurations that another user wrote or edited (`stored_config`)
     """
     population = read(folder)
     example = f"rlmem population {shell(folder)} total_steps=2e6"
@@ -123,18 +120,18 @@ def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
 
 
 def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = False) -> list[Standing]:
-    """Train the population in `folder` to its end, from wherever it is; how every agent ended.
+    """Begin or continue training the population in `folder` to its end; returns the progress of every agent then.
 
-    folder: of the population
-    ray: each agent in a process of its own, on Ray, which changes no number if the machines do not
-    gpus: that each agent reserves there
-    trust: accept the configurations of the runs whoever wrote them (`stored_config`)
+    folder: the directory of the population
+    ray: whether each agent has a process of its own, on Ray; numbers stay the same on equal machines
+    gpus: GPUs that each agent reserves on Ray
+    trust: accept configurations that another user wrote or edited (`stored_config`)
 
     Raises UserError, Fault, and Stopped after a signal, with everything saved.
     """
     population = read(folder)
     agents = population.spec.agents
-    for agent in range(agents):  # the processes that train them do not ask again
+    for agent in range(agents):  # the processes that train them do not check again
         stored_config(folder / name(agent), trust=trust)
     with rundir.lock(folder):
         history = History(folder, agents)
@@ -150,14 +147,15 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
 class Rounds:
     """The rounds of a population: all agents train until each has so many episodes, then they are compared.
 
-    In a round every agent is compared, and copied from, as it was when the round began. So neither the order of the
-    agents matters nor which of them is there first.
+    In a round every agent is compared and copied as it was when the round began, so results do not depend on the order
+    of the agents or on their speed.
 
-    folder: of the population
+    folder: the directory of the population
+    population: its specification and the overrides of its agents
     history: the rounds so far
-    ask: calls a method of every agent
-    slice: seconds that agents train before they are asked how far they are
-    stop: what a signal sets, which is raised when everything is saved
+    ask: calls a method of several agents
+    slice: seconds that agents train between checks of their progress
+    stop: set by a signal, raised when everything is saved
     """
 
     folder: Path
@@ -180,7 +178,7 @@ class Rounds:
                 if all(one.done for one in standing.values()):
                     break
                 self._round(standing, progress)
-            progress.say(_last_words(self.folder, standing, self.history))
+            progress.say(_conclusion(self.folder, standing, self.history))
         return [standing[agent] for agent in agents]
 
     def _train(self, standing: dict[int, Standing], progress: Progress) -> None:
@@ -235,7 +233,7 @@ def _copies_as_text(found: Mapping[int, Comparison], copying: Mapping[int, int])
     return ", ".join(copies) or "nobody copies"
 
 
-def _last_words(folder: Path, standing: Mapping[int, Standing], history: History) -> str:
+def _conclusion(folder: Path, standing: Mapping[int, Standing], history: History) -> str:
     scores = {agent: one.greedy for agent, one in standing.items() if one.greedy is not None}
     best = max(scores, key=lambda agent: scores[agent])
     lines = [

@@ -1,4 +1,4 @@
-"""Who is compared with whom, and who is better: the rule of a round, without its agents."""
+"""The rule of a round: which agents are compared, and which copies the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlmem.seeding import Streams
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean returns of an agent and of another, how probable their difference is by chance, and what follows."""
+    """Mean returns of an agent and another one, the p-value of their difference, and whether the agent copies."""
 
     mean: float | None
     other_mean: float | None
@@ -22,7 +22,7 @@ class Comparison:
 
 
 def partners(seed: int, number: int, agents: int) -> list[int]:
-    """For each agent another one, uniformly at random: those of round `number`, whatever came before."""
+    """For each agent another one, uniformly at random, as a function of the seed and the round `number` alone."""
     rng = np.random.default_rng(Streams(seed).int(f"population/round/{number}"))
     drawn = rng.integers(0, agents - 1, agents)
     return [int(other + (other >= agent)) for agent, other in enumerate(drawn)]

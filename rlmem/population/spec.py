@@ -1,4 +1,4 @@
-"""What a population was asked for, and the overrides of its agents; kept in DIR/population.yaml."""
+"""The specification of a population and the overrides of its agents, kept in DIR/population.yaml."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 
 
 @dataclass(frozen=True)
 class PopulationSpec:
-    """A population, as it is asked for.
+    """The specification of a population.
 
     overrides: `key=value` of every agent
-    vary: `key=a,b` or `key=interval(a,b)`, in which the agents differ
+    vary: `key=a,b` or `key=interval(a,b)` for the keys in which agents differ
     agents: how many there are
     ready: episodes of each agent before the first round
     window: newest episodes whose returns are compared
@@ -46,17 +46,17 @@ class PopulationSpec:
     level: float = 0.05
 
     def target(self, number: int) -> int:
-        """Episodes that every agent has at round `number`, which are counted from 0."""
+        """Episodes that every agent has at round `number`, counted from 0."""
         return self.ready + number * self.every
 
 
 @dataclass(frozen=True)
 class Population:
-    """A specification, with what was drawn from it when the population began.
+    """A specification, with the values that were drawn when the population began.
 
-    spec: what was asked for
+    spec: the specification
     seed: root of the random streams
-    own: for every agent the overrides that it alone has
+    own: for every agent its own overrides
     """
 
     spec: PopulationSpec
@@ -69,7 +69,6 @@ class Population:
         return [load([*shared, *lines]) for lines in self.own]
 
     def write(self, folder: Path) -> None:
-        """Write DIR/population.yaml."""
         content = json.loads(json.dumps({**asdict(self.spec), "seed": self.seed, "own": self.own}))  # tuples as lists
         rundir.write_atomically(folder / POPULATION_FILE, yaml.safe_dump(content, sort_keys=False))
 
@@ -87,12 +86,11 @@ def default_folder(spec: PopulationSpec) -> Path:
 
 
 def holds_population(folder: Path) -> bool:
-    """Whether `folder` is the directory of a population."""
     return (folder / POPULATION_FILE).is_file()
 
 
 def read(folder: Path) -> Population:
-    """The population in `folder`. Raises UserError if there is none, or not readably."""
+    """The population in `folder`. Raises UserError if there is none, or if it is damaged."""
     if not holds_population(folder):
         raise UserError(f"{folder}: holds no population (no {POPULATION_FILE} in it); e.g. {EXAMPLE} --dir {folder}")
     try:
@@ -114,8 +112,8 @@ def read(folder: Path) -> Population:
 def populate(spec: PopulationSpec) -> Population:
     """Draw the seeds and hyperparameters of the agents. Raises UserError.
 
-    Each number has a stream of its own, by key and agent: another key or agent changes no other's numbers. The values
-    of a list are dealt out in turn.
+    Each number has a stream of its own, by key and agent, so that adding a key or agent changes no other number. The
+    values of a list are assigned in turn.
     """
     config, found = load(spec.overrides), _varied(spec)
     seed, target = config.values["seed"], locate(config.values["algo"]["_target_"])
@@ -150,7 +148,7 @@ def _line_of(axis: Axis, seed: int, agent: int) -> tuple[str, ...]:
 
 
 def _draw(numbers: NumberRange, u: float) -> float:
-    """The number of an interval at `u` in [0, 1), of its logarithm if asked; whole if both ends are."""
+    """The number at fraction `u` in [0, 1) of an interval or of its logarithm; an integer if both ends are."""
     low, high = numbers.low, numbers.high
     whole = isinstance(low, int) and isinstance(high, int)
     top = high + 1 if whole else high

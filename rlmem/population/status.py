@@ -1,4 +1,4 @@
-"""How a population stands: the table of `rlmem population status`."""
+"""The state of a population: the table of `rlmem population status`."""
 
 from __future__ import annotations
 

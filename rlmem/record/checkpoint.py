@@ -18,8 +18,7 @@ from rlmem.errors import first_line
 State = dict[str, Any]
 
 BEST = "best.pt"
-"""The agent of the best evaluation so far, beside the checkpoints; training cannot go on from it."""
-
+"""The file with the agent of the best evaluation so far, beside the checkpoints; no run can continue from it."""
 
 REQUIRED = {"agent": dict, "experiment": dict, "step": int}
 """The keys that every checkpoint has, `best.pt` too, and their types."""
@@ -60,9 +59,9 @@ class Checkpoints:
                 path.unlink()
 
     def drop_after(self, step: int) -> None:
-        """Delete the checkpoints after `step`, from which a run goes on, and incomplete files.
+        """Delete the checkpoints after `step`, from which a run continues, and incomplete files.
 
-        They were damaged, or the record had lost their rows. Once new rows are written they might seem to fit again.
+        They were damaged or the record had lost their rows, but they might match the rows that are written next.
         """
         for path in self.paths():
             if step_of(path) > step:
@@ -88,7 +87,7 @@ class Checkpoints:
                 file.write("\n".join([sha256(partial), *_digests(path)[:1]]))
                 file.flush()
                 os.fsync(file.fileno())
-        except (OSError, RuntimeError) as error:  # torch's writer turns the system's errors into its own
+        except (OSError, RuntimeError) as error:  # torch's writer wraps the errors of the system
             partial.unlink(missing_ok=True)
             digest.unlink(missing_ok=True)
             raise _system_error(error) from error
@@ -104,7 +103,7 @@ class Checkpoints:
         return sorted(path for path in found if path.is_file())
 
     def load(self, unfit: Callable[[State], str | None] = lambda state: None) -> tuple[Path, State]:
-        """The newest checkpoint that is intact and usable; a warning names each one that is passed over.
+        """The newest checkpoint that is intact and usable; a warning names each one that is skipped.
 
         unfit: returns why a checkpoint cannot be used, or None if it can
 

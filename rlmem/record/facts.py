@@ -1,4 +1,4 @@
-"""What a run directory says of its run: who trained it where, and what it recorded."""
+"""What a run directory says of its run: version, machine, steps, and metrics."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run directory, read when it is asked, and once. What is not there or damaged is empty."""
+    """A run directory, read lazily and once. What is missing or damaged is empty."""
 
     run_dir: Path
 
     @cached_property
     def rows(self) -> Sequence[Row]:
-        """The rows of metrics.jsonl, with None for what is no number; none if the file is not there or damaged."""
+        """The rows of metrics.jsonl, with None for what is not a number; empty if the file is missing or damaged."""
         try:
             rows = read_jsonl(self.run_dir / "metrics.jsonl")
         except (OSError, ValueError):
@@ -59,7 +59,7 @@ class RunRecord:
 
     @property
     def last_step(self) -> int:
-        """Environment steps at the last row that has any."""
+        """The largest number of environment steps in any row; 0 without rows."""
         return max((row["step"] for row in self.rows if "step" in row), default=0)
 
     @property

@@ -1,7 +1,7 @@
 """Loggers show the metrics of a run in TensorBoard and Weights & Biases, whose libraries are imported only when used.
 
-A logger is given all rows of metrics.jsonl in order, also when a run is resumed. It therefore keeps no state of its
-own: it passes over the rows that it has shown before.
+A logger is given all rows of metrics.jsonl in order, also when a run is resumed. It therefore stores no state, and
+skips the rows that it has shown before.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ class WandbRun:
     run: its name and configuration
     mode: online, offline or disabled
     folder: where W&B keeps its files
-    project, entity, group, tags: where and how W&B files the run
+    project: project of the run
+    entity: user or team that owns the project; None: the user's default
+    group: group of the run in the project
+    tags: tags of the run
     timeout: seconds to reach the server at the start, and again to send the rest at the end; then an error is raised
     """
 
@@ -120,7 +123,7 @@ class WandbRun:
                 init_timeout=timeout,
                 finish_timeout=timeout,
                 finish_timeout_raises=True,
-                x_graphql_retry_max=2,  # a refusal is one at once; rows have their own, patient retries
+                x_graphql_retry_max=2,  # a refusal fails soon; rows have their own, patient retries
                 x_graphql_retry_wait_max_seconds=1,
                 console="off",
                 silent=True,
@@ -146,10 +149,12 @@ class WandbRun:
 class WandbLogger(WandbRun):
     """One W&B run per rlmem run, in <run>/wandb.
 
-    Online mode goes offline by itself, with a line that says so, if there is no API key or the server does not answer
-    within `init_timeout` seconds.
+    Online mode goes offline by itself, and says so, if there is no API key or the server does not answer in time.
 
     mode: online, offline or disabled; None: what the environment says (WANDB_MODE, `wandb offline`), else online
+    init_timeout: seconds to reach the server, at the start and at the end
+
+    The other arguments are those of `WandbRun`.
     """
 
     def __init__(
@@ -198,15 +203,15 @@ class WandbLogger(WandbRun):
 
 
 class NoKey(UserError):
-    """W&B was asked for, and this machine has no API key."""
+    """This machine has no API key for W&B."""
 
 
 def fresh_wandb(mode: Any = None) -> Any:
     """The wandb module, set up from the environment as it is now and without what earlier runs left behind.
 
-    A mode, an id in use or a dead service would otherwise last as long as this process.
+    Otherwise a mode, an id in use or a dead service would last as long as this process.
     """
-    # Its reports about itself go to the same server, and hold up the end of the process for 20 s if that is silent.
+    # W&B's reports of its own errors go to the same server; if it does not answer, the process ends 20 s later.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 

@@ -47,7 +47,7 @@ class Progress:
 
     total: environment steps of the run
     log: a file to which every line is appended
-    start: steps that the run has taken before
+    start: environment steps that the run has taken before
     console: where the lines are printed; None: standard output
     """
 
@@ -115,7 +115,6 @@ class Progress:
             self.say(" ".join(shown.values()))
 
     def evaluated(self, steps: int, result: str) -> None:
-        """Show the result of an evaluation after so many steps."""
         self.say(f"evaluation at {steps}: {result}")
 
     def _counted(self, steps: int) -> str:

@@ -34,7 +34,7 @@ class Recorder:
     of this machine; all other values are a function of the configuration and the seed.
 
     run_dir: the run directory
-    say: is called with each line for the user
+    say: called with each line for the user
     """
 
     def __init__(self, run_dir: Path, say: Callable[[str], None]):
@@ -85,14 +85,13 @@ class Recorder:
         self._show(row)
 
     def episodes(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Write a row for each episode that has ended."""
         self._write("episodes", rows)
 
     def _write(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
         self.files[name].append("".join(strictjson.dumps(row) + "\n" for row in rows))
 
     def position(self) -> Position:
-        """The sizes and hashes of the files, which are on the disk by then; a checkpoint keeps them.
+        """Write the files to disk; their sizes and hashes, for a checkpoint.
 
         Raises Fault if somebody changed a file.
         """
@@ -133,7 +132,7 @@ class Recorder:
         for name, logger in self.loggers:
             try:
                 logger.close(failed)
-            except Exception as error:  # as above
+            except Exception as error:  # as in `_show`
                 self.say(f"logger={name} did not close: {first_line(error)}; metrics.jsonl has every row")
 
 
@@ -206,7 +205,7 @@ class RecordFile:
 
 
 def changed(path: Path, position: Mapping[str, Any] | int) -> str | None:
-    """How the rows of a file up to `position` differ from those at that time; None if they do not.
+    """What has happened to the rows of a file before `position`; None if they are unchanged.
 
     path: the file
     position: its size and hash then, as `RecordFile.position` returns them; old checkpoints hold the size alone

@@ -22,17 +22,7 @@ from rlmem.errors import UserError
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
 from rlmem.system.hardware import installed_version, machine_class
 
-PACKAGES = (
-    "torch",
-    "numpy",
-    "gymnasium",
-    "popgym",
-    "hydra-core",
-    "omegaconf",
-    "wandb",
-    "tensorboard",
-    "pybullet",
-)
+PACKAGES = ("torch", "numpy", "gymnasium", "popgym", "hydra-core", "omegaconf", "wandb", "tensorboard", "pybullet")
 
 
 class NoRun(UserError):
@@ -68,7 +58,7 @@ def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered:
 
 
 def _numbered(first: Path) -> Path:
-    """Make the first of `first`, `first`-2, `first`-3, ... that does not exist."""
+    """Make the first directory of `first`, `first`-2, `first`-3, ... that does not exist."""
     for number in range(1, 1000):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")
         try:
@@ -141,7 +131,7 @@ def lock(path: Path) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Whether a process trains in this directory.
 
-    A process that starts there during this call may be refused its lock.
+    This holds the lock for a moment: a process that starts there meanwhile may be refused it.
     """
     if (path / ".lock").is_symlink() or not (path / ".lock").is_file():  # opening it would write through the link
         return False
@@ -171,7 +161,7 @@ def describe(
     config: the checked values
     choices: the chosen option of each group
     overrides: as given on the command line
-    resumed_at: the step from which a run goes on: run.json keeps how it began and gets an entry in `resumed`; None:
+    resumed_at: the step from which a run continues: run.json keeps how it began and gets an entry in `resumed`; None:
         a new run
     """
     about: dict[str, Any] = {"choices": dict(choices), "overrides": list(overrides)}
@@ -206,7 +196,7 @@ def write_atomically(path: Path, text: str) -> None:
     partial = path.with_suffix(".partial")
     try:
         partial.unlink(missing_ok=True)
-        with open(partial, "x", encoding="utf-8") as file:  # which follows no link
+        with open(partial, "x", encoding="utf-8") as file:  # "x" follows no link
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -62,13 +62,13 @@ def _seal(key: bytes, text: str) -> str:
 
 
 def _key(make: bool) -> bytes | None:
-    """The key of this user; None if there is none, or if its file is open to others. make: make one if there is none"""
+    """The key of this user, drawn if there is none and `make`; None without a key, or if others can read its file."""
     if given := os.environ.get(VARIABLE):
         return os.fsencode(given)
     try:
         path = key_file()
         if make and not path.exists():
-            _make(path)
+            _make_key(path)
         if path.stat().st_mode & 0o077:
             return None
         return path.read_bytes().strip() or None
@@ -76,8 +76,8 @@ def _key(make: bool) -> bytes | None:
         return None
 
 
-def _make(path: Path) -> None:
-    """Draw a key. Of several processes that do so at once the first wins, since a link can be made only once."""
+def _make_key(path: Path) -> None:
+    """Draw a key. If several processes do so at once, the first wins, since a link can be made only once."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     drawn = path.with_name(f"key.{secrets.token_hex(8)}")
     descriptor = os.open(drawn, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -111,7 +111,7 @@ def require_plain(path: Path) -> None:
             inside = found.relative_to(root)
             try:
                 mode = found.lstat().st_mode
-            except FileNotFoundError:  # it belonged to a run that is training
+            except FileNotFoundError:  # deleted meanwhile by a run that is training
                 continue
             if stat.S_ISLNK(mode):
                 # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
@@ -133,7 +133,7 @@ def require_plain(path: Path) -> None:
 
 
 MAX_VALUES = 100_000
-"""The most values in a file that describes a run. By its aliases, a short YAML file may stand for very many."""
+"""The most values in a file that describes a run. With aliases, a short YAML file may hold very many."""
 
 
 def is_data(tree: Any) -> bool:

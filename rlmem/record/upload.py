@@ -33,8 +33,8 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
     """Send to W&B the rows of metrics.jsonl that it does not have. The run directory keeps only the id.
 
     run_dir: the run directory
-    given: project, entity, group and tags that replace those of the run's own logger=wandb; None: not given
-    timeout: seconds to reach the server, and again to send what is left at the end
+    given: project, entity, group and tags that replace those of the run's own logger=wandb; None: not replaced
+    timeout: seconds to reach the server, and again to send the rest at the end
 
     Raises UserError if this is no run or if it is being trained, NoKey without an API key, and Fault if the server
     cannot be reached or does not take the rows.
@@ -57,7 +57,7 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
 
         try:
             logger = send()
-            # A server that refuses rows makes no error; what it has is said when the run is taken up again.
+            # A server that refuses rows raises no error; how many it has is known when the run is opened again.
             arrived = len(rows) if logger.held >= len(rows) else send().held
         except NoKey:
             raise

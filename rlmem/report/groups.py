@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.config.catalog import default_choices
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.report.facts import facts_of, uncounted, unreadable, unseen
@@ -185,10 +185,10 @@ def _settings(run: Run) -> tuple[Settings, int]:
     defaults = default_choices()
     try:
         config, about = _read(run.run_dir)
-        values, choices = dict(_flat(config)), {group: show(option) for group, option in about["choices"].items()}
+        values, choices = dict(_flat(config)), {group: to_text(option) for group, option in about["choices"].items()}
     except rundir.NoRun:  # a job that has not begun
         values = dict(given)
-        choices = {group: given.get(group, show(option)) for group, option in defaults.items()}
+        choices = {group: given.get(group, to_text(option)) for group, option in defaults.items()}
     seed = values.get("seed", "0")
     options = {group: choices[group] for group in [*defaults, *choices] if group in choices and group not in APART}
     if COLUMN in options:
@@ -210,7 +210,7 @@ def _read(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def _as_kept(value: str) -> str:
     """A value of the command line in the form of config.yaml: `1e-3` is 0.001."""
     try:
-        return show(json.loads(value))
+        return to_text(json.loads(value))
     except ValueError:
         return value
 
@@ -220,7 +220,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", show(value)
+            yield f"{prefix}{key}", to_text(value)
 
 
 def _asked(overrides: Iterable[str]) -> list[str]:

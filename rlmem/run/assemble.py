@@ -15,7 +15,7 @@ from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.batching import Batching
 from rlmem.config.compose import Config
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.errors import UserError, one_line
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
@@ -30,7 +30,7 @@ from rlmem.seeding import Streams
 class Parts:
     """What a run is made of, before anything is written.
 
-    num_envs: the environments, or the rows that a supervised algorithm reads side by side
+    num_envs: environments of this process, or the rows that a supervised algorithm reads side by side
     plan: the run as its algorithm sees it
     """
 
@@ -44,11 +44,11 @@ class Parts:
     plan: Plan
 
 
-def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False) -> Parts:
+def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False) -> Parts:
     """Build and check everything that a run needs, writing nothing. Raises UserError.
 
-    num_envs: environments of an agent that acts and learns no more; None: as many as the configuration says
-    to_plan: build only what `summary` needs: a single environment, and a large agent as shapes without numbers
+    num_envs: environments of an agent that acts but does not learn; None: those of the configuration, to learn
+    dry_run: build only what `summary` needs: a single environment, and a large agent as shapes without numbers
     """
     settings = config.settings
     if settings.on_exists == "resume" and settings.run_dir is None:
@@ -57,11 +57,11 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
     device = choose_device(settings.device)
     algo, batching = build_group(config, "algo"), build_group(config, "batching")
     asked = num_envs or share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
-    only_one = asked is not None and (to_plan or asked > MANY_ENVS)
+    only_one = asked is not None and (dry_run or asked > MANY_ENVS)
     env = make_source(config, asked, only_one)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
-            require_same_spaces(config, env, other, f"env.evaluation={show(replaced)}")
+            require_same_spaces(config, env, other, f"env.evaluation={to_text(replaced)}")
     rows = algo.rows or asked or getattr(env, "num_envs", 1)
     plan = Plan(config.choices, env, batching, settings.total_steps, rows, settings.trainer.devices)
     if problems := algo.problems(plan):
@@ -75,16 +75,16 @@ def assemble(config: Config, num_envs: int | None = None, to_plan: bool = False)
 
         return algo.make_agent(make_trunk, env.single_action_space)
 
-    agent = large_agent(config, make_agent, device, to_learn=num_envs is None)
-    if agent is None or not to_plan:
+    agent = large_agent(config, make_agent, device, learns=num_envs is None)
+    if agent is None or not dry_run:
         with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
             try:
                 agent = make_agent(lambda size: build_memory(config, size, device)).to(device)
-            except (RuntimeError, MemoryError) as error:  # torch's way of saying that it is too large
+            except (RuntimeError, MemoryError) as error:  # torch's error for what is too large
                 raise UserError(f"memory={config.choices['memory']}: cannot be built ({one_line(error)})") from error
     if num_envs is None:
         require_memory(plan, agent, algo, device)
-    if only_one and not to_plan:
+    if only_one and not dry_run:
         env.close()
         env = make_source(config, asked)
         plan = replace(plan, env=env)

@@ -27,14 +27,14 @@ BASES: dict[str, tuple[type, ...]] = {
     "env": (VectorEnv, Labelled),
     "memory": (Memory,),
 }
-"""The classes from which the targets of groups must be derived."""
+"""The classes from which the targets of each group must derive."""
 
 
 @contextmanager
 def refused(where: str, what: str, hint: str, plain: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Turn an exception of third-party code into a UserError.
 
-    where: the choice that is to blame, such as `env=gym`
+    where: the choice that the error names, such as `env=gym`
     what: the code and what happened to it, such as `my.Memory cannot be built`
     hint: what the user may do
     plain: exceptions that are quoted without their class, since their text is written for users
@@ -78,7 +78,7 @@ def build_node(where: str, group: str, node: dict[str, Any], **runtime: Any) -> 
 
 
 def build_memory(config: Config, input_size: int, device: torch.device) -> Memory:
-    """The memory of `config` on `device`, for inputs of `input_size` features. Raises UserError if it has no such."""
+    """The memory of `config` on `device`, for inputs of `input_size` features. Raises UserError if that fails."""
     where, node = f"memory={config.choices['memory']}", config.values["memory"]
     name = node["_target_"]
     with refused(where, f"{name} cannot be built", DEBUG):

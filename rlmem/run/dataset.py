@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.config.compose import Config, load
-from rlmem.dataset.file import Recording, joined, read, require_room, write
+from rlmem.dataset.file import Recording, joined, read, require_new_file, write
 from rlmem.dataset.play import AgentPlayer, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
@@ -32,20 +32,22 @@ PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-g
 def from_runs(
     sources: Sequence[str], episodes: int, out: Path, seed: int, greedy: bool, trust: bool = False
 ) -> Recording:
-    """Record episodes of trained agents, with the whole state of the environment, whatever part of it an agent sees.
+    """Record episodes of trained agents, with the full state of the environment, whatever part an agent sees.
 
     sources: the runs, each as RUN, RUN@step or RUN@best; each becomes a level of the data set
     episodes: how many episodes of each run
     out: the file to write
     seed: root of the random streams
     greedy: whether agents act without the noise of their policies
-    trust: accept the configurations of the runs whoever wrote them (`stored_config`)
+    trust: accept configurations that another user wrote or edited (`stored_config`)
+
+    Returns the recording. Raises UserError.
     """
-    require_room(out)
+    require_new_file(out)
     parts, levels, full = [], [], None
     for number, source in enumerate(sources):
-        recording, config = _of_run(source, episodes, Streams(seed).int(f"dataset/{number}"), greedy, trust)
-        levels.append(_source(recording, policy=source, greedy=greedy))
+        recording, config = _record_run(source, episodes, Streams(seed).int(f"dataset/{number}"), greedy, trust)
+        levels.append(_level(recording, policy=source, greedy=greedy))
         parts.append(recording)
         if parts[0].observations.shape[1:] + parts[0].actions.shape[1:] != (
             recording.observations.shape[1:] + recording.actions.shape[1:]
@@ -58,28 +60,28 @@ def from_runs(
 
 def from_random(overrides: Sequence[str], episodes: int, out: Path, seed: int) -> Recording:
     """Record episodes of uniform random actions in the environment that `overrides` choose; see `from_runs`."""
-    require_room(out)
-    config, streams = _full(load(overrides)), Streams(seed)
+    require_new_file(out)
+    config, streams = _with_full_state(load(overrides)), Streams(seed)
     with closing(_environment(config, episodes)) as env:
         player = uniform(env.single_action_space, env.num_envs, np.random.default_rng(streams.int("dataset/act")))
         recording = play(env, player, episodes, streams.int("dataset/env"), config.settings.evaluation.max_steps)
-    return _write(out, recording, config, [_source(recording, policy="random")], seed)
+    return _write(out, recording, config, [_level(recording, policy="random")], seed)
 
 
 def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
-    """Check a recording of another program against an environment, and write it in the layout of rlmem."""
-    require_room(out)
-    config, recording = _full(load(overrides)), read(path)
+    """Check a recording of another program against an environment, and write it with its provenance."""
+    require_new_file(out)
+    config, recording = _with_full_state(load(overrides)), read(path)
     with closing(make_env(config, 1)) as env:
         for name, size in zip(("observations", "actions"), _sizes(env), strict=True):
             if (width := getattr(recording, name).shape[1]) != size:
                 what = f"{name} of {width} numbers, and env={config.choices['env']} has {size}"
                 raise UserError(f"{path}: {what}; expected a recording of that environment, all of its state")
-    source = _source(recording, policy="unknown", file=path.name, sha256=sha256(path))
-    return _write(out, recording, config, [source], None)
+    level = _level(recording, policy="unknown", file=path.name, sha256=sha256(path))
+    return _write(out, recording, config, [level], None)
 
 
-def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
+def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
     run, which = parse_source(source)
     trained = stored_config(run, ["device=cpu"], trust)
     parts = assemble(trained, num_envs=1)
@@ -88,7 +90,7 @@ def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) ->
         raise UserError(f"{run}: nothing acts in a run of algo={trained.choices['algo']}; e.g. a run of algo=ppo")
     with fitting(run):
         parts.agent.load_state_dict(agent_state(run, which)["agent"])
-    streams, config = Streams(seed), _full(trained)
+    streams, config = Streams(seed), _with_full_state(trained)
     total_steps = trained.settings.total_steps
     exploration = parts.algo.explore(total_steps, total_steps)  # as at the end of its run
     with closing(_environment(config, episodes)) as env, one_thread():
@@ -99,8 +101,8 @@ def _of_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) ->
         return play(env, player, episodes, streams.int("env"), config.settings.evaluation.max_steps), config
 
 
-def _full(config: Config) -> Config:
-    """The same configuration, with observations that hold the whole state of the environment."""
+def _with_full_state(config: Config) -> Config:
+    """The configuration with observations that are the full state of the environment."""
     node = config.values["env"]
     return replace(config, values=config.values | {"env": node | ({"observe": "full"} if "observe" in node else {})})
 
@@ -112,7 +114,7 @@ def _environment(config: Config, episodes: int) -> VectorEnv:
 
 
 def _sizes(env: VectorEnv) -> tuple[int, int]:
-    """The sizes D and A of observations and actions in a recording. Raises UserError if there can be none."""
+    """The sizes D and A of observations and actions. Raises UserError if an environment cannot be recorded."""
     seen, acts = env.single_observation_space, env.single_action_space
     if not isinstance(env, VectorEnv) or not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise UserError(f"observations {seen}: a data set holds rows of numbers; e.g. env=hopper")
@@ -123,7 +125,7 @@ def _sizes(env: VectorEnv) -> tuple[int, int]:
     return seen.shape[0], acts.shape[0]
 
 
-def _source(recording: Recording, **about: Any) -> dict[str, Any]:
+def _level(recording: Recording, **about: Any) -> dict[str, Any]:
     """A level of the data set: who played it, and how well."""
     returns = recording.returns
     return about | {

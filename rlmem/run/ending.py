@@ -19,7 +19,7 @@ from rlmem.run.stored import checkpoints
 def recorded(run_dir: Path, progress: Progress) -> Iterator[Recorder]:
     """The record of a run, which is closed at the end.
 
-    If the run ends early, its log says why and where it can go on. A Fault or a UserError gets the latter as well; the
+    If the run ends early, its log says why and how to continue. A Fault or a UserError gets the latter as well; the
     caller prints it.
     """
     recorder, failed = Recorder(run_dir, progress.say), True
@@ -42,7 +42,7 @@ def recorded(run_dir: Path, progress: Progress) -> Iterator[Recorder]:
 
 
 def how_to_continue(run_dir: Path) -> str:
-    """Where a run that ended early can go on."""
+    """How to continue a run that ended early."""
     paths = checkpoints(run_dir).paths()
     if not paths:
         return f"there is no checkpoint yet; `rlmem resume {shell(run_dir)}` starts from the beginning"

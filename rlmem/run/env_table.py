@@ -54,7 +54,7 @@ def rows(lines: Sequence[str] = ()) -> list[Row]:
 
 
 def merged(file: Path) -> dict[str, Any]:
-    """The mapping of a config file, with those of the files in its folder that it builds on."""
+    """The mapping of a config file, merged with those of its `defaults`."""
     node: dict[str, Any] = {}
     for part in with_parents(file):
         node |= yaml.safe_load(part.read_text(encoding="utf-8")) or {}
@@ -67,7 +67,7 @@ def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
         return row, None
     try:
         env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
-    except (ImportError, UserError):  # of a package that is not installed
+    except (ImportError, UserError):  # its package is not installed
         return row, None
     row.observation, row.action = short(env.single_observation_space), short(env.single_action_space)
     if hasattr(env, "scores"):

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.config.targets import locate
 from rlmem.errors import UserError
 from rlmem.run.build import build_node, refused
@@ -56,9 +56,9 @@ def make_source(config: Config, num_envs: int | None = None, only_one: bool = Fa
 
 
 def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
-    """The node of `env` in evaluation: the keys of its mapping `evaluation` replace its own.
+    """The node of `env` for an evaluation: the keys of `env.evaluation` replace its own.
 
-    given: keys of `env` that were set for this evaluation alone, and are not replaced
+    given: keys of `env` that were set for this evaluation alone, which are not replaced
     """
     node = dict(config.values["env"])
     replaced = node.pop("evaluation", None) or {}
@@ -71,7 +71,7 @@ def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = 
     given: as for `evaluation_node`
     """
     replaced = config.values["env"].get("evaluation")
-    where = f"env={config.choices['env']}" + (f" with env.evaluation={show(replaced)}" if replaced else "")
+    where = f"env={config.choices['env']}" + (f" with env.evaluation={to_text(replaced)}" if replaced else "")
     node = evaluation_node(config, given)
     return _make(where, config, node | _sized(node, num_envs))
 

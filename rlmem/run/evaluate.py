@@ -1,4 +1,4 @@
-"""Evaluating the agent of a run again: other episodes, other levels, a film."""
+"""Evaluating the agent of a run again: other episodes, other levels, a video."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlmem.seeding import Streams
 from rlmem.system.strictjson import dumps
 
 ACCEPTED = ("env.*", "device", "evaluation.max_steps")
-"""Keys that may be set otherwise for an evaluation."""
+"""Patterns of the keys that an evaluation may override."""
 
 
 def evaluate_run(
@@ -36,16 +36,17 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Evaluate a run's agent on whole episodes, greedy and sampled, and append the result to <run>/eval.jsonl.
 
-    The environment is the run's own with the keys of `env.evaluation` in place, as in evaluations while it trained.
+    The environment is that of the run's evaluations while it trained: `env` with the keys of `env.evaluation`.
 
     run_dir: the run directory
     episodes: how many episodes of each kind
     seed: root of the evaluation's own streams; None: derived from the run's seed
-    overrides: `env.*` keys, such as another level, that leave the spaces as they are, `device` and
-        `evaluation.max_steps`; they win over `env.evaluation`
+    overrides: `key=value` of ACCEPTED keys, which win over `env.evaluation` and must not change the spaces
     step: which checkpoint, or "best" for the agent of the best evaluation; None: the newest intact one
     video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
-    trust: accept the configuration of the run whoever wrote it (`stored_config`)
+    trust: accept a configuration that another user wrote or edited (`stored_config`)
+
+    Returns the row that is written. Raises UserError.
     """
     command = f"rlmem eval {shell(run_dir)} env.level=medium"
     refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.errors import UserError
 
@@ -24,7 +24,7 @@ RESUMABLE = (
     "algo.replay_dir",
     "algo.ray_address",
 )
-"""Keys that a resumed run may change, since none of them changes what was learnt so far."""
+"""Keys that a resumed run may change, since they do not affect what was learnt so far."""
 
 
 def experiment_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def require_same_experiment(stored: Mapping[str, Any], given: Mapping[str, Any],
     """
     missing = object()
     differing = [key for key in {**stored, **given} if stored.get(key, missing) != given.get(key, missing)]
-    shown = lambda side, key: show(side[key]) if key in side else "not set"  # noqa: E731
+    shown = lambda side, key: to_text(side[key]) if key in side else "not set"  # noqa: E731
     if differing:
         raise UserError(*(f"{k}={shown(given, k)}: {where} has {shown(stored, k)}; e.g. {example}" for k in differing))
 

@@ -27,10 +27,10 @@ from rlmem.config.targets import build
 from rlmem.errors import UserError
 
 LARGE = 1024
-"""Only networks with a greater number in their configuration are measured before they are built."""
+"""Only networks with a larger integer in their configuration are measured before they are built."""
 
 PLANNED_BYTES = 10**8
-"""A dry run does not build networks for which more bytes than this would be computed; shapes are enough for it."""
+"""A dry run, which needs only shapes, does not build networks whose construction computes more bytes than this."""
 
 FLAG_BYTES = 23
 """Bytes of a slot beside observation and action: rewards, three flags, a log-probability, the previous action."""
@@ -39,13 +39,13 @@ STATE_COPIES = 3
 """Memory states that each environment has at once while acting: before a rollout, now, and next."""
 
 
-def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, to_learn: bool) -> Any:
+def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, learns: bool) -> Any:
     """An agent that takes long to build, as shapes without numbers; None for any other agent.
 
     config: the configuration of the run
-    make_agent: builds the agent, given what builds a memory for a number of features
+    make_agent: builds the agent, given a function that builds a memory for a number of input features
     device: where the agent will be
-    to_learn: whether it will be trained, which takes memory for gradients and moments
+    learns: whether it will be trained, which takes memory for gradients and moments
 
     Raises UserError if the device has not enough memory for it.
     """
@@ -66,7 +66,7 @@ def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.de
             raise UserError(f"{where}: larger than any memory, and {device} has {there}; {example}") from error
         return None  # third-party code that needs real numbers, or a mistake that building will report
     weights = tensor_bytes(list(agent.parameters()))
-    needed = max((4 if to_learn else 1) * weights + state, made.largest)  # Adam keeps two moments beside the gradient
+    needed = max((4 if learns else 1) * weights + state, made.largest)  # Adam keeps two moments beside the gradient
     if needed > memory_of(device):
         what = f"{parameters(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
         raise UserError(f"{where}: {what}, and {device} has {there}; {example}")
@@ -100,10 +100,7 @@ def require_memory(plan: Plan, agent: Any, algo: Algorithm, device: torch.device
     states = STATE_COPIES * plan.num_envs * tensor_bytes(agent.initial_state(1))
     rollout = plan.num_envs * slots * (observation + 2 * action + FLAG_BYTES + features)
     replay = 0 if storage.directory else sum(replay_bytes(plan, agent, storage))
-    for where, needed in (
-        (device, states + rollout),
-        (host, replay + (states + rollout if device == host else 0)),
-    ):
+    for where, needed in ((device, states + rollout), (host, replay + (states + rollout if device == host else 0))):
         if needed > (there := memory_of(where)):
             raise UserError(_too_much(storage, plan.num_envs, slots, replay, needed, where, there))
 
@@ -134,7 +131,7 @@ def replay_bytes(plan: Plan, agent: Any, storage: Storage | None) -> tuple[int, 
 
 
 def checkpoint_bytes(plan: Plan, agent: Any, algo: Algorithm) -> int:
-    """The most bytes of a checkpoint, with the copies of the weights that an optimiser keeps, and the replay."""
+    """The most bytes of a checkpoint: the replay, and the weights with their copies (`Algorithm.weight_copies`)."""
     replay = replay_bytes(plan, agent, algo.storage(plan.batching))
     return algo.weight_copies * tensor_bytes(list(agent.parameters())) + sum(replay)
 
@@ -187,7 +184,7 @@ def tensor_bytes(tree: Any) -> int:
 
 
 def memory_of(device: torch.device) -> float:
-    """Bytes of a GPU, or of this machine; infinite where the system does not say."""
+    """Bytes of memory of a GPU or of this machine; infinite where the system does not say."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     try:
@@ -206,5 +203,5 @@ def size(number: float) -> str:
 
 
 def parameters(module: torch.nn.Module) -> int:
-    """How many numbers a module learns."""
+    """The number of parameters of a module, in scalars."""
     return sum(parameter.numel() for parameter in module.parameters())

@@ -1,4 +1,4 @@
-"""What a run takes of a machine: its device, the threads of its processes, and the environments of each."""
+"""What a run uses of a machine: its device, and the threads and environments of each of its processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from rlmem.algos.base import Algorithm
 from rlmem.config.compose import Config
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.config.schema import Settings
 from rlmem.errors import NotHere, UserError
 from rlmem.parallel import launched
@@ -30,7 +30,7 @@ def learning_threads(settings: Settings) -> int:
 
 
 def share_of_envs(config: Config, algo: Algorithm, device: torch.device) -> int | None:
-    """The environments of each of several processes that train one run; None: there is one process.
+    """Environments per process if several processes train one run; None for one process.
 
     Raises UserError if so many processes cannot train together.
     """
@@ -49,7 +49,7 @@ def share_of_envs(config: Config, algo: Algorithm, device: torch.device) -> int 
     num_envs = config.values["env"].get("num_envs")
     if num_envs is None or num_envs % devices:
         raise UserError(
-            f"env.num_envs={show(num_envs)}: cannot be divided among {where}; expected a multiple; "
+            f"env.num_envs={to_text(num_envs)}: cannot be divided among {where}; expected a multiple; "
             f"e.g. env.num_envs={devices * 32}"
         )
     needed = devices if there is None else there.local + 1

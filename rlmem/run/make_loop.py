@@ -34,7 +34,7 @@ SILENT: Any = Silent()
 
 
 def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Recorder, progress: Progress) -> Loop:
-    """The loop of this process; run_dir: None for a process that writes nothing. Raises UserError."""
+    """The loop of this process, which writes nothing if `run_dir` is None. Raises UserError."""
     settings = config.settings
     if (devices := settings.trainer.devices) != place().size:
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rlmem.config.compose import Config
-from rlmem.config.messages import shell, show
+from rlmem.config.messages import shell, to_text
 from rlmem.errors import UserError
 from rlmem.loops.base import Loop
 from rlmem.parallel import of_first, place
@@ -30,7 +30,7 @@ class Fresh:
     """A run that begins with its first step.
 
     weights: a sentence about the weights that the agent begins with, if they are another run's
-    again: whether the run began before, and ended before its first checkpoint
+    again: whether the run has begun before, but has no checkpoint
     """
 
     weights: str | None = None
@@ -45,10 +45,10 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Restored:
-    """A run that goes on from a checkpoint.
+    """A run that continues from a checkpoint.
 
-    state: the checkpoint, which `begin` empties when it has loaded it: a replay in it need not be held twice
-    step: environment steps that the run has taken by then
+    state: the checkpoint; `begin` empties it after loading, so that a replay is not held twice
+    step: environment steps at the checkpoint
     """
 
     state: State
@@ -62,7 +62,7 @@ Start = Fresh | Restored
 
 
 def find_start(run_dir: Path) -> Start:
-    """Where the run in `run_dir` goes on; UserError if it has checkpoints, and none of them can be used."""
+    """Where the run in `run_dir` continues. Raises UserError if it has checkpoints, but none can be used."""
     if not checkpoints(run_dir).paths():
         return Fresh(again=True)
     state = newest(run_dir)
@@ -84,7 +84,7 @@ def newest(run_dir: Path) -> State:
 
 
 def unfit(run_dir: Path, state: State) -> str | None:
-    """Why the run cannot go on from `state`: the record that it continues has lost or changed rows; None if it can."""
+    """Why the run cannot continue from `state`: its record has lost or changed rows; None if it can."""
     try:
         changes = [changed(run_dir / f"{name}.jsonl", state["record"][name]) for name in START]
         why = next((change for change in changes if change), None)
@@ -97,8 +97,8 @@ def unfit(run_dir: Path, state: State) -> str | None:
 def open_run(config: Config, parts: Parts) -> Iterator[tuple[Path, Start]]:
     """The directory of the run of `config`, locked and described, and where the run begins.
 
-    With `on_exists=resume` the directory may hold the run already: it goes on from there, and what cannot be used is
-    moved aside. Weights that the run begins with are loaded into `parts.agent`.
+    With `on_exists=resume` the directory may hold the run already: it continues, and unusable files are moved aside.
+    Weights that the run begins with are loaded into `parts.agent`.
     """
     settings = config.settings
     if settings.on_exists == "resume":
@@ -119,7 +119,7 @@ def open_run(config: Config, parts: Parts) -> Iterator[tuple[Path, Start]]:
 
 @contextmanager
 def reopen_run(run_dir: Path, config: Config, parts: Parts) -> Iterator[tuple[Path, Start]]:
-    """The directory of a run that goes on, as `open_run` gives it; UserError if every checkpoint in it is damaged."""
+    """The directory of a run that continues, as in `open_run`. Raises UserError if all its checkpoints are damaged."""
     with rundir.lock(run_dir):
         start = find_start(run_dir)
         if isinstance(start, Restored):
@@ -158,7 +158,7 @@ def _start_or_continue(config: Config, parts: Parts, run_dir: Path) -> Start:
 
 
 def _go_on(config: Config, parts: Parts, run_dir: Path, start: Start, example: str) -> Start:
-    """Prepare `run_dir` for a run that goes on from `start`; UserError if it has taken more steps than its budget.
+    """Prepare `run_dir` for a run that continues from `start`. Raises UserError if it has exceeded its budget.
 
     example: what the user may do then
     """
@@ -175,9 +175,10 @@ def _go_on(config: Config, parts: Parts, run_dir: Path, start: Start, example: s
 
 
 def begin(loop: Loop, start: Start | None = None) -> Start:
-    """Bring the loop of every process to the start of the first one, which is returned.
+    """Bring the loop of every process to the start of the first process; returns that start.
 
-    start: None in the other processes, which learn it from the first
+    loop: the loop of this process
+    start: where to begin; None in the other processes, which receive it from the first
     """
     fields = of_first({} if start is None else vars(start))
     start = Restored(**fields) if "state" in fields else Fresh(**fields)
@@ -192,9 +193,9 @@ def begin(loop: Loop, start: Start | None = None) -> Start:
 
 
 def warm_start(config: Config, parts: Parts) -> str | None:
-    """Load the weights that `init_from` names into the agent; a sentence about them, None without `init_from`.
+    """Load the weights that `init_from` names into the agent; returns a sentence about them, None without `init_from`.
 
-    Raises UserError if there are none, or if they are those of an agent of another shape.
+    Raises UserError if there are none, or if the shapes of the agents differ.
     """
     source = config.settings.init_from
     if source is None:
@@ -207,11 +208,11 @@ def warm_start(config: Config, parts: Parts) -> str | None:
     shapes = {name: tensor.shape for name, tensor in parts.agent.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in state["agent"].items()}:
         differing = {group: choice for group, choice in about["choices"].items() if choice != config.choices.get(group)}
-        theirs = ", ".join(f"{group}={show(choice)}" for group, choice in differing.items() if group in AGENT_GROUPS)
+        theirs = ", ".join(f"{group}={to_text(choice)}" for group, choice in differing.items() if group in AGENT_GROUPS)
         raise UserError(
             f"init_from={source}: its agent is made otherwise ({theirs or 'other sizes or spaces'}); expected the same "
             f"memory, encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
         )
-    if next(parts.agent.parameters()).device.type != "meta":  # else it is only planned
+    if next(parts.agent.parameters()).device.type != "meta":  # else it is a dry run
         parts.agent.load_state_dict(state["agent"])
     return f"weights of {run} at step {state['step']}; everything else begins anew"

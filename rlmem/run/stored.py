@@ -1,4 +1,4 @@
-"""What a run directory holds of a trained agent: its configuration and its weights."""
+"""The configuration and the weights of a trained agent, read from its run directory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rlmem.record.trust import require_plain
 from rlmem.system.failures import lacks_memory
 
 POPULATION_FILE = "population.yaml"
-"""The file that makes a directory that of a population."""
+"""The file that marks the directory of a population."""
 
 AGENT_PREFIX = "agent_"
-"""What the names of the run directories in a population begin with."""
+"""The prefix of the run directories in a population."""
 
 
 def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = False) -> Config:
@@ -32,7 +32,7 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
 
     run_dir: the run directory
     overrides: `key=value` that replace stored values
-    trust: accept the configuration whoever wrote it
+    trust: accept a configuration that another user wrote or edited
 
     Raises UserError for a configuration that is refused and for links in the directory, through which writing would
     reach other places; NoRun where there is no run.
@@ -52,15 +52,17 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
 
 
 def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
-    """The checkpoints of a run, of which writing another keeps the newest `keep` (None: all)."""
+    """The checkpoints of a run; saving another deletes all but the newest `keep` (None: keeps all)."""
     return Checkpoints(run_dir / "checkpoints", keep)
 
 
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:
-    """A checkpoint of a run, to take its agent from; the record of the run may have changed since.
+    """A checkpoint of a run, to take its agent from; unlike for resuming, its record may have changed since.
 
     run_dir: the run directory
     which: the step of the checkpoint, or "best" for the best evaluation; None: the newest that is intact
+
+    Raises UserError if there is none.
     """
     if which is None:
         try:
@@ -80,7 +82,7 @@ def agent_state(run_dir: Path, which: int | str | None = None) -> State:
 
 
 def parse_source(text: str) -> tuple[Path, int | str | None]:
-    """`RUN`, `RUN@step` or `RUN@best` as the arguments of `agent_state`."""
+    """`RUN`, `RUN@step` or `RUN@best` as the arguments of `agent_state`. Raises UserError for other text."""
     found = re.fullmatch(r"(.+?)(?:@(best|\d+))?", text)
     if found is None:
         raise UserError(f"init_from={text}: expected RUN, RUN@step or RUN@best; e.g. init_from=runs/my_run@best")
@@ -104,7 +106,7 @@ def fitting(run_dir: Path) -> Iterator[None]:
 
 
 def require_alone(run_dir: Path) -> None:
-    """Raise UserError for an agent of a population, which is not trained without the others."""
+    """Raise UserError for an agent of a population, which cannot be trained alone."""
     folder = run_dir.absolute().parent
     if run_dir.absolute().name.startswith(AGENT_PREFIX) and (folder / POPULATION_FILE).exists():
         what = "is an agent of a population, which goes on as a whole"

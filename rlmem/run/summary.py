@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from rlmem import __version__
 from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_problems
-from rlmem.config.messages import show
+from rlmem.config.messages import to_text
 from rlmem.record import rundir
 from rlmem.run.assemble import Parts
 from rlmem.run.build import scan_engines
@@ -75,7 +75,7 @@ def _env(node: Mapping[str, Any], parts: Parts) -> str:
     level = params or node.get("level") or node.get("id")
     spaces = f"observation {parts.env.single_observation_space}"
     if parts.algo.acts:
-        changed = ", ".join(f"{key}={show(value)}" for key, value in (node.get("evaluation") or {}).items())
+        changed = ", ".join(f"{key}={to_text(value)}" for key, value in (node.get("evaluation") or {}).items())
         spaces += f", action {parts.env.single_action_space}" + (f"; evaluated with {changed}" if changed else "")
     return f"{f' ({level})' if level else ''}: {spaces}"
 

@@ -27,13 +27,13 @@ from rlmem.system.failures import as_faults
 from rlmem.system.signals import stopping_politely
 
 OpenRun = Callable[[Config, Parts], AbstractContextManager[tuple[Path, Start]]]
-"""Locks the directory of a run, and says where the run begins."""
+"""Locks the directory of a run and yields it, with where the run begins."""
 
 
 def train(config: Config) -> float:
     """Run `config` in its run directory; returns the `objective` of its loop at the end, for a sweeper.
 
-    `on_exists` says what happens if that directory holds a run: error; resume: go on with it; new: leave it alone and
+    `on_exists` says what happens if that directory holds a run: error: refuse; resume: continue it; new: leave it and
     add a number to the name. Raises UserError for choices that do not go together, before anything is written.
     """
     return _train(config, open_run)
@@ -44,10 +44,10 @@ def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False) -> floa
 
     run_dir: the run directory
     overrides: `key=value` of RESUMABLE keys
-    trust: accept the configuration of the run whoever wrote it (`stored_config`)
+    trust: accept a configuration that another user wrote or edited (`stored_config`)
 
     Raises UserError for other overrides, if another process is training the run, if every checkpoint is damaged, or if
-    the configuration is not one's own and names code.
+    another user wrote the configuration and it names code outside rlmem.
     """
     require_resumable(overrides, f"rlmem resume {shell(run_dir)} total_steps=2000000")
     require_alone(run_dir)
@@ -56,7 +56,7 @@ def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False) -> floa
 
 def plan(config: Config) -> str:
     """The summary of a run that is not started; raises UserError as `train` does."""
-    parts = assemble(config, to_plan=True)
+    parts = assemble(config, dry_run=True)
     with closing(parts.env):
         warm_start(config, parts)
         return summary(config, parts, "nowhere: a dry run writes nothing")
@@ -93,10 +93,10 @@ def _train(config: Config, open_run: OpenRun) -> float:
 
 
 def follow(config: Config, port: int | None = None) -> float:
-    """Train as one of the processes beside the first, which alone writes and prints; returns what `train` does.
+    """Train as a process beside the first, which alone writes and prints; returns what `train` does.
 
     config: the configuration of the run
-    port: where the first process waits on this machine; None: where torchrun says
+    port: the port on this machine where the first process waits; None: torchrun says where
     """
     place, device = launched(), choose_device(config.settings.device)
     assert place is not None

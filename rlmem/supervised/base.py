@@ -25,19 +25,19 @@ from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat
 
 @dataclass(kw_only=True)
 class Supervised(Algorithm):
-    """An algorithm that learns to answer from what it reads. Nothing acts; a step is a slot that was read.
+    """An algorithm that learns to predict targets from the slots it reads. Nothing acts; a step is a slot read.
 
-    An update reads one window and takes one step of Adam on the mean loss of the slots where an answer is due. Where
-    none is, the loss is zero: the gradient of the step is zero, and only Adam's moments move the parameters.
+    An update reads one window and takes one step of Adam on the mean loss of the slots that have a target. A window
+    without targets has a gradient of zero: only Adam's moments move the parameters.
 
     batch_size: rows of a window
     record_every: slots per row of metrics.jsonl
     lr: learning rate of Adam
     adam_eps: epsilon of Adam
-    max_grad_norm: bound of the gradient's global norm; None: no bound
-    smoothing: decay of the exponential mean `smoothed`
+    max_grad_norm: largest global norm of the gradient; None: not clipped
+    smoothing: decay per window of the exponential mean `smoothed`
     head_sizes: see `Predictor`
-    outputs: numbers of an answer; known after `inspect`
+    outputs: numbers in a prediction, set by `inspect`
     """
 
     batch_size: PositiveInt = 64
@@ -51,16 +51,16 @@ class Supervised(Algorithm):
     acts = False
     one_process = "learns from one stream"
     needs: ClassVar[str]
-    """What it does, for messages to the user."""
+    """What the algorithm does, in messages to the user."""
     example: ClassVar[str]
     """An environment that it can learn from, as an override."""
     answers: ClassVar[str]
-    """What an evaluation counts, in the plural."""
+    """What an evaluation counts, as a plural noun such as `sequences`."""
     outputs: int = field(default=0, init=False)
 
     @abstractmethod
     def inspect(self, env: Any) -> str | None:
-        """Take from `env` what the sizes of the network and of the windows follow from.
+        """Read from `env` what determines the sizes of the network and of the windows.
 
         Returns why the algorithm cannot learn from it, with an example; None if it can.
         """
@@ -71,28 +71,28 @@ class Supervised(Algorithm):
 
     @abstractmethod
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Numbers [n] by name for n answers [n, O]; the first is the loss."""
+        """Scores [n] by name of n predictions [n, O] for their targets; the first is the loss."""
 
     @abstractmethod
     def held_out(
         self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
     ) -> dict[str, float]:
-        """Means of what `judge` gives, over answers that training does not read; the same `streams` give the same ones.
+        """Means of the scores of `judge` on data that training does not read; the same `streams` choose the same data.
 
-        agent: answers
+        agent: the network to evaluate
         env: as for `feed`
-        number: how many of `answers`
-        streams: of the random numbers
-        device: the agent's
+        number: how many predictions to score, counted in what `answers` names
+        streams: the random streams of the evaluation
+        device: the device of the agent
         """
 
     @abstractmethod
     def score(self, means: dict[str, float]) -> float:
-        """One number of what `held_out` gave, larger for better."""
+        """One number made of the means of `held_out`; larger is better."""
 
     @abstractmethod
     def window_size(self) -> int:
-        """The slots of a row."""
+        """Slots in a row of a window."""
 
     @property
     def rows(self) -> int:
@@ -133,22 +133,22 @@ class Supervised(Algorithm):
     def setup(self, agent: Predictor, on_nan: OnNan = "stop") -> None:
         """Prepare to train an agent.
 
-        agent: the agent
-        on_nan: what becomes of a step that is not finite
+        agent: the network to train
+        on_nan: what to do with a step whose loss or gradient is not finite
         """
         self.agent = agent
         self.parameters = list(agent.parameters())
-        for parameter in self.parameters:  # Adam skips those without one, but windows without an answer are steps
+        for parameter in self.parameters:  # Adam skips None, but a window without targets is a step
             parameter.grad = torch.zeros_like(parameter)
         self.optim = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
         self.finite = Finite(on_nan)
         self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
 
     def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]:
-        """Read a window and learn from it. Returns the sums of what `judge` gives, and the state after the window.
+        """Read a window and learn from it. Returns the sum of each score of `judge`, and the state after the window.
 
-        window: what is read
-        state: of the memory before it
+        window: the slots to read
+        state: the memory's state before the window
         """
         if not window.due:
             with torch.no_grad():
@@ -174,9 +174,9 @@ class Supervised(Algorithm):
 
     @property
     def smoothed(self) -> float | None:
-        """The exponential mean over windows of the last number of `judge`, without bias towards a start value.
+        """The exponential mean over windows of the last score of `judge`, without bias towards its start at zero.
 
-        None before the first answer.
+        None before the first target.
         """
         return float(self.total) / self.weight if self.weight else None
 

@@ -18,37 +18,37 @@ from rlmem.supervised.predictor import Predictor
 from rlmem.types import Inputs, PositiveInt, State
 
 EVAL_ROWS, EVAL_WINDOW = 64, 128
-"""At most so many rows are read side by side in an evaluation, and so many slots at once."""
+"""The most rows that an evaluation reads side by side, and the slots of each that it reads at once."""
 
 CHUNK = 256
-"""At least so many slots of every row are drawn at once."""
+"""The fewest slots of every row that are drawn at once."""
 
 
 @runtime_checkable
 class Labelled(Protocol):
-    """An environment in which nothing acts: it makes streams of labelled sequences.
+    """An environment without actions, which makes streams of labelled sequences.
 
     `stream(...).next(window)` has symbols, start, label and mask [B, T]; `state()` and `restore(state)` are exact. Its
-    spaces are those of what is shown and of the classes.
+    observation space is that of the symbols, its action space that of the classes.
     """
 
     def stream(self, batch_size: int, window: int, seed: int) -> Any:
         """`batch_size` independent rows, in windows of `window` slots."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free its resources."""
 
 
 @dataclass(kw_only=True)
 class Classify(Supervised):
     """Cross entropy at the last slot of every sequence (Stepleton et al. 2018, arXiv:1805.04955, section 4.1).
 
-    Rows are independent samplers, read in windows of `truncation` slots that follow each other in time. The state goes
-    on from window to window, and the gradient stops there: that is truncated backpropagation through time.
+    Rows are independent samplers, read in consecutive windows of `truncation` slots. The state is carried from window
+    to window, and the gradient stops there: that is truncated backpropagation through time.
 
     truncation: slots of a window
-    reset: empty the memory where a sequence begins; otherwise only the symbols mark the beginning
-    smoothing: decay of accuracy_smoothed, an exponential mean over the windows in which an answer was due
+    reset: reset the memory where a sequence begins; if false, only the symbols mark the beginning
+    smoothing: decay of accuracy_smoothed, an exponential mean over the windows that have a target
     """
 
     truncation: PositiveInt = 32
@@ -83,7 +83,7 @@ class Classify(Supervised):
     def held_out(
         self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
     ) -> dict[str, float]:
-        """As `Supervised.held_out`, on new streams from their beginning; every row has a share of the sequences."""
+        """As `Supervised.held_out`, on new streams from their beginning; rows share the sequences equally."""
         rows = min(number, EVAL_ROWS)
         left = number // rows + (np.arange(rows) < number % rows)
         stream = env.stream(rows, EVAL_WINDOW, streams.int("evaluation/env"))
@@ -102,13 +102,13 @@ class Classify(Supervised):
 
 
 class StreamFeed(Feed):
-    """Windows of a stream whose rows go on from one to the next, cut from larger chunks, which cost less to make.
+    """Consecutive windows of a stream, cut from larger chunks, which are cheaper to draw.
 
-    stream: as `Labelled.stream` gives it
-    rows: how many
+    stream: as `Labelled.stream` returns it
+    rows: rows of the stream
     window: slots of a window
     reset: whether the memory is reset where a sequence begins
-    device: where windows go
+    device: the device of the windows
     """
 
     def __init__(self, stream: Any, rows: int, window: int, reset: bool, device: torch.device):

@@ -18,9 +18,9 @@ class Window:
     """What one update reads: B rows of T slots.
 
     inputs: [B, T, ...] each
-    target: the right answers, [B, T, ...]
-    mask: where an answer is due, [B, T] bool
-    due: how many answers are due
+    target: what to predict, [B, T, ...]
+    mask: which slots have a target, [B, T] bool
+    due: the number of these slots
     """
 
     inputs: Inputs
@@ -30,11 +30,11 @@ class Window:
 
 
 class Feed(ABC):
-    """Windows one after another.
+    """A source of windows.
 
-    device: where windows go
-    steps: slots read so far, of all rows
-    seconds: spent on making windows ("data")
+    device: the device of the windows
+    steps: slots read so far, in all rows
+    seconds: seconds spent on making windows, as "data"
     state: the memory's state before the next window; None: rows begin with the initial state
     """
 
@@ -45,10 +45,10 @@ class Feed(ABC):
 
     @abstractmethod
     def next(self, budget: int) -> Window:
-        """The next window, which counts as `budget` slots at most; a smaller one at the end of the budget."""
+        """The next window, made smaller at the end of the budget; it counts as at most `budget` slots."""
 
-    def carry(self, state: State) -> None:  # noqa: B027 - windows that begin anew take nothing
-        """Take the state after a window to the next one, where rows go on; no gradient comes with it."""
+    def carry(self, state: State) -> None:  # noqa: B027 - only for rows that continue
+        """Let the next window begin with `state`, detached, if its rows continue those of the last window."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "state": self.state}

@@ -1,4 +1,4 @@
-"""The supervised loop: a window, and an update from it."""
+"""The supervised loop: one update per window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlmem.types import State
 
 
 class WindowLearner(Learner, Protocol):
-    """What the supervised loop needs of an algorithm; see `Supervised` for what the members mean."""
+    """What the supervised loop needs of an algorithm; `Supervised` documents the members."""
 
     record_every: int
     answers: ClassVar[str]
@@ -36,8 +36,8 @@ class SupervisedLoop(Loop):
     A checkpoint may be taken after any window.
 
     collector: the feed of windows
-    sums: of what `judge` gave in the present iteration
-    answered: answers in the present iteration
+    sums: the sum of each score of `judge` in this iteration
+    answered: targets in this iteration
     """
 
     best_metric = "eval/best"

@@ -16,9 +16,13 @@ from rlmem.types import Inputs, State
 
 
 class Predictor(Network):
-    """Answers of `outputs` numbers from the features of a slot.
+    """Predicts `outputs` numbers from the features of a slot.
 
-    head_sizes: hidden layers of the head, () for a linear one; None: the features are the answer
+    make_trunk: makes the encoder and the memory
+    outputs: numbers in a prediction
+    head_sizes: sizes of the head's hidden layers, () for a linear head; None: the features are the prediction
+
+    Raises UserError without a head if there are more or fewer features than outputs.
     """
 
     def __init__(self, make_trunk: Callable[[], Trunk], outputs: int, head_sizes: Sequence[int] | None):

@@ -22,15 +22,15 @@ from rlmem.supervised.windows import Predict, Spans, Tables, split
 from rlmem.types import PositiveInt
 
 EVAL_ROWS = 256
-"""The number of windows that an evaluation reads at once."""
+"""Windows that an evaluation reads at once."""
 
 
 @runtime_checkable
 class Partial(Protocol):
-    """An environment that shows some of the numbers of its state."""
+    """An environment that shows part of its state, a vector."""
 
     def seen_slots(self) -> list[int]:
-        """The indices of the numbers that it shows."""
+        """The indices of the numbers of the state that it shows."""
 
     def full_size(self) -> int:
         """How many numbers the state has."""
@@ -47,10 +47,10 @@ class StateModel(Supervised):
     encoder shows beside them, such as the action before. The paper fixes no more than that; windows, target and split
     are ours.
 
-    dataset: an HDF5 file with all of the state (`rlmem.dataset.file`); the environment says which part of it is seen
+    dataset: an HDF5 file with the full state (`rlmem.dataset.file`); the environment says which part is seen
     predict: initial: the state in the first slot of a window, from the last one; current: the state of every slot
-    window: slots of a row, drawn inside an episode; a shorter episode is read as a whole
-    target: full: predict all of the state; hidden: predict only what is not seen
+    window: slots of a row, drawn inside an episode; a shorter episode is one row
+    target: full: predict the full state; hidden: predict only what is not seen
     held_out_share: fraction of the episodes that are kept for evaluation
     smoothing: decay of mse_smoothed, an exponential mean over windows
     """
@@ -78,15 +78,17 @@ class StateModel(Supervised):
         return self._dataset_problem(env.full_size())
 
     def _dataset_problem(self, size: int) -> str | None:
-        """Why the data set is not one of an environment whose state has `size` numbers; None if it is."""
+        """Why the data set does not fit an environment whose state has `size` numbers; None if it does."""
         if self.dataset is None:
             return "algo.dataset=null: expected an HDF5 file of episodes; e.g. algo.dataset=data/hopper.hdf5"
         actions = 1 if isinstance(self.space, Discrete) else self.space.shape[0]
         found = shapes(Path(self.dataset))
         if found == (size, actions):
             return None
-        told = "observations of {} numbers and actions of {}".format
-        return f"algo.dataset={self.dataset}: {told(*found)}; expected {told(size, actions)}; see `rlmem dataset info`"
+        sizes = "observations of {} numbers and actions of {}".format
+        return (
+            f"algo.dataset={self.dataset}: {sizes(*found)}; expected {sizes(size, actions)}; see `rlmem dataset info`"
+        )
 
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:
         """Read the data set and choose the held-out episodes: the same ones in every evaluation of a run."""
@@ -129,7 +131,7 @@ class StateModel(Supervised):
 
 
 class WindowFeed(Feed):
-    """Windows drawn from the training episodes, each with an empty memory."""
+    """Windows drawn from the training episodes; each begins with an empty memory."""
 
     def __init__(self, algo: StateModel, generator: torch.Generator, device: torch.device):
         super().__init__(device)

@@ -29,7 +29,7 @@ class Spans(NamedTuple):
 
 
 def split(recording: Recording, share: float, generator: torch.Generator) -> tuple[Spans, Spans]:
-    """Episodes to train on, and the `share` that is held out: at least one of each."""
+    """Split the episodes at random: those to train on, and a fraction `share` held out, at least one of each."""
     length = torch.from_numpy(recording.lengths)
     every = Spans(length.cumsum(0) - length, length)
     order = torch.randperm(len(length), generator=generator)
@@ -39,11 +39,11 @@ def split(recording: Recording, share: float, generator: torch.Generator) -> tup
 
 @dataclass
 class Tables:
-    """What windows are cut from, on their device. Every field has a row for each of N transitions.
+    """The data that windows are cut from. Every field has a row for each of N transitions.
 
     seen: observations [N, O]
     target: what is predicted, [N, P]
-    action: as a policy gives it, [N, ...]
+    action: as a policy outputs it, [N, ...]
     reward: [N]
     """
 
@@ -59,7 +59,7 @@ class Tables:
         wanted = state[:, predicted]
         rows = torch.cat([torch.arange(a, a + n) for a, n in zip(*map(Tensor.tolist, train), strict=True)])
         std, mean = torch.std_mean(wanted[rows].double(), 0)
-        target = (wanted - mean) / torch.where(std > 1e-6, std, 1)  # what never changes is predicted as zero
+        target = (wanted - mean) / torch.where(std > 1e-6, std, 1)  # the target of a constant is zero
         reward = torch.from_numpy(recording.rewards)
         return cls(state[:, seen].contiguous(), target.float(), _policy_actions(recording, space), reward)
 
@@ -67,15 +67,15 @@ class Tables:
         return Tables(*(table.to(device) for table in vars(self).values()))
 
     def draw(self, rows: int, length: int, episodes: Spans, predict: Predict, generator: torch.Generator) -> Window:
-        """`rows` windows of `length` slots, every place inside an episode as likely as any other.
+        """Draw windows, each place inside an episode with equal probability; every window begins with an empty memory.
 
-        An episode that is shorter is shown as a whole, padded on the right. A window begins with an empty memory.
+        An episode shorter than a window is one window, padded on the right.
 
         rows: how many windows
         length: slots of a window
         episodes: those to draw from
         predict: initial: the state in a window's first slot, from its last one; current: the state of every slot
-        generator: draws
+        generator: source of the random numbers
         """
         places = (episodes.length - length).clamp(min=0) + 1
         episode = draw_weighted(places.double(), rows, generator)
@@ -96,7 +96,7 @@ class Tables:
 
 
 def _policy_actions(recording: Recording, space: Space) -> Tensor:
-    """Actions as policies give them: in [-1, 1] between the bounds, or counted from zero."""
+    """Actions as policies output them: scaled from the bounds to [-1, 1], or counted from zero."""
     if isinstance(space, spaces.Discrete):
         return torch.from_numpy(recording.actions[:, 0].astype(np.int64) - int(space.start))
     assert isinstance(space, spaces.Box)

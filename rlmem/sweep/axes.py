@@ -28,9 +28,10 @@ Lines = tuple[str, ...]
 class NumberRange:
     """Numbers that a search draws from.
 
-    low, high: both ends, which belong to them
-    step: between the numbers; None: all numbers of the interval
-    log: whether their logarithm is drawn uniformly
+    low: the smallest number
+    high: the largest number
+    step: distance of the numbers; None: all numbers of the interval
+    log: whether the logarithm is drawn uniformly, not the number
     """
 
     low: float
@@ -41,11 +42,11 @@ class NumberRange:
 
 @dataclass(frozen=True)
 class Axis:
-    """What takes one value in every job.
+    """One or more keys that take one value in every job.
 
-    keys: the keys that it sets, as they were given
-    points: the overrides of each of its values; of an interval, of both ends
-    when: group -> option of the jobs that have this axis
+    keys: the keys that it sets, as given
+    points: the overrides of each of its values, for an interval of both ends
+    when: group -> option of the jobs that have this axis; empty: all jobs
     numbers: the numbers that a search draws from; None: it draws one of `points`
     """
 
@@ -56,7 +57,6 @@ class Axis:
 
     @property
     def varies(self) -> bool:
-        """Whether it has more than one value."""
         return len(self.points) > 1
 
     def fits(self, lines: Iterable[str]) -> bool:
@@ -65,7 +65,7 @@ class Axis:
 
 
 def axes(spec: SweepSpec) -> list[Axis]:
-    """The axes of a specification, fixed values among them. Raises UserError with every problem."""
+    """The axes of a specification, including fixed values. Raises UserError with every problem."""
     with config_loader() as loader:
         lines, problems = parse(spec.overrides, loader)
         pairs = [parse(pair, loader) for pair in spec.pairs]
@@ -144,7 +144,7 @@ def label(lines: Iterable[str], found: Sequence[Axis]) -> str:
 
 
 def _completed(lines: Lines, found: Sequence[Axis]) -> Iterator[Lines]:
-    """A job's overrides with those that are only for its options."""
+    """A job's overrides with those of the axes that are only for its options."""
     fitting = [axis.points for axis in found if axis.when and axis.fits(lines)]
     return (lines + tuple(chain(*more)) for more in product(*fitting))
 
@@ -217,7 +217,7 @@ def _problems_of_repetition(found: Sequence[Axis]) -> list[str]:
 
 
 def _problems_of_conditions(found: Sequence[Axis]) -> list[str]:
-    """Axes for an option that no job has."""
+    """Complaints about axes for an option that no job has."""
     choosing = [a.points for a in found if not a.when and any(key in default_choices() for key in a.keys)]
     starts = [tuple(chain(*point)) for point in product(*choosing)]
     problems = []

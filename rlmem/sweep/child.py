@@ -1,4 +1,4 @@
-"""What the pool starts as a process, with PARENT and overrides as arguments: a training that ends with PARENT."""
+"""The process of a job: it trains, and ends when its parent does. Arguments: the parent's PID, then overrides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job of a sweep: what is asked for, its row in the manifest, and the tables that hold these rows."""
+"""A job of a sweep: its specification, its row in the manifest, and the tables of these rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, get_type_hints
 from rlmem.sweep.process import Owner
 
 STALE = 300.0
-"""Seconds without a heartbeat after which a process on another machine counts as dead; its clock may be off by some."""
+"""Seconds without a heartbeat after which a process on another machine counts as dead; clocks may differ slightly."""
 
 State = Literal["waiting", "running", "done", "failed"]
 
@@ -46,13 +46,13 @@ CREATE TABLE IF NOT EXISTS sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 class NewJob:
     """A job that has been checked, and is in no manifest yet.
 
-    label: the readable part of its name
+    label: the part of its name after the number
     overrides: the command line of its run, without its run directory
     config_hash: equal for equal configurations
-    threads: of its training; None: all cores
+    threads: CPU threads of its training; None: all cores
     total_steps: environment steps of its run
     params: what a search drew, as JSON
-    problem: why it cannot run, if it cannot
+    problem: why it cannot run; None if it can
     """
 
     label: str
@@ -66,16 +66,20 @@ class NewJob:
 
 @dataclass(frozen=True)
 class Job:
-    """A row of the manifest, as it was when it was read.
+    """A row of the manifest at the time of reading. Times are seconds since 1970; the other fields are those of NewJob.
 
-    number: of the job in its sweep, from 1
-    name: of its run directory
-    host: the machine of the process that has it or had it last; `pid` and `start` say which process that is
-    heartbeat: when that process was last heard of, in seconds since 1970, as are `started` and `ended`
-    attempts: how often it was started
+    number: number of the job in its sweep, from 1
+    name: name of its run directory
+    host: machine of the process that has it or had it last
+    pid: number of that process
+    start: start of that process, as `process.started` returns it
+    heartbeat: time of the last sign of life of that process
+    attempts: how often the job was started
     failures: how many of the attempts failed
-    exit_code: of its last process
-    error: why that one failed
+    exit_code: exit code of its last process
+    error: why that process failed
+    started: time of its last start
+    ended: time of its last end
     result: the objective at the end of its run
     """
 
@@ -119,7 +123,7 @@ class Job:
         return self.state == "waiting" or self.abandoned
 
     def require_sound(self) -> None:
-        """Raise ValueError for values that no sweep writes: other types, or a name that leaves the sweep."""
+        """Raise ValueError for values that no sweep writes: wrong types, or a name that leads out of the sweep."""
         json.loads(self.params or "null")
         for name, kind in _KINDS.items():
             if not isinstance(value := getattr(self, name), kind):
@@ -131,4 +135,4 @@ class Job:
 
 
 _KINDS = get_type_hints(Job) | {"overrides": tuple, "state": str}
-"""The types that `isinstance` can tell."""
+"""The types of the fields, in a form for `isinstance`."""

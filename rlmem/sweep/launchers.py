@@ -1,4 +1,4 @@
-"""`launcher=NAME`: where the jobs of `rlmem train -m` run. It is no part of a run's configuration.
+"""`launcher=NAME`: where the jobs of `rlmem train -m` run. It is not part of a run's configuration.
 
 An option is a file of conf/launcher, or of a folder of `hydra.searchpath`, which chooses one of Hydra's launchers and
 sets its keys. `launcher.key=value` is Hydra's `hydra.launcher.key=value`; both ways of writing are accepted.
@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlmem.config.compose import FAILURES, config_loader, root_cause
-from rlmem.config.messages import nearest, sentence, show
+from rlmem.config.messages import nearest, sentence, to_text
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError, extra, first_line
 
@@ -29,9 +29,9 @@ EXAMPLE = "rlmem train -m launcher=joblib launcher.n_jobs=2 seed=0,1"
 class Launcher:
     """The launcher of a multirun.
 
-    name: of Hydra's launcher
+    name: the name of Hydra's launcher
     lines: overrides of Hydra that choose it and set its keys
-    folder: of the whole multirun
+    folder: the directory of the whole multirun
     """
 
     name: str
@@ -86,7 +86,7 @@ def _problem_of_choice(choice: Override, options: Sequence[str]) -> str | None:
 
 
 def _problem_of_key(tree: DictConfig, override: Override, name: str) -> str | None:
-    """Set one key of the launcher in the composed `tree`; why that is refused, None if it is not."""
+    """Set one key of the launcher in the composed `tree`; returns why that is refused, None if it is not."""
     line, parts = str(override.input_line), override.key_or_group.split(".")
     if override.is_sweep_override() or line.startswith(("+", "~")):
         return sentence(line, "expected launcher.key=value with one value for all jobs", example=EXAMPLE)
@@ -94,8 +94,8 @@ def _problem_of_key(tree: DictConfig, override: Override, name: str) -> str | No
     for depth in range(1, len(parts)):
         walked, part = ".".join(parts[:depth]), parts[depth]
         if not isinstance(node, DictConfig):
-            return sentence(line, f"`{walked}` is a value, not a section", example=f"{walked}={show(node)}")
-        if OmegaConf.get_type(node) is dict:  # what is passed on to others, such as ray.init: its keys are free
+            return sentence(line, f"`{walked}` is a value, not a section", example=f"{walked}={to_text(node)}")
+        if OmegaConf.get_type(node) is dict:  # arguments for others, such as ray.init: its keys are free
             break
         if part not in node:
             names = sorted(str(key) for key in node if not str(key).startswith("_"))

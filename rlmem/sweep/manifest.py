@@ -1,7 +1,7 @@
 """The manifest of a sweep: one row per job, in an SQLite file that several machines may share.
 
-A job belongs to the process that claimed it until that process gives it back, is known to be dead, or has not been
-heard of for STALE seconds. Everything is one transaction: it has happened or it has not.
+A job belongs to the process that claimed it until that process releases it, is known to be dead, or has not sent a
+heartbeat for STALE seconds. Every method is one transaction: it has happened or it has not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlmem.sweep.spec import SweepSpec
 FILE = "sweep.sqlite"
 ACTIVE = "state IN ('waiting', 'running')"
 MINE = "state = 'running' AND host = ? AND pid = ? AND start = ?"
-"""Conditions of SQL: jobs that are neither done nor failed; jobs that one process has."""
+"""SQL conditions: jobs that are neither done nor failed, and jobs of one process."""
 
 
 class Manifest:
@@ -51,7 +51,7 @@ class Manifest:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Alone among all processes that write."""
+        """Exclude all other processes that write."""
         with self.connection:  # commits, or rolls back after an exception
             self.connection.execute("BEGIN IMMEDIATE")
             yield
@@ -72,9 +72,9 @@ class Manifest:
         return self._select("1 ORDER BY number")
 
     def submit(self, spec: SweepSpec, jobs: Sequence[NewJob]) -> int:
-        """Make `spec` the specification, and add those of its jobs that are not there yet; returns how many.
+        """Make `spec` the specification, and add those of its jobs that are new; returns how many.
 
-        Raises UserError if a job that is there is none of `jobs`, or if the sweep is a search of something else.
+        Raises UserError if a stored job is not among `jobs`, or if the sweep is another search.
         """
         with self._transaction():
             before, known = self.specification(), {job.config_hash: job for job in self.jobs()}
@@ -96,7 +96,7 @@ class Manifest:
         return len(fresh)
 
     def foreign(self) -> list[str]:
-        """The overrides that another user wrote, of jobs that are not done and of the specification."""
+        """The overrides that another user wrote, in the specification and in jobs that are not done."""
 
         def is_ours(key: str, text: str | None) -> bool:
             return is_own(f"{self._value(key)}\n{text}")
@@ -111,7 +111,7 @@ class Manifest:
         return found
 
     def draw(self, limit: int, propose: Callable[[list[Job]], NewJob | None]) -> bool:
-        """Add what `propose` makes of the jobs so far, if they are fewer than `limit`; whether there was a job."""
+        """Add the job that `propose` makes of the jobs so far, if they are under `limit`; returns whether it did."""
         with self._transaction():
             jobs = self.jobs()
             new = propose(jobs) if len(jobs) < limit else None
@@ -140,12 +140,12 @@ class Manifest:
         return None
 
     def beat(self, owner: Owner) -> list[Job]:
-        """Say that `owner` is alive; the jobs that it has."""
+        """Record a heartbeat of `owner`; returns the jobs that it has."""
         self._update({"heartbeat": time.time()}, MINE, *astuple(owner))
         return self._select(MINE, *astuple(owner))
 
     def finish(self, job: Job, result: float | None) -> None:
-        """Note that a job is done, with the objective at its end."""
+        """Record that a job is done, with the objective at its end."""
         self._end(job, {"state": "done", "exit_code": 0, "error": None, "result": result})
 
     def release(self, job: Job) -> None:
@@ -153,7 +153,7 @@ class Manifest:
         self._end(job, {"state": "waiting"})
 
     def fail(self, job: Job, exit_code: int, error: str, retries: int) -> bool:
-        """Note that a job has failed, to be tried again until it has failed more than `retries` times.
+        """Record that a job has failed; it waits again until it has failed more than `retries` times.
 
         Returns whether this was the last attempt.
         """
@@ -163,7 +163,7 @@ class Manifest:
         return last
 
     def reopen(self, retries: int, afresh: bool) -> None:
-        """Let failed jobs wait again that have attempts left; `afresh`: all of them, as if they had not failed."""
+        """Let failed jobs with attempts left wait again; `afresh`: let all of them, and forget their failures."""
         if afresh:
             self._update({"state": "waiting", "failures": 0}, "state = 'failed'")
         else:
@@ -189,7 +189,7 @@ class Manifest:
         self.connection.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({places})", [*values.values()])
 
     def _end(self, job: Job, values: Mapping[str, Any]) -> None:
-        """Only by its owner: a job that was taken away after a long silence belongs to another process now."""
+        """Record an end, by the owner only: after a long silence the job may belong to another process."""
         whose = (job.number, job.host, job.pid, job.start)
         self._update({**values, "ended": time.time()}, f"number = ? AND {MINE}", *whose)
 
@@ -210,11 +210,11 @@ class Manifest:
 
 
 SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
-"""How SQLite's journal of a transaction over several databases ends, which names a file to be deleted."""
+"""The end of an SQLite journal of several databases, which names a file to be deleted."""
 
 
 def _require_harmless(folder: Path) -> None:
-    """UserError for files that SQLite would follow, or delete others for, when the manifest is opened."""
+    """Raise UserError for files that SQLite would follow, or delete others for, when it opens the manifest."""
     for name in (FILE, f"{FILE}-journal", f"{FILE}-wal", f"{FILE}-shm"):
         path = folder / name
         if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -224,7 +224,6 @@ def _require_harmless(folder: Path) -> None:
 
 
 def holds_sweep(folder: Path) -> bool:
-    """Whether there is a manifest in `folder`."""
     return (folder / FILE).is_file()
 
 

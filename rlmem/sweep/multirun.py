@@ -66,10 +66,10 @@ def check_jobs(
 ) -> list[Config]:
     """The configuration of every job. Raises UserError with `problems` and those of all jobs.
 
-    jobs: the overrides of each
-    problems: what is known to be wrong already
-    elsewhere: whether they may run on other machines, so that this one may lack their device
-    assembled: whether one of each combination is also built, which needs the files that it reads
+    jobs: the overrides of each job
+    problems: problems that are known already
+    elsewhere: whether jobs may run on other machines, so that this one may lack their device
+    assembled: whether every combination is also built once, which needs the files that it reads
     """
     configs, problems = [], list(problems)
     for overrides in jobs:
@@ -85,7 +85,7 @@ def check_jobs(
 
 
 def plans(configs: Iterable[Config]) -> Iterator[str]:
-    """The summaries of checked jobs that are not started; of one that needs another machine, what this one lacks."""
+    """The summaries of checked jobs that are not started; for a job that needs another machine, what this one lacks."""
     from rlmem.run.train import plan
 
     for config in configs:
@@ -96,7 +96,7 @@ def plans(configs: Iterable[Config]) -> Iterator[str]:
 
 
 def _problems_of_assembling(configs: Sequence[Config], elsewhere: bool) -> list[str]:
-    """Why choices do not go together, found by assembling every combination once, whatever its seed."""
+    """Why choices do not go together, found by assembling every combination once, for one of its seeds."""
     from rlmem.run.train import plan
 
     distinct = {repr(config.values | {"seed": 0, "run_dir": None}): config for config in configs}
@@ -111,7 +111,7 @@ def _problems_of_assembling(configs: Sequence[Config], elsewhere: bool) -> list[
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """The readable overrides of every job, in Hydra's order; where it runs is none of them."""
+    """The readable overrides of every job, in Hydra's order, without those of the launcher and of Hydra."""
     with config_loader() as loader:
         parsed, _ = parse(overrides, loader)
         own = [o for o in parsed if not _is_about_multirun(o)]
@@ -123,7 +123,7 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def launch(overrides: Sequence[str]) -> list[Failed]:
-    """Hand checked overrides to Hydra; the jobs that failed, once all have run.
+    """Hand checked overrides to Hydra, which runs the jobs; returns those that failed.
 
     Raises Fault if the launcher itself gives up, as some do when the process of a job is killed.
     """
@@ -132,8 +132,8 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
     lines = [*launcher.lines, f"hydra.sweep.dir={folder}", *_with_new_keys(overrides)]
     if launcher.name != "basic":
         print(f"rlmem: {launcher.name} runs the jobs; what it writes lies in {launcher.folder}", flush=True)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends nothing anywhere
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # says every line of every job
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends no statistics
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # prints every line of every job
     with config_loader():
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None
@@ -193,10 +193,10 @@ def _train(overrides: Sequence[str]) -> float:
 
 
 def _pass_signal_to_submitit(signum: int) -> None:
-    """Pass a signal on, now that the state is saved, to submitit's own handler, where that runs the job.
+    """Pass a signal on, after the state is saved, to submitit's own handler if submitit runs the job.
 
-    After the one that announces a time limit it puts the job back into the queue and ends the process. After SIGTERM it
-    does nothing: Slurm may be about to do the same, unless the job has an end and a result before.
+    For the signal that announces a time limit, submitit puts the job back into the queue and ends the process. For
+    SIGTERM it does nothing, and the process waits: Slurm may requeue the job, unless it ends with a result before.
     """
     executor = os.environ.get("SUBMITIT_EXECUTOR")
     if executor is None or signum == signal.SIGINT or not callable(signal.getsignal(signum)):
@@ -207,9 +207,9 @@ def _pass_signal_to_submitit(signum: int) -> None:
 
 
 def _run_directory(overrides: Sequence[str]) -> list[str]:
-    """Where a job runs that its launcher may start again: in Hydra's directory of the job, and it goes on there.
+    """Overrides that put a job into Hydra's directory for it, where it continues if its launcher starts it again.
 
-    That is `hydra.sweep.subdir` of `hydra.sweep.dir`, if the launcher or the user has set it.
+    That is `hydra.sweep.subdir` in `hydra.sweep.dir`; no overrides if neither the launcher nor the user has set it.
     """
     hydra = HydraConfig.get()
     given = {line.partition("=")[0] for line in overrides}
@@ -252,9 +252,10 @@ def _shared_run_dir(configs: Sequence[Config]) -> list[str]:
 
 
 def _with_new_keys(overrides: Sequence[str]) -> list[str]:
-    """The overrides of the jobs. Hydra sets a key that its first composition lacks only with `++`: one of a free
-    mapping (`env.params.k=4`), or of options that are swept (`algo=dqn,sacd algo.batch_size=500`), which that
-    composition does not know."""
+    """The overrides of the jobs, with `++` before each key that Hydra's first composition does not have.
+
+    Such a key is in a free mapping (`env.params.k=4`) or in swept options (`algo=dqn,sacd algo.batch_size=500`).
+    """
     own = [o for o in parse(overrides)[0] if not _is_about_multirun(o)]
     tree = compose_base([str(o.input_line) for o in own if not o.is_sweep_override()])[0].tree
     lines = []

@@ -1,6 +1,6 @@
-"""The process pool: as many jobs at once as there are places for, each in a process of its own.
+"""The process pool: a fixed number of jobs at once, each in a process of its own.
 
-One loop in the main thread starts, watches and stops the processes. What they did is in the manifest before the next
+One loop in the main thread starts, watches and stops the processes. Their results are in the manifest before the next
 one starts, so that the sweep itself may be killed at any moment.
 """
 
@@ -26,21 +26,21 @@ from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import assignment
 from rlmem.sweep.status import View, log_file, objective, tail
 from rlmem.system.hardware import cores
-from rlmem.system.signals import ASKED, NOTICE, REQUEUE, stopping_politely
+from rlmem.system.signals import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely
 
 TICK, LOOK, BEAT = 0.1, 2.0, 15.0
-"""Seconds between looks at the processes, at the manifest for work, and between heartbeats."""
+"""Seconds between checks of the processes, checks of the manifest for work, and heartbeats."""
 
 GRACE = 1.0
-"""Seconds in which a signal may reach the jobs without the sweep."""
+"""Seconds to wait for a signal to reach the jobs directly before the sweep passes it on."""
 
-STOPPED = {REQUEUE, 130} | {-getattr(signal, name) for name in ASKED if hasattr(signal, name)}
+STOPPED = {REQUEUE, 130} | {-getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)}
 """Exit codes of a run that was asked to stop; one that was still starting had nothing to save."""
 
 
 @dataclass(frozen=True)
 class Child:
-    """A job that runs, its process, and the GPU that it was given."""
+    """A running job, its process, and its GPU."""
 
     job: Job
     process: subprocess.Popen[bytes]
@@ -48,10 +48,10 @@ class Child:
 
 
 class Pool:
-    """Works on the jobs of a manifest until none is left, also those that other machines give up.
+    """Works on the jobs of a manifest until none is left, including those that other machines give up.
 
-    manifest: of the sweep
-    folder: of the sweep
+    manifest: the manifest of the sweep
+    folder: the directory of the sweep
     view: prints what happens
     places: jobs at once
     gpus: devices to spread the jobs over
@@ -79,7 +79,7 @@ class Pool:
         self.trouble = ""
 
     def run(self) -> None:
-        """Raises `Stopped` after a signal: after the first the jobs save, after a second they die."""
+        """Work until no job is left. Raises `Stopped` after a signal; the jobs save, or are killed by a second one."""
         try:
             with stopping_politely(self):
                 while not self._round_or_retry():
@@ -91,7 +91,7 @@ class Pool:
             raise self.stop
 
     def _round_or_retry(self) -> bool:
-        """A round, after which another tries again what a full disk or a slow network has kept out of the manifest."""
+        """A round; if a full disk or a slow network keeps it from the manifest, the next one tries again."""
         try:
             return self._round()
         except sqlite3.OperationalError as error:
@@ -101,7 +101,7 @@ class Pool:
             return False
 
     def _round(self) -> bool:
-        """Look at everything once; whether all is done that can be done."""
+        """Check processes and manifest once; returns whether nothing is left to do."""
         ended = self._reap()
         if self.stop is not None:
             self._ask_to_stop()
@@ -110,7 +110,7 @@ class Pool:
         if now >= self.next_beat:
             at_work = {child.job.number for child in self.children}
             for job in self.manifest.beat(self.owner):
-                if job.number not in at_work:  # claimed when something went wrong before it could start
+                if job.number not in at_work:  # an error after its claim kept it from starting
                     self.manifest.release(job)
             self.next_beat = now + BEAT
         if ended or now >= self.next_look:
@@ -151,7 +151,7 @@ class Pool:
         self.children.append(Child(job, process, gpu))
 
     def _reap(self) -> bool:
-        """Note what ended; whether anything did."""
+        """Record the processes that have ended; returns whether any has."""
         ended = [child for child in self.children if child.process.poll() is not None]
         for child in ended:
             self._record(child.job, child.process.returncode)
@@ -177,8 +177,8 @@ class Pool:
     def _ask_to_stop(self) -> None:
         """Ask the jobs, once, to save and stop.
 
-        Jobs that the signal has reached as well, as those of Slurm and systemd do, are left out: asked twice, they
-        would not save.
+        Jobs that the signal has reached directly, as signals of Slurm and systemd do, are skipped: a second request
+        would end them before they save.
         """
         if self.ask_at is None:
             self.ask_at = monotonic() + GRACE
@@ -189,7 +189,7 @@ class Pool:
                     child.process.terminate()
 
     def _abandon(self, kill: bool) -> None:
-        """The sweep ends now; its jobs save, unless a second signal wants them dead."""
+        """End the jobs with the sweep: they save, or after a second signal (`kill`) they are killed."""
         for child in self.children:
             child.process.kill() if kill else child.process.terminate()
         if kill:
@@ -205,14 +205,14 @@ sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]
 from rlmem.sweep.child import main
 sys.exit(main())
 """
-"""What starts a job. rlmem is looked for where this one lies, not in the current folder, which `python -m` prefers."""
+"""The program of a job. It imports this rlmem, not one in the current folder, which `python -m` would prefer."""
 
 HEADER, MARKS = "===", ("rlmem: error: ", "rlmem: failed: ")
-"""How the lines in a log begin that say when a process started, and why it failed."""
+"""Beginnings of the lines in a log that say when a process started, and why it failed."""
 
 
 def command(job: Job, folder: Path) -> list[str]:
-    """How a job is run: as `rlmem train` in its own run directory, where it goes on if it has begun."""
+    """The command of a job: `rlmem train` in its own run directory, where it continues if it has begun."""
     place = assignment("run_dir", str(folder / job.name))
     child = [sys.executable, "-c", CHILD, str(Path(__file__).parents[2]), str(os.getpid())]
     return [*child, *job.overrides, place, "on_exists=resume"]
@@ -236,7 +236,7 @@ def reason_of_failure(code: int, log: Path) -> str:
 
 
 def lines_since_start(log: Path) -> list[str]:
-    """The last lines that a job has written since it was started last."""
+    """The last lines that a job has written since its latest start."""
     lines = tail(log)
     starts = [number for number, line in enumerate(lines) if line.startswith(HEADER)]
     return lines[starts[-1] + 1 :] if starts else lines

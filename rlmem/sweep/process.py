@@ -17,7 +17,7 @@ class Owner:
 
     host: the name of the machine
     pid: the number of the process
-    start: when it started, which tells it from a later one with the same number
+    start: when it started, which distinguishes it from a later one with the same number
     """
 
     host: str
@@ -26,7 +26,6 @@ class Owner:
 
     @classmethod
     def me(cls) -> Owner:
-        """This process."""
         return cls(platform.node(), os.getpid(), started(os.getpid()) or "")
 
     def alive(self) -> bool | None:
@@ -35,7 +34,7 @@ class Owner:
 
 
 def started(pid: int) -> str | None:
-    """When a process of this machine started, in some unit; None if there is none, or only its exit status is left."""
+    """When a process of this machine started, as a text to compare; None if there is none or it is a zombie."""
     if sys.platform != "linux":
         shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout
         state, _, start = shown.strip().partition(" ")
@@ -50,5 +49,5 @@ def started(pid: int) -> str | None:
 
 @lru_cache
 def _boot() -> str:
-    """This boot of the machine, since start times begin at zero in each."""
+    """The id of this boot of the machine: start times count from the boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,4 +1,4 @@
-"""From a command to a finished sweep: its jobs are composed and checked, put into the manifest, and worked off."""
+"""From a command to a finished sweep: its jobs are composed and checked, put into the manifest, and run."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Options:
     gpus: devices to spread the jobs over
     per_gpu: jobs at once on each of these devices
     retries: failures of a job after which it is tried again
-    retry_failed: whether the failures of failed jobs are forgotten
-    trials: jobs of a search; None: as many as before
+    retry_failed: whether failed jobs get all their attempts again
+    trials: jobs of a search in all; None: as many as before
     trust: whether jobs that another user wrote are accepted
     """
 
@@ -85,10 +85,10 @@ def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     """Work in `folder` until every job is done or has failed; returns the exit code, 1 if one failed.
 
     spec: what the sweep consists of; None: what the directory says
-    folder: of the sweep
+    folder: the directory of the sweep
     options: how to work on it
 
-    Raises UserError for what is refused, before anything is started, and Stopped after a signal.
+    Raises UserError before anything is started, and Stopped after a signal.
     """
     _require_gpus(options.gpus)
     console = Console()
@@ -96,13 +96,13 @@ def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     require_plain(folder)
     foreign = [] if options.trust else manifest.foreign()
     refuse(foreign_lines(foreign), folder)
-    # Jobs of another user choose shipped options, not those of a folder `conf` that came with them.
+    # Jobs of another user may choose shipped options only, not those of a folder `conf` beside them.
     with shipped_options() if foreign else nullcontext():
         return _work(manifest, folder, options, View(console, manifest, folder))
 
 
 def _work(manifest: Manifest, folder: Path, options: Options, view: View) -> int:
-    """Work on the jobs of a manifest that is in order; returns the exit code."""
+    """Work on the jobs of a checked manifest; returns the exit code."""
     spec = manifest.specification() or SweepSpec(())
     if options.trials is not None:
         if spec.direction is None:
@@ -122,7 +122,7 @@ def _work(manifest: Manifest, folder: Path, options: Options, view: View) -> int
 
 
 def config_hash(config: Config) -> str:
-    """Equal for runs that compute the same, wherever they are written."""
+    """A hash that is equal for runs that compute the same, wherever they are written."""
     values = {key: value for key, value in config.values.items() if key not in ("run_dir", "on_exists")}
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
@@ -136,7 +136,7 @@ def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
         )
     asked = spec or stored
     if asked is not None and asked.direction is not None:
-        _search()
+        _search_module()
     if spec is None or (stored is not None and stored.canonical == spec.canonical):
         return Manifest(folder)
     found = axes(spec)
@@ -145,7 +145,7 @@ def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
     else:
         check_jobs(probes(found))
         jobs, repeated = [], []
-    _make(folder)
+    _make_folder(folder)
     added = (manifest := Manifest(folder)).submit(spec, jobs)
     if stored is not None:
         say(f"{added} jobs added")
@@ -155,7 +155,7 @@ def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
 
 
 def _require_gpus(gpus: Sequence[str]) -> None:
-    """UserError if there are no such GPUs here: jobs that were given one would run on the CPU without a warning."""
+    """Raise UserError for GPUs that do not exist: their jobs would run on the CPU without a warning."""
     if not gpus:
         return
     there, where = cuda_devices(), f"--gpus {','.join(gpus)}"
@@ -167,7 +167,7 @@ def _require_gpus(gpus: Sequence[str]) -> None:
         raise UserError(f"{where}: there is no GPU {beyond[0]} here; accepted: {accepted}; e.g. --gpus {accepted}")
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     if (folder / "config.yaml").exists():
         raise UserError(f"{folder}: holds a run; expected a directory for a sweep; e.g. --dir sweeps/mine")
     try:
@@ -177,15 +177,15 @@ def _make(folder: Path) -> None:
 
 
 def _compose(every: Sequence[Lines], found: Sequence[Axis]) -> tuple[list[NewJob], list[str]]:
-    """The checked jobs without those that repeat others, and a line about these."""
+    """The checked jobs without repetitions, and a line about the latter."""
     unique: dict[str, NewJob] = {}
     repeats = []
     for lines, config in zip(every, check_jobs(every), strict=True):
         job = _job(lines, config, found)
         if unique.setdefault(job.config_hash, job) is not job:
             repeats.append(" ".join(lines))
-    said = [f"{len(repeats)} jobs repeat others and are left out, such as {repeats[0]}"] if repeats else []
-    return list(unique.values()), said
+    note = [f"{len(repeats)} jobs repeat others and are left out, such as {repeats[0]}"] if repeats else []
+    return list(unique.values()), note
 
 
 def _job(lines: Lines, config: Config, found: Sequence[Axis], params: str | None = None) -> NewJob:
@@ -193,8 +193,8 @@ def _job(lines: Lines, config: Config, found: Sequence[Axis], params: str | None
     return NewJob(label(lines, found), lines, config_hash(config), values["threads"], values["total_steps"], params)
 
 
-def _search() -> ModuleType:
-    """`rlmem.sweep.search`, which needs a package that is not always there."""
+def _search_module() -> ModuleType:
+    """`rlmem.sweep.search`. Raises UserError without Optuna."""
     try:
         from rlmem.sweep import search
     except ModuleNotFoundError as error:
@@ -203,8 +203,8 @@ def _search() -> ModuleType:
 
 
 def _searcher(spec: SweepSpec, manifest: Manifest, say: Say) -> Callable[[], bool]:
-    """What adds the next trial to the manifest, as long as there is one."""
-    found, exhausted, propose = axes(spec), False, _search().propose
+    """A function that adds the next trial to the manifest, and returns whether there was one."""
+    found, exhausted, propose = axes(spec), False, _search_module().propose
 
     def trial(jobs: list[Job]) -> NewJob | None:
         nonlocal exhausted
@@ -233,7 +233,7 @@ def _places(spec: SweepSpec, jobs: Sequence[Job], options: Options) -> int:
 
 
 def _conclude(spec: SweepSpec, manifest: Manifest, folder: Path, say: Say) -> int:
-    """The counts, the best trial, and a line on stderr for each failure."""
+    """Print the counts, the best trial, and a line on stderr for each failure; returns the exit code."""
     jobs = manifest.jobs()
     say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {shell(folder)}")
     scored = [job for job in jobs if job.state == "done" and job.result is not None]

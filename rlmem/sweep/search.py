@@ -1,7 +1,7 @@
-"""A search: Optuna says what to try next, from what the manifest knows.
+"""A search: Optuna proposes jobs from the results of those in the manifest.
 
-The manifest is the only memory of a search. A study is rebuilt from it for every proposal, so there is nothing else
-that a kill could leave behind, and machines that share a directory search together.
+The manifest is the only state of a search. A study is rebuilt from it for every proposal, so a kill leaves nothing
+inconsistent, and machines that share a directory search together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlmem.sweep.spec import SweepSpec
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 TRIES = 50
-"""Proposals that may repeat earlier ones before the search counts as exhausted."""
+"""Proposals in a row that repeat earlier ones, after which the search counts as exhausted."""
 
 
 def study(folder: Path) -> Study:
@@ -51,7 +51,7 @@ def propose(axes: Sequence[Axis], jobs: Sequence[Job], spec: SweepSpec) -> tuple
         trial = _study(jobs, spec, int.from_bytes(digest[:4], "big")).ask()
         lines = _draw(trial, axes)
         if lines not in tried:
-            return lines, _drawn(trial)
+            return lines, _draw_as_json(trial)
     return None
 
 
@@ -75,7 +75,7 @@ def _point(trial: Trial, axis: Axis) -> Lines:
     return (f"{key}={trial.suggest_float(name, low, high, step=step, log=numbers.log)!r}",)
 
 
-def _drawn(trial: Trial) -> str:
+def _draw_as_json(trial: Trial) -> str:
     shapes = {name: distribution_to_json(shape) for name, shape in trial.distributions.items()}
     return json.dumps({"params": trial.params, "distributions": shapes})
 
@@ -83,7 +83,7 @@ def _drawn(trial: Trial) -> str:
 def _sampler(spec: SweepSpec, seed: int) -> optuna.samplers.BaseSampler:
     if spec.sampler == "random":
         return optuna.samplers.RandomSampler(seed)
-    return optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # jobs that run now count as poor ones
+    return optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # running jobs count as poor ones
 
 
 def _study(jobs: Sequence[Job], spec: SweepSpec, seed: int) -> Study:

@@ -1,4 +1,4 @@
-"""What a sweep was asked for: the command line and the sweep file as one list of overrides.
+"""The specification of a sweep: the command line and the sweep file as one list of overrides.
 
 A file is only another way to write a command line. `grid: {seed: [0, 1]}` is `seed=0,1`, and a mapping of `pairs` is
 one `--pair`.
@@ -19,7 +19,7 @@ from typing import Any, Literal
 import yaml
 from hydra.core.override_parser.types import Quote, QuotedString
 
-from rlmem.config.messages import nearest, sentence, show
+from rlmem.config.messages import nearest, sentence, to_text
 from rlmem.config.overrides import parse
 from rlmem.config.yamlfile import yaml_problem
 from rlmem.errors import UserError
@@ -37,8 +37,8 @@ class SweepSpec:
 
     overrides: `key=value` lines; one with several values is an axis of the grid
     pairs: lines whose values go together, the first with the first
-    direction: `maximize` or `minimize` for a search, None for a grid
-    sampler: of a search, `tpe` learns from the jobs so far what to try, `random` draws every job alike
+    direction: `maximize` or `minimize` for a search; None: a grid
+    sampler: for a search: `tpe` learns from the jobs so far what to try, `random` does not
     """
 
     overrides: tuple[str, ...]
@@ -48,9 +48,9 @@ class SweepSpec:
 
     @property
     def canonical(self) -> str:
-        """The same text for the same jobs, in whatever order they were asked for."""
+        """The same text for the same jobs, in whatever order they are given."""
         ordered = asdict(self) | {"overrides": sorted(self.overrides), "pairs": sorted(map(sorted, self.pairs))}
-        if self.sampler == "tpe":  # as in directories of sweeps from before there was another one
+        if self.sampler == "tpe":  # older directories of sweeps lack the key
             del ordered["sampler"]
         return json.dumps(ordered, sort_keys=True)
 
@@ -75,9 +75,15 @@ def specify(
     direction: Direction | None,
     sampler: Sampler = "tpe",
 ) -> SweepSpec:
-    """The specification of a command; its overrides replace what the file says of the same keys.
+    """The specification of a command.
 
-    pairs: `key=a,b key=c,d` each, as `--pair` takes them. Raises UserError.
+    file: the sweep file, if there is one
+    overrides: `key=value` lines, which replace those of the file for the same keys
+    pairs: `key=a,b key=c,d` each, as `--pair` takes them
+    direction: as in `SweepSpec`
+    sampler: as in `SweepSpec`
+
+    Raises UserError.
     """
     lines, together = _read(file) if file else ([], [])
     added = [_pair(text) for text in pairs]
@@ -92,8 +98,8 @@ def specify(
 
 
 def assignment(key: str, value: Any) -> str:
-    """`key=value` that Hydra reads as this value; a text as it is, unless that would be several values or none."""
-    line = f"{key}={show(value)}"
+    """`key=value` that Hydra reads as this value; a text is quoted if it would be several values or none."""
+    line = f"{key}={to_text(value)}"
     if isinstance(value, str):
         parsed, problems = parse([line])
         if problems or not value or value.startswith("~") or parsed[0].is_sweep_override():
@@ -141,8 +147,8 @@ def _axes(section: Any, where: str) -> Iterable[str]:
             raise UserError(f"{where}: {key}: no values; e.g. seed: [0, 1, 2]")
         if isinstance(values, list):
             yield f"{key}={','.join(assignment(key, value).partition('=')[2] for value in values)}"
-        else:  # a text is in Hydra's own words, such as range(0,10)
-            yield f"{key}={values if isinstance(values, str) else show(values)}"
+        else:  # a text is in Hydra's grammar, such as range(0,10)
+            yield f"{key}={values if isinstance(values, str) else to_text(values)}"
 
 
 def _key(line: str) -> str:

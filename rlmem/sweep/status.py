@@ -1,4 +1,4 @@
-"""How a sweep stands: the table of `rlmem sweep status`, and what a sweep says while it runs."""
+"""The state of a sweep: the table of `rlmem sweep status`, and what a sweep prints while it runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rlmem.sweep.manifest import Manifest
 from rlmem.system import strictjson
 
 OBJECTIVES = ("eval/greedy/return_mean", "eval/score")
-"""What evaluation says of a run in one number, larger for better: a return, or the score of a supervised algorithm."""
+"""A run's evaluation in one number, larger is better: a return, or the score of a supervised algorithm."""
 
 RETURNS = (*OBJECTIVES, "train/return_last_100", "train/accuracy_smoothed")
-"""What is shown as a job's return: the first that its metrics have."""
+"""Metrics that are shown as a job's return: the first of them that it has."""
 
 TAIL = 1 << 16
 """Bytes at the end of a metrics.jsonl or a log in which the newest lines are looked for."""
@@ -33,15 +33,15 @@ COLOURS = {"waiting": "dim", "running": "cyan", "interrupted": "yellow", "done":
 """The states that a table shows, and the colour of each."""
 
 UNBROKEN = 1000
-"""Width of a table that is written to a file or a pipe, where no line is to be broken."""
+"""Width of a table in a file or a pipe, where lines are not broken."""
 
 REFRESH = 2.0
-"""Seconds between looks for the live table."""
+"""Seconds between updates of the live table."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A job and how far it is.
+    """A job and its progress.
 
     state: that of the manifest, or `interrupted` if the process that ran it is gone
     steps: environment steps that it has taken
@@ -55,12 +55,12 @@ class Row:
 
 
 def rows(manifest: Manifest, folder: Path) -> list[Row]:
-    """The jobs of the sweep in `folder`, with how far they are."""
+    """The jobs of the sweep in `folder`, with their progress."""
     return [_row(job, folder / job.name) for job in manifest.jobs()]
 
 
 def log_file(folder: Path, name: str) -> Path:
-    """The file that takes what a job prints, in all its attempts."""
+    """The file with the output of a job, of all its attempts."""
     return folder / "logs" / f"{name}.txt"
 
 
@@ -70,7 +70,7 @@ def objective(run_dir: Path) -> float | None:
 
 
 def newest_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
-    """The last rows of a run's metrics, the newest first; the run may be writing one."""
+    """The last rows of a run's metrics, the newest first, without one that is being written."""
     for line in reversed(tail(run_dir / "metrics.jsonl")):
         with suppress(ValueError):
             row = strictjson.row(line)
@@ -79,14 +79,14 @@ def newest_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
 
 
 def steps_and_return(run_dir: Path) -> tuple[int, float | None]:
-    """How many steps a run has taken by its newest metrics, and the newest of RETURNS, if it has any."""
+    """Environment steps of a run by its newest metrics, and its newest return, if it has any."""
     newest = list(newest_rows(run_dir))
     steps = next((row["step"] for row in newest if "step" in row), 0)
     return steps, next((row[key] for key in RETURNS for row in newest if key in row), None)
 
 
 def tail(path: Path) -> list[str]:
-    """The last lines of a file, none if there is no such file."""
+    """The last lines of a file; none if it cannot be read."""
     if not path.is_file():  # opening a pipe would wait for ever
         return []
     try:
@@ -138,7 +138,6 @@ def empty_table(*columns: str) -> Table:
 
 
 def table(found: Sequence[Row]) -> Table:
-    """The table of `rlmem sweep status`."""
     drawn = empty_table("job", "state", "steps>", "return>", "host", "attempts>", "seen>", "last error")
     for column in drawn.columns[1:-1]:  # names and errors may be long
         column.no_wrap = True
@@ -154,7 +153,6 @@ def table(found: Sequence[Row]) -> Table:
 
 
 def print_table(folder: Path) -> None:
-    """Print the table of a sweep."""
     found, console = rows(Manifest(folder), folder), Console()
     if not console.is_terminal:
         console = Console(width=UNBROKEN)
@@ -191,7 +189,6 @@ class View:
             self.live.stop()
 
     def say(self, line: str) -> None:
-        """Print a line."""
         with suppress(OSError):  # a full disk does not end the sweep
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
             self.console.file.flush()
@@ -202,7 +199,7 @@ class View:
         self.say(f"{states.count('done')}/{max(len(states), self.manifest.trials())} {job.name}: {text}")
 
     def refresh(self) -> None:
-        """Draw the running jobs anew, if it is time."""
+        """Draw the running jobs again, at most every REFRESH seconds."""
         if self.live is not None and monotonic() >= self.next:
             self.live.update(_compact(rows(self.manifest, self.folder)), refresh=True)
             self.next = monotonic() + REFRESH

@@ -1,1 +1,1 @@
-"""What this process has from its system: signals, streams, cores, and names for what fails outside."""
+"""What this process has from the operating system: signals, streams, cores, and errors from outside."""

@@ -1,8 +1,7 @@
 """A process that is one command: its signals, its standard streams and its exit code, from beginning to end.
 
-A user's mistake is one line each on stderr and exit code 2; what broke a run from outside is one line and 1; a bug of
-the program keeps its traceback and exits with 1. A command that trains, and that a signal stopped, exits with 130
-(Ctrl-C) or 75 (any other signal).
+Exit code 2: mistakes of the user, a line each on stderr. 1: a fault from outside, in one line, or a bug, with its
+traceback. A command that trains and is stopped by a signal exits with 130 (Ctrl-C) or 75 (any other signal).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from rlmem.system import output, signals
 
 
 def run_training(action: Callable[[], int]) -> int:
-    """Run `action`, which trains, as all that this process does; returns the exit code.
+    """Run `action`, which trains, as the whole of this process; returns the exit code.
 
     Signals are taken over for good. What cannot be written to a standard stream is dropped, since every run has a log.
     """
@@ -33,7 +32,7 @@ def run_training(action: Callable[[], int]) -> int:
 
 
 def run_printing(action: Callable[[], int], ends: bool) -> int:
-    """Run `action`, which is called for what it prints, as all that this process does; returns the exit code.
+    """Run `action`, which is called for its output, as the whole of this process; returns the exit code.
 
     Without its output the command has failed, unless its reader, such as `head`, has seen enough.
 
@@ -51,7 +50,7 @@ def run_printing(action: Callable[[], int], ends: bool) -> int:
 
 
 def exit_code(action: Callable[[], int], debug: bool = False) -> int:
-    """Run `action` and return its exit code; what ends it early becomes lines on stderr and a code.
+    """Run `action` and return its exit code; an error or a stop becomes lines on stderr and a code.
 
     debug: print the traceback of a mistake or a fault, too
     """
@@ -70,7 +69,7 @@ def exit_code(action: Callable[[], int], debug: bool = False) -> int:
         print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
         return getattr(error, "code", 130)
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:  # of a path that was typed
+        if error.errno != errno.ENAMETOOLONG:  # a path on the command line is too long
             raise
         print(f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}", file=sys.stderr)
         return 2
@@ -83,7 +82,7 @@ def find_modules_in(folder: str) -> None:
 
 
 def work_in(folder: str) -> None:
-    """Make `folder` the current one, in which modules are found; for a process that something else has started."""
+    """Change to `folder` and find modules there, in a process that a launcher may have started elsewhere."""
     os.chdir(folder)
     find_modules_in(folder)
 

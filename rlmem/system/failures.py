@@ -61,5 +61,5 @@ def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) 
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether memory could not be had, on the CPU or a GPU."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(said in str(error) for said in NO_MEMORY)
+    """Whether an error means that memory ran out, on the CPU or a GPU."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in NO_MEMORY)

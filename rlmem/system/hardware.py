@@ -19,7 +19,7 @@ def cuda_devices() -> int:
 
 
 def processor() -> str:
-    """The processor's name where the system tells it (Linux), else its architecture."""
+    """The name of the processor where the system has it (Linux), else its architecture."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -27,7 +27,7 @@ def processor() -> str:
 
 
 def machine_class() -> str:
-    """What its times depend on, and nothing that names it: `2 cores, AMD EPYC`, and the GPU, if one is used."""
+    """What timings here depend on, without a host name: `2 cores, AMD EPYC`, and the GPU if one is in use."""
     import torch
 
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_initialized() else ""

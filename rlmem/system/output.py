@@ -1,4 +1,4 @@
-"""Standard output and error that go on after a terminal is closed, a reader such as `head` ends, or a disk is full."""
+"""Standard output and error that survive a closed terminal, a reader such as `head` that ends, or a full disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 
 class Unread(BaseException):
-    """The output of a command that does nothing but print cannot be written."""
+    """The output of a command that only prints cannot be written."""
 
 
 class Output(io.FileIO):
@@ -41,14 +41,14 @@ class Output(io.FileIO):
 
 
 def protect(ends: bool) -> None:
-    """Let nothing fail for want of a standard stream, in what remains of this process.
+    """From now on drop what a standard stream cannot take, in the whole process, instead of failing.
 
-    ends: whether the command does nothing but print, and ends where its output cannot be written
+    ends: whether the command only prints, and ends where its output cannot be written
     """
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # closed: the next file to be opened would take its place, and what is printed
+        except OSError:  # closed: the next file that is opened would take its number, and receive what is printed
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)
     sys.stdout = _protected(sys.stdout, 1, ends)
@@ -79,7 +79,7 @@ def _protected(stream: TextIO | None, number: int, ends: bool) -> TextIO:
 
 
 def flush_stdout() -> str | None:
-    """Write what is still to be written to standard output; why some of it was lost, unless its reader has left."""
+    """Flush standard output; returns why some of it was lost, None if nothing was or if its reader has left."""
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)
     lost = getattr(getattr(buffer, "raw", buffer), "lost", None)

@@ -1,12 +1,12 @@
 """Signals that ask a process to stop: a run saves its state first.
 
-A process of `rlmem` takes them from its first moment to its last, so that its exit code says what happened:
+A process of `rlmem` handles them from start to end, so that its exit code says what happened:
 
-    starting          it ends at once; what had been saved before is all there
-    training          the state is saved after the present update; a second request ends it at once
-    ending            it ends anyway, with the code of what it has done; a second request ends it at once
+    starting          it ends at once; everything that was saved before is intact
+    training          it saves after the present update, then ends; a second request ends it at once
+    ending            it ends anyway, with its usual exit code; a second request ends it at once
 
-Only what lies before the first line of Python, some hundredths of a second, is the operating system's.
+Only in the hundredths of a second before the first line of Python do the system's defaults apply.
 """
 
 from __future__ import annotations
@@ -23,22 +23,20 @@ from typing import Any, Protocol
 
 PR_SET_PDEATHSIG = 1
 REQUEUE = 75
-"""Exit code of a run that something else stopped (EX_TEMPFAIL of sysexits.h): the same command goes on with it.
+"""Exit code of a run that a signal other than Ctrl-C stopped (EX_TEMPFAIL of sysexits.h): run the command again.
 
-Of a command that begins a run and may find one the next time, that is `rlmem train ... run_dir=RUN on_exists=resume`.
+`rlmem train ... run_dir=RUN on_exists=resume` is a command that either begins a run or continues it.
 """
 
-ASKED = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
-"""A keyboard; a scheduler; one that announces its end (Slurm's --signal=USR1@120); a terminal that is lost."""
-
+STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
+"""Signals that ask for a stop: Ctrl-C; a scheduler's; its warning (Slurm's --signal=USR1@120); a closed terminal."""
 
 NOTICE = "rlmem: saving, then stopping (once more: at once)\n"
-"""What a run says when it has been asked."""
-
+"""What a run prints when it is asked to stop."""
 
 SAME = 0.5
-"""Seconds within which further signals are the same request: a terminal and a sweep both pass one on, and the kernel
-tells of a parent's end once for each of its threads."""
+"""Seconds within which further signals are the same request: a terminal and a sweep may both pass one on, and the
+kernel sends one for each thread of a parent that ends."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -51,7 +49,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class Stoppable(Protocol):
-    """What saves its state and raises `stop` when that is set."""
+    """An object that saves its state and raises `stop` once that is set."""
 
     stop: BaseException | None
 
@@ -81,7 +79,7 @@ class Requests:
             # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
             # On a terminal the notice begins on a new line: the cursor stands behind the progress bar and the typed ^C.
             begin = "\n" if os.isatty(2) else ""
-            # A terminal that is lost cannot take it, which is no reason to lose the run as well.
+            # A closed terminal cannot take the notice; the run must still be saved.
             with suppress(OSError):
                 os.write(2, f"{begin}{NOTICE}".encode())
         elif first and self.code is not None:
@@ -93,14 +91,14 @@ class Requests:
             raise Stopped(signum)
 
     def pass_on(self) -> None:
-        """Tell the loop that trains what was asked for."""
+        """Pass the request on to the loop that trains."""
         if self.loop is not None and self.loop.stop is None:
             self.loop.stop = self.first
 
     def ends_with(self, code: int) -> int:
-        """The exit code of a command that has come to its end with `code`.
+        """The exit code of a command that would end with `code`.
 
-        What was raised in the midst of an import may come out of it as any error at all; a signal is still the reason.
+        `Stopped`, raised during an import, may come out of it as any other error; the signal is still the reason.
         """
         self.code = self.first.code if code and self.raised and self.first is not None else code
         return self.code
@@ -111,7 +109,7 @@ _process: Requests | None = None
 
 
 def take_over(requests: Requests) -> None:
-    """Take signals from now on to the end of this process, which is a command that trains."""
+    """Handle signals from now on to the end of this process, which is a command that trains."""
     global _process
     _process = requests
 
@@ -119,20 +117,20 @@ def take_over(requests: Requests) -> None:
         for number in taken:
             signal.signal(number, signal.SIG_IGN)
 
-    # The interpreter gives up its handlers before it clears its modules, which takes a while. The first exit handler
-    # to be registered is the last to be called; after it, nothing changes the exit code any more.
+    # The interpreter removes its handlers before it clears its modules, which takes a while. Exit handlers are called
+    # in reverse order: this one is the last, and afterwards nothing can change the exit code.
     atexit.register(ignore)
     taken = _take(requests)
 
 
 def taken_over() -> bool:
-    """Whether this process is a command, and takes its signals itself."""
+    """Whether this process is a command that handles its signals itself."""
     return _process is not None
 
 
 def _take(requests: Requests) -> dict[int, Any]:
-    """Handle all signals that are not ignored, such as SIGHUP under nohup; what handled them before."""
-    numbers = [getattr(signal, name) for name in ASKED if hasattr(signal, name)]
+    """Handle the signals that are not ignored (as SIGHUP is under nohup); returns the handlers before."""
+    numbers = [getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
     taken = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
     for number in taken:
@@ -146,12 +144,12 @@ def stopping_politely(loop: Stoppable) -> Iterator[None]:
 
     A signal that is ignored stays ignored, as SIGHUP under nohup.
     """
-    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+    if threading.current_thread() is not threading.main_thread():  # handlers can be set only there
         yield
         return
     requests = _process or Requests()
     requests.loop = loop
-    requests.pass_on()  # one that came before, which the code that it interrupted has swallowed
+    requests.pass_on()  # an earlier one, if the code that it interrupted swallowed it
     taken = _take(requests)
     try:
         yield
@@ -164,7 +162,7 @@ def stopping_politely(loop: Stoppable) -> Iterator[None]:
 def die_with(parent: int, number: int = signal.SIGTERM) -> None:
     """On Linux, be sent a signal when `parent` ends, however it ends; elsewhere only if it has ended already."""
     if sys.platform == "linux":
-        import ctypes  # here, since every command waits for what this module imports
+        import ctypes  # here, since every command imports this module
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:

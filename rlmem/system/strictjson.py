@@ -1,4 +1,4 @@
-"""JSON that every reader takes: no NaN and no infinity, which strict parsers refuse."""
+"""JSON that every reader accepts: no NaN and no infinity, which strict parsers refuse."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def dumps(value: Any, **options: Any) -> str:
-    """`json.dumps`, with null in the place of every number that is not finite."""
+    """`json.dumps`, with null instead of every number that is not finite."""
     try:
         return json.dumps(value, allow_nan=False, **options)
-    except ValueError:  # rarely, so that a value without such numbers is walked through only once
+    except ValueError:  # rare; a value without such numbers is traversed only once
         return json.dumps(map_values(_finite, value), allow_nan=False, **options)
 
 
@@ -28,7 +28,7 @@ def row(line: str | bytes) -> dict[str, Any]:
 
 
 def map_values(change: Callable[[Any], Any], node: Any) -> Any:
-    """`node` with `change(value)` in the place of every value in nested mappings and lists."""
+    """`node` with `change(value)` instead of every value in nested mappings and lists."""
     if isinstance(node, Mapping):
         return {key: map_values(change, value) for key, value in node.items()}
     if isinstance(node, list | tuple):

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.errors import UserError, extra, first_line
-from rlmem.system.signals import ASKED
+from rlmem.system.signals import STOP_SIGNALS
 
 ANSWER_TIMEOUT = 10.0
 """Seconds to wait until a cluster answers."""
@@ -88,7 +88,7 @@ def _without_signals() -> Iterator[None]:
         yield
         return
     handler = signal.getsignal(signal.SIGTERM)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {getattr(signal, name) for name in ASKED})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {getattr(signal, name) for name in STOP_SIGNALS})
     try:
         yield
     finally:
