@@ -3,10 +3,10 @@
 import inspect
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 import yaml
@@ -150,7 +150,7 @@ def test_the_measured_table_is_written_between_its_comments(tmp_path):
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     numbers.write_text(json.dumps(result))
     for _ in range(2):
-        subprocess.run([sys.executable, TABLE, numbers, document], check=True)
+        forked.run([sys.executable, TABLE, numbers, document], check=True)
     written = document.read_text()
     assert written.startswith("before\n")
     assert written.endswith(f"{END}\nafter\n")

@@ -292,8 +292,8 @@ def killed_in(monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, call: int
 @pytest.mark.parametrize(
     ("kind", "method", "call", "after"),
     [
-        (Member, "_read_episodes", 27, False),
-        (Member, "end_round", 2, True),
+        pytest.param(Member, "_read_episodes", 27, False, marks=pytest.mark.slow),
+        pytest.param(Member, "end_round", 2, True, marks=pytest.mark.slow),
         (Member, "end_round", 8, False),
     ],
     ids=["between rounds", "first round", "while copying"],

@@ -199,7 +199,7 @@ def test_random_kills_change_nothing(kills):
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", [SMALL, DQN], ids=["ppo", "dqn"])
+@pytest.mark.parametrize("base", [SMALL, pytest.param(DQN, marks=pytest.mark.slow)], ids=["ppo", "dqn"])
 def test_bytes_that_changed_anywhere_are_never_loaded(in_tmp, base):
     """20 random places each: the run falls back to the checkpoint before and ends as if nothing had happened."""
     whole = run("total_steps=700", run_dir="whole", base=base)
@@ -415,6 +415,7 @@ def test_a_second_signal_does_not_wait(in_tmp, monkeypatch):
 ROBOT = ["env=hopper", "env.num_envs=4", "env.workers=2", "total_steps=400", "checkpoint.every=100"]
 
 
+@pytest.mark.slow
 @needs_bullet
 def test_a_run_of_robots_resumes_exactly(in_tmp):
     whole = run(*ROBOT, run_dir="whole")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -93,7 +94,12 @@ def train_help(overrides: list[str]) -> str:
 
 def default_choices() -> dict[str, str | list[str]]:
     """The defaults list of config.yaml: group -> option, or a list of options."""
-    entries = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    return dict(_defaults(conf_dir() / "config.yaml"))
+
+
+@cache
+def _defaults(file: Path) -> dict[str, str | list[str]]:
+    entries = yaml.safe_load(file.read_text(encoding="utf-8"))["defaults"]
     pairs = [next(iter(entry.items())) for entry in entries if isinstance(entry, dict)]
     return {group: choice for group, choice in pairs if not group.startswith(("override ", "optional "))}
 
