@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
@@ -31,7 +32,7 @@ PACKAGES = ("sb3-contrib", "popgym", "gymnasium", "numpy")
 
 
 @dataclass
-class Bench:
+class Bench(ABC):
     """A benchmark: `measure` yields its numbers, the other methods show them. Its fields are the command's options.
 
     rounds: turns of each contestant.
@@ -49,19 +50,20 @@ class Bench:
     threads: int | None = None
     device: torch.device = CPU
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most need nothing
         """Refuse choices that cannot be measured, and do what must be done once before."""
 
+    @abstractmethod
     def measure(self) -> Iterator[Result]:
         """Yield the numbers in parts. A part's lists extend those of the parts before, its dictionaries update them."""
-        raise NotImplementedError
 
     def setting(self) -> Any:
         """The entry `setting` of the file of numbers: all options but the threads."""
         return {k: v for k, v in asdict(self).items() if k != "threads"} | {"device": str(self.device)}
 
+    @abstractmethod
     def tables(self, result: Result) -> Iterable[Table]:
-        return []
+        """The tables of the numbers, which the plot is drawn from."""
 
     def notes(self, result: Result) -> Iterable[str]:
         """A line for each number that is missing, or that was measured in another way than asked for."""
