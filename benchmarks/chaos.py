@@ -9,8 +9,6 @@ comes at a random moment of the remaining run; half of them then wait until a ch
 forked from this process, which has imported everything already, so that a run takes a second instead of five.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

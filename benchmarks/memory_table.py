@@ -3,8 +3,6 @@
 python benchmarks/memory_table.py bench-memory.json docs/memory.md
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

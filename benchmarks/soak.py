@@ -6,8 +6,6 @@ The run is `rlmem train` in a process of its own, with evaluations and checkpoin
 /proc, so on Linux only. Its replay is full early, so that whatever grows after the first third is a leak.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

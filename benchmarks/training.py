@@ -1,7 +1,5 @@
 """Training runs in processes of their own, for the scripts beside this file."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -1,7 +1,5 @@
 """Errors that are not bugs of rlmem: mistakes of the user, and faults outside the program."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -4,8 +4,6 @@ A fault is a row of FAULTS (single environments) or of VECTOR_FAULTS (vectors). 
 from its step `WHEN` on, which is in its second episode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -7,8 +7,6 @@ it gets when the caller dies), since the server clones it with CLONE_PARENT. Els
 command, these are plain `subprocess`.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import gc

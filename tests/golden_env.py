@@ -1,7 +1,5 @@
 """Recordings of the papers' own environments, frame by frame, with everything that they hid."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import cache

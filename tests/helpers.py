@@ -1,7 +1,5 @@
 """Shared helpers of the tests: small runs, comparison of runs, kills, and the memories of `conf/`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

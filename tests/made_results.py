@@ -1,7 +1,5 @@
 """Results of experiments that nobody ran, for the tests of reports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

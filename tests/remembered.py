@@ -5,8 +5,6 @@ give the same composition, so that later ones are copies of the first. What a te
 Hydra, is composed as ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from functools import wraps

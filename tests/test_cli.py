@@ -1,7 +1,5 @@
 """The command line as a user meets it: help, exit codes, one line per mistake, JSON, several jobs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Composition, messages, validation against constructors, provenance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 

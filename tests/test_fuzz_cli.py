@@ -4,8 +4,6 @@ The default test runs the same 50 command lines every time; `pytest -m slow test
 every time, and with RLMEM_FUZZ=5000 in the environment as many.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io

@@ -1,7 +1,5 @@
 """Several jobs: how a launcher is chosen, how its jobs fail and go on. joblib, submitit, Ray: make test-cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

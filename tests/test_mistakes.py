@@ -1,7 +1,5 @@
 """Damaged files of one's own, and outputs that cannot be: one line that says which file, exit code 2, no traceback."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reports: the page says what the records say, holds nothing foreign, and is the same every time."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The page of `rlmem report` in a real browser: it asks nothing of the network, and all of it can be seen and used."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

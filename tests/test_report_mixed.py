@@ -1,7 +1,5 @@
 """Reports and figures of runs that differ in several things: what they are called, and what is seen of each."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

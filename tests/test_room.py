@@ -1,7 +1,5 @@
 """What cannot fit into the memory of the machine is refused by the key to make smaller, before anything is written."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

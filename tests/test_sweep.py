@@ -1,7 +1,5 @@
 """Sweeps: what the jobs are, whose they are, and that none is lost or done twice whatever is killed."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """What is said, and what may be typed: commands that can be pasted, names that are understood, things said once."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

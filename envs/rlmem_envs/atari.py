@@ -1,7 +1,5 @@
 """Atari 2600 games (Bellemare et al. 2013, arXiv:1207.4708), as Memoroids plays them. Needs the package ale-py."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """What a single environment gives, held to Gymnasium's interface, and whom an exception is about."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import gymnasium as gym

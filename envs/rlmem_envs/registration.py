@@ -1,7 +1,5 @@
 """The native tasks by name, and their ids in Gymnasium's registry."""
 
-from __future__ import annotations
-
 import difflib
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Acting in a vector of environments, and writing down what happened under the slot rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count

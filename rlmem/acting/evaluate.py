@@ -1,7 +1,5 @@
 """Evaluation: whole episodes with a trained agent, on separate random streams."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Pictures of environments, and films of them with captions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

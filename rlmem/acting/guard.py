@@ -1,7 +1,5 @@
 """Checks of everything that a vector of environments returns, before an agent learns from it."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar

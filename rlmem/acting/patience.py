@@ -1,7 +1,5 @@
 """When to report the progress of something that may take long."""
 
-from __future__ import annotations
-
 from time import monotonic
 
 FIRST = 10.0

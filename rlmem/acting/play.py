@@ -1,7 +1,5 @@
 """`rlmem play`: one environment in the terminal, by hand or by one of the players of its rule card."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

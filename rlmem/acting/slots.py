@@ -1,7 +1,5 @@
 """The slots of a rollout while it is collected."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The bases of all networks that are trained: trunks, and the state of their memories."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import torch

@@ -1,7 +1,5 @@
 """How an agent explores: a value that the algorithm chooses and passes to acting."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The agents of off-policy algorithms: action values, alone or beside a policy."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 

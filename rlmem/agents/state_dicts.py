@@ -1,7 +1,5 @@
 """Checks that the contents of a checkpoint fit the run that loads them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

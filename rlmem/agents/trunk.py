@@ -1,7 +1,5 @@
 """From slots to features: an encoder and a memory, or two of them for an actor and a critic."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """The interface of algorithms: all that the rest of rlmem knows about them."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What to do with a gradient step whose loss or gradient is not finite."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """IMPALA: an actor-critic that corrects for acting with older weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import log
 from typing import Literal, cast

@@ -1,7 +1,5 @@
 """Proximal Policy Optimisation over memory agents."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -3,8 +3,6 @@
 An analysis is a module with `measure(run, *, ...options) -> Result`, imported when it is asked for.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How an agent performs in episodes of other lengths, or on other levels, than those it was trained on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """How long the traces of Fast and Forgetful Memory last, and how slowly its contexts turn."""
 
-from __future__ import annotations
-
 from math import log
 from typing import Any
 

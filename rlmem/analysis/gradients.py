@@ -1,7 +1,5 @@
 """How far back in time the gradient of a memory's last output reaches, and where training cuts it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

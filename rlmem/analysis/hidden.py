@@ -1,7 +1,5 @@
 """Whether the outputs of a memory cluster by the true state of the environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

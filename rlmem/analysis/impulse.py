@@ -1,7 +1,5 @@
 """How the pools of a low-pass RNN answer an impulse, and how they keep a string."""
 
-from __future__ import annotations
-
 from math import ceil
 from typing import Any, Literal
 

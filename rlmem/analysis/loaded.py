@@ -1,7 +1,5 @@
 """The agent of a run as analyses see it: its parts, its checkpoints, and episodes that it plays greedily."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The result of an analysis, and how it is written: a table, numbers, pictures."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """Which past observations the value at an episode's end depends on: VML against RML."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How the calibration of Stable Hadamard Memory acts along episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any

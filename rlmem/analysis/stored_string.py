@@ -1,7 +1,5 @@
 """A string in a chain of pools, letter by letter: appendix A of LP-RNN."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from string import ascii_lowercase

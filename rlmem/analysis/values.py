@@ -1,7 +1,5 @@
 """The value that an agent gives to a slot, differentiable by its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The interface of batching schemes, and how they describe what they cut."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Literal

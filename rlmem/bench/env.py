@@ -5,8 +5,6 @@ a turn consists of whole episodes. The peer is one environment of the reference 
 where it can be installed), stepped and reset by a Python loop. Robots are not batched but stepped in worker processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil

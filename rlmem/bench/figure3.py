@@ -7,8 +7,6 @@ on an RTX 2080 Ti. Here they are rlmem's, beside torch's GRU in two forms: `torc
 `torch.nn.GRUCell` that stands for the paper's.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ Advantages: GAE of 65,536 transitions as T steps of B environments; every loop c
 `tests/test_bench.py` compares the results of the methods. Each gets its data in the form that it reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ ran at the speed of memory would take as long. Each engine takes turns with copy
 machine's caches, allocator and load in the same state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """The tables of a benchmark, and their plot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import fill

@@ -1,7 +1,5 @@
 """What all benchmarks share: options, turns with peers, and the files of numbers."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

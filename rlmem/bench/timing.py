@@ -1,7 +1,5 @@
 """Time and peak memory of functions, measured so that a changing load of the machine favours no contestant."""
 
-from __future__ import annotations
-
 import ctypes
 import multiprocessing
 import os

@@ -4,8 +4,6 @@ Every contestant is warmed up once, then runs one iteration of 2,048 slots per r
 sb3-contrib uses all cores, its default; rlmem acts with one thread and learns with `threads` (all cores by default).
 """
 
-from __future__ import annotations
-
 import tempfile
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`rlmem analyze`: look into the agent of a run."""
 
-from __future__ import annotations
-
 from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`rlmem bench`: speed."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`rlmem check`: the contract of memories, measured."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 

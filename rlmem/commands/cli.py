@@ -4,8 +4,6 @@ A verb is a module of `rlmem.commands`. Heavy modules (Hydra, torch) are importe
 nearly all others only after signals are handled.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

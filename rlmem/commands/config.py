@@ -1,7 +1,5 @@
 """`rlmem config`: a composed configuration and its origins."""
 
-from __future__ import annotations
-
 from rlmem.commands.toolkit import Arguments, Parser
 
 PARSER = Parser(

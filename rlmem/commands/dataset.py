@@ -1,7 +1,5 @@
 """`rlmem dataset`: files of recorded transitions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

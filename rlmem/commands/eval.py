@@ -1,7 +1,5 @@
 """`rlmem eval`: episodes with the agent of a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr

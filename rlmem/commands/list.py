@@ -1,7 +1,5 @@
 """`rlmem list`: the options of the config groups, and the experiments."""
 
-from __future__ import annotations
-
 from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
 from rlmem.config.messages import sentence, shell
 from rlmem.errors import UserError

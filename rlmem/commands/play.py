@@ -1,7 +1,5 @@
 """`rlmem play`: one environment in the terminal."""
 
-from __future__ import annotations
-
 import contextlib
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file

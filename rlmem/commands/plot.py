@@ -1,7 +1,5 @@
 """`rlmem plot`: learning curves as a figure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file

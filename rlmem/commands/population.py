@@ -1,7 +1,5 @@
 """`rlmem population`: population based training."""
 
-from __future__ import annotations
-
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any

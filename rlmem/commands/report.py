@@ -1,7 +1,5 @@
 """`rlmem report`: one page about everything that was run, and RESULTS.md."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, out_file

@@ -1,7 +1,5 @@
 """`rlmem reproduce`: a table or figure of a paper, run and judged."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

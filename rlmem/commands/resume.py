@@ -1,7 +1,5 @@
 """`rlmem resume`: continue a run."""
 
-from __future__ import annotations
-
 from rlmem.commands.toolkit import Arguments, Parser
 
 PARSER = Parser(

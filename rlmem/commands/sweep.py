@@ -1,7 +1,5 @@
 """`rlmem sweep`: many runs, which the same command continues after an interruption."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rlmem.commands.toolkit import (

@@ -1,7 +1,5 @@
 """`rlmem sync`: fill W&B from run directories."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

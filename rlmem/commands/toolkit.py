@@ -1,7 +1,5 @@
 """What the commands share: a parser with examples, and keeping stdout for results."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

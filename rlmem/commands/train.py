@@ -1,7 +1,5 @@
 """`rlmem train`: one run, or with -m one per combination of values."""
 
-from __future__ import annotations
-
 import sys
 
 from rlmem.commands.toolkit import Arguments, Parser

@@ -1,7 +1,5 @@
 """`rlmem list`: every group and option with one line each, read from the YAML alone (no Hydra, no torch)."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from functools import cache

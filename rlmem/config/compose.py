@@ -1,7 +1,5 @@
 """A command line or a stored run plus overrides -> one checked Config, or all its problems at once."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterator, Sequence

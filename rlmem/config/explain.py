@@ -1,7 +1,5 @@
 """`rlmem config`: the composed configuration, with the origin of every value."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

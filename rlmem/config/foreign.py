@@ -4,8 +4,6 @@ A configuration names classes to import and call, Gymnasium ids that may name a 
 to connect to. In a run directory of another user all of that is refused, before anything is imported.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The parts of a message: nearest names, values as typed on the command line, types in words."""
 
-from __future__ import annotations
-
 import difflib
 import shlex
 import types

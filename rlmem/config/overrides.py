@@ -1,7 +1,5 @@
 """The command line's `key=value` items: reading them, and refusing a wrong key before Hydra sees it."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

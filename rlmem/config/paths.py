@@ -1,7 +1,5 @@
 """Folders of YAML: the shipped ones lie in the package in a wheel, beside it in a checkout; the user's in ./conf."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The keys of config.yaml itself, written as constructors: one validator serves them and the groups."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """From a node with `_target_` to the class or function it names, its arguments, and the object it builds."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import traceback

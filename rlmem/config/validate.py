@@ -1,7 +1,5 @@
 """Checks every value against the annotation of its constructor argument: the code is the schema."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Collection, Sequence

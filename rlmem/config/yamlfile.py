@@ -1,7 +1,5 @@
 """What config files say beside their values: line numbers, comments, descriptions, and which file set a value last."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

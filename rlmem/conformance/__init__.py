@@ -8,8 +8,6 @@ is allowed. Works on any `Memory`, on any device. A published option may break a
 attribute `breaks` says which and why, {property: reason}.
 """
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Properties of calls: the same result however it is computed, and no side effects."""
 
-from __future__ import annotations
-
 import io
 import math
 import random

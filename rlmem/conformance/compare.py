@@ -1,7 +1,5 @@
 """Measurements: numbers beside the largest value allowed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

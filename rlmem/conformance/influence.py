@@ -1,7 +1,5 @@
 """What may influence what: nothing across a start, nothing from the future, from other rows or from padding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

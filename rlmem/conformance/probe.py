@@ -1,7 +1,5 @@
 """The memory under test, its inputs, and losses of its outputs."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 

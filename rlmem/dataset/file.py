@@ -1,7 +1,5 @@
 """HDF5 files of recorded transitions, in the layout of D4RL (Fu et al. 2020, arXiv:2004.07219)."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Recording whole episodes of a player."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The on-policy loop with actors in processes of their own."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What every training loop does around its updates: record, evaluate, checkpoint, stop."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections import deque

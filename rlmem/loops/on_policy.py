@@ -1,7 +1,5 @@
 """The on-policy loop: a rollout, then an update from it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 

@@ -1,7 +1,5 @@
 """What a training loop is made of, and what it needs of the algorithm that it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast

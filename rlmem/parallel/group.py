@@ -5,8 +5,6 @@ batch of all processes (`rlmem.algos.on_policy.mean`); each process has the grad
 these gradients is the gradient of the loss.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

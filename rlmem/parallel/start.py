@@ -1,7 +1,5 @@
 """Starting the other processes of a run on this machine, unless torchrun has started all of them."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

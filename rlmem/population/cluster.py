@@ -1,7 +1,5 @@
 """Agents on Ray: each in a process of its own, on this machine or on a cluster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress

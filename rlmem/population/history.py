@@ -1,7 +1,5 @@
 """The rounds of a population so far: DIR/population.jsonl, a row for every agent in every round."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

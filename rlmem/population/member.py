@@ -1,7 +1,5 @@
 """One agent of a population: an ordinary run that pauses for rounds."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager

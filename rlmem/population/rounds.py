@@ -1,7 +1,5 @@
 """From a command to a trained population: its directory, its rounds, and where its agents run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path

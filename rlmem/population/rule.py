@@ -1,7 +1,5 @@
 """The rule of a round: which agents are compared, and which copies the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The specification of a population and the overrides of its agents, kept in DIR/population.yaml."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, astuple, dataclass, fields
 from math import exp, log

@@ -1,7 +1,5 @@
 """The state of a population: the table of `rlmem population status`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Checkpoints that survive a crash: each is written to another name, synced and renamed, with a checksum beside it."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

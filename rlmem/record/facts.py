@@ -1,7 +1,5 @@
 """What a run directory says of its run: version, machine, steps, and metrics."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A logger is given all rows of metrics.jsonl in order, also when a run is resumed
 skips the rows that it has shown before.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The run directory: its name, its lock, and the description of the run in it (config.yaml and run.json)."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -5,8 +5,6 @@ has edited since, may name code outside rlmem (`rlmem.config.foreign`). It is re
 secret key of the user (HMAC), in the first line of the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

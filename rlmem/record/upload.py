@@ -1,7 +1,5 @@
 """Upload the record of a run to Weights & Biases after the run (`rlmem sync`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole episodes in a ring of slots, and batches of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of numpy arrays in a ring that grows on demand."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The episodes that have not ended yet."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

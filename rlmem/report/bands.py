@@ -1,7 +1,5 @@
 """Learning curves of several seeds as a mean with its interval."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a report says about an item beside its numbers: what was run, where, and what differs from the paper."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Find what lies in the given folders: reproductions, published results, sweeps, runs."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator, Sequence

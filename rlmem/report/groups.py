@@ -1,7 +1,5 @@
 """Groups of runs that belong to no experiment; rows and columns are named by what varies among them."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Every key of the configurations is compared. Keys of a group, such as `algo.gamm
 default that differs only because the option differs is not named: the option's name is enough.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

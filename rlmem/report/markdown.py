@@ -1,7 +1,5 @@
 """RESULTS.md: the published results with their verdicts, and their curves as pictures."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Showing and hiding works by check boxes that the style sheet reads. The page's p
 and the template escapes every text, so that the name of a run is never more than text.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """What `rlmem plot` draws: curves of any metric from several sections, with one colour for each row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

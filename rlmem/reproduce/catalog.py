@@ -1,7 +1,5 @@
 """The experiments that are shipped: `experiments/<paper>/<item>.yaml`, named `<paper>/<item>`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rlmem.config.messages import nearest, sentence

@@ -1,7 +1,5 @@
 """The cells of an experiment at a budget, and the training run of each seed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

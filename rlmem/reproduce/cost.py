@@ -1,7 +1,5 @@
 """The cost of a reproduction, estimated from shipped results of similar runs."""
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable

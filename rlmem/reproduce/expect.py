@@ -9,8 +9,6 @@
 `>` means better, which is the smaller number where lower is better.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`rlmem list experiment`: what can be reproduced, and what it costs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rlmem.reproduce.catalog import find, names

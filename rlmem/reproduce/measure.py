@@ -4,8 +4,6 @@ A measurement is one of MEASUREMENTS. It takes the options of the experiment and
 every row and column for one repetition.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

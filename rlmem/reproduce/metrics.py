@@ -1,7 +1,5 @@
 """The metrics that a table can show, read from the record of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Items whose runs are populations of agents. The result of one is the mean of its best few agents at every step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path

@@ -4,8 +4,6 @@ Values stay as printed, also where they cannot be right: `misprints` lists those
 docs/statistics.md names the source of every table, and what its spreads are.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable
 from dataclasses import dataclass, fields

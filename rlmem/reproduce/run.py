@@ -1,7 +1,5 @@
 """The runner of an item."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rlmem.reproduce.measure import Measured

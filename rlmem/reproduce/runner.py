@@ -1,7 +1,5 @@
 """Runners: the common interface of all ways to run the cells of an item."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables of a reproduction: our numbers beside the paper's, expectations, and where the files lie."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Items whose runs are single agents: the jobs of a sweep, and the analyses of their runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

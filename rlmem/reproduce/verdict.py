@@ -1,7 +1,5 @@
 """The verdict: our numbers beside the paper's, and whether the claim holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """The files of a reproduction: its numbers, its table in three forms, and the shipped results."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

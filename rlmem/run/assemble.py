@@ -1,7 +1,5 @@
 """From a checked configuration to the parts of a run; nothing is written here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """From the node of a group to the object that it describes; what cannot be built becomes a UserError."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast

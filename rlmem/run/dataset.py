@@ -1,7 +1,5 @@
 """Data sets from trained runs, from random play, and from recordings of other programs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """How a run ends: its record is closed, and its log says what came of it and what may be done next."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

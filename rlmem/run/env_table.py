@@ -1,7 +1,5 @@
 """`rlmem list env`: what every environment tests, its spaces, and the mean returns of known players."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

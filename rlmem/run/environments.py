@@ -1,7 +1,5 @@
 """The environments of a run: those it is trained in, and those it is evaluated in."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Evaluating the agent of a run again: other episodes, other levels, a video."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace

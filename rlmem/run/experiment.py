@@ -1,7 +1,5 @@
 """Which keys of a configuration make an experiment, and which of them a resumed run may change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any

@@ -4,8 +4,6 @@ Every estimate is a lower bound. What is refused cannot run; what is accepted ma
 sizes of networks are those of tensors on torch's meta device, which allocates nothing and computes nothing.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator

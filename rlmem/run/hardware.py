@@ -1,7 +1,5 @@
 """What a run uses of a machine: its device, and the threads and environments of each of its processes."""
 
-from __future__ import annotations
-
 import torch
 
 from rlmem.algos.base import Algorithm

@@ -1,7 +1,5 @@
 """From the parts of a run to its loop, which collects, learns, evaluates and saves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

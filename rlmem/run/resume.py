@@ -1,7 +1,5 @@
 """Where a run begins: with its first step, or from a checkpoint in its directory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The configuration and the weights of a trained agent, read from its run directory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a run says about itself before it starts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Train and resume runs: the whole course of a run on one page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from functools import partial

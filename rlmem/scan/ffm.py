@@ -5,8 +5,6 @@ again and again. Here each gate takes one pass in either direction, and the grad
 written where the following products read them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ slots, and recomputes the rest on the way back; elsewhere chunks of slots are sc
 checkpointing. Both store O(T H) numbers and a few matrices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

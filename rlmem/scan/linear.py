@@ -9,8 +9,6 @@ All but `loop` share one hand-written backward rule: dL/db_t = g_t and dL/da_t =
 g_t = dL/dh_t + conj(a_{t+1}) g_{t+1} is the same recurrence in reversed time, cut where slot t+1 is a start.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Literal, get_args
 

@@ -5,8 +5,6 @@ GFLOP/s on one core of an AMD EPYC). oneDNN's product has no public name for flo
 and everywhere but on such processors, this is `torch.nn.functional.linear`.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

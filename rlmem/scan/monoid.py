@@ -1,7 +1,5 @@
 """The scan of any monoid with resets: h_t = h_{t-1} . e_t, where `.` is associative and has an identity."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -10,8 +10,6 @@ cost of a scan. Loading this engine therefore tells glibc's allocator to keep fr
 the process stays near its peak memory. `RLMEM_MALLOC=system` prevents this.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

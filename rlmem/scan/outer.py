@@ -5,7 +5,7 @@ slots of one chunk see each other through scores Q K^T, masked to the same episo
 through the state carried in, which only slots before the chunk's first start read. No exponent is above zero.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -165,7 +165,7 @@ def _episodes(start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return episode == episode.mT, episode == 0, episode == episode[:, :, -1:]
 
 
-def _slots(*tensors: Tensor) -> zip[tuple[Tensor, ...]]:
+def _slots(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(x.unbind(1) for x in tensors), strict=True)
 
 

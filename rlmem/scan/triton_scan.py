@@ -4,8 +4,6 @@ The same two walks as `kernels.cpp`, with the running state in registers. Comple
 decay that is constant over time is read once. `TRITON_INTERPRET=1` runs the kernels on the CPU, slowly, for tests.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache

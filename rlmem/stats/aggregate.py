@@ -4,8 +4,6 @@ Every aggregate reduces the last two axes, so that it reads a whole batch of res
 value is a float for one matrix and an array [...] for a batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Normalised scores of the PyBullet robots: 0 is a random policy's return, 100 an expert's."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

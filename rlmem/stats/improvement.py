@@ -1,7 +1,5 @@
 """How often one algorithm beats another: the probability of improvement and the Mann-Whitney U statistic."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 All environments have equal weight.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

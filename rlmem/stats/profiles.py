@@ -1,7 +1,5 @@
 """Performance profiles: the whole distribution of scores, instead of one number."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -6,8 +6,6 @@ are percentiles of the statistic over the resamples (Agarwal et al. 2021, arXiv:
 the interval is too narrow, as a resample contains only scores that were seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

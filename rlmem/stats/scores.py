@@ -1,7 +1,5 @@
 """Scores as a matrix [run, task]."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

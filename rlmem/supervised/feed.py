@@ -1,7 +1,5 @@
 """The source of a supervised algorithm: windows of rows."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The supervised loop: one update per window."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 

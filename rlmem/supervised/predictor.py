@@ -1,7 +1,5 @@
 """The network of supervised algorithms: an encoder, a memory, and a head that answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -3,8 +3,6 @@
 `memory.ffm.trace_size=16,32` is `memory.trace_size=16,32` for the jobs with memory=ffm alone.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

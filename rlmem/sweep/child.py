@@ -1,7 +1,5 @@
 """The process of a job: it trains, and ends when its parent does. Arguments: the parent's PID, then overrides."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

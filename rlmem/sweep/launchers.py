@@ -4,8 +4,6 @@ An option is a file of conf/launcher, or of a folder of `hydra.searchpath`, whic
 sets its keys. `launcher.key=value` is Hydra's `hydra.launcher.key=value`; both ways of writing are accepted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

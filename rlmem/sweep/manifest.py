@@ -4,8 +4,6 @@ A job belongs to the process that claimed it until that process releases it, is 
 heartbeat for STALE seconds. Every method is one transaction: it has happened or it has not.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

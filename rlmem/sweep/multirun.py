@@ -4,8 +4,6 @@ Every job is composed and checked before the first one starts; Hydra then runs `
 process or wherever the launcher starts one. A job that fails stops no other one.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import os

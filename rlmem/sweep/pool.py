@@ -4,8 +4,6 @@ One loop in the main thread starts, watches and stops the processes. Their resul
 one starts, so that the sweep itself may be killed at any moment.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

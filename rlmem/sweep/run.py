@@ -1,7 +1,5 @@
 """From a command to a finished sweep: its jobs are composed and checked, put into the manifest, and run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ The manifest is the only state of a search. A study is rebuilt from it for every
 inconsistent, and machines that share a directory search together.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

@@ -4,8 +4,6 @@ Exit code 2: mistakes of the user, a line each on stderr. 1: a fault from outsid
 traceback. A command that trains and is stopped by a signal exits with 130 (Ctrl-C) or 75 (any other signal).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

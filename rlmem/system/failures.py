@@ -1,7 +1,5 @@
 """What breaks a run from outside becomes a Fault, so that the run ends with one line instead of a traceback."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Standard output and error that survive a closed terminal, a reader such as `head` that ends, or a full disk."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

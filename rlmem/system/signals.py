@@ -9,8 +9,6 @@ A process of `rlmem` handles them from start to end, so that its exit code says 
 Only in the hundredths of a second before the first line of Python do the system's defaults apply.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

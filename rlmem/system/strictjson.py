@@ -1,7 +1,5 @@
 """JSON that every reader accepts: no NaN and no infinity, which strict parsers refuse."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Whether actions are in an action space, quickly; if not, which one is not, and why."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

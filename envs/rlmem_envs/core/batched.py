@@ -1,7 +1,5 @@
 """The base of native environments: N of them, stepped by array operations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """A cart that balances a pole: the physics and the players of every task that is played on it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, Literal

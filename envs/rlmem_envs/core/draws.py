@@ -1,7 +1,5 @@
 """Random numbers for many environments at once, each from streams of its own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

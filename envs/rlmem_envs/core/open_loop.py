@@ -1,7 +1,5 @@
 """Tasks whose observations do not depend on the actions: the whole episode is written when it begins."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

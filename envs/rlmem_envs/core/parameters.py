@@ -1,7 +1,5 @@
 """Whether a task's parameters are what its constructor's annotations say."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import inspect

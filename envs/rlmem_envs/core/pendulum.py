@@ -1,7 +1,5 @@
 """A pendulum to swing up: the physics and the players of every task that is played on it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cache

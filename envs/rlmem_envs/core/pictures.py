@@ -1,7 +1,5 @@
 """Text as an image, for tasks that do not draw themselves."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

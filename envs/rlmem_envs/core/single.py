@@ -1,7 +1,5 @@
 """One environment of a batched task, with Gymnasium's interface for single environments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """The smallest task that needs memory."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Regular languages as decision problems: read a string, then say which class it is in."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

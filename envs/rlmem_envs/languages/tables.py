@@ -1,8 +1,6 @@
 """The automata of named languages, as tables: where each letter leads from each state, and the class of a string that
 ends there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 _FIRST_LAST = ("00", "01", "10", "11")

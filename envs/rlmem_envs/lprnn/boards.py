@@ -1,7 +1,5 @@
 """Games on boards of characters, seen as one binary plane for each character."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Cued Catch of the LP-RNN paper."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 from typing import Annotated, Any, NamedTuple

@@ -1,7 +1,5 @@
 """The hall of Sequence Recall: four lights around a centre, and the shortest ways through them."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

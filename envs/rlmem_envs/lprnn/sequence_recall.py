@@ -1,7 +1,5 @@
 """Sequence Recall of the LP-RNN paper."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Annotated, Any
 

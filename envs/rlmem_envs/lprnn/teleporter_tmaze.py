@@ -1,7 +1,5 @@
 """The T-maze of the LP-RNN paper, which is entered through a teleporter."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

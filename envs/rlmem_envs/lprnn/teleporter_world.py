@@ -4,8 +4,6 @@ The world is a torus of 77 x 191 cells. Cells are numbered row by row, with a ma
 columns of the other: `cell(row, column)`. The board shows the 7 x 11 cells `centre + VIEW`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

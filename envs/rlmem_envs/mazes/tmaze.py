@@ -1,7 +1,5 @@
 """T-Maze: the side of the goal is seen once, far from the junction where it matters."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

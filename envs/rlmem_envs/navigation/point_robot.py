@@ -1,7 +1,5 @@
 """Point Robot: find a goal somewhere on a semicircle, then return to it."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated, Any
 

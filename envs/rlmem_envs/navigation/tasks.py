@@ -1,7 +1,5 @@
 """Points that are steered through the plane, in one of many tasks that differ in something hidden."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

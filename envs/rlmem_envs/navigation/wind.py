@@ -1,7 +1,5 @@
 """Wind: steer to a known goal against an unknown, constant wind."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

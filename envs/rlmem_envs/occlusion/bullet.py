@@ -1,7 +1,5 @@
 """The robots of PyBullet as `pybullet_envs_gymnasium` has them, made repeatable, and read with fewer calls."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """CartPole with its velocities or its positions hidden."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from annotated_types import Gt

@@ -1,7 +1,5 @@
 """Pendulum with its velocity or its position hidden."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from annotated_types import Gt

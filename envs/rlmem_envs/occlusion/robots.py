@@ -1,7 +1,5 @@
 """The walking robots of PyBullet with their positions or their velocities hidden, on all cores."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from functools import partial

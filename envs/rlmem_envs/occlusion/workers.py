@@ -1,7 +1,5 @@
 """Single environments divided over worker processes, for physics that no array operation steps."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

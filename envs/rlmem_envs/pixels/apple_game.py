@@ -1,7 +1,5 @@
 """What Visual Match and Key-to-Door share: three phases on one board, the second of which is an orchard."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A board is seven rows of eleven cells with a margin of two cells around, flatten
 that margin's coordinates; positions are (row, column) without it.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How players go for things: with everything in view, along tours of apples; with a window only, to what is nearest."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

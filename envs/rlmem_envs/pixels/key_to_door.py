@@ -1,7 +1,5 @@
 """Key-to-Door, from pixels."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Visual Match, from pixels."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

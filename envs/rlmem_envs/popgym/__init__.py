@@ -1,7 +1,5 @@
 """The games of POPGym (Morad et al. 2023, arXiv:2303.01859): natively batched, or played by the `popgym` package."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Battleship of POPGym."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 

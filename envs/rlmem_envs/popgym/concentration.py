@@ -1,7 +1,5 @@
 """Concentration of POPGym."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal
 

@@ -4,8 +4,6 @@ A maze of h x w rooms is a grid of 2h + 1 rows and 2w + 1 columns. Rooms are at 
 two of them; the rest is wall.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from rlmem_envs.core.batched import Facts, Who

@@ -1,7 +1,5 @@
 """What the two labyrinths of POPGym share: a maze, a walker in it, and the cells around the walker as observation."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

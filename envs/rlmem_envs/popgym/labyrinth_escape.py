@@ -1,7 +1,5 @@
 """LabyrinthEscape of POPGym."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

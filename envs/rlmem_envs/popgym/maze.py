@@ -1,7 +1,5 @@
 """Ways through mazes, many at once. Directions count as the actions do: left, right, up, down."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """MineSweeper of POPGym."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

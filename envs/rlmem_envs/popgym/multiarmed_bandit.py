@@ -1,7 +1,5 @@
 """MultiarmedBandit of POPGym."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """NoisyPositionOnlyPendulum of POPGym."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt

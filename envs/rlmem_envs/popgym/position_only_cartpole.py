@@ -1,7 +1,5 @@
 """PositionOnlyCartPole of POPGym."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from annotated_types import Gt

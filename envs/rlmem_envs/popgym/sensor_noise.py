@@ -1,7 +1,5 @@
 """Noise on what a task shows, as in the noisy games of POPGym."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

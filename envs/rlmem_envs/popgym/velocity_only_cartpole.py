@@ -1,7 +1,5 @@
 """VelocityOnlyCartPole of POPGym."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

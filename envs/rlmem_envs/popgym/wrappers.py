@@ -4,8 +4,6 @@ Both work on any vector of POPGym games, native or of the package, with NEXT_STE
 spaces of POPGym count from 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attaching to a Ray cluster, or starting one on this machine for one run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

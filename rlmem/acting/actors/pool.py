@@ -1,7 +1,5 @@
 """The actors of a run, seen from its learner."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What an actor's process does."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
