@@ -8,6 +8,7 @@ from pathlib import Path
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine has
 os.environ.setdefault("RLMEM_KEY", "of the tests")  # tests make no key in the user's home
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test per core; more threads would wait by spinning
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the many processes that tests start find the modules compiled
 
 import forked
 import golden_env

@@ -1,4 +1,4 @@
-"""Every memory x every algorithm x both batching schemes trains: whole runs of 2,000 steps, as the command makes them.
+"""Every memory x every algorithm x both batching schemes trains: whole runs of 1,000 steps, as the command makes them.
 
 The fast tests hold one memory of each class to one algorithm and scheme; the rest of the cube is slow
 (`make test-slow`).
@@ -20,13 +20,13 @@ OFF_POLICY = ("dqn", "sac", "sacd", "td3")
 SCHEMES = {"tape": ["batching=tape"], "segment": ["batching=segment", "batching.length=6"]}
 DISCRETE, CONTINUOUS = "env=repeat_first", "env=position_only_pendulum"
 SMALL = [
-    "env.num_envs=32", "env.max_episode_steps=15", "encoder.hidden_size=16", "algo.head_sizes=[16]", "total_steps=2000",
+    "env.num_envs=32", "env.max_episode_steps=15", "encoder.hidden_size=16", "algo.head_sizes=[16]", "total_steps=1000",
     "evaluation.every=null", "evaluation.episodes=2", "checkpoint.every=null", "threads=1", "run_dir=run",
 ]  # fmt: skip
-REPLAYED = ["algo.batch_size=200", "algo.update_ratio=0.005", "algo.random_steps=500", "algo.learning_starts=500"]
+REPLAYED = ["algo.batch_size=100", "algo.update_ratio=0.01", "algo.random_steps=300", "algo.learning_starts=300"]
 LIVED = {
-    "ppo": ["algo.rollout_slots=32", "algo.epochs=1", "algo.num_minibatches=2"],
-    "impala": ["algo.rollout_slots=32"],
+    "ppo": ["algo.rollout_slots=16", "algo.epochs=1", "algo.num_minibatches=2"],
+    "impala": ["algo.rollout_slots=16"],
 }
 
 
@@ -56,15 +56,15 @@ def test_every_memory_trains_with_every_algorithm_under_both_schemes(in_tmp, mem
     choices = config.choices | {"memory": memory}
     train(Config(config.values | {"memory": memory_of(memory)}, choices, config.overrides))
     rows = read_jsonl(Path("run/metrics.jsonl"))
-    assert rows[-1]["step"] == 2000
+    assert rows[-1]["step"] == 1000
     training = [row for row in rows if "update" in row]
-    assert training[-1]["update"] == (len(training) if algo in LIVED else 7)
+    assert training[-1]["update"] == (len(training) if algo in LIVED else 5)
     assert all(math.isfinite(value) for row in rows for value in row.values())
     learnt = [row for row in training if "batch/transitions" in row]
     if algo in LIVED:
         assert max(row[f"{algo}/ratio_max_dev"] for row in learnt) <= 1e-5
-        assert sum(row["batch/transitions"] for row in learnt) == 2000
+        assert sum(row["batch/transitions"] for row in learnt) == 1000
     else:
-        assert all(row["batch/transitions"] == 200 for row in learnt)
+        assert all(row["batch/transitions"] == 100 for row in learnt)
     assert learnt
     assert any(row["batch/pad_fraction"] > 0 for row in learnt) == (scheme == "segment")

@@ -1,6 +1,7 @@
 """Composition, messages, validation against constructors, provenance."""
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -19,12 +20,17 @@ from rlmem.config.yamlfile import sources
 from rlmem.errors import UserError
 from rlmem.sweep import multirun
 
-OPTIONS = sorted(
-    f"{file.parent.name}={file.stem}"
-    for file in conf_dir().glob("*/*.yaml")
-    if not file.name.startswith("_") and file.parent.name != "launcher"  # which is no part of a run
-)
-REQUIRED = {"env=gym": ["env.id=CartPole-v1"]}
+OPTIONS: dict[str, list[str]] = {}
+"""The options of every group of a run; those of `launcher` are no part of a run."""
+for _file in sorted(conf_dir().glob("*/*.yaml")):
+    if not _file.name.startswith("_") and _file.parent.name != "launcher":
+        OPTIONS.setdefault(_file.parent.name, []).append(_file.stem)
+_TOGETHER = {group: names for group, names in OPTIONS.items() if group != "encoder"}
+ROWS: list[dict[str, str]] = [{"encoder": name} for name in OPTIONS["encoder"]]
+"""All of them, one of each group at a time while there are some left; encoders alone, as algorithms set their keys."""
+for _row in zip_longest(*_TOGETHER.values()):
+    ROWS.append({group: name for group, name in zip(_TOGETHER, _row, strict=True) if name is not None})
+REQUIRED = {"gym": ["env.id=CartPole-v1"]}
 
 
 class Toy:
@@ -53,15 +59,15 @@ def problems(*overrides: str) -> tuple[str, ...]:
     return found
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_composes_and_fits_its_constructor(option):
-    config = load([option, *REQUIRED.get(option, [])])
-    group, _, name = option.partition("=")
-    assert name in config.choices[group]
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(row.values()))
+def test_every_option_composes_and_fits_its_constructor(row):
+    config = load([*(f"{group}={name}" for group, name in row.items()), *REQUIRED.get(row.get("env", ""), [])])
     assert validate(config.values) == (config.values, [])
-    if group in SUPPLIED and "_target_" in config.values[group]:
-        written = config.values[group].keys() - {"_target_"}
-        assert parameters(locate(config.values[group]["_target_"])).keys() - SUPPLIED[group] <= written
+    for group, name in row.items():
+        assert name in config.choices[group]
+        if group in SUPPLIED and "_target_" in config.values[group]:
+            written = config.values[group].keys() - {"_target_"}
+            assert parameters(locate(config.values[group]["_target_"])).keys() - SUPPLIED[group] <= written
 
 
 @pytest.mark.parametrize(

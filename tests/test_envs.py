@@ -248,7 +248,7 @@ def test_scores_on_the_rule_card(task, level, player):
     env = make(task, 256, level)
     rng = np.random.default_rng(0)
     act = {"random": lambda: actions(env, rng, 256), "memoryless": lambda: env.memoryless(rng), "oracle": env.oracle}
-    found = returns(env, act[player], 1024 if env.episode_steps()[1] <= 250 else 512)
+    found = returns(env, act[player], 512 if env.episode_steps()[1] <= 250 else 256)
     expected = getattr(env.scores(), player)
     n = len(found)
     error = found.std(ddof=1) / n**0.5 or (abs(expected) / n) ** 0.5  # a rare reward may not have come at all

@@ -2,6 +2,7 @@
 
 import math
 from importlib import util
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ from rlmem.seeding import Streams
 SCHEMES = {"tape": Tape(), "detached": Tape(detach_every=4), "segment": Segment(None), "segment-5": Segment(5)}
 BOUNDS = [{}, {"rho_bar": 0.8, "c_bar": 1.4, "trace_lambda": 0.6, "reduction": "mean"}, {"clip": 0.3}]
 ENVS = {"discrete": "RepeatPrevious", "multidiscrete": "Battleship", "continuous": "PositionOnlyPendulum"}
+FAST = {("discrete", "tape"), ("continuous", "detached"), ("multidiscrete", "segment"), ("discrete", "segment-5")}
+CELLS = [pytest.param(*cell, marks=[] if cell in FAST else [pytest.mark.slow]) for cell in product(ENVS, SCHEMES)]
+"""Every scheme and every kind of action once; the other pairs are slow."""
 
 
 def setup(env="discrete", memory="gru", **hyperparameters):
@@ -137,8 +141,7 @@ def test_without_lag_targets_are_n_step_returns_to_the_end_of_the_rollout(float6
     assert metrics["ratio_max_dev"] < 1e-12 and metrics["rho_mean"] == pytest.approx(1)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize(("env", "scheme"), CELLS)
 def test_training_reads_what_acting_read(env, scheme):
     algo, collector = setup(env, "ffm", optimiser="adam", eps=1e-8, lr=1e-3)
     for number in range(3):

@@ -3,21 +3,30 @@
 import pytest
 from helpers import make_memory, variants
 
-from rlmem.conformance import check
+from rlmem.conformance import PROPERTIES, check
 from rlmem.errors import UserError
 
 NEEDS_MORE = {"skip=identity", "filters=parallel", "form=linear"}
 """Values that are refused with a sentence until another option is given, too."""
 
+DECIDING = (
+    "step_equals_forward", "starts_separate_episodes", "no_gradient_across_start", "tape_equals_segments",
+    "engines_agree", "finite_gradients",
+)  # fmt: skip
+"""The properties that a branch in a memory breaks first; the slow tests ask for all of them."""
+
 
 @pytest.mark.parametrize(("name", "option"), variants(), ids=str)
-def test_every_option_of_every_memory_keeps_the_contract(name, option):
+@pytest.mark.parametrize(
+    "properties", [DECIDING, pytest.param(tuple(PROPERTIES), marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_every_option_of_every_memory_keeps_the_contract(name, option, properties):
     ((key, value),) = option.items()
     if f"{key}={value}" in NEEDS_MORE:
         with pytest.raises((UserError, ValueError), match=r"give|needs|e\.g\."):
             make_memory(name, 6, **option)
         return
-    results = check(lambda: make_memory(name, 6, **option), slots=40, long=(200,))
+    results = check(lambda: make_memory(name, 6, **option), slots=40, long=(200,), only=properties)
     assert [str(result) for result in results if not result.ok] == []
 
 

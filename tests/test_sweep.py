@@ -443,7 +443,7 @@ def test_a_sweep_survives_being_killed_twice(memories, capsys, jobs):
     """One job raises, one is killed once, one finds its directory half written, two are cut short."""
     fates = ["Slow", "Slow", "Raises", "Killed", *["Fine"] * (jobs - 4)]
     lines = ["  - memory._target_: [" + ", ".join(f"fateful.{fate}" for fate in fates) + "]"]
-    lines += [f"    seed: {list(range(jobs))}", f"overrides: {[*TINY, 'total_steps=1024', 'checkpoint.every=256']}"]
+    lines += [f"    seed: {list(range(jobs))}", f"overrides: {[*TINY, 'total_steps=768', 'checkpoint.every=128']}"]
     Path("several.yaml").write_text("\n".join(["pairs:", *lines]))
     folder = Path("sweeps/several")
     half = folder / "005-Fine-seed4"
