@@ -67,6 +67,7 @@ def test_an_unknown_game_is_named(game):
         make("Breakuot", 1)
 
 
+@pytest.mark.slow
 def test_a_run_reads_the_screens(game, in_tmp):
     small = ["env.num_envs=2", "memory=gru", "memory.hidden_size=8", "algo.head_sizes=[8]", "encoder.hidden_size=8"]
     more = ["algo.rollout_slots=16", "algo.epochs=1", "algo.num_minibatches=2", "total_steps=64", "threads=1"]

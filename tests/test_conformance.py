@@ -13,7 +13,7 @@ from rlmem.types import where_start
 
 
 def failures(memory, **options):
-    return {r.name: r for r in check(lambda: memory, **{"long": (300,)} | options) if not r.ok}
+    return {r.name: r for r in check(lambda: memory, **{"slots": 40, "long": (300,)} | options) if not r.ok}
 
 
 def test_every_memory_keeps_the_contract(memory_name):

@@ -19,7 +19,7 @@ import forked
 import pytest
 from helpers import wait_for
 from rich.console import Console
-from test_reliability import DQN, SMALL, assert_same_end
+from test_reliability import AGENT, DQN, assert_same_end
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -29,7 +29,7 @@ from rlmem.run.train import train
 from rlmem.system import output, signals
 from rlmem.system.signals import Requests, Stopped, stopping_politely
 
-RUN = ["train", *SMALL, "env=two_step_cue", "memory=mlp", "evaluation.every=250", "checkpoint.every=null"]
+RUN = ["train", "env=two_step_cue", *AGENT, "memory=mlp", "evaluation.every=250", "checkpoint.every=null"]
 LONG = [*RUN, "total_steps=100000", "evaluation.every=null", "run_dir=run", "on_exists=resume"]
 STORM = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
@@ -248,6 +248,7 @@ def test_a_command_that_prints_is_ended_by_a_signal_as_any_other():
         assert process.wait(240) == -signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_a_storm_of_signals_ends_with_a_saved_run_and_the_code_to_requeue_on(in_tmp):
     """It goes on when the state has been saved, until the process is gone: also while the interpreter ends."""
     with started(*LONG) as process:
@@ -321,7 +322,7 @@ def test_whoever_insists_while_a_command_ends_has_the_code_of_what_it_did(comman
 
 def test_a_function_call_leaves_the_signals_of_its_process_alone(capsys):
     before = [signal.getsignal(number) for number in STORM]
-    assert main(["train", "--dry-run", *SMALL]) == 0
+    assert main(["train", "--dry-run", *RUN[1:]]) == 0
     assert [signal.getsignal(number) for number in STORM] == before and not signals.taken_over()
 
 

@@ -152,6 +152,7 @@ def test_the_same_command_goes_on_in_a_directory_of_its_own(tmp_path, monkeypatc
 WIDTHS = ["memory.hidden_size=8", "encoder.hidden_size=8"]
 
 
+@pytest.mark.slow
 def test_the_command_of_the_guide_that_is_given_twice_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     first, again = [line for line in commands(GUIDE) if "hydra.sweep.dir=" in line and "launcher=" not in line]
@@ -177,6 +178,7 @@ def test_jobs_that_start_in_the_same_second_take_directories_of_their_own(tmp_pa
     assert len(set(taken)) == 40
 
 
+@pytest.mark.slow
 def test_every_job_is_a_wandb_run_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "-m", "seed=0,1", "logger=wandb", "logger.wandb.mode=offline", *TINY]) == 0

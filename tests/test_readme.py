@@ -83,6 +83,8 @@ PAGES = (
 )  # fmt: skip
 """Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
 
+SLOW_ANALYSES = ("hidden", "extrapolate", "shm", "gradients", "impulse")
+
 OF_ONES_OWN = ("CONTRIBUTING.md", "docs/memory.md")
 """Pages that show code, all of which is run."""
 
@@ -91,9 +93,13 @@ def only_checked(document: str, lines: list[str]) -> list[str]:
     """The commands of a page as the fast tests run them: most of those that train only check what they would do.
 
     Trained are the first run of the page, runs to which a later command may come back, and the code that it shows.
+    Some analyses are left to the slow tests and to tests/test_analysis.py.
     """
     trains = [line for line in lines if line.split()[1] == "train"]
     first = trains[0] if trains else None
+
+    analyses = {line: line.split()[2] for line in lines if line.split()[1] == "analyze"}
+    lines = [line for line in lines if analyses.get(line) not in SLOW_ANALYSES]
 
     def dry(line: str) -> bool:
         if line.split()[1] == "reproduce":

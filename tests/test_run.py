@@ -323,8 +323,8 @@ def test_a_dry_run_writes_nothing_and_says_what_would_happen(in_tmp):
 
 
 POPGYM = [o for o in options("env") if "_popgym" in (conf_dir() / f"env/{o}.yaml").read_text()]
-KINDS = {"repeat_first", "minesweeper", "position_only_pendulum", "labyrinth_explore"}
-"""A game of cards, a board, one with continuous actions, a maze; the others are slow."""
+KINDS = {"minesweeper", "position_only_pendulum"}
+"""A board, and a game with continuous actions; the others are slow."""
 
 
 @pytest.mark.parametrize("env", [o if o in KINDS else pytest.param(o, marks=pytest.mark.slow) for o in POPGYM])

@@ -265,8 +265,8 @@ def test_evaluating_more_often_does_not_change_training(in_tmp):
     assert training[0] == training[1]
 
 
-FAST = {"lprnn", "ffm"}
-"""Pools that are read at strides, and a recurrence; the others are slow."""
+FAST = {"lprnn"}
+"""Pools that are read at strides; the others are slow."""
 
 
 @pytest.mark.parametrize("network", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS])
@@ -306,7 +306,7 @@ def test_a_state_model_is_not_resumed_on_other_episodes(in_tmp):
         resume(run_dir, ["total_steps=1000000"])
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", [pytest.param("initial", marks=pytest.mark.slow), "current"])
 def test_a_killed_state_model_resumes_exactly(in_tmp, kind):
     whole = model(*MODELS[kind], run_dir="whole")
     with killed_at(5):
