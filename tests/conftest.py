@@ -13,13 +13,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the many processes that tests
 import forked
 import golden_env
 import pytest
-import remembered
 import torch
 from golden import FOLDER, recordings
 from helpers import once_per_class
 
 torch.set_num_threads(1)
-remembered.install()
 
 # In the background of a shell or under nohup, tests would ignore the signals that they send.
 for _name, _usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import zip_longest
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -344,3 +345,16 @@ def test_stacks_of_stacks_are_checked_to_the_bottom():
 def test_a_section_that_came_from_the_command_line_is_not_blamed_on_another_source():
     (line,) = problems("memory=gru", "memory.layer._target_=rlmem.memory.ffm.FFM")
     assert line.startswith("memory.layer={_target_: rlmem.memory.ffm.FFM} (command line): no such key for")
+
+
+def test_a_file_that_changes_is_read_again(tmp_path, monkeypatch):
+    """Compositions are remembered, but not beyond the files that they were made of."""
+    (tmp_path / "conf/memory").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    mine = Path("conf/memory/mine.yaml")
+    for size in (8, 16):
+        mine.write_text(f"_target_: rlmem.memory.GRU\nhidden_size: {size}\n")
+        for seed in (0, 1):
+            assert load(["memory=mine", f"seed={seed}"]).values["memory"]["hidden_size"] == size
+    mine.unlink()
+    assert "no option mine" in problems("memory=mine")[0]

@@ -159,7 +159,7 @@ def test_a_checkpoint_of_before_knows_the_length_of_its_record(cut, whole):
 
 def test_what_only_acts_needs_no_record(cut):
     (cut / "metrics.jsonl").unlink()
-    assert evaluate_run(cut, 2)["step"] == 252
+    assert evaluate_run(cut, 2)["step"] == 244
 
 
 def test_fewer_checkpoints_make_room_before_the_next_is_written(in_tmp):

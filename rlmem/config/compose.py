@@ -2,11 +2,12 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -33,6 +34,12 @@ from rlmem.system.strictjson import map_values
 
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
 """What composing raises beside UserError: AttributeError if a mapping would replace a null of Hydra's, and others."""
+
+MOST_REMEMBERED = 500
+"""The greatest number of compositions that a process keeps."""
+_made: dict[tuple[Any, ...], Any] = {}
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,7 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
         chosen = [str(override.input_line) for override in parsed if override.is_hydra_override()]
         assignments = []
         try:
-            groups = Groups.read(loader, chosen)
+            groups = _remembered("groups", chosen, lambda: Groups.read(loader, chosen))
             for override in parsed:
                 if override.is_hydra_override():
                     continue
@@ -143,9 +150,23 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                     problems.append(problem)
                 else:
                     chosen.append(str(override.input_line))
-            return _compose(loader, chosen, groups), assignments, problems
+            base = _remembered("base", chosen, lambda: _compose(loader, chosen, groups))
+            return replace(base, tree=deepcopy(base.tree), choices=deepcopy(base.choices)), assignments, problems
         except FAILURES as error:
             raise UserError(*problems, root_cause(error)) from error
+
+
+def _remembered(what: str, lines: Sequence[str], make: Callable[[], Found]) -> Found:
+    """What `make` gives, made once for the same choices and files: Hydra takes a quarter of a second for it."""
+    if any(line.lstrip("+~").startswith("hydra") for line in lines):  # they may name other folders
+        return make()
+    files = [file for folder in (conf_dir(), *own_dirs()) for file in folder.rglob("*.yaml") if file.is_file()]
+    state = tuple((str(file), known.st_mtime_ns, known.st_size) for file in files for known in [file.stat()])
+    if (key := (what, *lines, state)) not in _made:
+        if len(_made) >= MOST_REMEMBERED:
+            _made.clear()
+        _made[key] = make()
+    return _made[key]
 
 
 def _compose(loader: ConfigLoader, lines: list[str], groups: Groups) -> Base:
