@@ -158,6 +158,7 @@ def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
         assert json.loads((in_tmp / f"bench-{what}.json").read_text())
 
 
+@pytest.mark.slow
 def test_figure3_shows_no_time_for_a_step_that_failed(in_tmp, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
 

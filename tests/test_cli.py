@@ -171,6 +171,7 @@ def test_four_jobs_are_four_runs_and_nothing_else_appears(tmp_path, monkeypatch,
     assert "[HYDRA]" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_failing_job_is_named_and_the_others_still_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     import rlmem.run.train

@@ -121,7 +121,7 @@ def damaged(whole: Path, draw: Draw) -> str:
     return ", ".join(said)
 
 
-@pytest.mark.parametrize("number", [2, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
+@pytest.mark.parametrize("number", [1, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
 def test_random_damage_is_survived_or_refused_in_one_line(whole, in_tmp, capsys, number):
     """By `resume`, or by the same command again; `eval` and `report` then say the same of it, or refuse."""
     reference, overrides = whole

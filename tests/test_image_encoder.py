@@ -188,7 +188,8 @@ DQN = [
 ]
 
 
-@pytest.mark.parametrize("algo", [pytest.param(PPO, marks=pytest.mark.slow), DQN], ids=["ppo", "dqn"])
+@pytest.mark.parametrize("algo", [PPO, DQN], ids=["ppo", "dqn"])
+@pytest.mark.slow
 def test_a_killed_run_on_images_resumes_exactly(in_tmp, algo):
     choices = [*SHORT, *algo, *(["algo.replay_dir=replay"] if algo is DQN else []), "encoder.shortcut_size=4"]
     train(load([*choices, "total_steps=600", "run_dir=whole"]))

@@ -193,7 +193,8 @@ def test_a_killed_run_resumes_exactly(in_tmp, name, choice):
     assert_same_end(whole, Path("cut"))
 
 
-@pytest.mark.parametrize(("name", "choice"), [("dqn", "tape"), pytest.param("td3", "segments", marks=slow)])
+@pytest.mark.parametrize(("name", "choice"), [("dqn", "tape"), ("td3", "segments")])
+@slow
 def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactly(in_tmp, monkeypatch, name, choice):
     choices = [*TASKS[name], *CHOICES[choice], "algo.update_ratio=0.07"]
     whole = run(*choices, run_dir="whole")
@@ -218,7 +219,9 @@ def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactl
 @pytest.mark.parametrize(("name", "choice"), [("sac", "segments"), pytest.param("sacd", "tape", marks=slow)])
 def test_a_finished_run_can_be_trained_longer_even_if_it_ended_within_a_step(in_tmp, name, choice):
     """The last step of the first run counts for two of four environments: the replay keeps the holes of the others."""
-    run_dir = run(*TASKS[name], *CHOICES[choice], "total_steps=502", "algo.update_ratio=0.1", "algo.batch_size=400")
+    run_dir = run(
+        *TASKS[name], *CHOICES[choice], "total_steps=502", "algo.update_ratio=0.1", "algo.batch_size=400", "memory=mlp"
+    )
     resume(run_dir, ["total_steps=801"])
     rows = [row for row in read_jsonl(run_dir / "metrics.jsonl") if "update" in row]
     assert rows[-1]["step"] == 801
@@ -227,7 +230,8 @@ def test_a_finished_run_can_be_trained_longer_even_if_it_ended_within_a_step(in_
     assert all(math.isfinite(value) for row in rows for value in row.values())
 
 
-@pytest.mark.parametrize("name", ["dqn", pytest.param("td3", marks=slow)])
+@pytest.mark.parametrize("name", ["dqn", "td3"])
+@slow
 def test_evaluating_more_often_does_not_change_training(in_tmp, name):
     training = lambda row: "update" in row  # noqa: E731
     often = without_time(run(*TASKS[name], "evaluation.every=100", run_dir="often"), training)
@@ -251,7 +255,7 @@ ENDS = {
 }  # fmt: skip
 
 
-AT_ONCE = {"priorities on segments", "Memoroids' release", "recomputed states", "joint actions"}
+AT_ONCE = {"priorities on segments", "Memoroids' release", "recomputed states"}
 """Those that together have most of the options; the others are slow."""
 
 

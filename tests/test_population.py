@@ -384,6 +384,7 @@ def test_kill_minus_nine(whole, in_tmp):
     assert_same_end(train(), whole)
 
 
+@pytest.mark.slow
 def test_off_policy_agents_go_on_as_well(in_tmp, monkeypatch):
     spec = PopulationSpec(DQN, ("algo.lr=1e-6,1e-2",), agents=2, ready=50, window=40, every=60)
     whole = train(spec, "whole")

@@ -93,13 +93,15 @@ def only_checked(document: str, lines: list[str]) -> list[str]:
     """The commands of a page as the fast tests run them: most of those that train only check what they would do.
 
     Trained are the first run of the page, runs to which a later command may come back, and the code that it shows.
-    Some analyses are left to the slow tests and to tests/test_analysis.py.
+    What draws most, and what is shown elsewhere, is left to the slow tests.
     """
     trains = [line for line in lines if line.split()[1] == "train"]
     first = trains[0] if trains else None
 
     analyses = {line: line.split()[2] for line in lines if line.split()[1] == "analyze"}
     lines = [line for line in lines if analyses.get(line) not in SLOW_ANALYSES]
+
+    lines = [line for line in lines if "--gif" not in line and line != "rlmem reproduce memoroids/figure4 --dry-run"]
 
     def dry(line: str) -> bool:
         if line.split()[1] == "reproduce":

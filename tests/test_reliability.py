@@ -313,7 +313,7 @@ def test_a_loss_that_is_no_number_stops_the_run_by_name(in_tmp, capsys, base):
     assert all(torch.isfinite(tensor).all() for tensor in agent.values())
 
 
-@pytest.mark.parametrize("base", [SMALL, SQUARED], ids=["ppo", "dqn"])
+@pytest.mark.parametrize("base", [pytest.param(SMALL, marks=pytest.mark.slow), SQUARED], ids=["ppo", "dqn"])
 def test_steps_that_are_no_numbers_may_be_skipped(in_tmp, base):
     run("env=two_step_cue", *faulty(what="reward", period=70), "on_nan=skip", base=base)
     last = [row for row in without_time("run") if "nan/skipped" in row][-1]

@@ -96,8 +96,8 @@ def test_evaluating_more_often_does_not_change_training(in_tmp):
 
 
 SCHEMES = ("tape", "segment")
-FAST = {("ffm", "tape"), ("gpt", "tape"), ("stack", "segment")}
-"""States of complex numbers, of the last slots, and of several layers."""
+FAST = {("ffm", "tape"), ("gpt", "segment")}
+"""States of complex numbers, and of the last slots."""
 
 RESUMED = [
     pytest.param(memory, batching, marks=[] if (memory, batching) in FAST else [pytest.mark.slow])
@@ -164,7 +164,10 @@ def test_kill_minus_nine_loses_nothing_but_time(in_tmp, undisturbed):
     assert_same_weights("cut", undisturbed)
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 75), ("SIGINT", 130), ("SIGUSR1", 75)])
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("SIGTERM", 75), *(pytest.param(*other, marks=pytest.mark.slow) for other in (("SIGINT", 130), ("SIGUSR1", 75)))],
+)
 def test_a_polite_signal_saves_and_the_run_resumes_exactly(in_tmp, undisturbed, name, code):
     assert signalled(name, "checkpoint.every=null") == code
     (checkpoint,) = Path("cut/checkpoints").glob("step_*.pt")

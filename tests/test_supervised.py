@@ -278,6 +278,7 @@ def test_a_killed_classification_resumes_exactly(in_tmp, network):
     assert_same_run(Path("cut"), whole)
 
 
+@pytest.mark.slow
 def test_a_run_cut_between_two_answers_resumes_exactly(in_tmp):
     """Steps without an answer are steps of Adam, also the first ones after a checkpoint."""
     rare = ["env.shorten=1", "algo.batch_size=2", "algo.truncation=4", "algo.record_every=80", "total_steps=1600"]
@@ -315,6 +316,7 @@ def test_a_killed_state_model_resumes_exactly(in_tmp, kind):
     assert_same_run(Path("cut"), whole)
 
 
+@pytest.mark.slow
 def test_a_polite_signal_saves_between_two_windows_and_the_run_resumes_exactly(in_tmp, monkeypatch):
     long = [*NETWORKS["lstm"], "algo.record_every=6000", "evaluation.every=null", "checkpoint.every=null"]
     whole, original, calls = classify(*long, run_dir="whole"), StreamFeed.next, count(1)

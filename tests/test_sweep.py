@@ -443,7 +443,7 @@ def test_a_sweep_survives_being_killed_twice(memories, capsys, jobs):
     """One job raises, one is killed once, one finds its directory half written, two are cut short."""
     fates = ["Slow", "Slow", "Raises", "Killed", *["Fine"] * (jobs - 4)]
     lines = ["  - memory._target_: [" + ", ".join(f"fateful.{fate}" for fate in fates) + "]"]
-    lines += [f"    seed: {list(range(jobs))}", f"overrides: {[*TINY, 'total_steps=512', 'checkpoint.every=128']}"]
+    lines += [f"    seed: {list(range(jobs))}", f"overrides: {[*TINY, 'total_steps=384', 'checkpoint.every=128']}"]
     Path("several.yaml").write_text("\n".join(["pairs:", *lines]))
     folder = Path("sweeps/several")
     half = folder / "005-Fine-seed4"
@@ -499,7 +499,7 @@ def test_a_sweep_survives_being_killed_twice(memories, capsys, jobs):
     assert main(["sweep", "status", str(folder), "--json"]) == 0
     told = json.loads(capsys.readouterr().out.rpartition("\n{\n")[2].join(["{\n", ""]))
     assert told["counts"] == {"done": jobs - 1, "failed": 1}
-    assert [job["steps"] for job in told["jobs"] if job["state"] == "done"] == [512] * (jobs - 1)
+    assert [job["steps"] for job in told["jobs"] if job["state"] == "done"] == [384] * (jobs - 1)
 
 
 def children(process: int) -> dict[str, dict[str, str]]:

@@ -130,6 +130,7 @@ def test_the_newest_offline_directory_of_a_resumed_run_is_complete(in_tmp):
     }
 
 
+@pytest.mark.slow
 def test_every_job_of_a_process_has_its_own_run(in_tmp, server):
     """Also after one that failed, and one whose mode was another."""
     with killed_at(3):
@@ -144,6 +145,7 @@ def test_every_job_of_a_process_has_its_own_run(in_tmp, server):
     assert offline(Path("offline"))[0] == metrics(Path("offline"))
 
 
+@pytest.mark.slow
 def test_the_mode_is_that_of_the_environment(in_tmp, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -292,6 +294,7 @@ def test_sync_uploads_from_the_directory_alone_and_nothing_twice(in_tmp, server,
     assert sorted(path.name for path in run_dir.iterdir()) == files
 
 
+@pytest.mark.slow
 def test_sync_sends_runs_where_their_logger_or_the_flags_say(in_tmp, server, capsys):
     node = ["logger=wandb", "logger.wandb.mode=offline", "logger.wandb.project=mine", "logger.wandb.group=g"]
     run(*node, run_dir="a")

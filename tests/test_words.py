@@ -265,7 +265,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["./conf", "override", pytest.param("variable", marks=pytest.mark.slow)])
 def test_options_of_ones_own_are_listed_explained_and_chosen(way, in_tmp, monkeypatch, capsys):
     folder, variables, lines = WAYS[way]
     for name, value in variables.items():
