@@ -94,6 +94,7 @@ def test_the_peers_are_one_network():
     torch.testing.assert_close(gru(x, gru.initial_state(2), start), loop(x, loop.initial_state(2), start))
 
 
+@pytest.mark.slow
 def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     load = memory.load

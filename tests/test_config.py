@@ -21,16 +21,30 @@ from rlmem.config.yamlfile import sources
 from rlmem.errors import UserError
 from rlmem.sweep import multirun
 
-OPTIONS: dict[str, list[str]] = {}
-"""The options of every group of a run; those of `launcher` are no part of a run."""
-for _file in sorted(conf_dir().glob("*/*.yaml")):
-    if not _file.name.startswith("_") and _file.parent.name != "launcher":
-        OPTIONS.setdefault(_file.parent.name, []).append(_file.stem)
-_TOGETHER = {group: names for group, names in OPTIONS.items() if group != "encoder"}
-ROWS: list[dict[str, str]] = [{"encoder": name} for name in OPTIONS["encoder"]]
-"""All of them, one of each group at a time while there are some left; encoders alone, as algorithms set their keys."""
-for _row in zip_longest(*_TOGETHER.values()):
-    ROWS.append({group: name for group, name in zip(_TOGETHER, _row, strict=True) if name is not None})
+
+def kinds_of_options() -> dict[str, list[list[str]]]:
+    """Group -> its options, those of one class or with the same defaults together; `launcher` is no part of a run."""
+    found: dict[str, dict[tuple[str, str], list[str]]] = {}
+    for file in sorted(conf_dir().glob("*/*.yaml")):
+        if not file.name.startswith("_") and file.parent.name != "launcher":
+            written = yaml.safe_load(file.read_text())
+            kind = (str(written.get("defaults")), str(written.get("_target_")))
+            found.setdefault(file.parent.name, {}).setdefault(kind, []).append(file.stem)
+    return {group: list(kinds.values()) for group, kinds in found.items()}
+
+
+def rows_of_options() -> list[Any]:
+    """All options, one of each group at a time; encoders alone, as algorithms set their keys. Further ones are slow."""
+    kinds = kinds_of_options()
+    rows = [pytest.param({"encoder": name}, id=name) for (name,) in kinds.pop("encoder")]
+    first = zip_longest(*([name for name, *_ in found] for found in kinds.values()))
+    others = zip_longest(*([name for _, *names in found for name in names] for found in kinds.values()))
+    for row, marks in [*((row, []) for row in first), *((row, [pytest.mark.slow]) for row in others)]:
+        chosen = {group: name for group, name in zip(kinds, row, strict=True) if name is not None}
+        rows.append(pytest.param(chosen, id="-".join(chosen.values()), marks=marks))
+    return rows
+
+
 REQUIRED = {"gym": ["env.id=CartPole-v1"]}
 
 
@@ -60,7 +74,7 @@ def problems(*overrides: str) -> tuple[str, ...]:
     return found
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(row.values()))
+@pytest.mark.parametrize("row", rows_of_options())
 def test_every_option_composes_and_fits_its_constructor(row):
     config = load([*(f"{group}={name}" for group, name in row.items()), *REQUIRED.get(row.get("env", ""), [])])
     assert validate(config.values) == (config.values, [])

@@ -202,7 +202,7 @@ class ReplayMachine(RuleBasedStateMachine):
             assert self.replay.states.count == kept * self.stored
 
 
-ReplayMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+ReplayMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
 TestReplayAgreesWithListsOfEpisodes = ReplayMachine.TestCase
 
 

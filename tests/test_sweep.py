@@ -438,7 +438,8 @@ def of_the_experiment(run_dir: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("jobs", [5, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("jobs", [5, 12])
+@pytest.mark.slow
 def test_a_sweep_survives_being_killed_twice(memories, capsys, jobs):
     """One job raises, one is killed once, one finds its directory half written, two are cut short."""
     fates = ["Slow", "Slow", "Raises", "Killed", *["Fine"] * (jobs - 4)]
