@@ -89,10 +89,10 @@ def exact(run_dir: Path):
     [
         ("sensitivity", "ffm", {"episodes": 3, "all_checkpoints": True}),
         ("ffm", "ffm", {}),
-        ("shm", "shm", {"episodes": 3}),
+        pytest.param("shm", "shm", {"episodes": 3}, marks=pytest.mark.slow),
         ("hidden", "gru", {"episodes": 10, "points": 60}),
         ("extrapolate", "gru", {"episodes": 4, "over": "env.n=4,9"}),
-        ("impulse", "lprnn", {"string": "abc", "other": "cab"}),
+        pytest.param("impulse", "lprnn", {"string": "abc", "other": "cab"}, marks=pytest.mark.slow),
         ("gradients", "ffm", {"episodes": 2}),
     ],
 )

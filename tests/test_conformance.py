@@ -17,8 +17,8 @@ def failures(memory, **options):
 
 
 def test_every_memory_keeps_the_contract(memory_name):
-    slots = 40 if memory_name == "dnc" else 70  # beyond the 64 slots of a chunk; the DNC is a loop over slots
-    failed = failures(make_memory(memory_name, 6), slots=slots, long=(150,))
+    slots = 30 if memory_name == "dnc" else 70  # beyond the 64 slots of a chunk; the DNC is a loop over slots
+    failed = failures(make_memory(memory_name, 6), slots=slots, long=(100,))
     assert not failed, "\n" + "\n".join(map(str, failed.values()))
 
 

@@ -121,12 +121,13 @@ def damaged(whole: Path, draw: Draw) -> str:
     return ", ".join(said)
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
-def test_random_damage_is_survived_or_refused_in_one_line(whole, in_tmp, capsys, number):
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_random_damage_is_survived_or_refused_in_one_line(whole, in_tmp, capsys):
     """By `resume`, or by the same command again; `eval` and `report` then say the same of it, or refuse."""
     reference, overrides = whole
     survived = 0
-    for case in range(number):
+    for case in range(150):
         draw = Draw(f"{overrides[0]} {case}")
         what = damaged(reference, draw)
         again = ["train", *overrides, "run_dir=cut", "on_exists=resume"]

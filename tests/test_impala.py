@@ -217,10 +217,11 @@ SMALL = [
     "choices",
     [
         ["memory=gpt", "batching=segment"],
-        pytest.param(["memory=lprnn", "batching.detach_every=3"], marks=pytest.mark.slow),
+        ["memory=lprnn", "batching.detach_every=3"],
     ],
     ids=lambda c: c[0],
 )
+@pytest.mark.slow
 def test_a_killed_run_resumes_exactly(in_tmp, choices):
     choices = [*SMALL, *choices]
     train(load([*choices, "run_dir=whole"]))

@@ -95,7 +95,7 @@ slow = pytest.mark.slow
     ("ratio", "learning_starts"),
     [
         (0.05, 100),
-        (1.7, 0),
+        pytest.param(1.7, 0, marks=slow),
         pytest.param(0.05, 0, marks=slow),
         pytest.param(0.3, 0, marks=slow),
         pytest.param(0.3, 100, marks=slow),
@@ -255,8 +255,8 @@ ENDS = {
 }  # fmt: skip
 
 
-AT_ONCE = {"priorities on segments", "Memoroids' release", "recomputed states"}
-"""Those that together have most of the options; the others are slow."""
+AT_ONCE = {"priorities on segments", "Memoroids' release"}
+"""Two that share no option; the others are slow."""
 
 
 @pytest.mark.parametrize("what", [what if what in AT_ONCE else pytest.param(what, marks=slow) for what in ENDS])

@@ -169,7 +169,9 @@ def test_every_calibration_is_its_equation(calibration, limit):
 
 @NATIVE
 @pytest.mark.parametrize("limit", [None, 1.5])
-@pytest.mark.parametrize(("rows", "slots", "size"), [(1, 1, 3), (3, 70, 5), (2, 150, 24), (7, 33, 17)])
+@pytest.mark.parametrize(
+    ("rows", "slots", "size"), [(1, 1, 3), (3, 70, 5), (7, 33, 17), pytest.param(2, 150, 24, marks=pytest.mark.slow)]
+)
 def test_the_kernel_equals_the_loop(rows, slots, size, limit):
     rng = torch.Generator().manual_seed(slots)
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-3)):

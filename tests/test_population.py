@@ -265,6 +265,7 @@ def test_a_round_copies_everybody_as_it_was_when_the_round_began(whole, in_tmp, 
 # --- nothing is lost -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_population_is_a_function_of_its_command(whole, in_tmp):
     assert_same_end(train(), whole)
 
@@ -306,6 +307,7 @@ def test_a_population_that_was_killed_ends_as_if_it_had_not_been(whole, in_tmp, 
     assert_same_end(train(), whole)
 
 
+@pytest.mark.slow
 def test_a_round_that_is_half_written_did_not_happen(whole, in_tmp, monkeypatch):
     with monkeypatch.context() as patch:
         killed_in(patch, History, "append", 3)

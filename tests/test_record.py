@@ -275,7 +275,7 @@ def moments(tree: object) -> object:
     return tree
 
 
-@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("what", [pytest.param(w, marks=[pytest.mark.slow] * (i % 2)) for i, w in enumerate(WRONG)])
 @pytest.mark.filterwarnings("ignore:.*falling back")
 def test_a_checkpoint_of_the_wrong_shape_is_refused_or_passed_over(cut, whole, capsys, what):
     """Its checksum is right. Either the one before is taken, or one line says what is wrong."""

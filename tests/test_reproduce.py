@@ -441,6 +441,7 @@ def test_an_analysis_counts_with_the_options_that_were_asked_for(in_tmp, capsys)
     assert read_results(results)[0].metrics["analysis/extrapolate/return/4"] == first
 
 
+@pytest.mark.slow
 def test_a_measurement_with_other_options_is_made_again(in_tmp, capsys):
     path = Path("mine.yaml")
     text = (experiments_dir() / "lprnn/figure2.yaml").read_text()  # type: ignore[operator]

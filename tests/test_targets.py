@@ -282,7 +282,9 @@ def test_targets_are_those_of_an_oracle_that_steps_through_the_records(name, for
         assert any(piece.first for piece, _ in oracle.values), "no row begins inside an episode"
 
 
-@pytest.mark.parametrize("memory", ["ffm", "gpt", "lru", "mlstm", "stack"])
+@pytest.mark.parametrize(
+    "memory", ["gpt", "lru", *(pytest.param(m, marks=pytest.mark.slow) for m in ("ffm", "mlstm", "stack"))]
+)
 @pytest.mark.parametrize("scheme", ["tape", "burn-in"])
 def test_targets_of_other_memories(memory, scheme):
     algo, batch, oracle = drawn("dqn", (), scheme, memory)

@@ -157,7 +157,7 @@ def test_the_mode_is_that_of_the_environment(in_tmp, monkeypatch, capsys):
     assert "goes offline" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("network", ["no key", "refused", "silent"])
+@pytest.mark.parametrize("network", ["no key", "silent", pytest.param("refused", marks=pytest.mark.slow)])
 def test_without_a_key_or_network_the_run_goes_offline_in_time(in_tmp, monkeypatch, capsys, network):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are accepted, and never answered
         if network != "no key":
