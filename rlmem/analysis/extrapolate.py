@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlmem.acting.evaluate import Scores, evaluate
+from rlmem.acting.evaluate import Request, Scores, evaluate
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
@@ -39,7 +39,8 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     for value in values:
         env = run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])
         most = run.config.settings.evaluation.max_steps
-        scores.append(evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device, most, print))
+        request = Request(episodes, Streams(run.seed), run.parts.device, most, print)
+        scores.append(evaluate(run.agent, env, request, greedy=True))
         env.close()
     rows: list[dict[str, Any]] = [{key: value, **row(score)} for value, score in zip(values, scores, strict=True)]
     kinds = {"success": "success_rate", "return": "return_mean"}

@@ -9,9 +9,8 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlmem.acting.collector import Actor
 from rlmem.acting.guard import Guard
-from rlmem.agents.exploration import Exploration
+from rlmem.agents.base import Agent, Exploration
 from rlmem.dataset.file import Recording
 from rlmem.errors import Fault
 from rlmem.spaces import to_env
@@ -34,7 +33,7 @@ class AgentPlayer:
 
     def __init__(
         self,
-        agent: Actor,
+        agent: Agent,
         space: Space,
         num_envs: int,
         seen: list[int],

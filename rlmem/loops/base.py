@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.acting.collector import Episode
-from rlmem.acting.evaluate import Request, as_metrics
-from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.acting.evaluate import Request
+from rlmem.agents.base import ON_POLICY, Exploration
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.loops.parts import Learner, LoopParts, Results, RolloutSource, Source
@@ -25,6 +25,8 @@ from rlmem.system.signals import Stopped
 
 RECENT = 100
 """How many of the newest episodes the shown and logged mean return is over."""
+LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
+"""The numbers of an evaluation that are logged as metrics."""
 
 
 @contextmanager
@@ -199,7 +201,8 @@ class Loop(LoopParts, ABC):
 
     def evaluation_metrics(self, results: Results) -> dict[str, float]:
         """An evaluation's results as metrics."""
-        return as_metrics(results)
+        known = ((policy, name, values) for policy, values in results.items() for name in LOGGED if name in values)
+        return {f"eval/{policy}/{name}": values[name] for policy, name, values in known}
 
     def _play(self) -> Results:
         step, most = f"step {self.collector.steps}", self.evaluation_steps

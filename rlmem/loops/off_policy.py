@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.acting.collector import Episode
-from rlmem.agents.exploration import Exploration
+from rlmem.agents.base import Exploration
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.loops.base import Iteration, Loop

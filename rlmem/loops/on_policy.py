@@ -1,12 +1,14 @@
-"""The on-policy loop: a rollout, then an update from it."""
+"""The on-policy loops: a rollout, then an update from it."""
 
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
+from rlmem.acting.actors import ActorPool
 from rlmem.acting.collector import Episode
 from rlmem.batching import Batching, Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
-from rlmem.loops.parts import Learner, RolloutSource
+from rlmem.loops.parts import Learner, Results, RolloutSource
 from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
@@ -89,3 +91,23 @@ class OnPolicyLoop(Loop):
             own = state["processes"][place().rank]
             state = state | {"collector": own["collector"], "algo": state["algo"] | {"generator": own["generator"]}}
         super().load_state_dict(state)
+
+
+@dataclass(kw_only=True)
+class ActorLoop(OnPolicyLoop):
+    """The same with actors in processes of their own: an update from the rollout of the actor that is ready first.
+
+    The order in which rollouts come differs between runs, so `state_dict` continues a run, but not exactly.
+    """
+
+    collector: ActorPool
+
+    redraws = False  # a rollout that comes late must be read with the seed that it was acted with
+
+    def run(self) -> Results:
+        with closing(self.collector):
+            return super().run()
+
+    def advance(self) -> Iteration:
+        metrics, episodes = super().advance()
+        return metrics | {"actors/restarts": self.collector.restarts}, episodes

@@ -9,8 +9,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import Collector, Episode
 from rlmem.acting.evaluate import Request
-from rlmem.agents.base import Agent, Network
-from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.agents.base import ON_POLICY, Agent, Exploration, Network
 from rlmem.batching import Batching, Rollout, StateSlots
 from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
@@ -28,6 +27,9 @@ class Schedule:
     def due(self, before: int, now: int) -> bool:
         return self.every is not None and now // self.every > before // self.every
 
+
+OnNan = Literal["stop", "skip"]
+"""What to do with a gradient step whose loss or gradient is not finite."""
 
 Results = dict[str, dict[str, float]]
 """What an evaluation found: {policy: {metric: mean}}, or {"held_out": {metric: mean}} where nothing acts."""
@@ -113,7 +115,7 @@ class LoopParts:
     device: torch.device
     batching: Batching
     streams: Streams
-    on_nan: Literal["stop", "skip"]
+    on_nan: OnNan
     make_eval_env: Callable[[], VectorEnv]
     evaluation: Schedule
     evaluation_episodes: int
