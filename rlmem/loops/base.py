@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
@@ -39,6 +39,9 @@ def one_thread() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
 
+
+SAVED = ("updates", "last_evaluation", "elapsed", "learn_time")
+"""What a checkpoint holds of a loop under the same names."""
 
 Iteration = tuple[dict[str, float], list[Episode]]
 """The metrics of an iteration, and the episodes that ended in it."""
@@ -206,14 +209,11 @@ class Loop(LoopParts, ABC):
 
     def _play(self) -> Results:
         step, most = f"step {self.collector.steps}", self.evaluation_steps
-
-        def say(line: str) -> None:
-            self.progress.say(f"{step}: {line}")
-
+        say = lambda line: self.progress.say(f"{step}: {line}")  # noqa: E731
+        request = Request(self.evaluation_episodes, self.streams, self.device, most, say, self.exploration)
         try:
             with closing(self.make_eval_env()) as env:
-                asked = Request(self.evaluation_episodes, self.streams, self.device, most, say, self.exploration)
-                return self.algo.evaluate(self.agent, env, asked)
+                return self.algo.evaluate(self.agent, env, request)
         except Fault as fault:
             raise Fault(f"{step}: evaluation: {fault}", fault.traceback) from fault
 
@@ -245,13 +245,10 @@ class Loop(LoopParts, ABC):
             **self.agent_state(),
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
-            "updates": self.updates,
+            **{name: getattr(self, name) for name in SAVED},
             "since": self.completed_steps,
             "owed": self.evaluation_due,
-            "last_evaluation": self.last_evaluation,
             "recent": list(self.recent),
-            "elapsed": self.elapsed,
-            "learn_time": self.learn_time,
             "clock": self.collector.seconds.copy(),
             "record": self.recorder.position(),
         }
@@ -259,15 +256,12 @@ class Loop(LoopParts, ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.agent.load_state_dict(state["agent"])
         # The optimiser would keep the tensors themselves, which are mapped from the file on the disk: copy them.
-        self.algo.load_state_dict(
-            tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state["algo"])
-        )
+        self.algo.load_state_dict(tree_map_only(Tensor, Tensor.clone, state["algo"]))
         self.collector.load_state_dict(state["collector"])
-        self.updates, self.completed_steps, self.evaluation_due = state["updates"], state["since"], state["owed"]
+        for name in SAVED:
+            setattr(self, name, state[name])
         self.best_return = state["best_return"]
-        self.last_evaluation = state["last_evaluation"]
+        self.completed_steps, self.evaluation_due = state["since"], state["owed"]
         self.recent.extend(state["recent"])
-        self.elapsed = state["elapsed"]
-        self.learn_time = state["learn_time"]
         self.collector.seconds.update(state["clock"])
         self.recorder.rewind(state["record"])

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from rlmem.acting.collector import Episode
 from rlmem.agents.base import Exploration
-from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.loops.base import Iteration, Loop
 from rlmem.loops.parts import Learner
@@ -33,13 +32,9 @@ class ReplayLearner(Learner, Protocol):
 
     @property
     def update_per(self) -> str: ...
-
     def explore(self, steps: int, total_steps: int) -> Exploration: ...
-
     def exploration_metrics(self, exploration: Exploration) -> dict[str, float]: ...
-
     def scale_rewards(self, rewards: Tensor) -> None: ...
-
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]: ...
 
 
@@ -100,9 +95,9 @@ class OffPolicyLoop(Loop):
     algo: ReplayLearner
     replay: Replay
     generator: torch.Generator
-    counted: int = field(default=0)
+    counted: int = 0
     tally: Tally = field(default_factory=Tally)
-    sample_time: float = field(default=0.0)
+    sample_time: float = 0.0
     warned: set[str] = field(default_factory=set)
 
     def advance(self) -> Iteration | None:
@@ -115,8 +110,8 @@ class OffPolicyLoop(Loop):
         redraw(self.algo.target)
         tally, self.tally = self.tally, Tally()
         kept = {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
-        exploring = self.algo.exploration_metrics(self.exploration)
-        how = {f"explore/{name}": value for name, value in exploring.items()}
+        exploring = self.algo.exploration_metrics(self.exploration).items()
+        how = {f"explore/{name}": value for name, value in exploring}
         return how | tally.means() | kept | self.algo.skipped(), tally.ended
 
     def _round(self) -> None:
@@ -127,23 +122,16 @@ class OffPolicyLoop(Loop):
         rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots, exploration=self.exploration)
         self.tally.ended += episodes
         with self.learning():
-            completed = self._remember(rollout)
+            try:
+                completed = self.replay.add(rollout)
+            except Fault as fault:  # an episode that is longer than the replay
+                raise Fault(f"step {self.collector.steps}: {fault}") from fault
             if self.collector.steps >= self.algo.learning_starts and self.replay.episodes:
                 self.counted += completed if self.algo.update_per == "episode" else self.collector.steps - before
             due = round(self.algo.update_ratio * self.counted, 6)  # 0.3 of 120 are 36, not 35.99...
             while self.updates + 1 <= due:
                 self._learn()
         self._warn(max((episode.length for episode in episodes), default=0))
-
-    def _remember(self, rollout: Rollout) -> int:
-        """Put a rollout into the replay. Returns how many episodes it completed.
-
-        Raises Fault for an episode that is longer than the replay.
-        """
-        try:
-            return self.replay.add(rollout)
-        except Fault as fault:
-            raise Fault(f"step {self.collector.steps}: {fault}") from fault
 
     def _learn(self) -> None:
         """Make one update."""

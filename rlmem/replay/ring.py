@@ -46,7 +46,7 @@ class Ring:
         """Drop the oldest `count` rows."""
         self.head += count
 
-    def take(self, name: str, position: np.ndarray) -> np.ndarray:
+    def take(self, name: str, position: np.ndarray | int) -> np.ndarray:
         return self.arrays[name].take(position % self.size, axis=0)
 
     def put(self, name: str, position: np.ndarray, values: np.ndarray) -> None:

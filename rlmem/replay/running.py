@@ -33,15 +33,12 @@ class Running:
         self.slots: dict[str, np.ndarray] = {}
         self.states: list[list[KeptState]] = [[] for _ in range(num_envs)]
 
-    def begin(self, start: np.ndarray) -> None:
-        """Episodes begin where `start` [N]."""
+    def extend(self, start: np.ndarray, slots: dict[str, np.ndarray], states: list[KeptState]) -> None:
+        """Begin episodes where `start` [N], and add slots [N, n, ...] to all, and the states before some of these n."""
         self.on |= start
         self.length[start] = 0
-        for env in np.flatnonzero(start):
-            self.states[env] = []
-
-    def extend(self, slots: dict[str, np.ndarray], states: list[KeptState]) -> None:
-        """Add slots [N, n, ...] to all episodes, and the states before some of these n."""
+        for i in np.flatnonzero(start):
+            self.states[i] = []
         env = np.flatnonzero(self.on)
         if not len(env):
             return
@@ -56,9 +53,13 @@ class Running:
                 f"which keeps whole episodes; a resumed run would fail again: begin another one, "
                 f"e.g. with algo.capacity={10 * self.capacity}"
             )
-        self._reserve(needed, slots)
         at = env[:, None], self.length[env][:, None] + np.arange(n)
         for name, values in slots.items():
+            old = self.slots.get(name, values[:, :0])
+            if old.shape[1] < needed:
+                size = max(needed, 2 * old.shape[1])
+                self.slots[name] = np.empty((len(self.on), size, *values.shape[2:]), values.dtype)
+                self.slots[name][:, : old.shape[1]] = old
             self.slots[name][at] = values[env]
         self.length[env] += n
 
@@ -67,15 +68,6 @@ class Running:
         self.on[env] = False
         states, self.states[env] = self.states[env], []
         return {name: values[env, : self.length[env]] for name, values in self.slots.items()}, states
-
-    def _reserve(self, length: int, like: dict[str, np.ndarray]) -> None:
-        for name, values in like.items():
-            old = self.slots.get(name)
-            if old is None or old.shape[1] < length:
-                size = length if old is None else max(length, 2 * old.shape[1])
-                self.slots[name] = np.empty((len(self.on), size, *values.shape[2:]), values.dtype)
-                if old is not None:
-                    self.slots[name][:, : old.shape[1]] = old
 
     def state_dict(self) -> dict[str, Any]:
         length = self.length * self.on
