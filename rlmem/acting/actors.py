@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -30,13 +30,8 @@ Maker = Callable[[], tuple[VectorEnv, Agent]]
 
 
 class Worker:
-    """What an actor's process holds: environments, a copy of the agent, and random streams of its own.
-
-    make: makes the environments and the agent
-    seed: root of the random streams
-    name: prefix of the streams' names
-    path: the learner's `sys.path`
-    """
+    """What an actor's process holds: environments, a copy of the agent, and the random streams of `seed` whose names
+    begin with `name`. Modules are also looked for in the learner's `path`."""
 
     def __init__(self, make: Maker, seed: int, name: str, path: Sequence[str]):
         sys.path.extend(folder for folder in path if folder not in sys.path)
@@ -55,20 +50,18 @@ class Worker:
         return self.collector.collect(slots, budget, **how)
 
 
-@dataclass(frozen=True)
-class Task:
-    """A rollout that is being collected.
-
-    actor: the index of the actor that collects it
-    version: rollouts that had been delivered when its weights were sent
-    grant: environment steps that the actor may take
-    """
+class Task(NamedTuple):
+    """A rollout that is being collected."""
 
     actor: int
+    """The index of the actor that collects it."""
     version: int
+    """Rollouts that had been delivered when its weights were sent."""
     grant: int
+    """Environment steps that the actor may take."""
 
 
+@dataclass
 class ActorPool:
     """Collects as a `Collector` does, but in other processes: each call gives the next rollout of any of the actors.
 
@@ -86,20 +79,16 @@ class ActorPool:
     address: address of a Ray cluster; see `rlmem.acting.cluster.attached`
     """
 
-    def __init__(
-        self,
-        make: Maker,
-        actors: int,
-        num_envs: int,
-        agent: nn.Module,
-        streams: Streams,
-        device: torch.device,
-        say: Callable[[str], None],
-        address: str | None = None,
-    ):
-        self.make, self.actors, self.num_envs = make, actors, num_envs
-        self.agent, self.streams, self.device = agent, streams, device
-        self.say, self.address = say, address
+    make: Maker
+    actors: int
+    num_envs: int
+    agent: nn.Module
+    streams: Streams
+    device: torch.device
+    say: Callable[[str], None]
+    address: str | None = None
+
+    def __post_init__(self) -> None:
         self.seconds = {"wait": 0.0}
         self.steps = self.delivered = self.restarts = self.births = 0
         self._deaths = 0  # since the last rollout
@@ -175,9 +164,8 @@ class ActorPool:
                 f"step {self.steps}: actors died {self._deaths} times, and no rollout came in between ({reason}); "
                 f"e.g. out of memory: a smaller env.num_envs or algo.actors"
             )
-        self.say(
-            f"step {self.steps}: actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
-        )
+        what = f"actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
+        self.say(f"step {self.steps}: {what}")
         self._ray.kill(self._workers[actor])  # it may be alive if only its answer was lost
         self._workers[actor] = self._worker()
         self._idle.append(actor)

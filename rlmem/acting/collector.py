@@ -248,13 +248,9 @@ class Collector:
 
 
 def _require_alike(own: Any, given: Any, name: str) -> None:
-    """Raise ValueError unless the tensors of two trees have the same places, sizes and types.
+    """Raise ValueError unless the tensors that a checkpoint holds have the places, sizes and types of this run's `own`.
 
     A right checksum does not say that contents fit; what does not would fail much later, or not at all.
-
-    own: as this run has it
-    given: what a checkpoint holds in its place
-    name: what is compared, for the message
     """
     (ours, structure), (theirs, other) = tree_flatten(own), tree_flatten(given)
     if structure != other:

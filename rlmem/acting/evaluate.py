@@ -34,15 +34,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Scores:
-    """Returns and lengths of evaluation episodes, and whether each was won where the environment says so.
-
-    unfinished: how many of them were cut
-    """
+    """Returns and lengths of evaluation episodes, whether each was won where the environment says so, and how many
+    were cut."""
 
     returns: np.ndarray
     lengths: np.ndarray
-    success: np.ndarray | None = None
-    unfinished: int = 0
+    success: np.ndarray | None
+    unfinished: int
 
     def summary(self) -> dict[str, float]:
         """return_mean, return_std (of episodes), return_sem (of the mean), length_mean, success_rate if known, and

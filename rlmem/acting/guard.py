@@ -39,13 +39,13 @@ class Guard:
         self.shape = (env.num_envs, *(space.shape or ()))
         self.dtype: np.dtype[Any] | None = None
         self.whole = np.dtype(space.dtype).kind in "iu"
-        self.bounds = _bounds(space)
+        self.bounds: tuple[Any, Any] | None = None  # of discrete observations; those of a Box are often wrong
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            count = space.n if isinstance(space, spaces.Discrete) else space.nvec
+            self.bounds = space.start, space.start + count - 1
 
     def reset(self, seed: int | None = None, steps: int = 0) -> np.ndarray:
-        """Begin an episode everywhere; the observations [N, ...].
-
-        steps: environment steps that were counted so far
-        """
+        """Begin an episode everywhere; the observations [N, ...]. steps: environment steps that were counted so far."""
         self.steps, self.begins = steps, np.ones_like(self.begins)
         result = self.call(lambda: self.env.reset() if seed is None else self.env.reset(seed=seed))
         if not isinstance(result, tuple) or len(result) != 2:
@@ -151,21 +151,9 @@ class Guard:
     def _where(self, environment: int | None) -> str:
         if environment is None:
             return f"step {self.steps}: the environments"
-        when = (
-            "beginning an episode"
-            if self.begins[environment]
-            else f"step {self.lengths[environment] + 1} of its episode"
-        )
+        within = f"step {self.lengths[environment] + 1} of its episode"
+        when = "beginning an episode" if self.begins[environment] else within
         return f"step {self.steps}: environment {environment}, {when}"
-
-
-def _bounds(space: Any) -> tuple[Any, Any] | None:
-    """The least and the greatest observation of a discrete space. None for a Box, whose bounds are often wrong."""
-    if isinstance(space, spaces.Discrete):
-        return space.start, space.start + space.n - 1
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.start, space.start + space.nvec - 1
-    return None
 
 
 def any_of(mask: np.ndarray) -> bool:

@@ -32,17 +32,12 @@ class Slot:
 
 @dataclass
 class Slots:
-    """Slots in order of time, stacked to [N, T+1, ...] at the end.
-
-    state0: the memory's state before the first slot
-    slots: those collected so far
-    kept: memory states for rows that will begin within the rollout: the number of a slot, environments [K], and their
-        state before that slot, [K, ...]
-    """
+    """Slots in order of time, stacked to [N, T+1, ...] at the end; `state0` is the memory's state before them."""
 
     state0: State
     slots: list[Slot] = field(default_factory=list)
     kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
+    """For rows that will begin inside the rollout: a slot, environments [K], and their states before it [K, ...]."""
 
     def keep_states(self, env: np.ndarray, state: State) -> None:
         """Keep the states before the next slot of the environments `env` [K]; state: of all environments, [N, ...]."""

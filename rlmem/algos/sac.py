@@ -20,6 +20,10 @@ from rlmem.losses.reduce import masked_mean
 from rlmem.losses.sac import actor_loss, actor_loss_discrete, soft_value, soft_value_discrete, temperature_loss
 from rlmem.types import Batch, PositiveFloat, PositiveUnitFloat
 
+Terms = tuple[Tensor, Tensor, Tensor, Tensor]
+"""The twins' values of the actions taken [twins, B, T], and [B, T] each: the soft value by the target network, the
+actor's loss, and log pi of an action (or the negative entropy)."""
+
 
 @dataclass(kw_only=True)
 class SoftActorCritic(OffPolicyActorCritic):
@@ -75,18 +79,13 @@ class SoftActorCritic(OffPolicyActorCritic):
         return loss, metrics, td_error
 
     @abstractmethod
-    def terms(
-        self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def terms(self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor) -> Terms:
         """What the losses of every slot are made of.
 
         batch: the rows
         seen: features as each loss may read them
         successors: features that the target network's heads read
         temperature: alpha
-
-        Returns the twins' values of the actions taken [twins, B, T], and [B, T] each: the soft value by the target
-        network, the actor's loss, and log pi of an action (or the negative entropy).
         """
 
     @abstractmethod
@@ -106,9 +105,7 @@ class SAC(SoftActorCritic):
     action_spaces = (spaces.Box,)
     agent_class = TanhGaussianAgent
 
-    def terms(
-        self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def terms(self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor) -> Terms:
         action, log_prob = self.agent.policy(seen.policy).rsample(self.generator)
         with torch.no_grad():
             value = soft_value(self.target.q(successors, action).amin(0), log_prob, temperature)
@@ -132,9 +129,7 @@ class SACD(SoftActorCritic):
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
     agent_class = CategoricalAgent
 
-    def terms(
-        self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def terms(self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor) -> Terms:
         logits = self.agent.policy(seen.policy)
         with torch.no_grad():
             value = soft_value_discrete(self.target.q(successors).amin(0), logits, temperature)

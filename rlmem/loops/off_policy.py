@@ -40,14 +40,8 @@ class ReplayLearner(Learner, Protocol):
 
 @dataclass
 class Tally:
-    """What has happened in the present iteration so far.
-
-    updates: how many updates were made
-    sums: sum of each metric over the updates that had it
-    counts: how many updates had each metric
-    batches: sums of the metrics of batches
-    ended: the episodes that ended
-    """
+    """What has happened in the present iteration so far: updates, the sum of each metric and how many updates had it,
+    sums of the metrics of batches, and the episodes that ended."""
 
     updates: int = 0
     sums: dict[str, Tensor] = field(default_factory=dict)

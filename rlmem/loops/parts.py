@@ -7,10 +7,11 @@ from typing import Any, Literal, Protocol, cast
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.collector import Collector, Episode
+from rlmem.acting.actors import ActorPool
+from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request
-from rlmem.agents.base import ON_POLICY, Agent, Exploration, Network
-from rlmem.batching import Batching, Rollout, StateSlots
+from rlmem.agents.base import Agent, Network
+from rlmem.batching import Batching
 from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress
@@ -62,18 +63,8 @@ class Source(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-class RolloutSource(Source, Protocol):
-    """A source of rollouts; see `rlmem.acting.collector.Collector.collect`."""
-
-    def collect(
-        self,
-        slots: int,
-        budget: int,
-        *,
-        complete_episodes: bool = False,
-        state_slots: StateSlots | None = None,
-        exploration: Exploration = ON_POLICY,
-    ) -> tuple[Rollout, list[Episode]]: ...
+RolloutSource = Collector | ActorPool
+"""A source of rollouts."""
 
 
 @dataclass(kw_only=True)

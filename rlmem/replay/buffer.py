@@ -131,9 +131,9 @@ class Replay:
             return 0
         while self.transitions + length > self.capacity:  # drop the oldest episode
             oldest = {name: int(self.table.take(name, self.table.head)) for name in ("length", "states")}
-            self.slots.drop(oldest["length"] + 1)
-            self.states.drop(oldest["states"])
-            self.table.drop(1)
+            self.slots.head += oldest["length"] + 1
+            self.states.head += oldest["states"]
+            self.table.head += 1
             self.transitions -= oldest["length"]
         if self.initial_state is not None:
             slots["state"] = np.full(length + 1, -1)

@@ -16,7 +16,8 @@ BLOCK = 1 << 14
 class Ring:
     """Rows with named fields, appended at the end and dropped at the front, both O(1) amortised.
 
-    A row's position counts from the first row ever appended and never changes: head <= position < tail.
+    A row's position counts from the first row ever appended and never changes: head <= position < tail. To drop the
+    oldest rows, move `head`.
 
     directory: hold the rows in unnamed files there, mapped into memory, which vanish with the process; OSError if the
         disk is full
@@ -41,10 +42,6 @@ class Ring:
         self.tail += count
         for name, values in rows.items():
             self.put(name, position, values)
-
-    def drop(self, count: int) -> None:
-        """Drop the oldest `count` rows."""
-        self.head += count
 
     def take(self, name: str, position: np.ndarray | int) -> np.ndarray:
         return self.arrays[name].take(position % self.size, axis=0)
