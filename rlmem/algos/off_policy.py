@@ -100,15 +100,10 @@ class OffPolicy(Algorithm):
         self.setup(cast(OffPolicyAgent, parts.agent), parts.streams.torch("losses", parts.device), parts.on_nan)
         stores = parts.batching.state_slots(replay=True) is not None
         parts.agent.trunks.step_all = stores
-        replay = Replay(
-            self.capacity,
-            parts.num_envs,
-            parts.device,
-            self.priority_exponent,
-            self.importance_exponent,
-            None if self.replay_dir is None else Path(self.replay_dir),
-            parts.agent.initial_state(1) if stores else None,
-        )
+        exponents = self.priority_exponent, self.importance_exponent
+        folder = None if self.replay_dir is None else Path(self.replay_dir)
+        state = parts.agent.initial_state(1) if stores else None
+        replay = Replay(self.capacity, parts.num_envs, parts.device, *exponents, folder, state)
         return OffPolicyLoop(
             algo=self,
             collector=parts.make_collector(),

@@ -1,11 +1,9 @@
 """The memory contract, measured: does a memory keep what `rlmem.memory.base.Memory` promises?
 
-    results = check(lambda: FFM(input_size=6))
-    assert all(result.ok for result in results)
+    assert all(result.ok for result in check(lambda: FFM(input_size=6)))
 
 Each property is one function of `influence.py` or `calls.py`; it yields what it measured beside the largest value that
-is allowed. Works on any `Memory`, on any device. A published option may break a property on purpose: the memory's
-attribute `breaks` says which and why, {property: reason}.
+is allowed. A published option may break one on purpose: the memory's attribute `breaks` says {property: reason}.
 """
 
 import math

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,9 +17,8 @@ from torch.utils._pytree import tree_map_only
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
 from rlmem.agents.base import ON_POLICY, Exploration
-from rlmem.batching import Rollout
 from rlmem.errors import Fault
-from rlmem.loops.parts import Learner, LoopParts, Results, RolloutSource, Source
+from rlmem.loops.parts import Learner, LoopParts, Results, Source
 from rlmem.parallel import alone, largest, of_first, place
 from rlmem.system.signals import Stopped
 
@@ -138,12 +137,6 @@ class Loop(LoopParts, ABC):
     @abstractmethod
     def advance(self) -> Iteration | None:
         """Collect and learn for a while, at least for one environment step; None if `stop` came in between."""
-
-    def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
-        """Act for `slots` slots in every environment, at most to the end of the budget; see `Collector.collect`."""
-        with one_thread():
-            source = cast(RolloutSource, self.collector)
-            return source.collect(slots, self.total_steps - source.steps, **how)
 
     @contextmanager
     def learning(self) -> Iterator[None]:

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from rlmem.acting.collector import Episode
+from rlmem.acting.collector import Collector, Episode
 from rlmem.agents.base import Exploration
 from rlmem.errors import Fault
-from rlmem.loops.base import Iteration, Loop
+from rlmem.loops.base import Iteration, Loop, one_thread
 from rlmem.loops.parts import Learner
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
@@ -87,6 +87,7 @@ class OffPolicyLoop(Loop):
     """
 
     algo: ReplayLearner
+    collector: Collector
     replay: Replay
     generator: torch.Generator
     counted: int = 0
@@ -113,7 +114,10 @@ class OffPolicyLoop(Loop):
         before = self.collector.steps
         self.exploration = self.algo.explore(before, self.total_steps)
         slots = self.batching.state_slots(replay=True)
-        rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots, exploration=self.exploration)
+        with one_thread():
+            rollout, episodes = self.collector.collect(
+                self.algo.collect_slots, self.total_steps - before, state_slots=slots, exploration=self.exploration
+            )
         self.tally.ended += episodes
         with self.learning():
             try:

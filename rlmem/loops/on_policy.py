@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
 from rlmem.acting.actors import ActorPool
-from rlmem.acting.collector import Episode
+from rlmem.acting.collector import Collector, Episode
 from rlmem.batching import Batching, Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
-from rlmem.loops.parts import Learner, Results, RolloutSource
+from rlmem.loops.parts import Learner, Results
 from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
@@ -35,23 +35,25 @@ class OnPolicyLoop(Loop):
     """
 
     algo: RolloutLearner
-    collector: RolloutSource
+    collector: Collector | ActorPool
 
     redraws: ClassVar[bool] = True
 
-    def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
-        """As `Loop.collect`, with this process's share of the budget; `collector.steps` counts those of all processes.
+    def collect(self) -> tuple[Rollout, list[Episode]]:
+        """Act with this process's share of what is left of the budget.
 
-        The first process gets the episodes of all, the others none. Environments are numbered as in one vector, and
-        steps as if all processes had acted at the same pace.
+        `collector.steps` counts those of all processes. The first one gets the episodes of all, the others none.
+        Environments are numbered as in one vector, and steps as if all processes had acted at the same pace.
         """
-        if alone():
-            return super().collect(slots, **how)
         here, before = place(), self.collector.steps
-        budget = self.total_steps - before
+        budget, state_slots = self.total_steps - before, self.batching.state_slots(replay=False)
         share = budget // here.size + (here.rank < budget % here.size)
         with one_thread():
-            rollout, ended = self.collector.collect(slots, share, **how)
+            rollout, ended = self.collector.collect(
+                self.algo.rollout_slots, share, complete_episodes=self.algo.complete_episodes, state_slots=state_slots
+            )
+        if alone():
+            return rollout, ended
         self.collector.steps = before + int(totals(self.collector.steps - before)[0])
         for episode in ended:
             episode.step = min(before + (episode.step - before) * here.size, self.collector.steps)
@@ -61,11 +63,7 @@ class OnPolicyLoop(Loop):
 
     def advance(self) -> Iteration:
         fraction = self.collector.steps / self.total_steps
-        rollout, episodes = self.collect(
-            self.algo.rollout_slots,
-            complete_episodes=self.algo.complete_episodes,
-            state_slots=self.batching.state_slots(replay=False),
-        )
+        rollout, episodes = self.collect()
         self.cut = totals(rollout.cut)[0] > 0
         with self.learning():
             metrics = self.algo.update(rollout, self.batching, fraction)

@@ -7,7 +7,6 @@ from typing import Any, Literal, Protocol, cast
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.actors import ActorPool
 from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request
 from rlmem.agents.base import Agent, Network
@@ -61,10 +60,6 @@ class Source(Protocol):
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-RolloutSource = Collector | ActorPool
-"""A source of rollouts."""
 
 
 @dataclass(kw_only=True)

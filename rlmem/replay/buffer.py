@@ -12,8 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from rlmem.batching import Batching, Pieces, Rollout
 from rlmem.batching.base import Placement
-from rlmem.replay.ring import Ring
-from rlmem.replay.running import KeptState, Running
+from rlmem.replay.store import KeptState, Ring, Running
 from rlmem.types import Batch, Inputs, State
 
 LEAST_PRIORITY = 1e-6
