@@ -69,11 +69,11 @@ class ActorPool:
     weights at the next call. Steps are counted as rollouts come, so exactly the budget is taken. A process that dies is
     replaced; what it was collecting is lost, and not counted. Everything starts with the first call.
 
-    make: makes the environments and the agent of an actor; must be picklable
+    make: must be picklable
     actors: how many processes
     num_envs: environments of each actor
     agent: the learner's agent
-    streams: the run's random streams; every process has its own, named after it
+    streams: every process has its own, named after it
     device: where rollouts go
     say: tells the user that an actor has died
     address: address of a Ray cluster; see `rlmem.acting.cluster.attached`

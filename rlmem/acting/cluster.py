@@ -24,9 +24,8 @@ def missing() -> str | None:
 
 @contextmanager
 def attached(address: str | None, actors: int, key: str = "algo.actors", needs_gpus: bool = False) -> Iterator[Any]:
-    """The module `ray`, attached to a cluster with a core for each actor.
-
-    Raises UserError if no cluster answers, or if it is too small.
+    """The module `ray`, attached to a cluster with a core for each actor. Raises UserError if none answers, or if it is
+    too small.
 
     address: address of a cluster, or `auto`; None: the cluster that RAY_ADDRESS names or that this process is part
         of, or else one on this machine, of which nothing remains afterwards

@@ -122,8 +122,13 @@ class Impala(OnPolicy):
         # With `clip`, V-trace corrects up to the policy before the first step, and the surrogate for the steps since.
         before = log_prob.detach() if self.clip is None else batch.behaviour.setdefault("before", log_prob.detach())
         log_ratio = before - batch.behaviour["log_prob"]
-        target, advantage = self._targets(streams, rows, log_ratio, value.detach())
-        mask = batch.mask
+        with torch.no_grad():  # V-trace runs over the uncut streams
+            ratios, values = (rows.scatter(x, streams.shape) for x in (log_ratio, value))
+            target, advantage = vtrace(
+                ratios, streams.reward, values, streams.terminated, streams.mask,
+                self.gamma, self.trace_lambda, self.rho_bar, self.c_bar,
+            )  # fmt: skip
+        target, advantage, mask = rows.gather(target), rows.gather(advantage), batch.mask
         if self.clip is None:
             policy_loss = -mean(advantage * log_prob, mask)
         else:
@@ -140,13 +145,3 @@ class Impala(OnPolicy):
             "rho_mean": mean(log_ratio.clamp(max=log(self.rho_bar)).exp(), mask),
         }
         return loss * summed(mask.sum()) if self.reduction == "sum" else loss, metrics
-
-    @torch.no_grad()
-    def _targets(self, streams: Batch, rows: Rows, log_ratio: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """V-trace's value targets and advantages in the rows, computed on the uncut streams."""
-        log_ratio, value = (rows.scatter(x, streams.shape) for x in (log_ratio, value))
-        target, advantage = vtrace(
-            log_ratio, streams.reward, value, streams.terminated, streams.mask,
-            self.gamma, self.trace_lambda, self.rho_bar, self.c_bar,
-        )  # fmt: skip
-        return rows.gather(target), rows.gather(advantage)

@@ -123,12 +123,8 @@ class Placement:
 
     row: [P], the row of each piece, ascending from 0 without gaps
     shown: [P], slots of each piece, S in all
-    right: rows end together, with the padding on the left
-
-    piece: [S], the piece that each slot is of
-    offset: [S], the number of each slot in its piece
+    piece, offset: [S], the piece that each slot is of, and its number there
     rows, width: R and T
-    pad_fraction: the share of padding
     """
 
     def __init__(self, row: np.ndarray, shown: np.ndarray, right: bool = False):

@@ -68,10 +68,7 @@ def engines_agree(p: Probe) -> Iterator[Measurement]:
 def float32_suffices(p: Probe) -> Iterator[Measurement]:
     """float32 gives what float64 gives, with the same weights."""
     x, start = p.inputs(dtype=torch.float32), p.starts()
-    y, truth = (
-        forward(memory, x.to(dtype), memory.initial_state(ROWS), start)[0]
-        for dtype, memory in ((dtype, p.memory(dtype)) for dtype in EXACT)
-    )
+    y, truth = (forward(p.memory(t), x.to(t), p.memory(t).initial_state(ROWS), start)[0] for t in EXACT)
     yield same_outputs("outputs", y.double(), truth, start, bound=1e-4)
 
 

@@ -26,6 +26,11 @@ RECENT = 100
 """How many of the newest episodes the shown and logged mean return is over."""
 LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
 """The numbers of an evaluation that are logged as metrics."""
+SAVED = ("updates", "last_evaluation", "elapsed", "learn_time")
+"""What a checkpoint holds of a loop under the same names."""
+
+Iteration = tuple[dict[str, float], list[Episode]]
+"""The metrics of an iteration, and the episodes that ended in it."""
 
 
 @contextmanager
@@ -39,11 +44,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-SAVED = ("updates", "last_evaluation", "elapsed", "learn_time")
-"""What a checkpoint holds of a loop under the same names."""
-
-Iteration = tuple[dict[str, float], list[Episode]]
-"""The metrics of an iteration, and the episodes that ended in it."""
+def due(every: int | None, before: int, now: int) -> bool:
+    """Whether what happens every `every` environment steps is due; None: it never is."""
+    return every is not None and now // every > before // every
 
 
 @dataclass(kw_only=True)
@@ -53,16 +56,10 @@ class Loop(LoopParts, ABC):
     A subclass writes `advance`: collect, learn, and return what happened. One call of it is one iteration: one row in
     metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
 
-    algo: the algorithm
-    collector: the source of its data
     exploration: how the agent explores at present, also when an evaluation samples its actions
-    updates: updates of the agent so far
     best_return: the largest `objective` so far
-    last_evaluation: the result of the newest evaluation
-    recent: returns of the newest episodes
     cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`), which biases those that ended
-    elapsed: seconds spent in iterations
-    learn_time: seconds of these spent on learning
+    elapsed, learn_time: seconds spent in iterations, and those of them spent on learning
     completed_steps: environment steps at the end of the last complete iteration
     evaluation_due: whether a stop has put off an evaluation that is due
     stop: an exception, set from outside to end the run; raised once a checkpoint has been saved
@@ -101,14 +98,14 @@ class Loop(LoopParts, ABC):
         before = self.completed_steps
         if self.collector.steps < self.total_steps and not self.evaluation_due:
             complete = self.iterate()
-            self.evaluation_due = complete and self.evaluation.due(before, self.completed_steps)
+            self.evaluation_due = complete and due(self.evaluation_every, before, self.completed_steps)
         if self.collector.steps >= self.total_steps:
             self.evaluation_due = True
         if self.evaluation_due and self.asked_to_stop() is None:
             self.evaluate()
             self.evaluation_due = False
         stop = self.asked_to_stop()
-        if self.done or stop is not None or self.checkpoint.due(before, self.completed_steps):
+        if self.done or stop is not None or due(self.checkpoint_every, before, self.completed_steps):
             self.save()
             stop = self.asked_to_stop()
         if stop is not None and not self.done:

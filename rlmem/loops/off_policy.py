@@ -78,10 +78,8 @@ class OffPolicyLoop(Loop):
     No update is due before `algo.learning_starts` steps, nor before an episode has ended; updates that were not due are
     not made up for later.
 
-    replay: the episodes to learn from
     generator: draws what updates read
     counted: steps or episodes so far that make updates due
-    tally: what has happened in the present iteration
     sample_time: seconds spent on drawing batches
     warned: the kinds of warnings that were given, each at most once
     """

@@ -17,17 +17,6 @@ from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
 from rlmem.seeding import Streams
 
-
-@dataclass
-class Schedule:
-    """When something is due: every `every` environment steps; None: never."""
-
-    every: int | None
-
-    def due(self, before: int, now: int) -> bool:
-        return self.every is not None and now // self.every > before // self.every
-
-
 OnNan = Literal["stop", "skip"]
 """What to do with a gradient step whose loss or gradient is not finite."""
 
@@ -67,22 +56,12 @@ class LoopParts:
     """What a run gives to its loop. The algorithm adds itself and the source of its data (`Algorithm.make_loop`).
 
     total_steps: the budget, in environment steps
-    agent: the network that is trained
     env: the environments of this process, or a source of labelled sequences
     num_envs: how many environments, or rows read side by side
     make_actor: makes the environments and the agent of an actor in another process; picklable
-    device: where the agent is
-    batching: how rows are cut
-    streams: the random streams of the run
-    on_nan: what to do with a gradient step that is not finite
-    make_eval_env: makes the environments of an evaluation
-    evaluation: when evaluations are due
+    evaluation_every, checkpoint_every: environment steps from one to the next; None: there are none
     evaluation_episodes: how many episodes an evaluation plays
     evaluation_steps: steps that an episode of an evaluation may take; None: there is no bound
-    recorder: writes metrics and episodes
-    checkpoints: writes checkpoints and the best agent
-    checkpoint: when checkpoints are due
-    progress: shows the run to the user
     experiment: the settings that the run's numbers depend on, kept in every checkpoint
     """
 
@@ -96,12 +75,12 @@ class LoopParts:
     streams: Streams
     on_nan: OnNan
     make_eval_env: Callable[[], VectorEnv]
-    evaluation: Schedule
+    evaluation_every: int | None
     evaluation_episodes: int
     evaluation_steps: int | None
     recorder: Recorder
     checkpoints: Checkpoints
-    checkpoint: Schedule
+    checkpoint_every: int | None
     progress: Progress
     experiment: dict[str, Any] = field(default_factory=dict)
 

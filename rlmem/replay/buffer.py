@@ -18,7 +18,6 @@ from rlmem.types import Batch, Inputs, State
 LEAST_PRIORITY = 1e-6
 """The least priority, before its exponent, so that an episode without errors can still be drawn."""
 
-
 FIELDS = ("obs", "action", "reward", "terminated", "mask")
 """The stored fields of slots. Previous action, previous reward and start flag follow from a slot's position."""
 

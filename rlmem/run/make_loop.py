@@ -11,7 +11,7 @@ from rlmem.agents.base import Agent
 from rlmem.config.compose import Config
 from rlmem.errors import UserError
 from rlmem.loops.base import Loop
-from rlmem.loops.parts import LoopParts, Schedule
+from rlmem.loops.parts import LoopParts
 from rlmem.parallel import place
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
@@ -51,12 +51,12 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
             streams=parts.streams,
             on_nan=settings.on_nan,
             make_eval_env=lambda: make_evaluation_env(config, min(episodes, EVAL_ENVS)),
-            evaluation=Schedule(settings.evaluation.every),
+            evaluation_every=settings.evaluation.every,
             evaluation_episodes=episodes,
             evaluation_steps=settings.evaluation.max_steps,
             recorder=recorder,
             checkpoints=kept,
-            checkpoint=Schedule(settings.checkpoint.every),
+            checkpoint_every=settings.checkpoint.every,
             progress=progress,
             experiment=experiment_of(config.values),
         )
