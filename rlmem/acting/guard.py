@@ -112,11 +112,10 @@ class Guard:
             obs = obs.astype(self.dtype)
         if obs.dtype.kind == "f":
             if np.count_nonzero(finite := np.isfinite(obs)) < obs.size:
-                wrong = ~finite
-                self._refuse(self._environments(wrong), f"observation with {obs[wrong][0]}; expected finite numbers")
+                self._refuse(~finite, f"observation with {obs[~finite][0]}; expected finite numbers")
         elif self.bounds is not None and any_of(outside := (obs < self.bounds[0]) | (obs > self.bounds[1])):
-            wrong, space = self._environments(outside), self.env.single_observation_space
-            self._refuse(wrong, f"observation {_excerpt(obs[wrong.argmax()].tolist())}; expected one of {space}")
+            shown, space = _excerpt(obs[np.argwhere(outside)[0, 0]].tolist()), self.env.single_observation_space
+            self._refuse(outside, f"observation {shown}; expected one of {space}")
         return obs
 
     def _rewards(self, given: Any) -> np.ndarray:
@@ -139,13 +138,9 @@ class Guard:
             self._refuse(None, f"{what}; expected {self.shape[0]} of True or False")
         return flags
 
-    def _environments(self, wrong: np.ndarray) -> np.ndarray:
-        """The environments [N] in which any of [N, ...] is true."""
-        return np.asarray(wrong.reshape(len(wrong), -1).any(1))
-
     def _refuse(self, wrong: np.ndarray | None, line: str) -> NoReturn:
-        """Raise a Fault. wrong: [N], the environments at fault; None: the vector as a whole."""
-        where = self._where(None if wrong is None else int(wrong.argmax()))
+        """Raise a Fault. wrong: [N, ...], true for environments at fault; None: the vector as a whole."""
+        where = self._where(None if wrong is None else int(np.argwhere(wrong)[0, 0]))
         raise Fault(f"{where}: {line}; nothing of this step is kept; correct the environment before resuming")
 
     def _where(self, environment: int | None) -> str:

@@ -20,7 +20,7 @@ from rlmem.loops.parts import LoopParts, OnNan, Results
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
 
-PATIENCE = 100
+MOST_SKIPPED = 100
 """Steps that may be skipped in a row; parameters that fail more often will not recover."""
 
 
@@ -67,7 +67,7 @@ class Storage:
 class Finite:
     """Checks that the loss and the gradient of every step are finite.
 
-    on_nan: stop: raise FloatingPointError; skip: do not take the step, at most PATIENCE times in a row
+    on_nan: stop: raise FloatingPointError; skip: do not take the step, at most MOST_SKIPPED times in a row
     """
 
     def __init__(self, on_nan: OnNan = "stop"):
@@ -81,9 +81,9 @@ class Finite:
             return True
         self.skipped += 1
         self.in_a_row += 1
-        if self.on_nan == "stop" or self.in_a_row > PATIENCE:
+        if self.on_nan == "stop" or self.in_a_row > MOST_SKIPPED:
             values = ", ".join(f"{name} {float(number.detach())}" for name, number in numbers.items())
-            before = f" after {PATIENCE} in a row that were skipped" if self.in_a_row > PATIENCE else ""
+            before = f" after {MOST_SKIPPED} in a row that were skipped" if self.in_a_row > MOST_SKIPPED else ""
             raise FloatingPointError(f"{values}{before}: no step was taken")
         return False
 
