@@ -120,14 +120,9 @@ class PPO(OnPolicy):
         if grad_norm is None:
             return {}
         clipped = mean(((torch.exp(log_ratio) - 1).abs() > self.clip).float(), mask)
-        return {
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy": entropy.detach(),
-            "kl": kl.detach(),
-            "clip_fraction": clipped,
-            "grad_norm": grad_norm,
-        }
+        metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
+        metrics |= {"clip_fraction": clipped, "grad_norm": grad_norm}
+        return {name: value.detach() for name, value in metrics.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"kl_coef": self.kl_coef}

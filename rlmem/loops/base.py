@@ -26,9 +26,6 @@ RECENT = 100
 """How many of the newest episodes the shown and logged mean return is over."""
 LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
 """The numbers of an evaluation that are logged as metrics."""
-SAVED = ("updates", "last_evaluation", "elapsed", "learn_time")
-"""What a checkpoint holds of a loop under the same names."""
-
 Iteration = tuple[dict[str, float], list[Episode]]
 """The metrics of an iteration, and the episodes that ended in it."""
 
@@ -67,6 +64,8 @@ class Loop(LoopParts, ABC):
 
     best_metric: ClassVar[str] = "eval/greedy/best"
     """The name of the best `objective` so far in metrics.jsonl."""
+    saved: ClassVar[tuple[str, ...]] = ("updates", "last_evaluation", "elapsed", "learn_time")
+    """What a checkpoint holds under the same names, beside the agent's state."""
 
     algo: Learner
     collector: Source
@@ -235,7 +234,7 @@ class Loop(LoopParts, ABC):
             **self.agent_state(),
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
-            **{name: getattr(self, name) for name in SAVED},
+            **{name: getattr(self, name) for name in self.saved},
             "since": self.completed_steps,
             "owed": self.evaluation_due,
             "recent": list(self.recent),
@@ -248,9 +247,8 @@ class Loop(LoopParts, ABC):
         # The optimiser would keep the tensors themselves, which are mapped from the file on the disk: copy them.
         self.algo.load_state_dict(tree_map_only(Tensor, Tensor.clone, state["algo"]))
         self.collector.load_state_dict(state["collector"])
-        for name in SAVED:
+        for name in ("best_return", *self.saved):
             setattr(self, name, state[name])
-        self.best_return = state["best_return"]
         self.completed_steps, self.evaluation_due = state["since"], state["owed"]
         self.recent.extend(state["recent"])
         self.collector.seconds.update(state["clock"])

@@ -84,6 +84,8 @@ class OffPolicyLoop(Loop):
     warned: the kinds of warnings that were given, each at most once
     """
 
+    saved = (*Loop.saved, "counted", "sample_time")
+
     algo: ReplayLearner
     collector: Collector
     replay: Replay
@@ -168,17 +170,13 @@ class OffPolicyLoop(Loop):
         return super().state_dict() | {
             "replay": self.replay.state_dict(),
             "generator": self.generator.get_state(),
-            "counted": self.counted,
             "tally": self.tally.state_dict(),
             "said": sorted(self.warned),
-            "sample_time": self.sample_time,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.replay.load_state_dict(state["replay"])
         self.generator.set_state(state["generator"].cpu())
-        self.counted = state["counted"]
         self.tally = Tally.of(state["tally"])
         self.warned = set(state["said"])
-        self.sample_time = state["sample_time"]
