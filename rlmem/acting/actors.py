@@ -160,10 +160,8 @@ class ActorPool:
         self.restarts += 1
         self._deaths += 1
         if self._deaths > DEATHS * self.actors:
-            raise Fault(
-                f"step {self.steps}: actors died {self._deaths} times, and no rollout came in between ({reason}); "
-                f"e.g. out of memory: a smaller env.num_envs or algo.actors"
-            )
+            what = f"actors died {self._deaths} times, and no rollout came in between ({reason})"
+            raise Fault(f"step {self.steps}: {what}; e.g. out of memory: a smaller env.num_envs or algo.actors")
         what = f"actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
         self.say(f"step {self.steps}: {what}")
         self._ray.kill(self._workers[actor])  # it may be alive if only its answer was lost

@@ -167,11 +167,9 @@ class Algorithm(ABC):
             what = f"no encoder reads observation space {observation}; expected {READABLE}"
             found.append(f"{of_env}: {what}; e.g. env=repeat_previous")
         if not isinstance(action, self.action_spaces) or not is_flat(action):
-            found.append(
-                f"{of_algo}: does not support action space {action} of {of_env}; "
-                f"supported: {', '.join(space.__name__ for space in self.action_spaces)}, of one dimension; "
-                f"e.g. algo={'sac' if isinstance(action, Box) else 'sacd'}"
-            )
+            names = ", ".join(space.__name__ for space in self.action_spaces)
+            what = f"does not support action space {action} of {of_env}; supported: {names}, of one dimension"
+            found.append(f"{of_algo}: {what}; e.g. algo={'sac' if isinstance(action, Box) else 'sacd'}")
         elif self.bounded_actions and isinstance(action, Box) and not is_bounded(action):
             what = f"acts between bounds, which action space {action} of {of_env} lacks"
             found.append(f"{of_algo}: {what}; e.g. algo=ppo")
@@ -194,8 +192,7 @@ class Algorithm(ABC):
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
         """Means over the episodes that `request` describes, {policy: {metric: mean}}."""
         with one_thread():
-            kinds = {"greedy": True, "sampled": False}
-            return {name: evaluate(agent, env, request, greedy).summary() for name, greedy in kinds.items()}
+            return {name: evaluate(agent, env, request, name == "greedy").summary() for name in ("greedy", "sampled")}
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
         """How the agent explores after `steps` of `total_steps` environment steps."""

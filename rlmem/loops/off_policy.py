@@ -152,11 +152,9 @@ class OffPolicyLoop(Loop):
             self._say_once("wait", "learning waits for the end of a first episode")
         room = self.batching.longest_episode(self.algo.batch_size)
         if room is not None and longest > room:
-            self._say_once(
-                "room",
-                f"an episode of {longest} transitions does not fit into a row of {room}: the end of such episodes is "
-                f"never learnt from; e.g. algo.batch_size={longest * (self.algo.batch_size // room)}",
-            )
+            what = f"an episode of {longest} transitions does not fit into a row of {room}"
+            example = f"algo.batch_size={longest * (self.algo.batch_size // room)}"
+            self._say_once("room", f"{what}: the end of such episodes is never learnt from; e.g. {example}")
 
     def _say_once(self, kind: str, text: str) -> None:
         if kind not in self.warned:

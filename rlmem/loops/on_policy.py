@@ -72,10 +72,9 @@ class OnPolicyLoop(Loop):
         self.updates += 1
         deviation = f"{self.algo.name}/ratio_max_dev"
         if metrics.get(deviation, 0) > RATIO_ALARM:
-            self.progress.say(
-                f"step {self.collector.steps}: {deviation} is {metrics[deviation]:.1e}: training does not read what "
-                f"acting read; a memory or environment that breaks its contract?"
-            )
+            what = f"{deviation} is {metrics[deviation]:.1e}: training does not read what acting read"
+            why = "a memory or environment that breaks its contract?"
+            self.progress.say(f"step {self.collector.steps}: {what}; {why}")
         return metrics | self.algo.skipped(), episodes
 
     def state_dict(self) -> dict[str, Any]:

@@ -135,11 +135,9 @@ class Running:
         longest = env[self.length[env].argmax()]
         needed = int(self.length[longest]) + n
         if needed > self.capacity + 1:
-            raise Fault(
-                f"an episode of environment {longest} has more transitions than the replay can hold ({self.capacity}), "
-                f"which keeps whole episodes; a resumed run would fail again: begin another one, "
-                f"e.g. with algo.capacity={10 * self.capacity}"
-            )
+            what = f"an episode of environment {longest} has more transitions than the replay can hold"
+            why = "which keeps whole episodes; a resumed run would fail again: begin another one"
+            raise Fault(f"{what} ({self.capacity}), {why}, e.g. with algo.capacity={10 * self.capacity}")
         at = env[:, None], self.length[env][:, None] + np.arange(n)
         for name, values in slots.items():
             old = self.slots.get(name, values[:, :0])
