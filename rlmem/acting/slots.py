@@ -59,7 +59,7 @@ class Slots:
         index = torch.zeros(streams.shape, dtype=torch.long, device=device)
         position = streams.shape[0]
         for slot, env, _ in self.kept:
-            index[env, slot] = torch.arange(position, position + len(env), device=device)
+            index[env.to(device), slot] = torch.arange(position, position + len(env), device=device)
             position += len(env)
         states = tree_map(lambda *parts: torch.cat(parts), *[state for _, _, state in self.kept])
         return Rollout(streams, states, index, cut=cut)
