@@ -32,6 +32,8 @@ class ActorCritic(Agent):
     memory_gradient: whose loss trains a shared encoder and memory
     """
 
+    value_name = "V(s)"
+
     def __init__(
         self,
         make_trunk: Callable[[], Trunk],
@@ -57,6 +59,9 @@ class ActorCritic(Agent):
         distribution = self.policy(features)
         action = distribution.mode() if generator is None else distribution.sample(generator)
         return action, distribution.log_prob(action), state
+
+    def value(self, batch: Batch) -> Tensor:
+        return self.critic(self.trunks.read_critic(batch)).squeeze(-1)
 
     def unroll(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Policy parameters [B, T, P] and values [B, T] of every slot, from the rows' `state0`."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,12 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     """
     key, values = usual(run) if over is None else parsed(over)
     fixed = ["env.length=fixed"] if over is None and key == "env.n" else []
-    scores = []
+    most = run.config.settings.evaluation.max_steps
+    rows: list[dict[str, Any]] = []
     for value in values:
-        env = run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])
-        most = run.config.settings.evaluation.max_steps
-        scores.append(evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device, most, print))
-        env.close()
-    rows: list[dict[str, Any]] = [{key: value, **row(score)} for value, score in zip(values, scores, strict=True)]
+        with closing(run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])) as env:
+            scores = evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device, most, print)
+        rows.append({key: value, **row(scores)})
     kinds = {"success": "success_rate", "return": "return_mean"}
     metrics = {f"{kind}/{r[key]}": float(r[name]) for kind, name in kinds.items() for r in rows if name in r}
     trained = run.config.values["env"].get(key.partition(".")[2])
@@ -89,17 +89,17 @@ def row(scores: Scores) -> dict[str, Any]:
 
 def picture(rows: Sequence[dict[str, Any]], key: str, trained: str, episodes: int) -> Any:
     """A bar for each value; the trained one is dark."""
-    kind, label = ("success", "success rate") if "success_rate" in rows[0] else ("return", "mean return")
-    centre = np.array([row["success_rate" if kind == "success" else "return_mean"] for row in rows])
-    low, high = (np.array([row[f"{kind}_{end}"] for row in rows]) for end in ("low", "high"))
+    kind, middle = ("success", "rate") if "success_rate" in rows[0] else ("return", "mean")
+    label = "success rate" if kind == "success" else "mean return"
+    centre, low, high = (np.array([row[f"{kind}_{part}"] for row in rows]) for part in (middle, "low", "high"))
     made, axes = figure(3.7)
     panel, at = axes[0, 0], range(len(rows))
     colours = [COLOURS[0] if row[key] == trained else COLOURS[5] for row in rows]
     panel.bar(at, centre, yerr=[centre - low, high - centre], color=colours, capsize=3)
     panel.bar(0, 0, color=COLOURS[0], label="as trained")
     panel.bar(0, 0, color=COLOURS[5], label="other")
-    panel.set(xticks=at, xlabel=key, ylabel=label, title=f"greedy {label} of {episodes} episodes, 95 % interval")
-    panel.set_xticklabels([row[key] for row in rows])
+    panel.set(xticks=at, xticklabels=[row[key] for row in rows], xlabel=key, ylabel=label)
+    panel.set(title=f"greedy {label} of {episodes} episodes, 95 % interval")
     if kind == "success":
         panel.set_ylim(0, 1.05)
     panel.grid(axis="x", visible=False)

@@ -42,6 +42,10 @@ class Episodes:
         for i, n in enumerate(self.length.tolist()):
             yield self.batch.map(lambda field, i=i, n=n: field[i : i + 1, :n])  # type: ignore[misc]
 
+    def at_last(self, values: Tensor) -> Tensor:
+        """The values [N] of each episode's last acted slot, from values [N, S]."""
+        return values[torch.arange(len(self.length)), self.length - 1]
+
 
 @dataclass
 class LoadedRun:
@@ -148,8 +152,3 @@ def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = No
     run = LoadedRun(run_dir, config, parts, 0, seed)
     run.load(step)
     return run
-
-
-def at_last(values: Tensor, length: Tensor) -> Tensor:
-    """The values [N] of each episode's last acted slot, from values [N, S]."""
-    return values[torch.arange(len(length), device=values.device), length - 1]
