@@ -35,24 +35,16 @@ class Settings:
         return self.options.get(key.partition(".")[0])
 
 
-@dataclass(frozen=True)
-class Labels:
-    """The names of runs.
+def labels(runs: Sequence[Settings]) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Row and column of every run, and `all runs` or options -> the overrides that they share and no name shows.
 
-    places: row and column of every run
-    alike: `all runs` or options -> overrides that these runs share and that no name shows
+    Rows are named by what varies, and columns by the environment if it varies.
     """
-
-    places: Sequence[tuple[str, str]]
-    alike: Mapping[str, str]
-
-
-def labels(runs: Sequence[Settings]) -> Labels:
-    """Name rows by what varies, and columns by the environment if it varies."""
-    groups = _varying(runs)
-    columns = [COLUMN] if COLUMN in groups else []
-    rows = [group for group in groups if group != COLUMN]
-    every = _keys(runs)
+    groups = dict.fromkeys(group for run in runs for group in run.options)
+    varying = [group for group in groups if len({run.options.get(group) for run in runs}) > 1]
+    rows = [group for group in varying if group != COLUMN]
+    unsorted = dict.fromkeys(key for run in runs for key in run.values)
+    every = sorted(unsorted, key=lambda key: not any(run.asks(key) for run in runs))  # those that were set come first
     often = Counter(key.rpartition(".")[2] for key in every)
     keys = {key: _by_option(key, runs) for key in every if _differs(key, runs)}
     kinds = [(*(run.options.get(g, "") for g in rows), *(run.values.get(key, "") for key in keys)) for run in runs]
@@ -67,35 +59,21 @@ def labels(runs: Sequence[Settings]) -> Labels:
         short[kind] = " ".join([*words, *(_word(key, one, often) for key in named)])
         long[kind] = " ".join([*words, *(_word(key, one, often) for key in among)])
     taken = Counter(short.values())
-    names = {kind: name if name and taken[name] == 1 else long[kind] for kind, name in short.items()}
-    places = [
-        (names[kind] or run.options.get("memory", ""), " ".join(run.options.get(column, "") for column in columns))
-        for run, kind in zip(runs, kinds, strict=True)
-    ]
-    return Labels(places, _alike(runs, keys) if len(runs) > 1 else {})
-
-
-def _varying(runs: Sequence[Settings]) -> list[str]:
-    groups = dict.fromkeys(group for run in runs for group in run.options)
-    return [group for group in groups if len({run.options.get(group) for run in runs}) > 1]
-
-
-def _keys(runs: Sequence[Settings]) -> list[str]:
-    """The keys of all runs; those set on the command line come first."""
-    every = dict.fromkeys(key for run in runs for key in run.values)
-    return sorted(every, key=lambda key: not any(run.asks(key) for run in runs))
+    places = []
+    for run, kind in zip(runs, kinds, strict=True):
+        name = short[kind] if taken[short[kind]] == 1 and short[kind] else long[kind]
+        places.append((name or run.options.get("memory", ""), run.options.get(COLUMN, "") if COLUMN in varying else ""))
+    return places, _alike(runs, [key for key in every if key not in keys]) if len(runs) > 1 else {}
 
 
 def _differs(key: str, runs: Sequence[Settings]) -> bool:
     """Whether a key distinguishes runs with equal options, or was set to different values."""
+    having = [run for run in runs if key in run.values]
     if any(run.asks(key) for run in runs):
-        there = {run.values[key] for run in runs if key in run.values}
+        there = {run.values[key] for run in having}
         return len(there) > 1 or any(len(values) > 1 for values in _by_option(key, runs).values())
-    defaults: dict[tuple[str, ...], set[str]] = defaultdict(set)  # defaults may differ with options and versions
-    for run in runs:
-        if key in run.values:
-            defaults[tuple(run.options.values())].add(run.values[key])
-    return any(len(values) > 1 for values in defaults.values())
+    defaults = {(tuple(run.options.values()), run.values[key]) for run in having}
+    return len(defaults) > len({options for options, _ in defaults})  # defaults may differ with options and versions
 
 
 def _by_option(key: str, runs: Sequence[Settings]) -> dict[str | None, set[str | None]]:
@@ -119,13 +97,12 @@ def _word(key: str, run: Settings, often: Mapping[str, int]) -> str:
     return f"{last if often[last] == 1 and run.option_of(key) else key}={run.values[key]}"
 
 
-def _alike(runs: Sequence[Settings], named: Iterable[str]) -> dict[str, str]:
-    """`all runs` or options -> the overrides that these runs share and that no name shows."""
+def _alike(runs: Sequence[Settings], keys: Iterable[str]) -> dict[str, str]:
+    """`all runs` or options -> the overrides of these keys that they share."""
     found: dict[str, list[str]] = defaultdict(list)
-    for key in _keys(runs):
+    for key in keys:
         having = [run for run in runs if key in run.values]
-        if key not in named and any(run.asks(key) for run in having):
+        if any(run.asks(key) for run in having):
             options = ", ".join(dict.fromkeys(str(run.option_of(key)) for run in having))
-            who = "all runs" if len(having) == len(runs) else options
-            found[who].append(f"{key}={having[0].values[key]}")
+            found["all runs" if len(having) == len(runs) else options].append(f"{key}={having[0].values[key]}")
     return {who: " ".join(words) for who, words in found.items()}

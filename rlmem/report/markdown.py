@@ -1,6 +1,7 @@
 """RESULTS.md: the published results with their verdicts, and their curves as pictures."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -10,8 +11,9 @@ from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.report.bands import panels
 from rlmem.report.draw import save, together
-from rlmem.report.facts import INTERVALS, facts_of, key_in_words
-from rlmem.report.find import Item, Section
+from rlmem.report.facts import INTERVALS, departures, facts_of, key_in_words
+from rlmem.report.find import Item
+from rlmem.report.groups import Section
 from rlmem.reproduce.outcome import Outcome
 from rlmem.stats.tables import Cell, Table
 
@@ -55,8 +57,16 @@ def _summary(items: Sequence[Item]) -> Table:
     rows: list[list[Cell]] = []
     for item in items:
         outcome = item.outcome
-        link = f"[{outcome.name}](#{_anchor(outcome)})"
-        rows.append([link, outcome.experiment.title, f"**{item.verdict.word}**", item.done, outcome.budget])
+        anchor = re.sub(r"[^\w -]", "", _heading(outcome).lower()).replace(" ", "-")
+        rows.append(
+            [
+                f"[{outcome.name}](#{anchor})",
+                outcome.experiment.title,
+                f"**{item.verdict.word}**",
+                item.done,
+                outcome.budget,
+            ]
+        )
     return Table("", ["item", "what the paper says", "verdict", "runs", "budget"], rows)
 
 
@@ -69,7 +79,7 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
     yield f"Source: {experiment.source}."
     if note := experiment.budget(outcome.budget).note:
         yield f"This budget: {note}"
-    if found := item.departures:
+    if found := departures(outcome):
         yield "\n".join(f"- {reason} ({which})" if which else f"- {reason}" for reason, which in found)
     if outcome.curves:
         yield _shown(f"{key_in_words(item.key)} of {outcome.name}", picture(item), folder)
@@ -89,8 +99,3 @@ def _shown(caption: str, path: Path, folder: Path) -> str:
 
 def _heading(outcome: Outcome) -> str:
     return f"{outcome.name}, budget {outcome.budget}"
-
-
-def _anchor(outcome: Outcome) -> str:
-    kept = "".join(letter for letter in _heading(outcome).lower() if letter.isalnum() or letter in " -_")
-    return kept.replace(" ", "-")

@@ -6,16 +6,15 @@ and the template escapes every text, so that the name of a run is never more tha
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 
-from jinja2 import Environment
+from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from rlmem.report.bands import panels
-from rlmem.report.draw import single
-from rlmem.report.facts import INTERVALS, key_in_words
-from rlmem.report.find import Item, Section
-from rlmem.report.svg import inline
+from rlmem.report.draw import inline
+from rlmem.report.facts import INTERVALS, departures, key_in_words
+from rlmem.report.find import Item
+from rlmem.report.groups import Group, Section
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Cell, cell_text
 
@@ -25,31 +24,23 @@ RUN_COLUMNS = (
 STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
 """`rlmem.stats.figures.DASHES` as SVG writes them."""
 MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
-BADGES = {
-    "matches": "good",
-    "direction holds": "good",
-    "holds": "good",
-    "done": "good",
-    "differs": "bad",
-    "fails": "bad",
-    "failed": "bad",
-    "not run": "none",
-    "waiting": "none",
-    "running": "busy",
-    "interrupted": "busy",
-}
+BADGES = (
+    dict.fromkeys(("matches", "direction holds", "holds", "done"), "good")
+    | dict.fromkeys(("differs", "fails", "failed"), "bad")
+    | dict.fromkeys(("not run", "waiting"), "none")
+    | dict.fromkeys(("running", "interrupted"), "busy")
+)
 """Word of a verdict or state -> the class that colours it."""
 
 
 def page(sections: Sequence[Section], title: str) -> str:
     """The whole page. The same sections give the same text."""
     items = sum(isinstance(section, Item) for section in sections)
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    loader = PackageLoader("rlmem.report", "")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {"cell_text": cell_text, "badged": _badged}
-    folder = files("rlmem.report")
-    return environment.from_string(folder.joinpath("page.html.jinja").read_text(encoding="utf-8")).render(
+    return environment.get_template("page.html.jinja").render(
         title=title,
-        style=Markup(folder.joinpath("page.css").read_text(encoding="utf-8")),
         most_rows=max(len(section.axes[0]) for section in sections),
         items=items,
         total=sum(len(section.records) for section in sections),
@@ -60,6 +51,7 @@ def page(sections: Sequence[Section], title: str) -> str:
         colours=len(COLOURS),
         strokes=STROKES,
         key_in_words=key_in_words,
+        departures=departures,
         legend=_legend,
         drawings=_drawings,
         pictures=_pictures,
@@ -90,17 +82,17 @@ def _drawings(section: Section, prefix: str) -> Iterator[Markup]:
     for k, panel in enumerate(panels(section.curves, *section.axes, what)):
         where = f" on {panel.title}" if panel.title else ""
         title = f"{what}{where} over environment steps: {', '.join(line.name for line in panel.lines)}"
-        yield inline(single(panel), f"{prefix}-c{k}", title)
+        yield Markup(inline(panel, f"{prefix}-c{k}", title))
 
 
 def _runs(section: Section) -> list[list[Cell]]:
     """A table of the runs: the names of the columns, and a row for each run."""
-    metrics, code = section.listed_metrics, Markup("<code>{}</code>")
+    metrics = [section.metric] if isinstance(section, Group) else []
     lines: list[list[Cell]] = [[*RUN_COLUMNS[:4], *metrics, *RUN_COLUMNS[4:]]]
     for run in section.records:
         shown = [cell_text(run.metrics.get(name)) for name in metrics]
-        lines.append([run.row, run.column, run.seed, _badge(run.state), *shown, run.steps, run.seconds])
-        lines[-1] += [run.config_hash, run.version, run.commit, run.machine, code.format(run.overrides)]
+        about = [run.config_hash, run.version, run.commit, run.machine, Markup("<code>{}</code>").format(run.overrides)]
+        lines.append([run.row, run.column, run.seed, _badge(run.state), *shown, run.steps, run.seconds, *about])
     return lines
 
 

@@ -8,8 +8,7 @@ from rlmem.errors import UserError
 from rlmem.record.facts import RunRecord
 from rlmem.report.bands import Panel, panels
 from rlmem.report.facts import key_in_words, unreadable, unseen
-from rlmem.report.find import Section
-from rlmem.report.groups import of_metric
+from rlmem.report.groups import Section, of_metric
 from rlmem.reproduce.outcome import Curve
 
 
@@ -23,14 +22,18 @@ def shown(sections: Sequence[Section], metric: str | None, smooth: int = 1, colu
 
     Raises UserError if nothing is left to draw.
     """
-    _require_columns(sections, columns)
+    known = list(dict.fromkeys(name for section in sections for name in section.axes[1] if name))
+    for name in columns:
+        if name not in known:
+            what = "no such column" if known else "no such column; these runs have none"
+            raise UserError(sentence(f"--columns {name}", what, near=nearest(name, known), accepted=known))
     rows = list(dict.fromkeys(row for section in sections for row in section.axes[0]))
     made = []
     for section in sections:
         wanted = [column for column in section.axes[1] if not columns or column in columns]
         for panel in panels(_curves(section, metric), rows, wanted, key_in_words(metric or section.key), smooth):
             parts = [section.label if len(sections) > 1 or not panel.title else "", panel.title]
-            made.append(replace(panel, title=": ".join(part for part in parts if part)))
+            made.append(replace(panel, title=": ".join(filter(None, parts))))
     if not made:
         raise UserError(_nothing(sections, metric))
     return made
@@ -51,21 +54,12 @@ def _curves(section: Section, metric: str | None) -> Sequence[Curve]:
     return section.curves if metric in (None, section.key) else of_metric(section.records, metric)
 
 
-def _require_columns(sections: Sequence[Section], columns: Sequence[str]) -> None:
-    known = list(dict.fromkeys(name for section in sections for name in section.axes[1] if name))
-    for name in columns:
-        if name not in known:
-            what = "no such column" if known else "no such column; these runs have none"
-            raise UserError(sentence(f"--columns {name}", what, near=nearest(name, known), accepted=known))
-
-
 def _nothing(sections: Sequence[Section], metric: str | None) -> str:
     names = ", ".join(section.label for section in sections)
     if metric is None:
         return f"{names}: no learning curves there; no run has an evaluation that can be read"
     found = [RunRecord(run.run_dir) for section in sections for run in section.records if run.run_dir is not None]
-    known = sorted({key for run in found for row in run.rows for key in row} - {"step"})
-    if not known:
-        known = sorted({section.key for section in sections})
-        return sentence(f"--metric {metric}", f"{names}: of published results, one metric is kept", accepted=known)
-    return sentence(f"--metric {metric}", "no run has it", near=nearest(metric, known), accepted=known)
+    if known := sorted({key for run in found for row in run.rows for key in row} - {"step"}):
+        return sentence(f"--metric {metric}", "no run has it", near=nearest(metric, known), accepted=known)
+    known = sorted({section.key for section in sections})
+    return sentence(f"--metric {metric}", f"{names}: of published results, one metric is kept", accepted=known)
