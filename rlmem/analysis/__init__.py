@@ -78,19 +78,15 @@ def analyze(
     trust: build what the configuration names, whoever wrote it
     options: keywords of the analysis' `measure`, such as `episodes`
     """
-    measure, accepted = _measure(what), options_of(what)
-    if problems := [
-        sentence(f"analyze {what}", f"has no option `{name}`", near=nearest(name, accepted), accepted=accepted)
-        for name in options
-        if name not in accepted
-    ]:
-        raise UserError(*problems)
+    where, measure, accepted = f"analyze {what}", _measure(what), options_of(what)
+    if unknown := [name for name in options if name not in accepted]:
+        said = [sentence(where, f"has no option `{n}`", near=nearest(n, accepted), accepted=accepted) for n in unknown]
+        raise UserError(*said)
     if run_dir is None and (out is None or what not in WITHOUT_RUN):
         expected = f"expected a run{' or --out' if what in WITHOUT_RUN else ''}"
-        raise UserError(sentence(f"analyze {what}", expected, example=f"rlmem analyze {shell(what)} runs/my_run"))
+        raise UserError(sentence(where, expected, example=f"rlmem analyze {shell(what)} runs/my_run"))
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
-        lacks = f"needs {' and '.join(missing)}, which is not installed"
-        raise UserError(sentence("analyze", lacks, example=extra("report")))
+        raise UserError(f"analyze: needs {' and '.join(missing)}, which is not installed; e.g. {extra('report')}")
     from rlmem.analysis.loaded import load_run
     from rlmem.loops.base import one_thread
     from rlmem.stats.figures import style

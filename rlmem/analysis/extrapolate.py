@@ -31,8 +31,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     95 % intervals come from the standard error for mean returns, and are Wilson's for shares. Every value is evaluated
     as by `rlmem eval RUN env.KEY=VALUE`, on the same random streams.
 
-    over: env.key=v1,v2,...; None: lengths n - floor(n/2), n, n + 1, 2, 3, 4, 8, 16, 32 of regular languages, half to
-        four times the corridor of the T-maze
+    over: env.KEY=V1,V2,...; None: as `usual` gives them
     """
     key, values = usual(run) if over is None else parsed(over)
     fixed = ["env.length=fixed"] if over is None and key == "env.n" else []
@@ -50,7 +49,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
 
 
 def usual(run: LoadedRun) -> tuple[str, list[str]]:
-    """The key and values that suit a run's environment. Raises UserError where none are known."""
+    """The key and the values that suit a regular language or a T-maze. Raises UserError for other environments."""
     node = evaluation_node(run.config)
     if node["_target_"].endswith(".RegularLanguage"):
         n = node["n"]
@@ -79,8 +78,8 @@ def row(scores: Scores) -> dict[str, Any]:
 
     found = scores.summary()
     mean, half = found["return_mean"], Z * (found["return_sem"] if len(scores.returns) > 1 else math.nan)
-    row = {"length_mean": found["length_mean"], "return_mean": mean, "return_low": mean - half}
-    row |= {"return_high": mean + half}
+    row = {"length_mean": found["length_mean"], "return_mean": mean}
+    row |= {"return_low": mean - half, "return_high": mean + half}
     if scores.success is not None:
         interval = binomtest(int(scores.success.sum()), len(scores.success)).proportion_ci(method="wilson")
         row |= {"success_rate": found["success_rate"], "success_low": interval.low, "success_high": interval.high}

@@ -51,10 +51,6 @@ class Episodes:
 class LoadedRun:
     """A run with the agent of one of its checkpoints, on the CPU.
 
-    path: the run directory
-    config: its configuration
-    parts: what was assembled from it, with the agent
-    step: the step of the checkpoint
     seed: root of the streams of the episodes that are played
     best: the step of the best evaluation, once best.pt was loaded; it may have no checkpoint of its own
     """
@@ -97,15 +93,12 @@ class LoadedRun:
         return env
 
     def play(self, episodes: int, wrap: Callable[[VectorEnv], VectorEnv] = lambda env: env) -> Episodes:
-        """Greedy episodes, one in each of `episodes` environments.
-
-        wrap: wraps the vector of environments, to record something at every slot
-        """
+        """Greedy episodes, one in each of `episodes` environments; `wrap` may record something at every slot."""
         if episodes > MOST:
             raise UserError(f"analyze: {episodes:,} episodes; expected at most {MOST:,}, which are played side by side")
-        streams = Streams(self.seed)
+        seed = Streams(self.seed).int("evaluation/env")
         with closing(wrap(self.environment(episodes))) as env:
-            collector = Collector(env, self.agent, streams.int("evaluation/env"), None, self.parts.device)
+            collector = Collector(env, self.agent, seed, None, self.parts.device)
             most = self.config.settings.evaluation.max_steps
             rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True, most_slots=most)
         if rollout.cut:
@@ -130,9 +123,7 @@ class LoadedRun:
         }
         if not found:
             chosen = self.config.choices["memory"]
-            raise UserError(
-                sentence(f"analyze {what}", f"{self.path} has memory={chosen}; it is for runs with memory={option}")
-            )
+            raise UserError(f"analyze {what}: {self.path} has memory={chosen}; it is for runs with memory={option}")
         return found
 
 

@@ -34,11 +34,7 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
 
     The derivative passes through memory and encoder over the whole episode, however training truncated it. An agent
     without Q (PPO, IMPALA) is measured by V(s_n). Ages k and above are "older than k": a segment of k slots that ends
-    at n leaves them out.
-
-    episodes: greedy episodes to play
-    older_than: k
-    all_checkpoints: measure every earlier checkpoint too, each on greedy episodes of its own
+    at n leaves them out. With `all_checkpoints`, each earlier checkpoint plays greedy episodes of its own.
     """
     steps = run.steps() if all_checkpoints else [run.step]
     last, curves = run.step, {}

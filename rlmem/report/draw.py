@@ -38,12 +38,7 @@ WRAP, TITLE = 32, 46
 FORMATS = ("png", "pdf", "svg")
 VARIABLES = {INK: "currentColor", GRID: "var(--grid)"} | {c: f"var(--row-{k})" for k, c in enumerate(COLOURS)}
 """Colours -> variables of the page's style sheet: one drawing is readable on light and on dark background."""
-GROUP = re.compile(r"(seed|band|mean|dot)-(\d+)")
-FAMILY = re.compile(r"'DejaVu Sans'[^;]*")
 REFERENCE = re.compile(r"#([\w-]+)")
-NUMBER = re.compile(r"-?\d+\.\d+")
-DROPPED = ("metadata", "style")
-"""Elements of matplotlib that are left out; its style would apply to the whole page."""
 
 
 def require_matplotlib() -> None:
@@ -92,8 +87,8 @@ def draw(axes: Axes, panel: Panel, seeds: bool = False) -> dict[str, Any]:
             axes.fill_between(line.steps, line.low, line.high, **look, lw=edge, alpha=0.18, gid=f"band-{line.index}")
         means = [(line.steps, line.mean)] if len(line.steps) else [(curve.steps, curve.values) for curve in line.seeds]
         for steps, values in means:
-            dot: Any = {"marker": "o"} if len(steps) == 1 else {}
-            (handles[line.name],) = axes.plot(steps, values, **thick, **dot, gid=f"mean-{line.index}")
+            marker = "o" if len(steps) == 1 else None
+            (handles[line.name],) = axes.plot(steps, values, **thick, marker=marker, gid=f"mean-{line.index}")
         for curve in line.dots:
             (drawn,) = axes.plot(curve.steps, curve.values, **thick, marker="o", gid=f"dot-{line.index}")
             handles.setdefault(line.name, drawn)
@@ -117,10 +112,8 @@ def save(figure: Figure, path: Path) -> None:
 def inline(panel: Panel, prefix: str, title: str) -> str:
     """The curves of all seeds as markup that is as wide as the page allows, for a page with a legend of its own.
 
-    The groups `seed-N`, `band-N`, `mean-N` and `dot-N` get the classes `seed row-N`, ...
-
-    prefix: prefix of all names inside, which makes them unique in the page
-    title: the description for readers who cannot see the figure
+    The groups `seed-N`, `band-N`, `mean-N` and `dot-N` get the classes `seed row-N`, ... All other names begin with
+    `prefix`, which makes them unique in the page. `title` is for readers who cannot see the figure.
     """
     figure, axes = figures.figure(PANEL[1], width=PANEL[0])
     with figures.style():
@@ -141,14 +134,14 @@ def inline(panel: Panel, prefix: str, title: str) -> str:
 
 
 def _rewrite(element: ElementTree.Element, prefix: str, used: set[str]) -> None:
-    """Drop namespaces, which HTML has no use for, and elements in DROPPED; make names unique and colours variables."""
+    """Drop namespaces, which HTML has no use for, make names unique, colours variables, and numbers short."""
     plain = lambda name: name.rpartition("}")[2]  # noqa: E731
-    for child in [child for child in element if plain(child.tag) in DROPPED]:
-        element.remove(child)
+    for child in [child for child in element if plain(child.tag) in ("metadata", "style")]:
+        element.remove(child)  # matplotlib's style would apply to the whole page
     own = element.attrib = {plain(name): value for name, value in element.attrib.items()}
     element.tag = plain(element.tag)
     name = own.pop("id", None)
-    if name and (group := GROUP.fullmatch(name)):
+    if name and (group := re.fullmatch(r"(seed|band|mean|dot)-(\d+)", name)):
         own["class"] = f"{group[1]} row-{group[2]}"
     elif name in used:
         own["id"] = f"{prefix}-{name}"
@@ -156,12 +149,12 @@ def _rewrite(element: ElementTree.Element, prefix: str, used: set[str]) -> None:
         if key in own:
             own[key] = REFERENCE.sub(rf"#{prefix}-\1", own[key])
     if "style" in own:
-        style = FAMILY.sub("system-ui, sans-serif", own["style"])
+        style = re.sub(r"'DejaVu Sans'[^;]*", "system-ui, sans-serif", own["style"])
         for colour, variable in VARIABLES.items():
             style = style.replace(colour, variable)
         own["style"] = style
     if "d" in own:
-        own["d"] = NUMBER.sub(lambda number: f"{float(number[0]):.2f}", own["d"])
+        own["d"] = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.2f}", own["d"])
 
 
 def _literal(text: str) -> str:

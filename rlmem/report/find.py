@@ -26,10 +26,8 @@ from rlmem.reproduce.write import EXPERIMENT, VERDICT
 from rlmem.stats.tables import Table
 from rlmem.sweep.manifest import holds_sweep
 
-CURVES = ".curves.csv"
 DEPTH = 5
 """How many levels below a given folder are searched."""
-PICTURES = (".svg", ".png")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,11 @@ def find(folders: Sequence[Path]) -> list[Section]:
     for folder in folders:
         there: dict[str, list[Path]] = defaultdict(list)
         try:
-            for kind, path in _places(_existing(folder)):
+            if not folder.is_dir():
+                near = nearest(folder.name, (path.name for path in folder.parent.glob("*") if path.is_dir()))
+                what = "is a file; expected a folder" if folder.exists() else "no such folder"
+                raise UserError(sentence(str(folder), what, near=near, example="rlmem report results"))
+            for kind, path in _places(folder):
                 there[kind].append(path)
         except OSError as error:
             raise UserError(f"{brief(printable(str(error.filename)))}: cannot be read ({error.strerror})") from error
@@ -106,14 +108,6 @@ def find(folders: Sequence[Path]) -> list[Section]:
     if runs or half:
         groups.append(of_runs(list(dict.fromkeys(runs)), list(dict.fromkeys(half))))
     return [*sorted(items, key=lambda item: (item.name, BUDGETS.index(item.outcome.budget))), *groups]
-
-
-def _existing(folder: Path) -> Path:
-    if not folder.is_dir():
-        near = nearest(folder.name, (path.name for path in folder.parent.glob("*") if path.is_dir()))
-        what = "is a file; expected a folder" if folder.exists() else "no such folder"
-        raise UserError(sentence(str(folder), what, near=near, example="rlmem report results"))
-    return folder
 
 
 def _places(folder: Path, depth: int = DEPTH) -> Iterator[tuple[str, Path]]:
@@ -161,7 +155,7 @@ def _published(file: Path) -> Item:
     item, _, budget = file.stem.rpartition(".")
     name = f"{file.parent.resolve().name}/{item}"
     experiment = _experiment(name, file.with_suffix(".yaml")).at(budget)
-    return _item(_stored(name, experiment, budget, file, file.with_suffix(CURVES)), file)
+    return _item(_stored(name, experiment, budget, file, file.with_suffix(".curves.csv")), file)
 
 
 def _item(outcome: Outcome, file: Path | None = None) -> Item:
@@ -177,6 +171,6 @@ def _experiment(name: str, kept: Path) -> Experiment:
 
 
 def _stored(name: str, experiment: Experiment, budget: str, results: Path, curves: Path) -> Outcome:
-    beside = sorted(path for path in results.parent.glob(f"{results.stem}.*") if path.suffix in PICTURES)
+    beside = sorted(path for path in results.parent.glob(f"{results.stem}.*") if path.suffix in (".svg", ".png"))
     pictures = {path.stem.removeprefix(f"{results.stem}."): path for path in beside if path.stem != results.stem}
     return Outcome(name, experiment, budget, read_results(results), read_curves(curves), pictures)

@@ -110,11 +110,9 @@ class Group(Section):
 
 
 def _mean(runs: Sequence[float], rng: np.random.Generator) -> Value:
-    found = across({("", ""): np.array(runs)}, "", [""], rng)
-    if found is None:
-        return Value(None)
-    low, high = map(float, percentile_bounds(found[1]))
-    return Value(found[0], low=low, high=high, n=len(runs))
+    mean, draws = across({("", ""): np.array(runs)}, "", [""], rng) or (None, np.array([np.nan]))
+    low, high = map(float, percentile_bounds(draws))
+    return Value(mean, low=low, high=high, n=len(runs))
 
 
 class Run(NamedTuple):
