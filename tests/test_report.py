@@ -184,7 +184,7 @@ def test_a_name_cannot_be_markup():
     bad = '"><script>alert(1)</script><img src=x onerror=alert(1)>$x'
     run = Record(bad, bad, 0, bad, {}, overrides=bad, machine=bad, commit=bad)
     curve = Curve(bad, bad, 0, [0, 1, 2], [0.0, 1.0, 2.0])
-    made = Page(page([Group(bad, "train/return_mean", [run], [curve], bad)], bad))
+    made = Page(page([Group(bad, bad, "train/return_mean", [run], [curve], ([bad], [bad]), 1, bad)], bad))
     assert not {"script", "img"} & {tag for tag, _ in made.tags}
     assert not made.all("onerror")
     assert made.text.count(bad) > 8
@@ -193,7 +193,8 @@ def test_a_name_cannot_be_markup():
 def test_a_name_that_no_svg_may_hold_is_shown_escaped():
     curve = Curve("\x1b[31m", "\x00", 0, [0, 1], [0.0, 1.0])
     run = Record("\x1b[31m", "\x00", 0, "done")
-    assert r"\x00" in page([Group("odd", "k", [run], [curve])], "odd")
+    section = Group("odd", "odd", "k", [run], [curve], (["\x1b[31m"], ["\x00"]), 1)
+    assert r"\x00" in page([section], "odd")
 
 
 def test_equal_results_give_equal_files(published, text, tmp_path):

@@ -38,12 +38,12 @@ def measure(run: LoadedRun, *, episodes: int = 4) -> Result:
     """
     trunk, batching = run.agent.trunks.critic, run.parts.batching
     whole, trained = [], []
-    with torch.no_grad():
-        inputs = [(trunk.encoder(*episode.inputs), episode.start) for episode in run.play(episodes)]
-    for x, start in inputs:
+    for episode in run.play(episodes):
+        with torch.no_grad():
+            x = trunk.encoder(*episode.inputs)
         cut = last_row(batching, x.shape[1])
-        whole.append(norms(trunk.memory, x, start, Cut(0, cut.at))[::-1])
-        trained.append(norms(trunk.memory, x, start, cut)[::-1])
+        whole.append(norms(trunk.memory, x, episode.start, Cut(0, cut.at))[::-1])
+        trained.append(norms(trunk.memory, x, episode.start, cut)[::-1])
     by_lag = {"whole": np.nanmean(ragged(whole), 0), "trained": np.nanmean(ragged(trained), 0)}
     rows = [{"lag": k, **{name: float(v[k]) for name, v in by_lag.items()}} for k in range(len(by_lag["whole"]))]
     reach = int(by_lag["trained"].nonzero()[0].max(initial=0))
@@ -62,10 +62,7 @@ def measure(run: LoadedRun, *, episodes: int = 4) -> Result:
 
 
 def last_row(batching: Batching, slots: int) -> Cut:
-    """The last full row of an episode of `slots` acted slots, or the whole episode where rows are not cut.
-
-    The row ends with its last stretch of `detach_every` slots, whose gradient reaches furthest.
-    """
+    """The last full row of an episode of `slots` acted slots, up to the end of its last stretch of `detach_every`."""
     length, detach = getattr(batching, "length", None) or slots, batching.detach_every
     stride = length - getattr(batching, "overlap", 0)
     begin, shown = max(slots - length, 0) // stride * stride, min(length, slots)
@@ -77,10 +74,7 @@ def last_row(batching: Batching, slots: int) -> Cut:
 
 
 def norms(memory: Memory, x: Tensor, start: Tensor, cut: Cut) -> Array:
-    """|dy_at / dx_t| of an episode x [1, S, D] for t = 0 .. at, 0 before the row: [at + 1].
-
-    They are exact, from one copy of the row for each output.
-    """
+    """|dy_at / dx_t| [at + 1] of an episode x [1, S, D], 0 before the row; exact, from a copy of it for each output."""
     state = memory.initial_state(1)
     if cut.context:
         before = slice(cut.begin - cut.context, cut.begin)

@@ -37,11 +37,9 @@ def measure(
     """Impulse responses of a chain of pools and of parallel ones (Stepleton et al. 2018, arXiv:1805.04955, figure 2).
 
     The input is 1 in the first slot and 0 after it; every curve is divided by its maximum. Pools and base are those of
-    a run's LP-RNN, or else `pools` and `base`. Weights do not matter: pools have none, and I' only scales what enters
-    the first pool.
+    a run's LP-RNN, or else 12 and 2 where not given; pool n follows its source at the rate base^-n. Weights do not
+    matter: pools have none, and I' only scales what enters the first pool.
 
-    pools: the number of pools; None: the run's, or 12
-    base: pool n follows its source at the rate base^-n; None: the run's, or 2
     string: also draw how six such pools, with projections between them, keep this string (appendix A)
     other: another string, drawn beside the first with their difference
     seed: root of these projections, where there is no run
@@ -81,10 +79,7 @@ def measure(
 
 
 def followed(pools: int, base: float) -> int:
-    """Slots until the last pool of a chain has forgotten: its mean lag, sum of base^n - 1, and twelve deviations.
-
-    Raises UserError if these are too many.
-    """
+    """Slots until the last pool of a chain has forgotten: its mean lag, sum of base^n - 1, and twelve deviations."""
     with np.errstate(over="ignore", invalid="ignore"):
         rate = base ** np.arange(1.0, pools + 1)
         needed = (rate - 1).sum() + 12 * np.sqrt((rate * (rate - 1)).sum())

@@ -66,9 +66,7 @@ def calibrations(memory: SHM, x: Tensor, seed: int) -> Iterator[tuple[Tensor, Te
     """C_t and M_t [N, k, k] of every slot of episodes x [N, T, D] in turn, in float64.
 
     Episode 0 has the random draws of acting, episode n those after n redraws. Draws depend on seed and age alone, so
-    that all episodes of one rollout would have the same.
-
-    seed: of the rows that draw=fresh draws; the three steps compared at a slot get the same rows
+    that all episodes of one rollout would have the same. The rows of draw=fresh come from `seed`.
     """
     exact = deepcopy(memory).double()
     state = exact.initial_state(len(x))

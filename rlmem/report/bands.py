@@ -47,13 +47,7 @@ class Panel:
 def panels(
     curves: Sequence[Curve], rows: Sequence[str], columns: Sequence[str], what: str, smooth: int = 1
 ) -> list[Panel]:
-    """One panel for each column that has curves.
-
-    curves: the curves of all rows and columns
-    rows, columns: their names, in order
-    what: the quantity, in words
-    smooth: replace every value by the mean of the last `smooth` points of its curve
-    """
+    """One panel for each column that has curves. Every value becomes the mean of the last `smooth` points."""
     said, made = f"{what}, mean of {smooth} points" if smooth > 1 else what, []
     for column in columns:
         lines = []

@@ -34,11 +34,10 @@ def facts_of(records: Sequence[Record]) -> dict[str, str]:
         [text for text in dict.fromkeys(map(attrgetter(name), records)) if text]
         for name in ("machine", "version", "commit")
     )
-    states = Counter(record.state for record in records)
     seconds = [record.seconds for record in records if np.isfinite(record.seconds)]
     steps = sum(record.steps for record in records)
     found = {
-        "runs": ", ".join(f"{number} {state}" for state, number in states.items()),
+        "runs": ", ".join(f"{number} {state}" for state, number in Counter(r.state for r in records).items()),
         "seeds": ", ".join(str(seed) for seed in sorted({record.seed for record in records})),
         "steps": f"{steps:,} environment steps" if steps else "",
         "time": f"{duration(sum(seconds))} of training, one run after another" if seconds else "",
@@ -72,11 +71,10 @@ def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list
     cell: dict[tuple[str, str], list[Curve]] = defaultdict(list)
     for curve in curves:
         cell[curve.row, curve.column].append(curve)
-    missing = Counter(map(PLACE, records))
-    missing.subtract(map(PLACE, curves))
+    missing = Counter(map(PLACE, records)) - Counter(map(PLACE, curves))
     counted, dots = zip(*map(apart, cell.values()), strict=True) if cell else ((), ())
     said = {
-        f"no curve, since there is no value of {key}" if key else "no curve": (+missing).elements(),
+        f"no curve, since there is no value of {key}" if key else "no curve": missing.elements(),
         "one point alone, a dot beside the mean": map(PLACE, chain(*dots)),
         "no mean, since no step is common to all": map(PLACE, chain(*filter(disjoint, counted))),
     }

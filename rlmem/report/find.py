@@ -14,7 +14,7 @@ from rlmem.errors import UserError, brief, printable
 from rlmem.report.facts import facts_of
 from rlmem.report.groups import Section, of_runs, of_sweep
 from rlmem.reproduce import catalog
-from rlmem.reproduce.cells import Cell, cells
+from rlmem.reproduce.cells import cells
 from rlmem.reproduce.metrics import curve_key
 from rlmem.reproduce.outcome import Outcome, read_curves, read_results
 from rlmem.reproduce.place import CELLS, Place
@@ -44,23 +44,6 @@ class Item(Section):
     @cached_property
     def verdict(self) -> Verdict:
         return judge(self.outcome)
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} {self.outcome.budget}"
-
-    @cached_property
-    def planned(self) -> Sequence[Cell]:
-        return cells(self.outcome.experiment, self.outcome.budget)
-
-    @property
-    def axes(self) -> tuple[list[str], list[str]]:
-        rows = [cell.row for cell in self.planned if cell.row]
-        return list(dict.fromkeys(rows)), list(dict.fromkeys(cell.column for cell in self.planned))
-
-    @property
-    def asked(self) -> int:
-        return sum(len(cell.seeds) for cell in self.planned)
 
     def facts(self) -> dict[str, str | None]:
         """Name -> fact about the experiment or about all runs together."""
@@ -159,10 +142,21 @@ def _published(file: Path) -> Item:
 
 
 def _item(outcome: Outcome, file: Path | None = None) -> Item:
-    key = curve_key(outcome.experiment.metric) if outcome.experiment.is_trained else ""
-    what = shlex.quote(f"{outcome.name}{'.yaml' if outcome.experiment.text else ''}")
-    command = f"rlmem reproduce {what} --budget {outcome.budget}"
-    return Item(outcome.name, key, outcome.records, outcome.curves, command, outcome=outcome, file=file)
+    name, budget, experiment = outcome.name, outcome.budget, outcome.experiment
+    planned = cells(experiment, budget)
+    rows, columns = dict.fromkeys(cell.row for cell in planned if cell.row), dict.fromkeys(c.column for c in planned)
+    return Item(
+        name=name,
+        label=f"{name} {budget}",
+        key=curve_key(experiment.metric) if experiment.is_trained else "",
+        records=outcome.records,
+        curves=outcome.curves,
+        axes=(list(rows), list(columns)),
+        asked=sum(len(cell.seeds) for cell in planned),
+        command=f"rlmem reproduce {shlex.quote(name + ('.yaml' if experiment.text else ''))} --budget {budget}",
+        outcome=outcome,
+        file=file,
+    )
 
 
 def _experiment(name: str, kept: Path) -> Experiment:

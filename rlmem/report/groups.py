@@ -30,37 +30,25 @@ APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger")
 
 @dataclass(frozen=True)
 class Section:
-    """What a report shows under one heading: runs side by side.
+    """What a report shows under one heading: runs side by side, with their learning curves.
 
-    name: the heading
+    name, label: the heading, and the name in messages and above panels
     key: the key of metrics.jsonl that the curves show; "" if there is none
-    records: a record of each run
-    curves: the learning curves of the runs that have one
+    axes: the names of the rows and of the columns, in order
+    asked: the number of runs that belong here, whether they have begun or not
     command: the command that makes these runs, if it is a single one
     half: directories that lack config.yaml or run.json, and are not shown
     """
 
     name: str
+    label: str
     key: str
     records: Sequence[Record]
     curves: Sequence[Curve]
+    axes: tuple[list[str], list[str]]
+    asked: int
     command: str | None = None
     half: Sequence[Path] = ()
-
-    @property
-    def label(self) -> str:
-        """The name where there is no heading: in messages and above panels."""
-        return self.name
-
-    @property
-    def axes(self) -> tuple[list[str], list[str]]:
-        """Names of the rows and columns, in order."""
-        return list(dict.fromkeys(r.row for r in self.records)), list(dict.fromkeys(r.column for r in self.records))
-
-    @property
-    def asked(self) -> int:
-        """The number of runs that belong here, whether they have begun or not."""
-        return len(self.records)
 
     @property
     def done(self) -> str:
@@ -162,7 +150,9 @@ def group(name: str, runs: Sequence[Run], command: str | None, half: Sequence[Pa
         finite = {name: value for name, value in values.items() if np.isfinite(value)}
         asked = " ".join(_asked(run.overrides))
         records.append(Record.of_run(directory, *place, seed, run.state, finite, asked, run.config_hash))
-    return Group(name, key, records, of_metric(records, key) if key else [], command, half, alike)
+    curves = of_metric(records, key) if key else []
+    axes = list(dict.fromkeys(row for row, _ in places)), list(dict.fromkeys(column for _, column in places))
+    return Group(name, name, key, records, curves, axes, len(records), command, half, alike)
 
 
 def of_metric(records: Sequence[Record], key: str) -> list[Curve]:

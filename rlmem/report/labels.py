@@ -1,7 +1,6 @@
 """Short names of runs side by side: what differs among them, without what follows from it.
 
-Every key of the configurations is compared. Keys of a group, such as `algo.gamma`, are compared where they exist. A
-default that differs only because the option differs is not named: the option's name is enough.
+A default that differs only because the option of its group differs is not named: the option's name is enough.
 """
 
 from collections import Counter, defaultdict

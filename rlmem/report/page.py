@@ -1,7 +1,6 @@
-"""The page of `rlmem report`: one self-contained HTML file without scripts.
+"""The page of `rlmem report`: one self-contained HTML file without scripts, in which every text is escaped.
 
-Showing and hiding works by check boxes that the style sheet reads. The page's policy forbids everything from outside,
-and the template escapes every text, so that the name of a run is never more than text.
+Showing and hiding works by check boxes that the style sheet reads. The page's policy forbids everything from outside.
 """
 
 from base64 import b64encode
@@ -18,9 +17,6 @@ from rlmem.report.groups import Group, Section
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Cell, cell_text
 
-RUN_COLUMNS = (
-    "row", "column", "seed", "state", "steps", "seconds", "config hash", "version", "commit", "machine", "overrides"
-)  # fmt: skip
 STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
 """`rlmem.stats.figures.DASHES` as SVG writes them."""
 MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -88,7 +84,8 @@ def _drawings(section: Section, prefix: str) -> Iterator[Markup]:
 def _runs(section: Section) -> list[list[Cell]]:
     """A table of the runs: the names of the columns, and a row for each run."""
     metrics = [section.metric] if isinstance(section, Group) else []
-    lines: list[list[Cell]] = [[*RUN_COLUMNS[:4], *metrics, *RUN_COLUMNS[4:]]]
+    names = ["steps", "seconds", "config hash", "version", "commit", "machine", "overrides"]
+    lines: list[list[Cell]] = [["row", "column", "seed", "state", *metrics, *names]]
     for run in section.records:
         shown = [cell_text(run.metrics.get(name)) for name in metrics]
         about = [run.config_hash, run.version, run.commit, run.machine, Markup("<code>{}</code>").format(run.overrides)]
@@ -102,9 +99,8 @@ def _pictures(section: Section) -> Iterator[tuple[str, str]]:
     As an image, an SVG shares no names with the page, and can neither run nor load anything.
     """
     for caption, path in section.outcome.pictures.items() if isinstance(section, Item) else ():
-        there = [file for suffix in MEDIA_TYPES if (file := path.with_suffix(suffix)).is_file()]
-        if there:
-            file = min(there, key=lambda file: file.stat().st_size)
+        there = [form for suffix in MEDIA_TYPES if (form := path.with_suffix(suffix)).is_file()]
+        if file := min(there, key=lambda file: file.stat().st_size, default=None):
             yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(file.read_bytes()).decode()}"
 
 

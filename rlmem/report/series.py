@@ -13,12 +13,7 @@ from rlmem.reproduce.outcome import Curve
 
 
 def shown(sections: Sequence[Section], metric: str | None, smooth: int = 1, columns: Sequence[str] = ()) -> list[Panel]:
-    """The panels of all sections.
-
-    sections: the sections found in the folders
-    metric: a key of metrics.jsonl; None: the key of each section's curves
-    smooth: replace every value by the mean of the last `smooth` points of its run
-    columns: the columns to draw; () for all
+    """The panels of all sections; without a `metric` each shows its own, and without `columns` all that it has.
 
     Raises UserError if nothing is left to draw.
     """
