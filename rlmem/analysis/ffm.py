@@ -74,8 +74,7 @@ def picture(at: dict[int, dict[str, Times]], beta: float) -> Any:
     for panel, (name, title) in zip(axes[:, 0], titles.items(), strict=True):
         for colour, memory in zip(COLOURS, at[0], strict=False):
             lines = np.array([found[memory][name] for found in at.values()])
-            drawn = panel.plot(list(at), lines, "o-", color=colour, ms=4, lw=1, alpha=0.7)
-            drawn[0].set_label(memory)
+            panel.plot(list(at), lines, "o-", color=colour, ms=4, lw=1, alpha=0.7)[0].set_label(memory)
         panel.set(yscale="log", ylabel="slots", title=title)
     if len(at[0]) > 1:
         axes[0, 0].legend()

@@ -87,8 +87,7 @@ class LoadedRun:
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
         refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")
         config = apply(self.config, overrides)
-        given = {override.partition("=")[0].split(".")[1] for override in overrides}
-        env = make_evaluation_env(config, num_envs, given)
+        env = make_evaluation_env(config, num_envs, {line.partition("=")[0].split(".")[1] for line in overrides})
         require_same_spaces(config, self.parts.env, env, " ".join(overrides))
         return env
 

@@ -136,9 +136,8 @@ def heat_map(made: Any, axes: Any, curves: dict[int, ByAge]) -> None:
 
     rows = ragged([curve.mean for curve in curves.values()])
     rows[rows <= 0] = np.nan
-    norm = LogNorm(np.nanmin(rows), np.nanmax(rows))
     down, across = (np.arange(n + 1) - 0.5 for n in rows.shape)
-    cells = axes.pcolormesh(across, down, rows, norm=norm, cmap="cividis")
+    cells = axes.pcolormesh(across, down, rows, norm=LogNorm(np.nanmin(rows), np.nanmax(rows)), cmap="cividis")
     axes.set(yticks=range(len(rows)), ylabel="checkpoint", title="sensitivity over training")
     axes.set_yticklabels([f"{step:,}" for step in curves])
     axes.invert_yaxis()

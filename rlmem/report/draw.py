@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 
 PANEL = (4.6, 3.0)
 """Width and height of a panel in inches; on a phone its letters are as large as those of the text around it."""
-ACROSS = 3
-"""The greatest number of panels side by side."""
-MOST, LINE, ENTRY, LETTER = 4, 0.25, 0.7, 0.085
-"""A legend's greatest number of names on a line, and in inches: the height of a line, the width of an entry without
-its name, and the width of a letter."""
-WIDE = 0.1
-"""An upper bound on the width of a letter in inches, for wrapping long names."""
+ACROSS, MOST = 3, 4
+"""The greatest number of panels side by side, and of names on a line of the legend."""
+LINE, ENTRY, LETTER, WIDE = 0.25, 0.7, 0.085, 0.1
+"""Of a legend, in inches: the height of a line, the width of an entry without its name, that of a letter, and an upper
+bound on the latter, for wrapping long names."""
 WRAP, TITLE = 32, 46
 """The greatest number of letters on a line of a panel's side label and of its title."""
 FORMATS = ("png", "pdf", "svg")

@@ -78,17 +78,7 @@ def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list
         "one point alone, a dot beside the mean": map(PLACE, chain(*dots)),
         "no mean, since no step is common to all": map(PLACE, chain(*filter(disjoint, counted))),
     }
-    return _sentences(said)
-
-
-def uncounted(records: Sequence[Record], metric: str) -> list[str]:
-    """Sentences that name the runs that a table of `metric` leaves out."""
-    said: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
-    for run in records:
-        if metric not in run.metrics:
-            state = "ended without a finite value" if run.state == "done" else run.state
-            said[f"not in the table, {state}"].append(PLACE(run))
-    return _sentences(said)
+    return sentences(said)
 
 
 def unreadable(half: Sequence[Path]) -> list[str]:
@@ -96,7 +86,7 @@ def unreadable(half: Sequence[Path]) -> list[str]:
     return [f"left out, no config.yaml or no run.json: {_which(map(str, half), 'directories')}"] if half else []
 
 
-def _sentences(said: Mapping[str, Iterable[tuple[str, str, int]]]) -> list[str]:
+def sentences(said: Mapping[str, Iterable[tuple[str, str, int]]]) -> list[str]:
     """A sentence for every reason that concerns runs, which it names."""
     named = {
         reason: [f"({' on '.join(filter(None, (row, column)))}, seed {seed})" for row, column, seed in runs]

@@ -26,9 +26,6 @@ from rlmem.reproduce.write import EXPERIMENT, VERDICT
 from rlmem.stats.tables import Table
 from rlmem.sweep.manifest import holds_sweep
 
-DEPTH = 5
-"""How many levels below a given folder are searched."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Item(Section):
@@ -93,8 +90,8 @@ def find(folders: Sequence[Path]) -> list[Section]:
     return [*sorted(items, key=lambda item: (item.name, BUDGETS.index(item.outcome.budget))), *groups]
 
 
-def _places(folder: Path, depth: int = DEPTH) -> Iterator[tuple[str, Path]]:
-    """(kind, path) of everything at or below a folder, sorted by name."""
+def _places(folder: Path, depth: int = 5) -> Iterator[tuple[str, Path]]:
+    """(kind, path) of everything at or down to `depth` levels below a folder, sorted by name."""
     if _about(folder):
         yield "reproduction", folder
     elif holds_sweep(folder):
@@ -143,20 +140,12 @@ def _published(file: Path) -> Item:
 
 def _item(outcome: Outcome, file: Path | None = None) -> Item:
     name, budget, experiment = outcome.name, outcome.budget, outcome.experiment
-    planned = cells(experiment, budget)
+    label, planned = f"{name} {budget}", cells(experiment, budget)
+    key = curve_key(experiment.metric) if experiment.is_trained else ""
     rows, columns = dict.fromkeys(cell.row for cell in planned if cell.row), dict.fromkeys(c.column for c in planned)
-    return Item(
-        name=name,
-        label=f"{name} {budget}",
-        key=curve_key(experiment.metric) if experiment.is_trained else "",
-        records=outcome.records,
-        curves=outcome.curves,
-        axes=(list(rows), list(columns)),
-        asked=sum(len(cell.seeds) for cell in planned),
-        command=f"rlmem reproduce {shlex.quote(name + ('.yaml' if experiment.text else ''))} --budget {budget}",
-        outcome=outcome,
-        file=file,
-    )
+    axes, asked = (list(rows), list(columns)), sum(len(cell.seeds) for cell in planned)
+    command = f"rlmem reproduce {shlex.quote(name + ('.yaml' if experiment.text else ''))} --budget {budget}"
+    return Item(name, label, key, outcome.records, outcome.curves, axes, asked, command, outcome=outcome, file=file)
 
 
 def _experiment(name: str, kept: Path) -> Experiment:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from rlmem.config.catalog import default_choices
 from rlmem.config.messages import to_text
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
-from rlmem.report.facts import facts_of, uncounted, unreadable, unseen
+from rlmem.report.facts import PLACE, facts_of, sentences, unreadable, unseen
 from rlmem.report.labels import COLUMN, Settings, labels
 from rlmem.reproduce import metrics
 from rlmem.reproduce.expect import across
@@ -76,7 +77,13 @@ class Group(Section):
 
     @property
     def not_counted(self) -> list[str]:
-        return uncounted(self.records, self.metric)
+        """Sentences that name the runs that the table leaves out."""
+        said: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
+        for run in self.records:
+            if self.metric not in run.metrics:
+                state = "ended without a finite value" if run.state == "done" else run.state
+                said[f"not in the table, {state}"].append(PLACE(run))
+        return sentences(said)
 
     def facts(self) -> dict[str, str]:
         return facts_of(self.records) | {f"set in {who}": keys for who, keys in self.alike.items()}

@@ -47,20 +47,19 @@ def labels(runs: Sequence[Settings]) -> tuple[list[tuple[str, str]], dict[str, s
     often = Counter(key.rpartition(".")[2] for key in every)
     keys = {key: _by_option(key, runs) for key in every if _differs(key, runs)}
     kinds = [(*(run.options.get(g, "") for g in rows), *(run.values.get(key, "") for key in keys)) for run in runs]
-    short: dict[tuple[str, ...], str] = {}
-    long: dict[tuple[str, ...], str] = {}
+    names: dict[tuple[str, ...], list[str]] = {}  # a short one and a long one
     for kind in dict.fromkeys(kinds):
         same = [run for run, own in zip(runs, kinds, strict=True) if own == kind]
         one, words = same[0], _options(same[0], rows, runs)
         there = [key for key in keys if key in one.values]
         named = [key for key in there if key == BUDGET or any(run.asks(key) for run in same)]
         among = [key for key in there if key in named or len(keys[key][one.option_of(key)]) > 1]
-        short[kind] = " ".join([*words, *(_word(key, one, often) for key in named)])
-        long[kind] = " ".join([*words, *(_word(key, one, often) for key in among)])
-    taken = Counter(short.values())
+        names[kind] = [" ".join([*words, *(_word(key, one, often) for key in chosen)]) for chosen in (named, among)]
+    taken = Counter(short for short, _ in names.values())
     places = []
     for run, kind in zip(runs, kinds, strict=True):
-        name = short[kind] if taken[short[kind]] == 1 and short[kind] else long[kind]
+        short, long = names[kind]
+        name = short if short and taken[short] == 1 else long
         places.append((name or run.options.get("memory", ""), run.options.get(COLUMN, "") if COLUMN in varying else ""))
     return places, _alike(runs, [key for key in every if key not in keys]) if len(runs) > 1 else {}
 

@@ -34,7 +34,8 @@ def page(sections: Sequence[Section], title: str) -> str:
     items = sum(isinstance(section, Item) for section in sections)
     loader = PackageLoader("rlmem.report", "")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
-    environment.filters |= {"cell_text": cell_text, "badged": _badged}
+    used = (badge, badged, cell_text, departures, drawings, key_in_words, legend, pictures, runs)
+    environment.globals |= {function.__name__: function for function in used}
     return environment.get_template("page.html.jinja").render(
         title=title,
         most_rows=max(len(section.axes[0]) for section in sections),
@@ -43,15 +44,8 @@ def page(sections: Sequence[Section], title: str) -> str:
         intervals=INTERVALS,
         summary=[_summary(section, f"#s{k}", bool(items)) for k, section in enumerate(sections, 1)],
         sections=sections,
-        badge=_badge,
         colours=len(COLOURS),
         strokes=STROKES,
-        key_in_words=key_in_words,
-        departures=departures,
-        legend=_legend,
-        drawings=_drawings,
-        pictures=_pictures,
-        runs=_runs,
     )
 
 
@@ -62,17 +56,17 @@ def _summary(section: Section, link: str, judged: bool) -> list[Cell]:
         return [name, "", section.done, "", ""] if judged else [name, section.done]
     outcome = section.outcome
     claim = Markup('<span class="claim">{}</span>').format(outcome.experiment.claim)
-    return [name, _badge(section.verdict.word), section.done, outcome.budget, claim]
+    return [name, badge(section.verdict.word), section.done, outcome.budget, claim]
 
 
-def _legend(section: Section) -> list[tuple[int, str]]:
+def legend(section: Section) -> list[tuple[int, str]]:
     """The rows that have curves, each with its place among all rows."""
     rows, columns = section.axes
     there = {curve.row for curve in section.curves if curve.column in columns}
     return [(index, row) for index, row in enumerate(rows) if row in there]
 
 
-def _drawings(section: Section, prefix: str) -> Iterator[Markup]:
+def drawings(section: Section, prefix: str) -> Iterator[Markup]:
     """An SVG for each column. The names of its elements begin with `prefix`, which is unique to the section."""
     what = key_in_words(section.key)
     for k, panel in enumerate(panels(section.curves, *section.axes, what)):
@@ -81,7 +75,7 @@ def _drawings(section: Section, prefix: str) -> Iterator[Markup]:
         yield Markup(inline(panel, f"{prefix}-c{k}", title))
 
 
-def _runs(section: Section) -> list[list[Cell]]:
+def runs(section: Section) -> list[list[Cell]]:
     """A table of the runs: the names of the columns, and a row for each run."""
     metrics = [section.metric] if isinstance(section, Group) else []
     names = ["steps", "seconds", "config hash", "version", "commit", "machine", "overrides"]
@@ -89,11 +83,11 @@ def _runs(section: Section) -> list[list[Cell]]:
     for run in section.records:
         shown = [cell_text(run.metrics.get(name)) for name in metrics]
         about = [run.config_hash, run.version, run.commit, run.machine, Markup("<code>{}</code>").format(run.overrides)]
-        lines.append([run.row, run.column, run.seed, _badge(run.state), *shown, run.steps, run.seconds, *about])
+        lines.append([run.row, run.column, run.seed, badge(run.state), *shown, run.steps, run.seconds, *about])
     return lines
 
 
-def _pictures(section: Section) -> Iterator[tuple[str, str]]:
+def pictures(section: Section) -> Iterator[tuple[str, str]]:
     """Captions and pictures of analyses as data URLs: the smaller of SVG and PNG where both exist.
 
     As an image, an SVG shares no names with the page, and can neither run nor load anything.
@@ -104,10 +98,10 @@ def _pictures(section: Section) -> Iterator[tuple[str, str]]:
             yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(file.read_bytes()).decode()}"
 
 
-def _badge(word: str) -> Markup:
+def badge(word: str) -> Markup:
     return Markup('<span class="badge {}">{}</span>').format(BADGES.get(word, "none"), word)
 
 
-def _badged(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
+def badged(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
     """The rows of a table with the words in BADGES as badges."""
-    return [[_badge(cell) if isinstance(cell, str) and cell in BADGES else cell for cell in row] for row in rows]
+    return [[badge(cell) if isinstance(cell, str) and cell in BADGES else cell for cell in row] for row in rows]
