@@ -49,9 +49,8 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
 
     name, states = run.config.choices["env"], getattr(run.parts.env.unwrapped, "label_names", ())
     if not states:
-        where = f"analyze hidden: env={name}"
         what = "does not tell its true state (an environment does by `labels()` and `label_names`)"
-        raise UserError(sentence(where, what, example="a run with env=parity"))
+        raise UserError(sentence(f"analyze hidden: env={name}", what, example="a run with env=parity"))
     if not 0 < perplexity < np.inf:
         raise UserError(f"analyze hidden: perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
     outputs, labels = collect(run, episodes)

@@ -21,8 +21,6 @@ from rlmem.stats.figures import as_image, figure
 Array = NDArray[np.float64]
 LONGEST, MOST = 1 << 20, 64
 """The greatest number of slots that a response is followed for, and the greatest number of pools."""
-STRING_POOLS = 6
-"""The number of pools that keep a string."""
 
 
 def measure(
@@ -57,7 +55,8 @@ def measure(
         raise UserError("analyze impulse: other is shown against a string; e.g. --string machinelearning")
     slots = followed(pools, base)
     curves = {name: response(pools, base, name, slots) for name in ("chain", "parallel")}
-    metrics, rows, lags = {}, [], shown_lags(slots)
+    lags = np.unique(np.geomspace(1, slots, 400).astype(np.int64)) - 1  # evenly spread on a logarithmic axis
+    metrics, rows = {}, []
     for name, curve in curves.items():
         for n, values in enumerate(curve.T, 1):
             metrics[f"{name}/peak_{n}"] = float(values.argmax())
@@ -68,7 +67,7 @@ def measure(
                 for lag, value, scaled in zip(*shown, strict=True)
             ]
     about = {"pools": pools, "base": base, "slots": slots, **about}
-    pictures, arrays = {"picture": picture(curves, base)}, {}
+    pictures, arrays = {"picture": picture(curves, lags, base)}, {}
     if string is not None:
         texts = [string] if other is None else [string, other]
         kept = [stored(text, len(max(texts, key=len)), base, projections(seed)) for text in texts]
@@ -98,12 +97,7 @@ def response(pools: int, base: float, filters: Literal["chain", "parallel"], slo
         return memory.pools(x, memory.initial_state(1), torch.zeros(1, slots, dtype=torch.bool))[0, :, :, 0].numpy()
 
 
-def shown_lags(slots: int) -> NDArray[np.int64]:
-    """About 400 lags, evenly spread on a logarithmic axis."""
-    return np.unique(np.geomspace(1, slots, 400).astype(np.int64)) - 1
-
-
-def picture(curves: dict[str, Array], base: float) -> Any:
+def picture(curves: dict[str, Array], lags: NDArray[np.int64], base: float) -> Any:
     """Responses divided by their maxima, lag on a logarithmic axis; the chain above, parallel pools below."""
     import matplotlib
 
@@ -111,7 +105,6 @@ def picture(curves: dict[str, Array], base: float) -> Any:
     pools = curves["chain"].shape[1]
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, pools))
     for panel, (name, curve) in zip(axes[:, 0], curves.items(), strict=True):
-        lags = shown_lags(len(curve))
         for n, (colour, values) in enumerate(zip(colours, curve.T, strict=True), 1):
             label = f"pool {n}" if n in (1, (pools + 1) // 2, pools) else None
             panel.plot(lags + 1, values[lags] / values.max(), "-" if n % 2 else "--", color=colour, lw=1.8, label=label)
@@ -122,9 +115,8 @@ def picture(curves: dict[str, Array], base: float) -> Any:
 
 
 def projections(seed: int) -> Tensor:
-    """Random orthonormal matrices Q [5, 26, 26], one before every pool of a string but the first."""
-    shape = (STRING_POOLS - 1, len(ascii_lowercase), len(ascii_lowercase))
-    drawn = torch.randn(shape, dtype=torch.float64, generator=Streams(seed).torch("string memory"))
+    """Random orthonormal matrices Q [5, 26, 26], one between each two of the six pools that keep a string."""
+    drawn = torch.randn(5, 26, 26, dtype=torch.float64, generator=Streams(seed).torch("string memory"))
     return torch.linalg.qr(drawn)[0]
 
 
@@ -136,7 +128,7 @@ def stored(text: str, letters: int, base: float, Q: Tensor) -> Array:
     """
     if not text or not set(text) <= set(ascii_lowercase):
         raise UserError(f"analyze impulse: string={text}: expected the letters a to z; e.g. machinelearning")
-    rates = [base**-n for n in range(1, STRING_POOLS + 1)]
+    rates = [base**-n for n in range(1, len(Q) + 2)]
     rest = ceil(1.5 * sum(1 / rate - 1 for rate in rates))
     source = torch.zeros(1, letters + rest, len(ascii_lowercase), dtype=torch.float64)
     source[0, range(len(text)), [ascii_lowercase.index(letter) for letter in text]] = 1
@@ -150,10 +142,7 @@ def stored(text: str, letters: int, base: float, Q: Tensor) -> Array:
 
 
 def string_picture(kept: Sequence[Array], texts: Sequence[str]) -> Any:
-    """Draw slots as rows and the units of all pools as columns, each pool scaled to its own maximum.
-
-    Two strings get a third picture, of their absolute difference.
-    """
+    """Slots as rows, the units of all pools as columns, scaled to the pool's maximum; and the difference of strings."""
     panels = list(zip(texts, kept, strict=True))
     largest = np.abs(kept[0]).max((0, 2))[:, None]
     if len(kept) == 2:

@@ -44,8 +44,9 @@ class Result:
         Raises UserError if nothing can be written there, or if a number is not finite.
         """
         if wrong := [name for name, value in self.metrics.items() if not math.isfinite(value)]:
-            what = f"{', '.join(wrong)} is not a finite number; the agent's parameters may have diverged"
-            raise UserError(f"{folder}: {what}")
+            raise UserError(
+                f"{folder}: {', '.join(wrong)} is not a finite number; the agent's parameters may have diverged"
+            )
         drawn = {f"{name}.{kind}": (made, kind) for name, made in self.pictures.items() for kind in ("png", "svg")}
         files = ("data.csv", *(["data.npz"] if self.arrays else []), *drawn)
         summary = Summary(analysis, run, step, seed, self.metrics, self.about, files, folder)

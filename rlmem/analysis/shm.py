@@ -14,9 +14,6 @@ from rlmem.memory.shm import SHM
 from rlmem.seeding import Streams
 from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
-SHOWN = 4
-"""Slots whose matrices are drawn."""
-
 
 def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
     """The calibrations C_t along greedy episodes (Le et al. 2024, arXiv:2410.10132, figures 3a and 3c).
@@ -33,7 +30,7 @@ def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
     with torch.no_grad(), memory.register_forward_pre_hook(lambda module, args: seen.append(args)):
         run.agent.trunks.read(played.batch)
     lengths, slots = played.length.numpy(), int(played.length.max())
-    shown = np.unique(np.linspace(0, int(lengths[0]) - 1, SHOWN).astype(int))
+    shown = np.unique(np.linspace(0, int(lengths[0]) - 1, 4).astype(int))  # the slots whose matrices are drawn
     stats, kept = np.full((3, len(lengths), slots), np.nan), []
     product = torch.ones(len(lengths), memory.k, memory.k, dtype=torch.float64)
     for t, (C, M) in enumerate(calibrations(memory, seen[0][0][:, :slots], run.seed)):

@@ -81,10 +81,7 @@ def disjoint(curves: Sequence[Curve]) -> bool:
 
 
 def band(curves: Sequence[Curve]) -> tuple[Points, Points, Points, Points]:
-    """Steps, mean, low and high, each [points], over the range that all curves cover, which may be empty.
-
-    Where the steps of the curves differ, values are interpolated.
-    """
+    """Steps, mean, low and high, each [points], over the range of all curves; interpolated where their steps differ."""
     nothing = np.empty(0)
     if not curves or disjoint(curves):
         return nothing, nothing, nothing, nothing

@@ -29,11 +29,7 @@ from rlmem.sweep.manifest import holds_sweep
 
 @dataclass(frozen=True, kw_only=True)
 class Item(Section):
-    """An experiment at a budget with what was run of it.
-
-    outcome: the experiment and its runs
-    file: the file of published results, None for a reproduction
-    """
+    """An experiment at a budget with what was run of it; `file` has its published results, or it is a reproduction."""
 
     outcome: Outcome
     file: Path | None

@@ -59,10 +59,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Group(Section):
-    """Runs of no experiment.
-
-    alike: `all runs` or options -> the overrides that these runs share and that no row's name shows
-    """
+    """Runs of no experiment; `alike` maps `all runs` or options to the overrides that they share and no name shows."""
 
     alike: Mapping[str, str] = field(default_factory=dict)
 
