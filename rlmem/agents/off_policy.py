@@ -59,7 +59,7 @@ class JointAgent(OffPolicyAgent):
         return self.joint.action(self._random_numbers(features, generator))
 
     def value(self, batch: Batch) -> Tensor:
-        q, taken = self.q(self.trunks.read_critic(batch)), self.joint.index(batch.action).long()
+        q, taken = self.q(self.trunks.read_critic(batch)), self.joint.index(batch.action)
         return q.gather(-1, taken.expand(q.shape[:-1])[..., None]).squeeze(-1)
 
     def _random_numbers(self, features: Tensor, generator: torch.Generator) -> Tensor:

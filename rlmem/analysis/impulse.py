@@ -142,7 +142,7 @@ def stored(text: str, letters: int, base: float, Q: Tensor) -> Array:
 
 
 def string_picture(kept: Sequence[Array], texts: Sequence[str]) -> Any:
-    """Slots as rows, the units of all pools as columns, scaled to the pool's maximum; and the difference of strings."""
+    """Slots as rows, units of all pools as columns, scaled to each pool's maximum; last, how two strings differ."""
     panels = list(zip(texts, kept, strict=True))
     largest = np.abs(kept[0]).max((0, 2))[:, None]
     if len(kept) == 2:

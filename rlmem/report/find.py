@@ -29,7 +29,7 @@ from rlmem.sweep.manifest import holds_sweep
 
 @dataclass(frozen=True, kw_only=True)
 class Item(Section):
-    """An experiment at a budget with what was run of it; `file` has its published results, or it is a reproduction."""
+    """An experiment at a budget with what was run of it; `file` holds published results, None for a reproduction."""
 
     outcome: Outcome
     file: Path | None
