@@ -287,7 +287,7 @@ def test_runs_side_by_side_are_told_apart_by_what_varies(swept):
 
 
 def test_any_metric_can_be_drawn_smoothed(swept, tmp_path):
-    (panel,) = shown(find([swept]), "train/return_mean", smooth=2)
+    (panel,), _ = shown(find([swept]), "train/return_mean", smooth=2)
     assert panel.what == "training return, mean of 2 points"
     (line,) = panel.lines
     rows = read_jsonl(sorted(swept.glob("001-*"))[0] / "metrics.jsonl")
@@ -300,9 +300,9 @@ def test_any_metric_can_be_drawn_smoothed(swept, tmp_path):
 
 
 def test_columns_can_be_chosen(published):
-    panels = shown(find([published / "memoroids"]), None, columns=["repeat_first"])
+    panels, _ = shown(find([published / "memoroids"]), None, columns=["repeat_first"])
     assert [panel.title for panel in panels] == ["repeat_first"]
-    several = shown(find([published]), None)
+    several, _ = shown(find([published]), None)
     assert "memoroids/figure4 laptop: repeat_first" in [panel.title for panel in several]
 
 
@@ -365,7 +365,7 @@ def test_the_shipped_results_are_those_of_the_shipped_numbers():
 
 
 def test_what_was_measured_and_not_trained_has_no_curves(tmp_path, capsys):
-    every = shown(find([ROOT / "results"]), None)
+    every, _ = shown(find([ROOT / "results"]), None)
     assert {panel.title.partition(":")[0] for panel in every} >= {"lprnn/figure4 laptop", "memoroids/figure4 laptop"}
     (tmp_path / "lprnn").mkdir()
     shutil.copy(ROOT / "results/lprnn/figure2.laptop.csv", tmp_path / "lprnn")
