@@ -26,10 +26,9 @@ from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.sweep.axes import axes, expand, label, probes
-from rlmem.sweep.jobs import STALE, Job, NewJob
+from rlmem.sweep.jobs import STALE, Job, NewJob, Owner, started
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.pool import Pool, command, environment, reason_of_failure
-from rlmem.sweep.process import Owner, started
 from rlmem.sweep.run import config_hash
 from rlmem.sweep.search import propose, study
 from rlmem.sweep.spec import SweepSpec, assignment, specify
@@ -207,8 +206,8 @@ def test_jobs_can_be_added_but_not_taken_away(tmp_path):
 WORKER = """
 import sys
 from pathlib import Path
+from rlmem.sweep.jobs import Owner
 from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.process import Owner
 made, me = Manifest(Path.cwd()), Owner.me()
 while (job := made.claim(me, lambda name: False)) is not None:
     print(job.number)

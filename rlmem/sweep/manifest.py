@@ -16,8 +16,7 @@ from typing import Any
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.record.trust import is_own, mark
-from rlmem.sweep.jobs import TABLES, Job, NewJob
-from rlmem.sweep.process import Owner
+from rlmem.sweep.jobs import TABLES, Job, NewJob, Owner
 from rlmem.sweep.spec import SweepSpec
 
 FILE = "sweep.sqlite"

@@ -18,9 +18,8 @@ from pathlib import Path
 from time import monotonic, sleep, time
 
 from rlmem.record import rundir
-from rlmem.sweep.jobs import Job
+from rlmem.sweep.jobs import Job, Owner
 from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import assignment
 from rlmem.sweep.status import View, log_file, objective, tail
 from rlmem.system.hardware import cores
@@ -200,10 +199,12 @@ class Pool:
 CHILD = """
 import sys
 sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]
-from rlmem.sweep.child import main
+from rlmem.system.signals import die_with
+die_with(int(sys.argv.pop(1)))
+from rlmem.commands.cli import main
 sys.exit(main())
 """
-"""The program of a job. It imports this rlmem, not one in the current folder, which `python -m` would prefer."""
+"""The program of a job: `rlmem`, which ends when its parent does. Unlike `python -m`, it imports this very rlmem."""
 
 HEADER, MARKS = "===", ("rlmem: error: ", "rlmem: failed: ")
 """Beginnings of the lines in a log that say when a process started, and why it failed."""
@@ -213,7 +214,7 @@ def command(job: Job, folder: Path) -> list[str]:
     """The command of a job: `rlmem train` in its own run directory, where it continues if it has begun."""
     place = assignment("run_dir", str(folder / job.name))
     child = [sys.executable, "-c", CHILD, str(Path(__file__).parents[2]), str(os.getpid())]
-    return [*child, *job.overrides, place, "on_exists=resume"]
+    return [*child, "train", *job.overrides, place, "on_exists=resume"]
 
 
 def environment(job: Job, gpu: str | None) -> dict[str, str]:
