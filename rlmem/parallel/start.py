@@ -17,7 +17,8 @@ from rlmem.errors import Fault, UserError
 from rlmem.parallel import PATIENCE, Lost, Place, communicating, joined, launched
 from rlmem.system.signals import STOP_SIGNALS
 
-HERE = "127.0.0.1"
+HERE, ANNOUNCED = "127.0.0.1", "announced"
+"""The address of this machine, and the key of a store that counts the processes which have announced themselves."""
 
 START = f"""
 import sys
@@ -65,12 +66,8 @@ def announce(port: int, place: Place) -> dist.Store:
     """Announce the process at `place` to the first one, whose store has this port of the machine; returns the store."""
     with communicating():
         store = dist.TCPStore(HERE, port, place.size, is_master=False, timeout=PATIENCE)
-        store.set(_key(place.rank), "")
+        store.add(ANNOUNCED, 1)
     return store
-
-
-def _key(rank: int) -> str:
-    return f"there/{rank}"
 
 
 class Crew:
@@ -90,7 +87,7 @@ class Crew:
 
     def wait_for(self, store: dist.Store) -> None:
         """Wait until every process has announced itself at the store. Raises Lost if one ends before."""
-        while not store.check([_key(rank) for rank in range(1, self.size)]):
+        while store.add(ANNOUNCED, 0) < len(self.processes):
             if lost := self.lost(0):
                 raise Lost(lost)
             time.sleep(0.02)

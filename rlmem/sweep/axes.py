@@ -5,7 +5,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
 
@@ -24,11 +24,8 @@ Lines = tuple[str, ...]
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Numbers that a search draws from.
+    """Numbers that a search draws from: all of an interval, or those with a distance of `step` from `low`.
 
-    low: the smallest number
-    high: the largest number
-    step: distance of the numbers; None: all numbers of the interval
     log: whether the logarithm is drawn uniformly, not the number
     """
 
@@ -59,7 +56,12 @@ class Axis:
 
     def fits(self, lines: Iterable[str]) -> bool:
         """Whether a job with these overrides has this axis."""
-        return self.when.items() <= chosen(lines).items()
+        choices = dict(default_choices())
+        for line in lines:
+            key, _, value = line.partition("=")
+            if isinstance(choices.get(key), str):
+                choices[key] = value.strip("'\"")
+        return all(choices.get(group) == option for group, option in self.when.items())
 
 
 def axes(spec: SweepSpec) -> list[Axis]:
@@ -91,9 +93,13 @@ def axes(spec: SweepSpec) -> list[Axis]:
 
 def expand(found: Sequence[Axis]) -> list[Lines]:
     """The overrides of every job of a grid."""
-    always = [axis.points for axis in found if not axis.when]
+    jobs, always = [], [axis.points for axis in found if not axis.when]
     require_few(always)
-    return [lines for point in product(*always) for lines in _completed(tuple(chain(*point)), found)]
+    for point in product(*always):
+        lines = tuple(chain(*point))
+        fitting = [axis.points for axis in found if axis.when and axis.fits(lines)]
+        jobs += [lines + tuple(chain(*more)) for more in product(*fitting)]
+    return jobs
 
 
 def probes(found: Sequence[Axis]) -> list[Lines]:
@@ -114,16 +120,6 @@ def probes(found: Sequence[Axis]) -> list[Lines]:
     return list(dict.fromkeys(jobs))
 
 
-def chosen(lines: Iterable[str]) -> dict[str, str]:
-    """The option of every group in a job with these overrides."""
-    choices = {group: choice for group, choice in default_choices().items() if isinstance(choice, str)}
-    for line in lines:
-        key, _, value = line.partition("=")
-        if key in choices:
-            choices[key] = value.strip("'\"")
-    return choices
-
-
 def label(lines: Iterable[str], found: Sequence[Axis]) -> str:
     """A readable name of a job, made of what varies: `ffm-trace_size16-seed0`."""
     varying = {_bare(key, axis.when) for axis in found if axis.varies for key in axis.keys}
@@ -134,17 +130,10 @@ def label(lines: Iterable[str], found: Sequence[Axis]) -> str:
         if key in varying:
             if len(value) > 7 and re.fullmatch(r"-?\d+\.\d+(e[+-]?\d+)?", value):
                 value = f"{float(value):.3g}"
-            if key.endswith("._target_"):
-                parts.append(value.rpartition(".")[2])
-            else:
-                parts.append(value if key in groups else f"{key.rpartition('.')[2]}{value}")
+            name = key.rpartition(".")[2]
+            short = value.rpartition(".")[2] if name == "_target_" else name + value
+            parts.append(value if key in groups else short)
     return re.sub(r"[^\w.+-]+", "_", "-".join(parts)).strip("_")[:80]
-
-
-def _completed(lines: Lines, found: Sequence[Axis]) -> Iterator[Lines]:
-    """A job's overrides with those of the axes that are only for its options."""
-    fitting = [axis.points for axis in found if axis.when and axis.fits(lines)]
-    return (lines + tuple(chain(*more)) for more in product(*fitting))
 
 
 def _axis(together: Sequence[Override], options: Mapping[str, Sequence[str]], searched: bool) -> Axis:

@@ -21,25 +21,12 @@ State = Literal["waiting", "running", "done", "failed"]
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
-    number INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
-    overrides TEXT NOT NULL,
-    config_hash TEXT NOT NULL,
-    threads INTEGER,
-    total_steps INTEGER,
-    params TEXT,
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, overrides TEXT NOT NULL, config_hash TEXT NOT NULL,
+    threads INTEGER, total_steps INTEGER, params TEXT,
     state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'running', 'done', 'failed')),
-    host TEXT,
-    pid INTEGER,
-    start TEXT,
-    heartbeat REAL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    failures INTEGER NOT NULL DEFAULT 0,
-    exit_code INTEGER,
-    error TEXT,
-    started REAL,
-    ended REAL,
-    result REAL
+    host TEXT, pid INTEGER, start TEXT, heartbeat REAL,
+    attempts INTEGER NOT NULL DEFAULT 0, failures INTEGER NOT NULL DEFAULT 0,
+    exit_code INTEGER, error TEXT, started REAL, ended REAL, result REAL
 );
 CREATE TABLE IF NOT EXISTS sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """

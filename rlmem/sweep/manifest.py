@@ -29,7 +29,7 @@ class Manifest:
     """DIR/sweep.sqlite. Raises UserError if it cannot be opened, or does not hold what a sweep writes."""
 
     def __init__(self, folder: Path):
-        self.path = folder / FILE
+        self.folder, self.path = folder, folder / FILE
         _require_harmless(folder)
         try:
             # SQLite's usual journal: the newer one, WAL, needs memory that machines do not share.
@@ -77,18 +77,18 @@ class Manifest:
             before, known = self.specification(), {job.config_hash: job for job in self.jobs()}
             foreign = [job for key, job in known.items() if key not in {new.config_hash for new in jobs}]
             if before is not None and before.canonical != spec.canonical:
-                folder = self.path.parent
-                other = f"`rlmem sweep {shell(folder)}` goes on with what is there, --dir takes another directory"
+                other = f"`rlmem sweep {shell(self.folder)}` goes on with what is there, --dir takes another directory"
                 if before.direction or spec.direction:
-                    raise UserError(f"{folder}: holds another sweep ({_command_line(before)}); {other}")
+                    line = " ".join([*before.overrides, *(f"--pair '{' '.join(pair)}'" for pair in before.pairs)])
+                    raise UserError(f"{self.folder}: holds another sweep ({line}); {other}")
                 if foreign:
                     names = " ".join(foreign[0].overrides) or "(no overrides)"
                     what = f"holds {len(foreign)} jobs that are not asked for now, such as {names}"
-                    raise UserError(f"{folder}: {what}; jobs can be added, not taken away; {other}")
+                    raise UserError(f"{self.folder}: {what}; jobs can be added, not taken away; {other}")
             fresh = [new for new in jobs if new.config_hash not in known]
             for new in fresh:
                 self._insert(new)
-            self._set("specification", text := spec.to_json())
+            self._set("specification", text := json.dumps(asdict(spec)))
             self._set("seal of specification", mark(text))
         return len(fresh)
 
@@ -112,15 +112,13 @@ class Manifest:
         with self._transaction():
             jobs = self.jobs()
             new = propose(jobs) if len(jobs) < limit else None
-            if new is None:
-                return False
-            self._insert(new)
-        return True
+            if new is not None:
+                self._insert(new)
+        return new is not None
 
     def claim(self, owner: Owner, busy: Callable[[str], bool]) -> Job | None:
-        """Take a job that no process works on: new ones first, then those that failed before; None if there is none.
+        """Take a job for `owner` that no process works on: new ones first, then those that failed before.
 
-        owner: the process that takes it
         busy: whether a process still trains in the run directory of this name, whatever the manifest says
         """
         waiting = f"{ACTIVE} ORDER BY failures, number"
@@ -222,7 +220,3 @@ def _require_harmless(folder: Path) -> None:
 
 def holds_sweep(folder: Path) -> bool:
     return (folder / FILE).is_file()
-
-
-def _command_line(spec: SweepSpec) -> str:
-    return " ".join([*spec.overrides, *(f"--pair '{' '.join(pair)}'" for pair in spec.pairs)])
