@@ -1,8 +1,6 @@
 """The processes that train one run together, and how they communicate; a single process sends nothing.
 
-Every function here that communicates must be called by all processes, in the same order. Losses are means over the
-batch of all processes (`rlmem.algos.on_policy.mean`); each process has the gradient of its own terms, and the sum of
-these gradients is the gradient of the loss.
+Every function here that communicates must be called by all processes, in the same order.
 """
 
 import io
@@ -30,12 +28,7 @@ class Lost(ConnectionError):
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a process among those of its run.
-
-    rank: its number, from 0
-    size: how many processes there are
-    local: its number on this machine, which is the number of its GPU
-    """
+    """The place of a process among the `size` of its run; `local`: its number on this machine, which is its GPU's."""
 
     rank: int
     size: int
@@ -64,10 +57,8 @@ def joined(
 ) -> Iterator[None]:
     """Inside, this is one of the processes, connected by gloo between CPUs and NCCL between GPUs.
 
-    place: the place of this process
     device: the kind of device to compute on; the GPU is number `place.local`
     store: through which the processes find each other; None: the one at MASTER_ADDR and MASTER_PORT
-    witness: says how another process died, if one did
     """
     global _place, _witness
     if device.type == "cuda":
@@ -134,7 +125,11 @@ def totals(*numbers: float) -> tuple[float, ...]:
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace every gradient by its sum over all processes, which hold the same sum afterwards, bit for bit."""
+    """Replace every gradient by its sum over all processes, which hold the same sum afterwards, bit for bit.
+
+    That is the gradient of the loss, a mean over the batch of all processes (`rlmem.algos.on_policy.mean`), of whose
+    terms each process has its own.
+    """
     if alone():
         return
     gradients = []

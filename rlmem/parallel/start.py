@@ -131,8 +131,7 @@ def run_child(work: Callable[[int], object], port: int) -> int:
         return getattr(stop, "code", 130)
     except (Fault, UserError, Lost) as error:
         if not isinstance(error, Lost) and not isinstance(error.__cause__, Lost):
-            there = launched()
             shown = error.traceback if isinstance(error, Fault) else ""
-            print(f"{shown}rlmem: process {there.rank if there else '?'}: {error}", file=sys.stderr)
+            print(f"{shown}rlmem: process {os.environ.get('RANK', '?')}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -57,9 +57,6 @@ class Member:
     Every method that takes `episodes` first trains until the agent has so many, or has spent its budget. So a process
     that dies can be replaced at any time, and the call repeated. Everything is a function of the configuration, the
     seed and the weights that were copied.
-
-    folder: the directory of the population
-    number: the number of the agent
     """
 
     def __init__(self, folder: Path, number: int):

@@ -95,12 +95,7 @@ def _as_text(value: Any) -> str:
 
 
 def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
-    """Set other values of RESUMABLE keys, with which every agent continues. Raises UserError.
-
-    folder: the directory of the population
-    overrides: `key=value` for all of its agents
-    trust: accept configurations that another user wrote or edited (`stored_config`)
-    """
+    """Set other values of RESUMABLE keys, with which every agent continues; `trust` as in `train`. Raises UserError."""
     agents, example = read(folder).spec.agents, f"rlmem population {shell(folder)} total_steps=2e6"
     require_resumable(overrides, example)
     with rundir.lock(folder):
@@ -119,7 +114,6 @@ def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
 def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = False) -> None:
     """Begin or continue training the population in `folder` to its end.
 
-    folder: the directory of the population
     ray: whether each agent has a process of its own, on Ray; numbers stay the same on equal machines
     gpus: GPUs that each agent reserves on Ray
     trust: accept configurations that another user wrote or edited (`stored_config`)
@@ -168,7 +162,7 @@ class Rounds:
             while not all(one.done for one in standing.values()):
                 self._round(standing, progress)
                 self._train(standing, progress)
-            progress.say(_conclusion(self.folder, standing, self.history))
+            progress.say(self._conclude(standing))
 
     def _train(self, standing: dict[int, Standing], progress: Progress) -> None:
         """Train until every agent has the episodes of the next round, or has spent its budget."""
@@ -217,16 +211,13 @@ class Rounds:
         ]
         progress.say(f"round {number + 1}, {target:,} episodes each: {', '.join(copies) or 'nobody copies'}")
 
-
-def _conclusion(folder: Path, standing: Mapping[int, Standing], history: History) -> str:
-    scores = {agent: one.greedy for agent, one in standing.items() if one.greedy is not None}
-    best = max(scores, key=lambda agent: scores[agent])
-    lines = [
-        f"done: {len(history.rounds)} rounds, {history.copies} copies",
-        "  greedy return    " + ", ".join(f"{score:.3f}" for score in scores.values()) + f" (best: {name(best)})",
-        f"  evaluate         rlmem eval {shell(folder / name(best))}",
-    ]
-    if not history.rounds:
-        ready = f"{read(folder).spec.ready:,}"
-        lines.insert(1, f"  nobody was compared: total_steps ended before all had {ready} episodes (--ready)")
-    return "\n".join(lines)
+    def _conclude(self, standing: Mapping[int, Standing]) -> str:
+        scores = {agent: one.greedy for agent, one in standing.items() if one.greedy is not None}
+        best = max(scores, key=lambda agent: scores[agent])
+        lines = [f"done: {len(self.history.rounds)} rounds, {self.history.copies} copies"]
+        if not self.history.rounds:
+            ready = f"{self.population.spec.ready:,} episodes (--ready)"
+            lines.append(f"  nobody was compared: total_steps ended before all had {ready}")
+        returns = ", ".join(f"{score:.3f}" for score in scores.values())
+        lines.append(f"  greedy return    {returns} (best: {name(best)})")
+        return "\n".join([*lines, f"  evaluate         rlmem eval {shell(self.folder / name(best))}"])

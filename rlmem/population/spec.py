@@ -70,8 +70,8 @@ def name(agent: int) -> str:
 def default_folder(spec: PopulationSpec) -> Path:
     """runs/population-<memory>-<algo>-<env>-s<seed>: the same for the same command."""
     config = load(spec.overrides)
-    parts = [*(str(config.choices[group]) for group in ("memory", "algo", "env")), f"s{config.values['seed']}"]
-    return Path("runs") / "-".join(["population", *parts])
+    choices = "-".join(str(config.choices[group]) for group in ("memory", "algo", "env"))
+    return Path("runs") / f"population-{choices}-s{config.values['seed']}"
 
 
 def holds_population(folder: Path) -> bool:

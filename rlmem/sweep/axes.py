@@ -1,7 +1,4 @@
-"""What varies in a sweep, and the overrides of every job.
-
-`memory.ffm.trace_size=16,32` is `memory.trace_size=16,32` for the jobs with memory=ffm alone.
-"""
+"""What varies in a sweep, and the overrides of every job."""
 
 import re
 from collections import Counter
@@ -24,10 +21,7 @@ Lines = tuple[str, ...]
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Numbers that a search draws from: all of an interval, or those with a distance of `step` from `low`.
-
-    log: whether the logarithm is drawn uniformly, not the number
-    """
+    """Numbers that a search draws from: all of an interval, or those `step` apart; `log`: uniform in the logarithm."""
 
     low: float
     high: float
@@ -67,26 +61,21 @@ class Axis:
 def axes(spec: SweepSpec) -> list[Axis]:
     """The axes of a specification, including fixed values. Raises UserError with every problem."""
     with config_loader() as loader:
-        lines, problems = parse(spec.overrides, loader)
-        pairs = [parse(pair, loader) for pair in spec.pairs]
-        problems += chain.from_iterable(found for _, found in pairs)
-        if problems:
-            raise UserError(*problems)
-        hydra = [str(o.input_line) for o in lines if o.is_hydra_override()]
+        parsed = [parse(together, loader) for together in [*([line] for line in spec.overrides), *spec.pairs]]
+        if unreadable := [problem for _, problems in parsed for problem in problems]:
+            raise UserError(*unreadable)
+        hydra = [line for line in spec.overrides if line.startswith("hydra.searchpath")]
         try:
-            options = Groups.read(loader, [line for line in hydra if line.startswith("hydra.searchpath")]).options
+            options = Groups.read(loader, hydra).options
         except FAILURES as error:
             raise UserError(root_cause(error)) from error
-        found, everything = [], [*lines, *chain.from_iterable(parsed for parsed, _ in pairs)]
-        problems += _problems_of_keys(everything)
-        for together in [*([line] for line in lines), *(parsed for parsed, _ in pairs)]:
+        found, problems = [], _problems_of_keys(chain.from_iterable(together for together, _ in parsed))
+        for together, _ in parsed:
             try:
                 found.append(_axis(together, options, searched=spec.direction is not None))
             except UserError as error:
                 problems += error.problems
-    problems += _problems_of_repetition(found)
-    problems += _problems_of_conditions(found)
-    if problems:
+    if problems := [*problems, *_problems_of_repetition(found), *_problems_of_conditions(found)]:
         raise UserError(*dict.fromkeys(problems))
     return found
 
@@ -171,7 +160,7 @@ def _numeric(override: Override, sweep: IntervalSweep | RangeSweep, when: Mappin
 
 
 def _condition(key: str, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """{"memory": "ffm"} for `memory.ffm.trace_size`. Groups of several options have their names in every key."""
+    """Which jobs have a key: {"memory": "ffm"} for `memory.ffm.trace_size`; all if its group has several options."""
     group, *rest = key.split(".")
     special = len(rest) > 1 and rest[0] in options.get(group, ()) and isinstance(default_choices().get(group), str)
     return {group: rest[0]} if special else {}

@@ -10,9 +10,8 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Literal, get_type_hints
 
 STALE = 300.0
 """Seconds without a heartbeat after which a process on another machine counts as dead; clocks may differ slightly."""
@@ -61,13 +60,8 @@ def started(pid: int) -> str | None:
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()  # the name in brackets may hold anything
-    return None if fields[0] in "ZX" else f"{_boot()} {fields[19]}"
-
-
-@lru_cache
-def _boot() -> str:
-    """The id of this boot of the machine: start times count from the boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # start times count from the boot
+    return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
 
 
 @dataclass(frozen=True)
@@ -115,12 +109,6 @@ class Job:
     started: float | None
     ended: float | None
     result: float | None
-
-    @classmethod
-    def from_row(cls, row: Any) -> Job:
-        """A row of the table. Raises KeyError for a column that is missing, TypeError for one too many."""
-        values = dict(row)
-        return cls(**values | {"overrides": tuple(json.loads(values["overrides"]))})
 
     @property
     def abandoned(self) -> bool:

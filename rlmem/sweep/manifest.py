@@ -171,12 +171,8 @@ class Manifest:
     def _insert(self, new: NewJob) -> None:
         number = self.connection.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM jobs").fetchone()[0]
         name = f"{number:03d}-{new.label}" if new.label else f"{number:03d}"
-        values = {
-            "number": number,
-            "name": name,
-            "overrides": json.dumps(new.overrides),
-            **{key: getattr(new, key) for key in ("config_hash", "threads", "total_steps", "params")},
-        }
+        values = {"number": number, "name": name, "overrides": json.dumps(new.overrides)}
+        values |= {key: getattr(new, key) for key in ("config_hash", "threads", "total_steps", "params")}
         if new.problem:
             values |= {"state": "failed", "failures": 1, "exit_code": 2, "error": new.problem}
         self._set(f"seal {number}", mark(values["overrides"]))
@@ -189,8 +185,8 @@ class Manifest:
         self._update({**values, "ended": time.time()}, f"number = ? AND {MINE}", *whose)
 
     def _select(self, condition: str, *given: Any) -> list[Job]:
-        rows = self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given)
-        return [Job.from_row(row) for row in rows.fetchall()]
+        rows = map(dict, self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given).fetchall())
+        return [Job(**row | {"overrides": tuple(json.loads(row["overrides"]))}) for row in rows]
 
     def _update(self, values: Mapping[str, Any], condition: str, *given: Any) -> None:
         columns = ", ".join(f"{name} = ?" for name in values)

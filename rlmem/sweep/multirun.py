@@ -1,8 +1,4 @@
-"""`rlmem train -m`: one job per combination, through Hydra's own sweepers and launchers.
-
-Every job is composed and checked before the first one starts; Hydra then runs `job` once per combination, in this
-process or wherever the launcher starts one. A job that fails stops no other one.
-"""
+"""`rlmem train -m`: one job per combination, through Hydra's own sweepers and launchers; none stops another."""
 
 import io
 import itertools
@@ -37,7 +33,7 @@ class Failed(str):
 
 
 def check(overrides: Sequence[str]) -> list[Config]:
-    """The configuration of every job, or a UserError with the problems of all of them.
+    """The configuration of every job, or a UserError with the problems of all of them before the first one starts.
 
     A sweeper other than Hydra's basic one chooses values as it goes: then only the constant ones are checked.
     """

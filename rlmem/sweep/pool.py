@@ -1,8 +1,4 @@
-"""The process pool: a fixed number of jobs at once, each in a process of its own.
-
-One loop in the main thread starts, watches and stops the processes. Their results are in the manifest before the next
-one starts, so that the sweep itself may be killed at any moment.
-"""
+"""The process pool: one loop starts, watches and stops so many jobs at once; it may be killed at any moment."""
 
 import os
 import re
@@ -27,11 +23,9 @@ from rlmem.sweep.status import View, log_file, objective, tail
 from rlmem.system.hardware import cores
 from rlmem.system.signals import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely
 
-TICK, LOOK, BEAT = 0.1, 2.0, 15.0
-"""Seconds between checks of the processes, checks of the manifest for work, and heartbeats."""
-
-GRACE = 1.0
-"""Seconds to wait for a signal to reach the jobs directly before the sweep passes it on."""
+TICK, LOOK, BEAT, GRACE = 0.1, 2.0, 15.0, 1.0
+"""Seconds between checks of the processes, checks of the manifest for work, and heartbeats, and seconds to wait for a
+signal to reach the jobs directly before the sweep passes it on."""
 
 STOPPED = {REQUEUE, 130} | {-getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)}
 """Exit codes of a run that was asked to stop; one that was still starting had nothing to save."""
@@ -50,8 +44,6 @@ class Child:
 class Pool:
     """Works on the jobs of a manifest until none is left, including those that other machines give up.
 
-    manifest: the manifest of the sweep
-    view: prints what happens
     places: jobs at once
     gpus: devices to spread the jobs over
     retries: failures of a job after which it is tried again
@@ -139,10 +131,9 @@ class Pool:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C is for the sweep, which tells its jobs once
                 )
+                self.children.append(Child(job, process, gpu))
         except OSError as error:
             self._failed(job, 1, f"cannot be started: {error}")
-            return
-        self.children.append(Child(job, process, gpu))
 
     def _reap(self) -> bool:
         """Record the processes that have ended; returns whether any has."""

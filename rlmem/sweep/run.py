@@ -76,7 +76,6 @@ def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     """Work in `folder` until every job is done or has failed; returns the exit code, 1 if one failed.
 
     spec: what the sweep consists of; None: what the directory says
-    folder: the directory of the sweep
     options: how to work on it
 
     Raises UserError before anything is started, and Stopped after a signal.

@@ -1,7 +1,6 @@
 """A search: Optuna proposes jobs from the results of those in the manifest.
 
-The manifest is the only state of a search. A study is rebuilt from it for every proposal, so a kill leaves nothing
-inconsistent, and machines that share a directory search together.
+A study is rebuilt for every proposal, so a kill leaves nothing inconsistent, and several machines search together.
 """
 
 import hashlib

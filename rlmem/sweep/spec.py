@@ -1,8 +1,4 @@
-"""The specification of a sweep: the command line and the sweep file as one list of overrides.
-
-A file is only another way to write a command line. `grid: {seed: [0, 1]}` is `seed=0,1`, and a mapping of `pairs` is
-one `--pair`.
-"""
+"""The specification of a sweep: a sweep file is only another way to write its command line, a list of overrides."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ from rlmem.errors import UserError
 
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
 PAIR = '--pair "env=repeat_first,autoencode algo.gamma=0.9,0.99"'
-Direction = Literal["maximize", "minimize"]
+Direction = Literal["maximize", "minimize"] | None
 Sampler = Literal["tpe", "random"]
 SECTIONS = ("overrides", "grid", "pairs")
 
@@ -43,7 +39,7 @@ class SweepSpec:
 
     overrides: tuple[str, ...]
     pairs: tuple[tuple[str, ...], ...] = ()
-    direction: Direction | None = None
+    direction: Direction = None
     sampler: Sampler = "tpe"
 
     @property
@@ -66,11 +62,7 @@ class SweepSpec:
 
 
 def specify(
-    file: Path | None,
-    overrides: Sequence[str],
-    pairs: Sequence[str],
-    direction: Direction | None,
-    sampler: Sampler = "tpe",
+    file: Path | None, overrides: Sequence[str], pairs: Sequence[str], direction: Direction, sampler: Sampler = "tpe"
 ) -> SweepSpec:
     """The specification of a command. Raises UserError.
 
@@ -106,7 +98,7 @@ def _pair(text: str) -> tuple[str, ...]:
 
 
 def _read(file: Path) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The lines and the pairs of a sweep file."""
+    """The lines and the pairs of a sweep file; `grid: {seed: [0, 1]}` is `seed=0,1`, one of `pairs` is a `--pair`."""
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as error:

@@ -32,11 +32,8 @@ TAIL = 1 << 16
 COLOURS = {"waiting": "dim", "running": "cyan", "interrupted": "yellow", "done": "green", "failed": "red"}
 """The states that a table shows, and the colour of each."""
 
-UNBROKEN = 1000
-"""Width of a table in a file or a pipe, where lines are not broken."""
-
-REFRESH = 2.0
-"""Seconds between updates of the live table."""
+UNBROKEN, REFRESH = 1000, 2.0
+"""Width of a table in a file or a pipe, where lines are not broken; seconds between updates of a live table."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +51,13 @@ class Row:
 
 def rows(manifest: Manifest) -> list[Row]:
     """The jobs of a sweep, with their progress."""
-    return [_row(job, manifest.folder / job.name) for job in manifest.jobs()]
-
-
-def _row(job: Job, run_dir: Path) -> Row:
-    state = "interrupted" if job.abandoned else job.state
-    if state == "done":
-        return Row(job, state, job.total_steps or 0, job.result)
-    return Row(job, state, *(steps_and_return(run_dir) if job.attempts else (0, None)))
+    found = []
+    for job in manifest.jobs():
+        state, steps, score = "interrupted" if job.abandoned else job.state, job.total_steps or 0, job.result
+        if state != "done":
+            steps, score = steps_and_return(manifest.folder / job.name) if job.attempts else (0, None)
+        found.append(Row(job, state, steps, score))
+    return found
 
 
 def log_file(folder: Path, name: str) -> Path:
@@ -157,10 +153,8 @@ def table(found: Sequence[Row]) -> Table:
 
 
 def print_table(folder: Path) -> None:
-    found, console = rows(Manifest(folder)), Console()
-    if not console.is_terminal:
-        console = Console(width=UNBROKEN)
-    console.print(table(found), counts(found), sep="\n")
+    found, width = rows(Manifest(folder)), None if Console().is_terminal else UNBROKEN
+    Console(width=width).print(table(found), counts(found), sep="\n")
 
 
 def watch(folder: Path) -> None:
