@@ -41,7 +41,7 @@ Weights = dict[str, Any]
 
 @dataclass(frozen=True)
 class Standing:
-    """The progress of an agent. `recent` is the mean return of its newest episodes, `greedy` of its last evaluation."""
+    """An agent's progress. `recent`: mean return of its newest episodes; `greedy`: of the evaluation at the end."""
 
     steps: int
     total_steps: int

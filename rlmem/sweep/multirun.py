@@ -145,10 +145,12 @@ def job(_: DictConfig) -> float | Failed:
         with redirect_stdout(sys.stdout if here else Prefixed(sys.stdout, f"[{hydra.job.num}] ")):
             from rlmem.run.train import train
 
-            return train(load([*search, *overrides, *_run_directory(overrides)]))
+            try:
+                return train(load([*search, *overrides, *_run_directory(overrides)]))
+            except Stopped as stop:
+                _pass_signal_to_submitit(stop.signum)
+                raise
     except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, Stopped) and not taken_over():
-            _pass_signal_to_submitit(error.signum)
         if here and isinstance(error, KeyboardInterrupt):
             raise  # a signal to this process is for all jobs
         why = first_line(error)
@@ -171,7 +173,7 @@ def _pass_signal_to_submitit(signum: int) -> None:
     SIGTERM it does nothing, and the process waits: Slurm may requeue the job, unless it ends with a result before.
     """
     executor = os.environ.get("SUBMITIT_EXECUTOR")
-    if executor is None or signum == signal.SIGINT or not callable(signal.getsignal(signum)):
+    if executor is None or taken_over() or signum == signal.SIGINT or not callable(signal.getsignal(signum)):
         return
     signal.raise_signal(signum)
     while executor == "slurm":

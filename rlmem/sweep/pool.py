@@ -1,4 +1,4 @@
-"""The process pool: one loop starts, watches and stops so many jobs at once; it may be killed at any moment."""
+"""The process pool: one loop in the main thread starts, watches and stops so many jobs at once."""
 
 import os
 import re
@@ -43,6 +43,8 @@ class Child:
 @dataclass
 class Pool:
     """Works on the jobs of a manifest until none is left, including those that other machines give up.
+
+    Results are in the manifest before the next job starts, so that the sweep itself may be killed at any moment.
 
     places: jobs at once
     gpus: devices to spread the jobs over

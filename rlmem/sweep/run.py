@@ -139,7 +139,7 @@ def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
     except OSError as error:
         raise UserError(f"{folder}: cannot be made ({error.strerror}); e.g. --dir sweeps/mine") from error
     added = (manifest := Manifest(folder)).submit(asked, jobs)
-    for line in [*([f"{added} jobs added"] if stored is not None else []), *repeated]:
+    for line in repeated if stored is None else [f"{added} jobs added", *repeated]:
         say(line)
     return manifest
 
