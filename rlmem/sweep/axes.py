@@ -93,20 +93,17 @@ def expand(found: Sequence[Axis]) -> list[Lines]:
 
 def probes(found: Sequence[Axis]) -> list[Lines]:
     """Jobs that have every value of every axis at least once, for a search that may draw any combination."""
-    always = [axis for axis in found if not axis.when]
-    points = [axis.points[:1] for axis in always]
-    varied = [[*points[:i], axis.points, *points[i + 1 :]] for i, axis in enumerate(always) if axis.varies] or [points]
-    starts = dict.fromkeys(tuple(chain(*point)) for points in varied for point in product(*points))
-    special = [axis for axis in found if axis.when]
-    jobs = []
-    for lines in starts:
-        fitting = [axis for axis in special if axis.fits(lines)]
-        first = [axis.points[:1] for axis in fitting]
-        for i, axis in enumerate(fitting):
-            jobs += [lines + tuple(chain(*p)) for p in product(*first[:i], axis.points, *first[i + 1 :])]
-        if not fitting:
-            jobs.append(lines)
+    starts = _every_value([axis for axis in found if not axis.when])
+    fitting = [[axis for axis in found if axis.when and axis.fits(lines)] for lines in starts]
+    jobs = [lines + more for lines, special in zip(starts, fitting, strict=True) for more in _every_value(special)]
     return list(dict.fromkeys(jobs))
+
+
+def _every_value(axes: Sequence[Axis]) -> list[Lines]:
+    """Overrides with every value of each of these axes, the other axes at their first values."""
+    first = [axis.points[:1] for axis in axes]
+    varied = [[*first[:i], axis.points, *first[i + 1 :]] for i, axis in enumerate(axes) if axis.varies] or [first]
+    return [tuple(chain(*point)) for points in varied for point in product(*points)]
 
 
 def label(lines: Iterable[str], found: Sequence[Axis]) -> str:
