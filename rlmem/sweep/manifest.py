@@ -88,7 +88,7 @@ class Manifest:
             fresh = [new for new in jobs if new.config_hash not in known]
             for new in fresh:
                 self._insert(new)
-            self._set("specification", text := json.dumps(asdict(spec)))
+            self._set("specification", text := spec.to_json())
             self._set("seal of specification", mark(text))
         return len(fresh)
 

@@ -54,6 +54,9 @@ class SweepSpec:
     def short_hash(self) -> str:
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:6]
 
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
     @classmethod
     def from_json(cls, text: str) -> SweepSpec:
         stored = json.loads(text)
