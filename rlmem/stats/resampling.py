@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.stats.aggregate import Statistic, iqm
-from rlmem.stats.scores import Array, Scores, matrix
+from rlmem.stats.aggregate import Array, Scores, Statistic, iqm, matrix
 
 Index = NDArray[np.integer[Any]]
 
