@@ -37,7 +37,7 @@ RETURNS_OF = {"table2": "table6", "table7": "table7"}
 
 
 @dataclass(frozen=True)
-class Published:
+class Printed:
     """A number as it is printed."""
 
     paper: str
@@ -59,8 +59,8 @@ class Published:
 class Average:
     """A printed average, and the average recomputed from its printed cells."""
 
-    printed: Published
-    cells: tuple[Published, ...]
+    printed: Printed
+    cells: tuple[Printed, ...]
     recomputed: float
     """From the cells; for normalised scores from the printed returns by equation 3, as these have more digits."""
 
@@ -74,13 +74,13 @@ class Average:
 class Misprint:
     """A printed number that contradicts others of its table."""
 
-    published: Published
+    published: Printed
     restored: float
     """The value that would agree, as far as rounding allows to tell."""
     reason: str
 
 
-def load(paper: str | None = None, item: str | None = None) -> list[Published]:
+def load(paper: str | None = None, item: str | None = None) -> list[Printed]:
     """The numbers of one paper, or of one of its tables or figures; of all papers by default.
 
     Raises UserError for an unknown paper or item, Fault if the data are not installed.
@@ -105,7 +105,7 @@ def misprints() -> list[Misprint]:
     return [_misprint(average) for average in averages() if not average.agrees]
 
 
-def _average(printed: Published, rows: Iterable[Published]) -> Average:
+def _average(printed: Printed, rows: Iterable[Printed]) -> Average:
     same = [row for row in rows if (row.paper, row.model) == (printed.paper, printed.model) and row.task != AVERAGE]
     cells = tuple(row for row in same if (row.item, row.metric) == (printed.item, printed.metric))
     values = [cell.mean for cell in cells]
@@ -119,7 +119,7 @@ def _average(printed: Published, rows: Iterable[Published]) -> Average:
 def _misprint(average: Average) -> Misprint:
     printed, cells = average.printed, average.cells
     gap = f"the {len(cells)} cells average {average.recomputed:.2f}, the paper prints {printed.mean:g}"
-    first: dict[tuple[float, float | None], Published] = {}
+    first: dict[tuple[float, float | None], Printed] = {}
     for cell in cells:
         original = first.setdefault((cell.mean, cell.std), cell)
         if original is not cell:
@@ -137,15 +137,15 @@ def _folder() -> Path:
     return experiments / "published"
 
 
-def _read(path: Path) -> list[Published]:
+def _read(path: Path) -> list[Printed]:
     with path.open(encoding="utf-8", newline="") as file:
         return [_row(record) for record in csv.DictReader(file)]
 
 
-def _row(record: dict[str, str]) -> Published:
-    texts = {field.name: record[field.name] for field in fields(Published)}
+def _row(record: dict[str, str]) -> Printed:
+    texts = {field.name: record[field.name] for field in fields(Printed)}
     mean, std, n = (texts.pop(name) for name in ("mean", "std", "n"))
-    return Published(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
+    return Printed(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
 
 
 def _unknown(what: str, word: str, known: Iterable[str]) -> str:
