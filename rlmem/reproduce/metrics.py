@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,20 +14,12 @@ from rlmem.record.facts import RunRecord
 from rlmem.stats import expert_normalised, reference_of
 
 GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
-
-
 Reduction = Callable[[np.ndarray], float]
 """Reduces the values of a key over a run to one number, [row] -> float."""
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A number of a run.
-
-    about: a description in words
-    key: the key of metrics.jsonl
-    how: the name of one of REDUCTIONS
-    """
+class Metric(NamedTuple):
+    """A number of a run: in words, its key of metrics.jsonl, and the name of its reduction."""
 
     about: str
     key: str
@@ -86,7 +78,7 @@ def read(run: RunRecord, metrics: Sequence[str]) -> dict[str, float]:
     for metric in metrics:
         plain = metric.removeprefix(NORMALISED)
         if plain.startswith("analysis/"):
-            value = _analysed(run.run_dir, plain)
+            value = _analysed(run.run_dir, *plain.split("/", 2)[1:])
         else:
             key, reduce = made_of(plain)
             values = np.array([row[key] for row in run.rows if key in row], dtype=np.float64)
@@ -114,8 +106,7 @@ def curve(run: RunRecord, key: str, most: int = 200) -> tuple[list[int], list[fl
     return [int(part[-1, 0]) for part in parts], [float(part[:, 1].mean()) for part in parts]
 
 
-def _analysed(run_dir: Path, metric: str) -> float | None:
-    _, what, name = metric.split("/", 2)
+def _analysed(run_dir: Path, what: str, name: str) -> float | None:
     try:
         summary = json.loads((run_dir / "analysis" / what / "summary.json").read_text(encoding="utf-8"))
         return float(summary["metrics"][name])

@@ -5,9 +5,10 @@ docs/statistics.md names the source of every table, and what its spreads are.
 """
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,12 +86,12 @@ def load(paper: str | None = None, item: str | None = None) -> list[Printed]:
 
     Raises UserError for an unknown paper or item, Fault if the data are not installed.
     """
-    if paper is not None and paper not in PAPERS:
-        raise UserError(_unknown("paper", paper, PAPERS))
-    rows = [row for name in ([paper] if paper else PAPERS) for row in _read(_folder() / f"{name}.csv")]
-    items = list(dict.fromkeys(row.item for row in rows))
-    if item is not None and item not in items:
-        raise UserError(_unknown("item", item, items))
+    _require("paper", paper, PAPERS)
+    root = experiments_dir()
+    if root is None or not (folder := root / "published").is_dir():
+        raise Fault("the published numbers are missing from this installation: no experiments/published beside conf")
+    rows = [row for name in ([paper] if paper else PAPERS) for row in _read(folder / f"{name}.csv")]
+    _require("item", item, dict.fromkeys(row.item for row in rows))
     return [row for row in rows if item in (None, row.item)]
 
 
@@ -130,23 +131,15 @@ def _misprint(average: Average) -> Misprint:
     return Misprint(printed, average.recomputed, reason)
 
 
-def _folder() -> Path:
-    experiments = experiments_dir()
-    if experiments is None or not (experiments / "published").is_dir():
-        raise Fault("the published numbers are missing from this installation: no experiments/published beside conf")
-    return experiments / "published"
-
-
-def _read(path: Path) -> list[Printed]:
+def _read(path: Path) -> Iterator[Printed]:
     with path.open(encoding="utf-8", newline="") as file:
-        return [_row(record) for record in csv.DictReader(file)]
+        for record in csv.DictReader(file):
+            texts = {field.name: record[field.name] for field in fields(Printed)}
+            mean, std, n = (texts.pop(name) for name in ("mean", "std", "n"))
+            yield Printed(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
 
 
-def _row(record: dict[str, str]) -> Printed:
-    texts = {field.name: record[field.name] for field in fields(Printed)}
-    mean, std, n = (texts.pop(name) for name in ("mean", "std", "n"))
-    return Printed(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
-
-
-def _unknown(what: str, word: str, known: Iterable[str]) -> str:
-    return sentence(f"published {what} {word}", "no such one", near=nearest(word, known), accepted=known)
+def _require(what: str, word: str | None, known: dict[str, Any]) -> None:
+    if word is not None and word not in known:
+        where = f"published {what} {word}"
+        raise UserError(sentence(where, "no such one", near=nearest(word, known), accepted=known))
