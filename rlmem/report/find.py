@@ -17,7 +17,7 @@ from rlmem.reproduce.metrics import curve_key
 from rlmem.reproduce.outcome import Curve, Outcome, Record, read_curves, read_results
 from rlmem.reproduce.run import runner_of
 from rlmem.reproduce.runner import CELLS
-from rlmem.reproduce.spec import BUDGETS, Experiment, read_kept
+from rlmem.reproduce.spec import BUDGETS, Experiment, read
 from rlmem.reproduce.tables import EXPERIMENT, VERDICT, tables
 from rlmem.reproduce.verdict import Verdict, judge
 from rlmem.stats.tables import Table
@@ -195,7 +195,7 @@ def _published(file: Path) -> Item:
 
 def _experiment(name: str, kept: Path) -> Experiment:
     """A shipped experiment, or the one whose text is kept with its results."""
-    return read_kept(kept) if kept.is_file() else catalog.find(name)[1]
+    return read(kept, own=True, whole=True) if kept.is_file() else catalog.find(name)[1]
 
 
 def _stored(name: str, experiment: Experiment, budget: str, results: Path, curves: Path) -> Outcome:

@@ -77,10 +77,7 @@ def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | 
 
 def merged(lines: Sequence[str]) -> Lines:
     """The last override of every key, at the place of the first one."""
-    last: dict[str, str] = {}
-    for line in lines:
-        last[line.lstrip("+~").partition("=")[0]] = line
-    return tuple(last.values())
+    return tuple({line.lstrip("+~").partition("=")[0]: line for line in lines}.values())
 
 
 def _among(names: Iterable[str], patterns: Sequence[str] | None) -> list[str]:
@@ -90,9 +87,8 @@ def _among(names: Iterable[str], patterns: Sequence[str] | None) -> list[str]:
 
 def _fits(pattern: str, cell: Cell) -> bool:
     row, slash, column = pattern.partition("/")
-    if slash:
-        return _matches(row, cell.row) and _matches(column, cell.column)
-    return _matches(pattern, cell.row) or _matches(pattern, cell.column)
+    matches = _matches(row, cell.row), _matches(column if slash else row, cell.column)
+    return all(matches) if slash else any(matches)
 
 
 def _matches(pattern: str, name: str) -> bool:

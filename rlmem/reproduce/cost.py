@@ -14,9 +14,6 @@ from rlmem.config.paths import conf_dir, results_dir
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.outcome import read_results
 
-Kind = tuple[str, ...]
-"""(algo, memory, env) or a prefix of it."""
-
 
 class Cost(NamedTuple):
     """The cost of runs together: environment steps, and seconds of one core, 0 where no such run was timed."""
@@ -45,7 +42,7 @@ def steps_of(lines: Iterable[str]) -> int:
     return next((int(steps) for steps in found if steps is not None), 0)
 
 
-def kind(lines: Iterable[str]) -> Kind:
+def kind(lines: Iterable[str]) -> tuple[str, ...]:
     """(algo, memory, env) of a run with these overrides."""
     given = default_choices() | dict(line.partition("=")[::2] for line in lines)
     return tuple(str(given[group]) for group in ("algo", "memory", "env"))
@@ -59,15 +56,15 @@ def duration(seconds: float) -> str:
     return f"{ceil(seconds / 86400)} days"
 
 
-def _rate(wanted: Kind) -> float:
+def _rate(wanted: tuple[str, ...]) -> float:
     """Seconds per step of the most similar runs; NaN if there are none."""
     return next((statistics.median(found) for n in (3, 2, 1) if (found := _rates().get(wanted[:n]))), nan)
 
 
 @cache
-def _rates() -> dict[Kind, list[float]]:
+def _rates() -> dict[tuple[str, ...], list[float]]:
     """Seconds per step of every shipped run, by its kind and every prefix of it."""
-    rates: dict[Kind, list[float]] = defaultdict(list)
+    rates = defaultdict(list)
     root = results_dir()
     files = sorted(root.glob("*/*.csv")) if root else []
     for record in (r for f in files if not f.name.endswith(".curves.csv") for r in read_results(f)):

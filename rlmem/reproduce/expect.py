@@ -10,7 +10,7 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -99,32 +99,29 @@ def check(
     columns: Sequence[str],
     higher: bool,
     rng: np.random.Generator,
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """One finding for each column that the expectation names, or one for the mean; for every row if it says `all`.
 
     Rows and columns are those of the budget; there is nothing to find about others.
     """
     if not set(expectation.rows) <= set(rows):
-        return []
+        return
     lefts = rows if expectation.left == ALL else [expectation.left]
     named: list[Sequence[str]] = [[column] for column in expectation.on if column in columns]
-    findings = []
     for left, place in product(lefts, named if expectation.on else [columns]):
         sign, text = expectation.sign, expectation.text.partition(" on ")[0]
         text = text.replace(ALL, left) if expectation.left == ALL else text
         where = place[0] if len(place) == 1 else "mean"
         ours, theirs = across(scores, left, place, rng), across(scores, expectation.right, place, rng)
         if ours is None or theirs is None:
-            findings.append(Finding(text, where, nan, nan, nan, nan, nan, "not run", sign))
+            yield Finding(text, where, nan, nan, nan, nan, nan, "not run", sign)
             continue
         difference, draws = ours[0] - theirs[0], ours[1] - theirs[1]
         low, high = map(float, percentile_bounds(draws))
         better = difference if higher else -difference
         bound = expectation.within * (abs(theirs[0]) if expectation.relative else 1)
         holds = {">": better > 0, "<": better < 0, "=": abs(difference) <= bound}[sign]
-        state: Literal["holds", "fails"] = "holds" if holds else "fails"
-        findings.append(Finding(text, where, ours[0], theirs[0], difference, low, high, state, sign))
-    return findings
+        yield Finding(text, where, ours[0], theirs[0], difference, low, high, "holds" if holds else "fails", sign)
 
 
 def across(

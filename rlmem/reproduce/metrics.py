@@ -73,7 +73,7 @@ def in_words(metric: str) -> str:
 
 
 def read(run: RunRecord, metrics: Sequence[str]) -> dict[str, float]:
-    """Those of `metrics` that the run has, by name."""
+    """Those of `metrics` that the run has, by name. Raises UserError for an environment without a known expert."""
     found = {}
     for metric in metrics:
         plain = metric.removeprefix(NORMALISED)
@@ -83,18 +83,15 @@ def read(run: RunRecord, metrics: Sequence[str]) -> dict[str, float]:
             key, reduce = made_of(plain)
             values = np.array([row[key] for row in run.rows if key in row], dtype=np.float64)
             value = reduce(values) if len(values) else None
+        if value is not None and plain != metric:
+            env = rundir.read(run.run_dir)[1]["choices"]["env"]
+            try:
+                value = float(expert_normalised(value, reference_of(env)))
+            except ValueError as error:
+                raise UserError(f"{run.run_dir}: {error}") from error
         if value is not None:
-            found[metric] = value if plain == metric else _normalised(run.run_dir, value)
+            found[metric] = value
     return found
-
-
-def _normalised(run_dir: Path, value: float) -> float:
-    """Raises UserError if no expert is known for the run's environment."""
-    env = rundir.read(run_dir)[1]["choices"]["env"]
-    try:
-        return float(expert_normalised(value, reference_of(env)))
-    except ValueError as error:
-        raise UserError(f"{run_dir}: {error}") from error
 
 
 def curve(run: RunRecord, key: str, most: int = 200) -> tuple[list[int], list[float]]:

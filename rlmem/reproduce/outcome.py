@@ -118,13 +118,18 @@ def write_results(records: Iterable[Record], file: Path) -> None:
 
 def read_results(file: Path) -> list[Record]:
     """What `write_results` wrote. Raises UserError."""
+    types: dict[str, Callable[[str], Any]] = {"seed": int, "steps": int, "seconds": float}
+    records = []
     try:
         with open(file, encoding="utf-8", newline="") as lines:
-            return [_record(line) for line in csv.DictReader(lines)]
+            for line in csv.DictReader(lines):
+                metrics = {name: float(value) for name, value in line.items() if name not in FIXED and value != ""}
+                records.append(Record(**{k: types.get(k, str)(line[k]) for k in FIXED}, metrics=metrics))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{file}: cannot be read as results ({error}); expected what `rlmem reproduce` wrote"
         ) from error
+    return records
 
 
 def write_curves(curves: Iterable[Curve], file: Path) -> None:
@@ -145,9 +150,3 @@ def read_curves(file: Path) -> list[Curve]:
                 key = (line["row"], line["column"], int(line["seed"]))
                 points[key].append((int(line["step"]), float(line["value"])))
     return [Curve(*key, [s for s, _ in pairs], [v for _, v in pairs]) for key, pairs in points.items()]
-
-
-def _record(line: Mapping[str, str]) -> Record:
-    metrics = {name: float(value) for name, value in line.items() if name not in FIXED and value != ""}
-    numbers: dict[str, Callable[[str], Any]] = {"seed": int, "steps": int, "seconds": float}
-    return Record(**{name: numbers.get(name, str)(line[name]) for name in FIXED}, metrics=metrics)

@@ -26,28 +26,29 @@ def as_text() -> str:
     """The title of every item, and its cost at each budget."""
     lines = []
     for name in names():
-        experiment = find(name)[1]
+        experiment, runners = _runners(name)
         shared = f" (the runs of {experiment.runs})" if experiment.runs else ""
         lines.append(f"{name}: {experiment.title}{shared}")
-        for budget in BUDGETS:
-            runner = runner_of(name, experiment, budget)
-            lines.append(f"    {budget:<7} {runner.cost_line(runner.cells()).partition(': ')[2]}")
+        lines += [f"    {r.budget:<7} {r.cost_line(r.cells()).partition(': ')[2]}" for r in runners]
     return "\n".join([*lines, "", "rlmem reproduce ITEM --budget BUDGET runs one; --dry-run shows its cells"])
 
 
 def as_json() -> str:
     """The items with their claims, sources and costs."""
-    return dumps([_described(name) for name in names()], indent=2)
+    items = []
+    for name in names():
+        experiment, runners = _runners(name)
+        budgets: dict[str, dict[str, Any]] = {}
+        for runner in runners:
+            planned = runner.cells()
+            budgets[runner.budget] = {"cells": len(planned), "runs": sum(len(cell.seeds) for cell in planned)}
+            if cost := runner.cost(planned):
+                budgets[runner.budget] |= {"steps": cost.steps, "core_seconds": cost.seconds or None}
+        about = {"name": name, "title": experiment.title, "claim": " ".join(experiment.claim.split())}
+        items.append({**about, "source": experiment.source, "runs_of": experiment.runs, "budgets": budgets})
+    return dumps(items, indent=2)
 
 
-def _described(name: str) -> dict[str, Any]:
+def _runners(name: str) -> tuple[Experiment, list[Runner]]:
     experiment = find(name)[1]
-    budgets: dict[str, dict[str, Any]] = {}
-    for budget in BUDGETS:
-        runner = runner_of(name, experiment, budget)
-        planned = runner.cells()
-        budgets[budget] = {"cells": len(planned), "runs": sum(len(cell.seeds) for cell in planned)}
-        if cost := runner.cost(planned):
-            budgets[budget] |= {"steps": cost.steps, "core_seconds": cost.seconds or None}
-    about = {"name": name, "title": experiment.title, "claim": " ".join(experiment.claim.split())}
-    return about | {"source": experiment.source, "runs_of": experiment.runs, "budgets": budgets}
+    return experiment, [runner_of(name, experiment, budget) for budget in BUDGETS]

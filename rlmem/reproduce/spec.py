@@ -54,8 +54,8 @@ class Exceptional(Part):
 
     def concerns(self, row: str, column: str) -> bool:
         """Whether this applies to a cell. One word of a crossed name is enough: `ffm` fits the row `ffm tape`."""
-        fits = lambda wanted, name: wanted is None or wanted == name or wanted in name.split()  # noqa: E731
-        return fits(self.row, row) and fits(self.column, column)
+        sides = ((self.row, row), (self.column, column))
+        return all(wanted in (None, name, *name.split()) for wanted, name in sides)
 
 
 class Budget(Part):
@@ -154,7 +154,7 @@ class Experiment(Part):
 
     @property
     def text(self) -> str | None:
-        """The whole file of an experiment that is not shipped, for `read_kept`; None for a shipped one."""
+        """The whole file of an experiment that is not shipped; None for a shipped one."""
         return self._text
 
     @property
@@ -181,23 +181,15 @@ class Experiment(Part):
         return self.budgets[name]
 
 
-def read(file: Path, own: bool = False) -> Experiment:
+def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
     """The experiment in a file, whose first comment line is its title. Raises UserError with every problem.
 
     own: the file is not shipped, so its text is kept with its results
+    whole: the file holds such a text, which needs no other file
     """
     title, content = _content(file)
-    if other := content.get("runs"):
+    if (other := content.get("runs")) and not whole:
         content = _upon(_content(_beside(file, str(other)))[1], content)
-    return _validated(file, title, content, own)
-
-
-def read_kept(file: Path) -> Experiment:
-    """The experiment whose `text` was written to a file, which needs no other file. Raises UserError."""
-    return _validated(file, *_content(file), own=True)
-
-
-def _validated(file: Path, title: str, content: dict[str, Any], own: bool) -> Experiment:
     try:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:

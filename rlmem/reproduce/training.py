@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from rlmem.errors import Fault, UserError
@@ -74,28 +75,25 @@ class Training(Runner):
 
     def _analyse(self) -> None:
         """Make the experiment's analyses of every finished run that lacks them."""
-        for _, _, job in self._listed() if self.experiment.analyses else ():
+        done = [self.runs / job.name for _, _, job in self._listed() if job.state == "done"]
+        for run_dir, analysis in product(done, self.experiment.analyses):
             from rlmem.analysis import analyze
 
-            run_dir = self.runs / job.name
-            for analysis in self.experiment.analyses if job.state == "done" else ():
-                if not _is_made(analysis, run_dir):
-                    try:
-                        analyze(analysis.what, run_dir, **analysis.options)
-                        rundir.write_atomically(*_note(analysis, run_dir))
-                    except (UserError, Fault) as error:
-                        print(f"{job.name}: {analysis.what}: {error}")
+            if not _is_made(analysis, run_dir):
+                try:
+                    analyze(analysis.what, run_dir, **analysis.options)
+                    rundir.write_atomically(*_note(analysis, run_dir))
+                except (UserError, Fault) as error:
+                    print(f"{run_dir.name}: {analysis.what}: {error}")
 
     def _pictures(self, records: Sequence[Record]) -> dict[str, Path]:
         """The pictures of the experiment's analyses, for the first seed of every cell."""
         found: dict[str, Path] = {}
-        for made in sorted(records, key=lambda made: made.seed):
-            for analysis in self.experiment.analyses:
-                assert made.run_dir is not None
-                path = made.run_dir / "analysis" / analysis.what / "picture.svg"
-                if _is_made(analysis, made.run_dir) and path.exists():
-                    caption = " · ".join(part for part in (analysis.what, made.row, made.column) if part)
-                    found.setdefault(caption, path)
+        for made, analysis in product(sorted(records, key=lambda made: made.seed), self.experiment.analyses):
+            assert made.run_dir is not None
+            path = made.run_dir / "analysis" / analysis.what / "picture.svg"
+            if _is_made(analysis, made.run_dir) and path.exists():
+                found.setdefault(" · ".join(filter(None, (analysis.what, made.row, made.column))), path)
         return found
 
 

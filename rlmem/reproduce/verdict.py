@@ -19,6 +19,8 @@ MEAN = "mean"
 """The column that holds a row's mean over the others."""
 OF_ALL = ("average", "all")
 """The names that papers give to the task of such a mean."""
+Place = tuple[str, str, list[str]]
+"""The row and column of a cell, or of the mean of a row, and the columns that it is about."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,11 @@ def judge(outcome: Outcome) -> Verdict:
     experiment, scores = outcome.experiment, outcome.scores()
     planned = cells(experiment, outcome.budget)
     rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in planned)) for side in ("row", "column"))
-    places = [(cell.row, cell.column, [cell.column]) for cell in planned]
+    places: list[Place] = [(cell.row, cell.column, [cell.column]) for cell in planned]
     if len(columns) > 1 and experiment.mean:
         places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
     printed = _printed(experiment, columns)
-    compared = [_compare(outcome, scores, *place, printed.get(place[:2]), rng) for place in places]
+    compared = [_compare(outcome, scores, place, printed.get(place[:2]), rng) for place in places]
     findings = [f for e in experiment.expect for f in check(e, scores, rows, columns, experiment.higher, rng)]
     wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
     lacking = len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)})
@@ -138,15 +140,9 @@ def _printed(experiment: Experiment, columns: Sequence[str]) -> dict[tuple[str, 
 
 
 def _compare(
-    outcome: Outcome,
-    scores: Scores,
-    row: str,
-    column: str,
-    columns: Sequence[str],
-    printed: Printed | None,
-    rng: np.random.Generator,
+    outcome: Outcome, scores: Scores, place: Place, printed: Printed | None, rng: np.random.Generator
 ) -> Compared:
-    """A cell, or the mean of a row over several `columns`, beside the published number of (row, column)."""
+    row, column, columns = place
     scale, runs = outcome.experiment.scale, min((len(scores.get((row, one), ())) for one in columns), default=0)
     found = across(scores, row, columns, rng)
     mean, draws = found or (np.nan, np.array([np.nan]))
