@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ class Metric(NamedTuple):
     how: str
 
 
-def _late(values: np.ndarray, percent: int = 5) -> float:
+def _late(values: np.ndarray, percent: int) -> float:
     """The mean of the last `percent` % of the values, of at least one."""
     return float(values[-max(1, len(values) * percent // 100) :].mean())
 
@@ -35,8 +34,8 @@ REDUCTIONS: dict[str, Reduction] = {
     "last": lambda values: float(values[-1]),
     "best": lambda values: float(np.fmax.reduce(values)),  # NaNs are ignored
     "least": lambda values: float(np.fmin.reduce(values)),
-    "late": _late,
-    "late_15": partial(_late, percent=15),
+    "late": lambda values: _late(values, 5),
+    "late_15": lambda values: _late(values, 15),
 }
 METRICS = {
     "final_eval": Metric("greedy evaluation return at the end", GREEDY, "last"),

@@ -121,14 +121,12 @@ def read_results(file: Path) -> list[Record]:
     types: dict[str, Callable[[str], Any]] = {"seed": int, "steps": int, "seconds": float}
     records = []
     try:
-        with open(file, encoding="utf-8", newline="") as lines:
-            for line in csv.DictReader(lines):
-                metrics = {name: float(value) for name, value in line.items() if name not in FIXED and value != ""}
-                records.append(Record(**{k: types.get(k, str)(line[k]) for k in FIXED}, metrics=metrics))
+        for line in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))):
+            metrics = {name: float(value) for name, value in line.items() if name not in FIXED and value != ""}
+            records.append(Record(**{k: types.get(k, str)(line[k]) for k in FIXED}, metrics=metrics))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{file}: cannot be read as results ({error}); expected what `rlmem reproduce` wrote"
-        ) from error
+        what = f"cannot be read as results ({error}); expected what `rlmem reproduce` wrote"
+        raise UserError(f"{file}: {what}") from error
     return records
 
 
@@ -144,9 +142,7 @@ def write_curves(curves: Iterable[Curve], file: Path) -> None:
 def read_curves(file: Path) -> list[Curve]:
     """What `write_curves` wrote; [] if there is no such file."""
     points: dict[tuple[str, str, int], list[tuple[int, float]]] = defaultdict(list)
-    if file.exists():
-        with open(file, encoding="utf-8", newline="") as lines:
-            for line in csv.DictReader(lines):
-                key = (line["row"], line["column"], int(line["seed"]))
-                points[key].append((int(line["step"]), float(line["value"])))
+    for line in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8") if file.exists() else "")):
+        key = (line["row"], line["column"], int(line["seed"]))
+        points[key].append((int(line["step"]), float(line["value"])))
     return [Curve(*key, [s for s, _ in pairs], [v for _, v in pairs]) for key, pairs in points.items()]

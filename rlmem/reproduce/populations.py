@@ -98,14 +98,13 @@ class Populations(Runner):
             key, reduce = made_of(metric)
             if len(values := best(place, key, top)[1]):
                 metrics[metric] = reduce(values)
-        elapsed = [[seconds for _, seconds in agent.series("time/elapsed") if seconds] for agent in agents]
         first = agents[0] if agents else RunRecord(place)
         return Record(
             *where,
             "done" if has_ended(place) else "interrupted" if agents else "waiting",
             metrics,
             steps=sum(agent.last_step for agent in agents),
-            seconds=sum(max(own, default=0) for own in elapsed),
+            seconds=sum(max((s for _, s in agent.series("time/elapsed") if s), default=0) for agent in agents),
             version=first.version,
             commit=first.commit,
             machine=first.machine or machine_class(),

@@ -5,8 +5,9 @@ docs/statistics.md names the source of every table, and what its spreads are.
 """
 
 import csv
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,17 @@ def load(paper: str | None = None, item: str | None = None) -> list[Printed]:
 
 def averages() -> list[Average]:
     """Every printed average whose cells are printed too, recomputed."""
-    rows = load()
-    return [_average(row, rows) for row in rows if row.task == AVERAGE]
+    rows, found = load(), []
+    for printed in [row for row in rows if row.task == AVERAGE]:
+        same = [row for row in rows if (row.paper, row.model) == (printed.paper, printed.model) and row.task != AVERAGE]
+        cells = tuple(row for row in same if (row.item, row.metric) == (printed.item, printed.metric))
+        values = [cell.mean for cell in cells]
+        if printed.metric == "normalised_score":
+            source = RETURNS_OF[printed.item], "return"
+            returns = {row.task: row.mean for row in same if (row.item, row.metric) == source}
+            values = [float(expert_normalised(returns[cell.task], reference_of(cell.task))) for cell in cells]
+        found.append(Average(printed, cells, float(np.mean(values))))
+    return found
 
 
 def misprints() -> list[Misprint]:
@@ -106,24 +116,11 @@ def misprints() -> list[Misprint]:
     return [_misprint(average) for average in averages() if not average.agrees]
 
 
-def _average(printed: Printed, rows: Iterable[Printed]) -> Average:
-    same = [row for row in rows if (row.paper, row.model) == (printed.paper, printed.model) and row.task != AVERAGE]
-    cells = tuple(row for row in same if (row.item, row.metric) == (printed.item, printed.metric))
-    values = [cell.mean for cell in cells]
-    if printed.metric == "normalised_score":
-        source = RETURNS_OF[printed.item]
-        returns = {row.task: row.mean for row in same if (row.item, row.metric) == (source, "return")}
-        values = [float(expert_normalised(returns[cell.task], reference_of(cell.task))) for cell in cells]
-    return Average(printed, cells, float(np.mean(values)))
-
-
 def _misprint(average: Average) -> Misprint:
     printed, cells = average.printed, average.cells
     gap = f"the {len(cells)} cells average {average.recomputed:.2f}, the paper prints {printed.mean:g}"
-    first: dict[tuple[float, float | None], Printed] = {}
-    for cell in cells:
-        original = first.setdefault((cell.mean, cell.std), cell)
-        if original is not cell:
+    for cell, original in ((cell, other) for k, cell in enumerate(cells) for other in cells[:k]):
+        if (cell.mean, cell.std) == (original.mean, original.std):
             restored = cell.mean + (printed.mean - average.recomputed) * len(cells)
             repeats = f"{cell.task} of {cell.model} repeats {original.task}"
             return Misprint(cell, restored, f"{repeats}, and {gap}; about {restored:.1f} would agree.")
@@ -132,11 +129,9 @@ def _misprint(average: Average) -> Misprint:
 
 
 def _read(path: Path) -> Iterator[Printed]:
-    with path.open(encoding="utf-8", newline="") as file:
-        for record in csv.DictReader(file):
-            texts = {field.name: record[field.name] for field in fields(Printed)}
-            mean, std, n = (texts.pop(name) for name in ("mean", "std", "n"))
-            yield Printed(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
+    for texts in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))):
+        mean, std, n = (texts.pop(name) for name in ("mean", "std", "n"))
+        yield Printed(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
 
 
 def _require(what: str, word: str | None, known: dict[str, Any]) -> None:

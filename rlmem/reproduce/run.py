@@ -11,15 +11,13 @@ from rlmem.reproduce.spec import BUDGETS, Experiment
 from rlmem.reproduce.training import Training
 from rlmem.system.strictjson import dumps
 
-RUNNERS: dict[str, type[Runner]] = {"train": Training, "population": Populations}
-"""Value of `run` in an experiment -> its runner; any other value is a measurement."""
-
 
 def runner_of(
     name: str, experiment: Experiment, budget: str, root: Path = Path("reproduce"), folder: Path | None = None
 ) -> Runner:
     """The runner of an experiment, made as all are. Raises UserError if the experiment has no such budget."""
-    return RUNNERS.get(experiment.at(budget).run, Measured)(name, experiment, budget, root, folder)
+    kinds: dict[str, type[Runner]] = {"train": Training, "population": Populations}
+    return kinds.get(experiment.at(budget).run, Measured)(name, experiment, budget, root, folder)
 
 
 def as_text() -> str:

@@ -28,15 +28,10 @@ Collected = tuple[Sequence[Record], Sequence[Curve], Mapping[str, Path]]
 
 
 class Runner(ABC):
-    """One way of running the cells of an item at a budget.
+    """One way of running the cells of an item, `<paper>/<item>`, at a budget, below the `root` of all reproductions.
 
-    name: the item, `<paper>/<item>`
-    experiment: the experiment; becomes that of the budget
-    budget: the name of the budget
-    root: the directory of all reproductions
-    folder: the directory of the item's table, or None for `root`/<paper>/<item>-<budget>
-
-    Its `owner` is the item that the runs belong to, which may be another one, and `runs` their directory.
+    Its table lies in `folder`, by default `root`/<paper>/<item>-<budget>. Its runs lie in `runs`; they belong to the
+    item `owner`, which may be another one.
     """
 
     def __init__(self, name: str, experiment: Experiment, budget: str, root: Path, folder: Path | None):

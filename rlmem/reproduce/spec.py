@@ -107,19 +107,15 @@ class Analysis(Part):
 class Experiment(Part):
     """One table or figure.
 
-    title: the first line of the file
-    claim: what the paper claims
-    source: where it does so
+    title, claim, source: the first line of the file, what the paper claims, and where it does so
     runs: another item whose runs are used, such as the figure that a table is read off; keys that this file does not
         give, in its budgets too, are taken from there
     run: `train` for training runs, `population` for populations, or the name of a measurement in
         `rlmem.reproduce.measure`, which makes all cells at once
-    metric: the number in a cell, see `rlmem.reproduce.metrics`
-    higher: whether more of it is better
-    overrides: overrides of every run
+    metric, higher: the number in a cell, see `rlmem.reproduce.metrics`, and whether more of it is better
+    overrides, exceptions: overrides of every run, and of single cells
     rows, columns: name -> overrides; a list of such mappings is crossed
     seeds: a list of seeds, or how many there are
-    exceptions: overrides for single cells
     budgets: name -> how much of the experiment is run
     expect: what must hold for the claim to hold, see `rlmem.reproduce.expect`
     published: which published numbers stand beside ours
@@ -263,9 +259,8 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
         for where, name, accepted in used:
             if name is not None and name not in accepted:
                 yield sentence(where, f"`{name}` is no name here", near=nearest(name, parts), accepted=names)
-    yield from (
-        f"budgets: {k} is missing; expected {', '.join(BUDGETS)}" for k in BUDGETS if k not in experiment.budgets
-    )
+    lacking = [name for name in BUDGETS if name not in experiment.budgets]
+    yield from (f"budgets: {name} is missing; expected {', '.join(BUDGETS)}" for name in lacking)
 
 
 def words(names: Sequence[str]) -> list[str]:

@@ -78,10 +78,9 @@ def judge(outcome: Outcome) -> Verdict:
     lacking = len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)})
     if outcome.budget == "smoke":  # too short to show anything
         findings = [replace(finding, state="not run") for finding in findings]
-    if lacking:
-        return Verdict("not run", f"{lacking} of {len(wanted)} runs have not ended", compared, findings)
-    if outcome.budget == "smoke":
-        return Verdict("not run", "this budget only shows that it runs", compared, findings)
+    if lacking or outcome.budget == "smoke":
+        why = f"{lacking} of {len(wanted)} runs have not ended" if lacking else "this budget only shows that it runs"
+        return Verdict("not run", why, compared, findings)
     return Verdict(*_word(outcome, compared, findings), compared, findings)
 
 
