@@ -68,15 +68,16 @@ class Measured(Runner):
     def run(self, planned: Sequence[Cell], options: Options) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
         name, commit = self.experiment.run, short_commit(rundir.git_commit())
-        about: dict[str, Any] = {"version": __version__, "commit": commit, "machine": machine_class()}
+        about: dict[str, Any] = {"commit": commit, "machine": machine_class(), "overrides": self.asked}
         for seed in planned[0].seeds if planned else ():
             rows = list(dict.fromkeys(c.row for c in planned if (c.row, c.column, seed) not in self.records))
             values = MEASUREMENTS[name](self.folder / f"{name}-{seed}", seed, rows, **self.options) if rows else {}
             for row, numbers in values.items():
-                for column in (column for column in numbers if column in self.experiment.columns):
-                    metrics = {self.experiment.metric: numbers[column]}
-                    made = Record(row, column, seed, "done", metrics, overrides=self.asked, **about)
-                    self.records[row, column, seed] = made
+                for column, value in numbers.items():
+                    if column in self.experiment.columns:
+                        metrics = {self.experiment.metric: value}
+                        made = Record(row, column, seed, "done", metrics, version=__version__, **about)
+                        self.records[row, column, seed] = made
             write_results(self.records.values(), self.folder / RESULTS)
         return 0
 

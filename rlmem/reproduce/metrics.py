@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,14 +14,6 @@ from rlmem.stats import expert_normalised, reference_of
 GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
 Reduction = Callable[[np.ndarray], float]
 """Reduces the values of a key over a run to one number, [row] -> float."""
-
-
-class Metric(NamedTuple):
-    """A number of a run: in words, its key of metrics.jsonl, and the name of its reduction."""
-
-    about: str
-    key: str
-    how: str
 
 
 def _late(values: np.ndarray, percent: int) -> float:
@@ -37,17 +28,20 @@ REDUCTIONS: dict[str, Reduction] = {
     "late": lambda values: _late(values, 5),
     "late_15": lambda values: _late(values, 15),
 }
-METRICS = {
-    "final_eval": Metric("greedy evaluation return at the end", GREEDY, "last"),
-    "late_eval": Metric("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, "late"),
-    "late_15_eval": Metric("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, "late_15"),
-    "best_eval": Metric("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, "best"),
-    "mmer": Metric("MMER: running maximum of the mean training return, as published", TRAINING, "best"),
-    "final_train": Metric("mean training return at the end", TRAINING, "last"),
-    "success": Metric("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
-    "sampled_eval": Metric("evaluation return of the sampling policy at the end", "eval/sampled/return_mean", "last"),
+METRICS: dict[str, tuple[str, str, str]] = {
+    "final_eval": ("greedy evaluation return at the end", GREEDY, "last"),
+    "late_eval": ("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, "late"),
+    "late_15_eval": ("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, "late_15"),
+    "best_eval": ("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, "best"),
+    "mmer": ("MMER: running maximum of the mean training return, as published", TRAINING, "best"),
+    "final_train": ("mean training return at the end", TRAINING, "last"),
+    "success": ("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
+    "sampled_eval": ("evaluation return of the sampling policy at the end", "eval/sampled/return_mean", "last"),
 }
-"""The metrics with a name. `last KEY`, `best KEY`, `least KEY` and `late KEY` are metrics of any key, too."""
+"""Name of a metric -> it in words, its key of metrics.jsonl, and the name of its reduction.
+
+`last KEY`, `best KEY`, `least KEY` and `late KEY` are metrics of any key, too.
+"""
 NORMALISED = "normalised "
 """Prefix of a metric that is normalised by a random policy and an expert (`rlmem.stats.expert_normalised`)."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
@@ -62,13 +56,13 @@ def curve_key(metric: str) -> str:
 def made_of(metric: str) -> tuple[str, Reduction]:
     """The key of metrics.jsonl behind a metric, and the reduction of its values over a run."""
     how, _, key = metric.partition(" ")
-    known = METRICS.get(metric) or Metric(key, key, how)
-    return known.key, REDUCTIONS[known.how]
+    _, key, how = METRICS.get(metric, (metric, key, how))
+    return key, REDUCTIONS[how]
 
 
 def in_words(metric: str) -> str:
     """The description of a metric, or its name if it has none."""
-    return METRICS[metric].about if metric in METRICS else metric
+    return METRICS[metric][0] if metric in METRICS else metric
 
 
 def read(run: RunRecord, metrics: Sequence[str]) -> dict[str, float]:

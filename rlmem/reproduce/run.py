@@ -15,7 +15,7 @@ from rlmem.system.strictjson import dumps
 def runner_of(
     name: str, experiment: Experiment, budget: str, root: Path = Path("reproduce"), folder: Path | None = None
 ) -> Runner:
-    """The runner of an experiment, made as all are. Raises UserError if the experiment has no such budget."""
+    """The runner of an experiment, with `root` and `folder` as in `Runner`. Raises UserError if it lacks the budget."""
     kinds: dict[str, type[Runner]] = {"train": Training, "population": Populations}
     return kinds.get(experiment.at(budget).run, Measured)(name, experiment, budget, root, folder)
 
