@@ -46,9 +46,7 @@ class Populations(Runner):
             again = f"rlmem reproduce {shell(self.name)} --budget {self.budget}"
             raise UserError(sentence(self.name, what, example=again))
         self.check(planned)
-        self.ask_for(
-            {"row": c.row, "column": c.column, "seed": s, "folder": c.label(s)} for c in planned for s in c.seeds
-        )
+        self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in planned for seed in cell.seeds))
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
         if find_spec("scipy") is None:

@@ -128,13 +128,14 @@ class Runner(ABC):
         elif holds_sweep(self.runs) or (self.runs / "config.yaml").exists():
             raise UserError(sentence(str(self.runs), "holds a run or a sweep of something else", example=ELSEWHERE))
 
-    def ask_for(self, runs: Iterable[dict[str, Any]]) -> None:
-        """Add runs, each with `row`, `column`, `seed` and its job or folder, to CELLS. Raises UserError."""
+    def ask_for(self, kind: str, runs: Iterable[tuple[Cell, int, str]]) -> None:
+        """Add runs (a cell, a seed, and the job or folder that `kind` says) to CELLS. Raises UserError."""
+        asked = [{"row": cell.row, "column": cell.column, "seed": seed, kind: own} for cell, seed, own in runs]
         with writing(self.runs, ELSEWHERE):
             self.runs.mkdir(parents=True, exist_ok=True)
             with FileLock(self.runs / ".cells.lock"):
                 before = self.read_cells()["cells"] if (self.runs / CELLS).exists() else []
-                merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *runs]}
+                merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *asked]}
                 about = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
                 rundir.write_atomically(self.runs / CELLS, json.dumps(about, indent=1) + "\n")
 

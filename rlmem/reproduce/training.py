@@ -37,8 +37,8 @@ class Training(Runner):
                 values = config.values | {"seed": seed}
                 own = config_hash(replace(config, values=values))
                 jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
-                listed.append({"row": cell.row, "column": cell.column, "seed": seed, "config_hash": own})
-        self.ask_for(listed)
+                listed.append((cell, seed, own))
+        self.ask_for("config_hash", listed)
         Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
