@@ -153,7 +153,8 @@ def group(name: str, runs: Sequence[Run], command: str | None, half: Sequence[Pa
         values = metrics.read(directory, wanted) if run.state == "done" else {}
         finite = {name: value for name, value in values.items() if np.isfinite(value)}
         asked = " ".join(_asked(run.overrides))
-        records.append(Record.of_run(directory, *place, seed, run.state, finite, asked, run.config_hash))
+        made = Record(*place, seed, run.state, finite, overrides=asked, config_hash=run.config_hash)
+        records.append(made.of(directory))
     curves = of_metric(records, key) if key else []
     axes = list(dict.fromkeys(row for row, _ in places)), list(dict.fromkeys(column for _, column in places))
     return Group(name, name, key, records, curves, axes, len(records), command, half, alike)
