@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import LinearRecurrence
+from rlmem.scan import Engine
 from rlmem.scan.matmul import Linear, linear
 
 
@@ -95,9 +96,8 @@ class ResidualRecurrence(LinearRecurrence):
 
     complex_state = True
 
-    def __init__(self, input_size: int, hidden_size: int, block: Block):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+    def __init__(self, input_size: int, hidden_size: int, block: Block, engine: Engine):
+        super().__init__(input_size, hidden_size, engine)
         self.W_in = Linear(input_size, hidden_size) if input_size != hidden_size else nn.Identity()
         self.block = block
 

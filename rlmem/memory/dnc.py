@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell
-from rlmem.memory.packed.steps import SharedWeight, over_steps
+from rlmem.memory.base import RecurrentCell, ZeroState
+from rlmem.memory.packed import SharedWeight, over_steps
 from rlmem.scan.matmul import Linear
 from rlmem.types import PositiveInt
 
@@ -22,7 +22,7 @@ TIE = 1e-5
 rounding must not decide which of them comes first."""
 
 
-class DNC(RecurrentCell):
+class DNC(ZeroState, RecurrentCell):
     """Differentiable Neural Computer (Graves et al. 2016, Nature 538:471-476, Methods), one LSTM layer as controller.
 
         h, s = LSTM([x; r_1 .. r_R], h, s),  xi = W_xi h                       z = [h; r_1 .. r_R]
@@ -54,20 +54,16 @@ class DNC(RecurrentCell):
         cell_size: PositiveInt = 16,
         read_heads: PositiveInt = 4,
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
         self.N, self.W, self.R = num_cells, cell_size, read_heads
         z_size = hidden_size + read_heads * cell_size
+        N, W, R = num_cells, cell_size, read_heads
+        self.state_shape = {"z": (z_size,), "s": (hidden_size,), "M": (N, W), "L": (N, N)}
+        self.state_shape |= {"p": (N,), "u": (N,), "w_w": (N,), "w_r": (R, N)}
         self.W_x = Linear(input_size, 4 * hidden_size)  # of the controller's gates i, f, g, o
         self.U = Linear(z_size, 4 * hidden_size, bias=False)
         self.W_xi = Linear(hidden_size, sum(interface_sizes(read_heads, cell_size)))
         self.W_y = Linear(z_size, hidden_size)
-
-    def initial_state(self, batch_size: int) -> State:
-        H, N, W, R = self.output_size, self.N, self.W, self.R
-        shapes = [(H + R * W,), (H,), (N, W), (N, N), (N,), (N,), (N,), (R, N)]
-        zeros = self._like_parameters().new_zeros
-        return {name: zeros(batch_size, *shape) for name, shape in zip(DNCState._fields, shapes, strict=True)}
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         return self._read(x, [len(x)], state)

@@ -99,14 +99,12 @@ class FFM(LinearRecurrence):
         form: Literal["scan", "closed"] = "scan",
         engine: Engine = "auto",
     ):
-        super().__init__()
+        super().__init__(input_size, hidden_size, engine)
         if skip == "identity" and input_size != hidden_size:
-            raise ValueError(
-                f"skip=identity needs hidden_size = input size, got {hidden_size} and {input_size}; e.g. skip=linear"
-            )
-        self.input_size, self.output_size = input_size, hidden_size
+            sizes = f"{hidden_size} and {input_size}"
+            raise ValueError(f"skip=identity needs hidden_size = input size, got {sizes}; e.g. skip=linear")
         self.pieces = with_pieces(PAPER, ablation, version)
-        self.clip, self.form, self.engine = clip, form, engine
+        self.clip, self.form = clip, form
         if form == "closed":
             self.breaks = {"no_gradient_across_start": "form=closed subtracts sums, which leaves their rounding"}
         m, c = (trace_size * context_size, 1) if ablation == "hp" else (trace_size, context_size)

@@ -24,8 +24,7 @@ class FrameStack(Window):
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, window: PositiveInt = 4):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
         self.window = window
         self.caches = {"frames": (window - 1, input_size)}
         compressed = max(hidden_size // window, 1)

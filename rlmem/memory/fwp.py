@@ -5,14 +5,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.base import Memory
+from rlmem.memory.base import ZeroState
 from rlmem.scan import Engine
 from rlmem.scan.matmul import Linear
 from rlmem.scan.outer import delta_scan, outer_scan
 from rlmem.types import PositiveInt
 
 
-class FWP(Memory):
+class FWP(ZeroState):
     """Fast weight programmer with the delta rule (Schlag et al. 2021, arXiv:2102.11174), one head.
 
         S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T,   beta_t = sigmoid(w_beta u_t),   v_t = W_v u_t
@@ -40,10 +40,10 @@ class FWP(Memory):
         readout: Literal["linear", "feed_forward"] = "linear",
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size, self.key_size = input_size, hidden_size, key_size
+        # the delta rule is products of chunks on every engine
+        super().__init__(input_size, hidden_size, "chunked" if rule == "delta" and engine == "auto" else engine)
+        self.state_shape = (key_size, key_size)
         self.rule, self.readout = rule, readout
-        self.engine = "chunked" if rule == "delta" and engine == "auto" else engine  # as products of chunks everywhere
         self.ln = nn.LayerNorm(input_size)
         self.W_k = Linear(input_size, key_size, bias=False)
         self.W_q = Linear(input_size, key_size, bias=False)
@@ -54,11 +54,7 @@ class FWP(Memory):
             self.W_ff1 = Linear(key_size, key_size)
             self.W_ff2 = Linear(key_size, key_size)
         self.W_shortcut = Linear(input_size, key_size)
-        if key_size != hidden_size:
-            self.W_out = Linear(key_size, hidden_size)
-
-    def initial_state(self, batch_size: int) -> Tensor:
-        return self._like_parameters().new_zeros(batch_size, self.key_size, self.key_size)
+        self.W_out = Linear(key_size, hidden_size) if key_size != hidden_size else nn.Identity()
 
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         u = self.ln(x)
@@ -70,8 +66,7 @@ class FWP(Memory):
             read, S = outer_scan(q, k, v, state, start, engine=self.engine)
         if self.readout == "feed_forward":
             read = torch.relu(self.W_ff2(torch.relu(self.W_ff1(read))))
-        y = read + self.W_shortcut(u)
-        return (self.W_out(y) if self.key_size != self.output_size else y), S
+        return self.W_out(read + self.W_shortcut(u)), S
 
 
 def _share(u: Tensor) -> Tensor:

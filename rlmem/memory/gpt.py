@@ -49,10 +49,9 @@ class GPT(Window):
         base: PositiveFloat = 10000.0,
         max_length: PositiveInt = 1024,
     ):
-        super().__init__()
+        super().__init__(input_size, hidden_size)
         if hidden_size % num_heads:
             raise UserError(f"GPT: num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
-        self.input_size, self.output_size = input_size, hidden_size
         self.positions, self.base, self.num_heads = positions, base, num_heads
         self.caches = {f"L{i}.{part}": (window - 1, hidden_size) for i in range(num_layers) for part in "kv"}
         self.layers = nn.ModuleList(Block(hidden_size, num_heads) for _ in range(num_layers))

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import Memory
+from rlmem.memory.base import ZeroState
 from rlmem.scan import Engine, linear_scan
 from rlmem.scan.matmul import Linear
 from rlmem.scan.outer import normalised_scan
 from rlmem.types import PositiveInt
 
 
-class LinearAttention(Memory):
+class LinearAttention(ZeroState):
     """Linear attention as an RNN (Katharopoulos et al. 2020, arXiv:2006.16236, eq. 16-20), one head.
 
         S_t = S_{t-1} + phi(W_k x_t) (W_v x_t)^T,   z_t = z_{t-1} + phi(W_k x_t),   phi(u) = 1 + elu(u)
@@ -42,10 +42,9 @@ class LinearAttention(Memory):
         denominator: Literal["inner_product", "sum_product"] = "inner_product",
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.key_size, self.value_size = key_size, value_size
-        self.form, self.denominator, self.engine = form, denominator, engine
+        super().__init__(input_size, hidden_size, engine)
+        self.state_shape = {"S": (key_size, value_size), "z": (key_size,)}
+        self.form, self.denominator = form, denominator
         self.W_k = Linear(input_size, key_size, bias=False)
         self.W_q = Linear(input_size, key_size, bias=False)
         self.W_v = Linear(input_size, value_size, bias=form == "memoroid")
@@ -60,13 +59,7 @@ class LinearAttention(Memory):
             self.W_ff1 = Linear(value_size, value_size)
             self.W_ff2 = Linear(value_size, value_size)
             self.W_shortcut = Linear(input_size, value_size)
-            if value_size != hidden_size:
-                self.W_out = Linear(value_size, hidden_size)
-
-    def initial_state(self, batch_size: int) -> dict[str, Tensor]:
-        like = self._like_parameters()
-        S = like.new_zeros(batch_size, self.key_size, self.value_size)
-        return {"S": S, "z": like.new_zeros(batch_size, self.key_size)}
+            self.W_out = Linear(value_size, hidden_size) if value_size != hidden_size else nn.Identity()
 
     def forward(self, x: Tensor, state: dict[str, Tensor], start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         memoroid = self.form == "memoroid"
@@ -85,5 +78,4 @@ class LinearAttention(Memory):
         if self.form == "memoroid":
             mlp = self.W_mlp3(F.leaky_relu(self.W_mlp2(F.leaky_relu(self.W_mlp1(read)))))
             return self.ln(mlp + self.W_skip(x))
-        y = torch.relu(self.W_ff2(torch.relu(self.W_ff1(read)))) + self.W_shortcut(x)
-        return self.W_out(y) if self.value_size != self.output_size else y
+        return self.W_out(torch.relu(self.W_ff2(torch.relu(self.W_ff1(read)))) + self.W_shortcut(x))

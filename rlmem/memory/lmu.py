@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell
-from rlmem.memory.packed.simple import simple_sequence
+from rlmem.memory.base import RecurrentCell, ZeroState
+from rlmem.memory.packed import simple_sequence
 from rlmem.types import PositiveFloat, PositiveInt
 
 State = dict[str, Tensor]
 
 
-class LMU(RecurrentCell):
+class LMU(ZeroState, RecurrentCell):
     """Legendre Memory Unit (Voelker et al. 2019, NeurIPS 32, eq. 4, 6 and 7).
 
         u = e_x x + e_h h + e_m m                  [1]
@@ -45,8 +45,8 @@ class LMU(RecurrentCell):
         theta: PositiveFloat = 64,
         matrices: Literal["exact", "float32"] = "exact",
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
+        self.state_shape = {"h": (hidden_size,), "m": (memory_size,)}
         self.e_x = nn.Parameter(_lecun_uniform(input_size))
         self.e_h = nn.Parameter(_lecun_uniform(hidden_size))
         self.e_m = nn.Parameter(torch.zeros(1, memory_size))
@@ -66,10 +66,6 @@ class LMU(RecurrentCell):
         moved = super()._apply(fn, recurse)
         self._round_constants()
         return moved
-
-    def initial_state(self, batch_size: int) -> State:
-        zeros = self._like_parameters().new_zeros
-        return {"h": zeros(batch_size, self.output_size), "m": zeros(batch_size, self.e_m.shape[1])}
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, m = state["h"], state["m"]

@@ -60,8 +60,7 @@ class LRU(ResidualRecurrence):
         max_phase: PositiveFloat | None = None,
         engine: Engine = "auto",
     ):
-        super().__init__(input_size, hidden_size, BLOCKS[block](hidden_size))
-        self.engine = engine
+        super().__init__(input_size, hidden_size, BLOCKS[block](hidden_size), engine)
         H, N = hidden_size, state_size or {"glu": 128, "ffn": 2 * hidden_size, "linear": hidden_size}[block]
         self.state_shape = (N,)
         r_min, r_max, max_phase = (

@@ -20,10 +20,8 @@ class MinGRU(LinearRecurrence):
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, engine: Engine = "auto"):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size, engine)
         self.state_shape = (hidden_size,)
-        self.engine = engine
         self.W_z, self.W_h = Linear(input_size, hidden_size), Linear(input_size, hidden_size)
 
     def gates(self, p: Tensor) -> tuple[Tensor, Tensor]:

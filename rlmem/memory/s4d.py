@@ -48,10 +48,8 @@ class S4D(LinearRecurrence):
         step_matrices: Literal["fresh", "cached"] = "fresh",
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size, engine)
         self.state_shape = H, n = hidden_size, state_size
-        self.engine = engine
         self.cached = step_matrices == "cached"
         self.W_in = Linear(input_size, H) if input_size != H else nn.Identity()
         self.log_dt = nn.Parameter(log_uniform((H,), dt_min, dt_max))

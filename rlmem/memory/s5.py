@@ -38,8 +38,7 @@ class S5(ResidualRecurrence):
         dt_max: PositiveFloat = 0.1,
         engine: Engine = "auto",
     ):
-        super().__init__(input_size, hidden_size, GLUBlock(hidden_size))
-        self.engine = engine
+        super().__init__(input_size, hidden_size, GLUBlock(hidden_size), engine)
         self.state_shape = (state_size,)
         H, N = hidden_size, state_size
         Lambda, V = hippo_eigenvalues(N)

@@ -61,11 +61,10 @@ class SHM(Memory):
         limit: PositiveFloat | None = None,
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size, self.k = input_size, hidden_size, memory_size
-        self.calibration, self.draw, self.shortcut, self.engine = calibration, draw, shortcut, engine
+        super().__init__(input_size, hidden_size, engine)
+        self.calibration, self.draw, self.shortcut = calibration, draw, shortcut
         self.random_c_std, self.limit = random_c_std, limit
-        k = memory_size
+        self.k = k = memory_size
         self.ln = nn.LayerNorm(input_size)
         self.parts = {"W_k": k, "W_q": k, "W_v": k, "W_c": k, "w_eta": 1} | ({"W_s": k} if shortcut else {})
         self.project_in = Linear(input_size, sum(self.parts.values()), bias=False)

@@ -44,8 +44,7 @@ class Stack(Memory):
         norm: Norm = "pre",
         encoder: bool = False,
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
         self.residual, self.norm = residual, norm
         self.W_in = Linear(input_size, hidden_size) if encoder or input_size != hidden_size else nn.Identity()
         built = [build_layer(layer, hidden_size, hidden_size) for _ in range(num_layers)]

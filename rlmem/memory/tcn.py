@@ -38,8 +38,7 @@ class TCN(Window):
         num_layers: DoublingLayers = 4,
         form: Literal["residual", "linear"] = "residual",
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
         self.form = form
         if form == "linear":
             if num_layers > 1:
