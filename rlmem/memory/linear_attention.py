@@ -65,7 +65,7 @@ class LinearAttention(ZeroState):
         memoroid = self.form == "memoroid"
         x = x if memoroid else self.ln(x)
         q, k, v = 1 + F.elu(self.W_q(x)), 1 + F.elu(self.W_k(x)), self.W_v(x)
-        numerator, denominator, S, z = normalised_scan(q, k, v, state["S"], state["z"], start, engine=self.engine)
+        numerator, denominator, S, z = normalised_scan(q, k, v, state["S"], state["z"], start, None, self.engine)
         if self.denominator == "sum_product":
             one = x.new_ones(1)
             z_sum = linear_scan(one, k.sum(-1, keepdim=True), state["z"].sum(-1, keepdim=True), start, self.engine)

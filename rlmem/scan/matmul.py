@@ -73,8 +73,6 @@ def _uses_onednn(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:
 @cache
 def _onednn_is_faster() -> bool:
     info = Path("/proc/cpuinfo")
-    other = info.exists() and "AuthenticAMD" in info.read_text()
-    operators = hasattr(torch.ops.mkldnn, "_linear_pointwise") and hasattr(
-        torch.ops.aten, "mkldnn_linear_backward_weights"
-    )
-    return other and torch.backends.mkldnn.is_available() and operators
+    operators = (torch.ops.mkldnn, "_linear_pointwise"), (torch.ops.aten, "mkldnn_linear_backward_weights")
+    there = torch.backends.mkldnn.is_available() and all(hasattr(*operator) for operator in operators)
+    return there and info.exists() and "AuthenticAMD" in info.read_text()
