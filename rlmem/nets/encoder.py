@@ -178,9 +178,7 @@ class Embeddings(InputEncoder):
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         begins = start[..., None]
-        inputs = []
-        if self.obs is not None:
-            inputs.append(self.obs(self.obs_features(obs)))
+        inputs = [] if self.obs is None else [self.obs(self.obs_features(obs))]
         if self.action is not None:
             inputs.append(self.action(self.action_features(prev_action).masked_fill(begins, 0)))
         if self.reward is not None:

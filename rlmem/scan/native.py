@@ -18,7 +18,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
@@ -119,7 +119,7 @@ def _shares(B: int, threads: int) -> Iterator[tuple[int, int]]:
     return pairwise(B * k // threads for k in range(threads + 1))
 
 
-def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: list[tuple[int, ...]]) -> None:
+def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tuple[int, ...]]) -> None:
     """Call a kernel once per part, the first on this thread.
 
     name: the kernel's name without its suffix, the real type of the first tensor
@@ -127,7 +127,7 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: list[tuple[in
     parts: the numbers of the kernel's last argument, a structure of 64-bit integers
     """
     dtype = next(x.dtype for x in arguments if isinstance(x, Tensor)).to_real()
-    kernel = getattr(_library(), f"{name}_{str(dtype).removeprefix('torch.')}")
+    kernel: Callable[..., None] = getattr(_library(), f"{name}_{str(dtype).removeprefix('torch.')}")
     real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
     kinds = {int: ctypes.c_int64, bool: ctypes.c_int64, float: real, type(None): ctypes.c_void_p}
     passed = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else kinds[type(x)](x) for x in arguments]
