@@ -1,6 +1,6 @@
-"""What the diagonal complex recurrences share: products with complex weights, and the residual blocks around them."""
+"""What models share: products with complex weights, first step sizes, a normalisation, and residual blocks."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import log
 
@@ -37,7 +37,24 @@ def log_uniform(shape: tuple[int, ...], dt_min: float, dt_max: float) -> Tensor:
     return torch.empty(shape).uniform_(log(dt_min), log(dt_max))
 
 
-class GLUBlock(nn.Module):
+def sum_normalised(u: Tensor) -> Tensor:
+    """The positive parts of u [..., k], divided by their sum plus 1e-5."""
+    u = torch.relu(u)
+    return u / (1e-5 + u.sum(-1, keepdim=True))
+
+
+class Block(nn.Module, ABC):
+    """What makes the recurrence's input u from x, by default x itself, and y from its output o and x."""
+
+    def before(self, x: Tensor) -> Tensor:
+        return x
+
+    @abstractmethod
+    def after(self, o: Tensor, x: Tensor) -> Tensor:
+        """y [..., H]"""
+
+
+class GLUBlock(Block):
     """u = LN(x) and y = x + (W_out1 q) * sigmoid(W_out2 q) with q = GELU(o), tanh approximation."""
 
     def __init__(self, size: int):
@@ -53,7 +70,7 @@ class GLUBlock(nn.Module):
         return x + self.W_out1(q) * torch.sigmoid(self.W_out2(q))
 
 
-class FFNBlock(nn.Module):
+class FFNBlock(Block):
     """u = x and y = LN_2(z + W_2 GELU(W_1 z)) with z = LN_1(o + x) and W_1 [4H, H]."""
 
     def __init__(self, size: int):
@@ -61,15 +78,12 @@ class FFNBlock(nn.Module):
         self.ln1, self.ln2 = nn.LayerNorm(size), nn.LayerNorm(size)
         self.W_1, self.W_2 = Linear(size, 4 * size), Linear(4 * size, size)
 
-    def before(self, x: Tensor) -> Tensor:
-        return x
-
     def after(self, o: Tensor, x: Tensor) -> Tensor:
         z = self.ln1(o + x)
         return self.ln2(z + self.W_2(F.gelu(self.W_1(z))))
 
 
-class LinearBlock(nn.Module):
+class LinearBlock(Block):
     """u = x and y = LN(W_out2 o + x)."""
 
     def __init__(self, size: int):
@@ -77,14 +91,8 @@ class LinearBlock(nn.Module):
         self.ln = nn.LayerNorm(size)
         self.W_out2 = Linear(size, size)
 
-    def before(self, x: Tensor) -> Tensor:
-        return x
-
     def after(self, o: Tensor, x: Tensor) -> Tensor:
         return self.ln(self.W_out2(o) + x)
-
-
-Block = GLUBlock | FFNBlock | LinearBlock
 
 
 class ResidualRecurrence(LinearRecurrence):

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.memory.packed import SharedWeight, over_steps
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
@@ -145,7 +145,8 @@ def access(ask: Interface, h: Tensor, s: Tensor, before: DNCState, M_unit: Tenso
     w_w = ask.g_w * torch.lerp(content(ask.k_w, M_unit).squeeze(1), allocation(u), ask.g_a)
     w, w_row = w_w.unsqueeze(2), w_w.unsqueeze(1)
     M = torch.addcmul(M, w, torch.addcmul(ask.write, M, ask.erase, value=-1))
-    L = without_diagonal(torch.addcmul(w * p.unsqueeze(1), L, torch.rsub(w, 1) - w_row))
+    L = torch.addcmul(w * p.unsqueeze(1), L, torch.rsub(w, 1) - w_row)
+    L = L * (1 - torch.eye(L.shape[1], dtype=L.dtype, device=L.device))
     p = torch.addcmul(w_w, torch.rsub(w_w.sum(1, keepdim=True), 1), p)
     M_unit = unit(M)
     by_order = torch.baddbmm(torch.bmm(ask.backward * w_r, L), ask.forward * w_r, L.mT)
@@ -169,8 +170,3 @@ def allocation(u: Tensor) -> Tensor:
     order = torch.add(u, torch.arange(u.shape[1], device=u.device), alpha=TIE).argsort(1)
     product = F.pad(u.gather(1, order).cumprod(1), (1, 0), value=1.0)
     return torch.zeros_like(u).scatter(1, order, product[:, :-1] - product[:, 1:])
-
-
-def without_diagonal(L: Tensor) -> Tensor:
-    """L [n, N, N] with zeros on its diagonal."""
-    return L * (1 - torch.eye(L.shape[1], dtype=L.dtype, device=L.device))

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlmem.memory.window import Past, Window
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import PositiveInt
 
 

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.memory.base import ZeroState
-from rlmem.scan import Engine
-from rlmem.scan.matmul import Linear
-from rlmem.scan.outer import delta_scan, outer_scan
+from rlmem.memory.blocks import sum_normalised
+from rlmem.scan import Engine, Linear, delta_scan, outer_scan
 from rlmem.types import PositiveInt
 
 
@@ -58,7 +57,7 @@ class FWP(ZeroState):
 
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         u = self.ln(x)
-        q, k, v = _share(self.W_q(u)), _share(self.W_k(u)), self.W_v(u)
+        q, k, v = sum_normalised(self.W_q(u)), sum_normalised(self.W_k(u)), self.W_v(u)
         if self.rule == "delta":
             beta = torch.sigmoid(self.w_beta(u)).squeeze(-1)
             read, S = delta_scan(q, k, v, beta, state, start, self.engine)
@@ -67,9 +66,3 @@ class FWP(ZeroState):
         if self.readout == "feed_forward":
             read = torch.relu(self.W_ff2(torch.relu(self.W_ff1(read))))
         return self.W_out(read + self.W_shortcut(u)), S
-
-
-def _share(u: Tensor) -> Tensor:
-    """Sum normalisation: positive parts divided by their sum plus 1e-5."""
-    u = torch.relu(u)
-    return u / (1e-5 + u.sum(-1, keepdim=True))

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from rlmem.errors import UserError
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.window import Past, Window
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import Layers, PositiveFloat, PositiveInt
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]

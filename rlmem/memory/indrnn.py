@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.memory.packed import simple_sequence
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import Layers, PositiveInt
 
 

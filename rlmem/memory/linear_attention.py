@@ -7,9 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import ZeroState
-from rlmem.scan import Engine, linear_scan
-from rlmem.scan.matmul import Linear
-from rlmem.scan.outer import normalised_scan
+from rlmem.scan import Engine, Linear, linear_scan, normalised_scan
 from rlmem.types import PositiveInt
 
 

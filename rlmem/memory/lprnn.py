@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import ZeroState
-from rlmem.scan import Engine, linear_scan
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Engine, Linear, linear_scan
 from rlmem.types import PositiveFloat, PositiveInt, where_start
 
 

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from rlmem.memory.base import LinearRecurrence
-from rlmem.scan import Engine
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Engine, Linear
 from rlmem.types import PositiveInt
 
 

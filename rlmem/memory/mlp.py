@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import PositiveInt, State
 
 

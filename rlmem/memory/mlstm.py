@@ -5,9 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import ZeroState
-from rlmem.scan import Engine
-from rlmem.scan.matmul import Linear
-from rlmem.scan.outer import normalised_scan
+from rlmem.scan import Engine, Linear, normalised_scan
 from rlmem.types import NonNegativeFloat, PositiveInt, where_start
 
 

@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.blocks import conjugate, log_uniform
-from rlmem.scan import Engine
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Engine, Linear
 from rlmem.types import PositiveFloat, PositiveInt
 
 

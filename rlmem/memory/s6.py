@@ -10,8 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rlmem.memory.base import LinearRecurrence, ZeroState
 from rlmem.memory.blocks import log_uniform
-from rlmem.scan import Engine, linear_scan
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Engine, Linear, linear_scan
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
 
 STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}

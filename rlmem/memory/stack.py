@@ -7,7 +7,7 @@ from typing import Literal, cast
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory, symbol_of
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import Layers, PositiveInt, State
 
 Norm = Literal["none", "pre", "post"]

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.window import Past, Window
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import DoublingLayers, PositiveInt
 
 

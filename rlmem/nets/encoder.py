@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.nets.layers import orthogonal
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.spaces import is_bounded
 from rlmem.types import NonNegativeInt, PositiveInt
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.nets.encoder import PlainInputs
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.spaces import channels_first, is_image
 from rlmem.types import NonNegativeInt, PositiveInt
 
