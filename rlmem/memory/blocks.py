@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import log
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +96,10 @@ class LinearBlock(Block):
         return self.ln(self.W_out2(o) + x)
 
 
+Kind = Literal["glu", "ffn", "linear"]
+BLOCKS: dict[Kind, type[Block]] = {"glu": GLUBlock, "ffn": FFNBlock, "linear": LinearBlock}
+
+
 class ResidualRecurrence(LinearRecurrence):
     """A recurrence inside a residual block: the author writes `drive` and `mix`, the block the rest.
 
@@ -104,10 +109,11 @@ class ResidualRecurrence(LinearRecurrence):
 
     complex_state = True
 
-    def __init__(self, input_size: int, hidden_size: int, block: Block, engine: Engine):
+    def __init__(self, input_size: int, hidden_size: int, block: Kind, engine: Engine):
         super().__init__(input_size, hidden_size, engine)
+        residual = BLOCKS[block](hidden_size)  # its weights are drawn before those of W_in
         self.W_in = Linear(input_size, hidden_size) if input_size != hidden_size else nn.Identity()
-        self.block = block
+        self.block = residual
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         weights = super().symbols(of)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.packed import simple_sequence
+from rlmem.memory.packed import SimpleSequence
 from rlmem.memory.torch_cell import TorchCell
 from rlmem.types import PositiveInt
 
@@ -30,4 +30,4 @@ class Elman(TorchCell):
 
     def states_on_cpu(self, x: Tensor, state: Tensor, sizes: list[int]) -> Tensor:
         W, U, b, c = self.rnn.all_weights[0]
-        return simple_sequence(F.linear(x, W, b + c), state, U, sizes)
+        return SimpleSequence.apply(F.linear(x, W, b + c), state, U, sizes, "tanh", None)

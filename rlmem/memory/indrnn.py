@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.memory.packed import simple_sequence
+from rlmem.memory.packed import SimpleSequence
 from rlmem.scan import Linear
 from rlmem.types import Layers, PositiveInt
 
@@ -63,7 +63,7 @@ class IndRNN(ZeroState, RecurrentCell):
     def sequence(self, packed: PackedSequence, state: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         x, sizes, final = packed.data, packed.batch_sizes.tolist(), []
         for W, u, b, h in zip(self.W, self._clamped_u(), self.b, state.unbind(1), strict=True):
-            x = simple_sequence(W(x) + b, h, u, sizes, self.activation)
+            x = SimpleSequence.apply(W(x) + b, h, u, sizes, self.activation, None)
             final.append(x[last])
         return x, torch.stack(final, 1)
 

@@ -68,12 +68,10 @@ class LinearAttention(ZeroState):
             one = x.new_ones(1)
             z_sum = linear_scan(one, k.sum(-1, keepdim=True), state["z"].sum(-1, keepdim=True), start, self.engine)
             denominator = z_sum * q.sum(-1, keepdim=True)
-        read = numerator / (denominator.clamp(min=1e-6) if memoroid else denominator + 1e-5)
-        return self.read(read, x), {"S": S, "z": z}
-
-    def read(self, read: Tensor, x: Tensor) -> Tensor:
-        """y [B, T, H] from the read [B, T, v] and the input, which form popgym has layer-normed."""
-        if self.form == "memoroid":
-            mlp = self.W_mlp3(F.leaky_relu(self.W_mlp2(F.leaky_relu(self.W_mlp1(read)))))
-            return self.ln(mlp + self.W_skip(x))
-        return self.W_out(torch.relu(self.W_ff2(torch.relu(self.W_ff1(read)))) + self.W_shortcut(x))
+        if memoroid:
+            read = numerator / denominator.clamp(min=1e-6)
+            y = self.ln(self.W_mlp3(F.leaky_relu(self.W_mlp2(F.leaky_relu(self.W_mlp1(read))))) + self.W_skip(x))
+        else:
+            read = numerator / (denominator + 1e-5)
+            y = self.W_out(torch.relu(self.W_ff2(torch.relu(self.W_ff1(read)))) + self.W_shortcut(x))
+        return y, {"S": S, "z": z}

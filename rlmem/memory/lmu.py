@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.memory.packed import simple_sequence
+from rlmem.memory.packed import SimpleSequence
 from rlmem.types import PositiveFloat, PositiveInt
 
 State = dict[str, Tensor]
@@ -81,7 +81,8 @@ class LMU(ZeroState, RecurrentCell):
         of_m = torch.cat([self.W_m @ m_of_m, m_of_m])
         H, sizes = self.output_size, packed.batch_sizes.tolist()
         before = torch.cat([state["h"], state["m"]], 1)
-        hm = simple_sequence(F.linear(packed.data, of_x), before, torch.cat([of_h, of_m], 1), sizes, width=H)
+        of_hm = torch.cat([of_h, of_m], 1)
+        hm = SimpleSequence.apply(F.linear(packed.data, of_x), before, of_hm, sizes, "tanh", H)
         final = hm[last]
         return hm[:, :H], {"h": final[:, :H], "m": final[:, H:]}
 

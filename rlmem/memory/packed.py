@@ -109,22 +109,15 @@ class _GradientOfAllSlots(torch.autograd.Function):
 ACTIVATIONS = {"tanh": torch.tanh_, "relu": torch.relu_}
 
 
-def simple_sequence(
-    wx: Tensor, h0: Tensor, U: Tensor, sizes: list[int], activation: str = "tanh", width: int | None = None
-) -> Tensor:
-    """All h [S, H] of h' = phi(wx + U h), on any device.
+class SimpleSequence(torch.autograd.Function):
+    """All h [S, H] of h' = phi(wx + U h), on any device; the gradient of U is a single product over all slots.
 
     wx: [S, H], the input's part
     h0: [E, H], the first states
     U: [H, H], or [H] where it acts elementwise
     activation: phi, "tanh" or "relu"
-    width: phi acts on the first `width` of the H units, and the others are linear; by default it acts on all
+    width: phi acts on the first `width` of the H units, and the others are linear; None: it acts on all
     """
-    return _Sequence.apply(wx, h0, U, sizes, activation, width)
-
-
-class _Sequence(torch.autograd.Function):
-    """The gradient of U is a single product over all slots."""
 
     @staticmethod
     def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, sizes: list[int], activation: str, width: int | None) -> Tensor:

@@ -84,7 +84,7 @@ class _Native(torch.autograd.Function):
         y, last = torch.empty_like(inputs[2]), torch.empty_like(inputs[5])
         saved = M0.new_empty(B, -(-T // every), H, H) if any(ctx.needs_input_grad) else None
         native.run_rows("shm_forward", (*inputs, limit, y, last, saved), (T, H, every), B, T * H * H)
-        ctx.save_for_backward(*inputs[:5], inputs[6], *([] if saved is None else [saved]))
+        ctx.save_for_backward(*inputs[:5], inputs[6], saved)
         ctx.limit, ctx.every = limit, every
         return y, last
 
@@ -93,7 +93,8 @@ class _Native(torch.autograd.Function):
     def backward(ctx, grad_y: Tensor, grad_last: Tensor):
         *inputs, saved = ctx.saved_tensors
         B, T, H = inputs[2].shape
-        grads = [torch.empty_like(x) for x in inputs[:5]] + [torch.empty_like(grad_last.contiguous())]
-        arguments = (*inputs, ctx.limit, saved, native.addressable(grad_y), native.addressable(grad_last), *grads)
+        grad_y, grad_last = native.addressable(grad_y), native.addressable(grad_last)
+        grads = [torch.empty_like(x) for x in (*inputs[:5], grad_last)]
+        arguments = (*inputs, ctx.limit, saved, grad_y, grad_last, *grads)
         native.run_rows("shm_backward", arguments, (T, H, ctx.every), B, T * H * H)
         return *grads, None, None

@@ -189,16 +189,13 @@ def _library() -> ctypes.CDLL:
 
 
 def _compile(command: list[str], path: Path) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".so", delete=False) as aside:
-        pass  # a name of its own: several processes may compile at once
-    try:
-        done = subprocess.run([*command, str(SOURCE), "-o", aside.name], capture_output=True, timeout=300)
+    with tempfile.TemporaryDirectory(dir=path.parent) as aside:  # several processes may compile at once
+        made = Path(aside) / path.name
+        done = subprocess.run([*command, str(SOURCE), "-o", str(made)], capture_output=True, timeout=300)
         if done.returncode:
             message = done.stderr.decode(errors="replace")[:300]
             raise RuntimeError(f"{command[0]} cannot compile {SOURCE.name}: {message}")
-        os.replace(aside.name, path)
-    finally:
-        Path(aside.name).unlink(missing_ok=True)
+        made.replace(path)
 
 
 def _load(path: Path) -> ctypes.CDLL:

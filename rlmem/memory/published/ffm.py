@@ -9,13 +9,14 @@ from torch.nn import functional as F
 
 Ablation = Literal["none", "ni", "no", "nc", "fc", "nd", "fd", "hp"]
 Version = Literal["original", "memoroid"]
+Changes = dict[str, Callable[..., Any]]
 
 
-def replaced(ablation: Ablation, version: Version) -> dict[str, Callable[..., Any]]:
+def replaced(ablation: Ablation, version: Version) -> Changes:
     """The `Pieces` of the paper's model that a variant computes differently."""
-    pieces = {"decay": minus_absolute, "as_real": apart, "map_out": norm_after_gate} if version == "memoroid" else {}
-    ablated = {"ni": {"map_in": without_gate}, "no": {"map_out": sum_of_both}}
-    return pieces | ablated.get(ablation, {})
+    memoroid: Changes = {"decay": minus_absolute, "as_real": apart, "map_out": norm_after_gate}
+    ablated: dict[str, Changes] = {"ni": {"map_in": without_gate}, "no": {"map_out": sum_of_both}}
+    return (memoroid if version == "memoroid" else {}) | ablated.get(ablation, {})
 
 
 def initial(a: Tensor, b: Tensor, ablation: Ablation, version: Version) -> tuple[Tensor, Tensor]:
