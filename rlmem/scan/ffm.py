@@ -1,9 +1,4 @@
-"""A whole unroll of Fast and Forgetful Memory on the native engine, with few passes over memory.
-
-The plain form in `rlmem.memory.ffm` spends half its time on elementwise operations that read and write [B, T, H]
-again and again. Here each gate takes one pass in either direction, and the gradients of the four projections are
-written where the following products read them.
-"""
+"""A whole unroll of Fast and Forgetful Memory on the native engine, with one pass over memory for each of its gates."""
 
 from typing import Any
 

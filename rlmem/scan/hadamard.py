@@ -1,9 +1,7 @@
 """M_t = M_{t-1} * C_t + v_t key_t^T, read as M_t q_t: the scan of Stable Hadamard Memory, without storing [T, H, H].
 
-C is a full matrix that acts elementwise, so no product of matrices shortens the scan: every cell is a recurrence of
-its own. What can be saved is memory traffic. The native engine walks the slots with M in the cache, keeps M every few
-slots, and recomputes the rest on the way back; elsewhere chunks of slots are scanned one after the other under
-checkpointing. Both store O(T H) numbers and a few matrices.
+The native engine keeps M every few slots and recomputes the rest on the way back; elsewhere chunks of slots are scanned
+one after the other under checkpointing. Both store O(T H) numbers and a few matrices.
 """
 
 from collections.abc import Callable

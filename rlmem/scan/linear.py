@@ -1,10 +1,5 @@
 """The linear recurrence h_t = a_t * h_{t-1} + b_t with resets, real or complex, differentiable, on several engines.
 
-    loop     the definition (`naive_scan`): one step after the other, differentiated by autograd
-    chunked  pure torch, everywhere: chunks of about sqrt(T) slots side by side
-    native   CPU: compiled when first used, sequential in time and vectorised over channels
-    triton   CUDA: one program per block of channels
-
 All but `loop` share one hand-written backward rule: dL/db_t = g_t and dL/da_t = g_t * conj(h_{t-1}), where
 g_t = dL/dh_t + conj(a_{t+1}) g_{t+1} is the same recurrence in reversed time, cut where slot t+1 is a start.
 """

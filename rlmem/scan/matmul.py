@@ -1,8 +1,7 @@
-"""Matrix products in single precision on the CPU, by the faster of torch's two libraries.
+"""Matrix products in single precision on the CPU, by the faster of torch's two libraries (docs/design.md).
 
-torch sends them to MKL, which reaches about half of oneDNN's rate on processors that are not Intel's (95 against 210
-GFLOP/s on one core of an AMD EPYC). oneDNN's product has no public name for float32; where torch lacks the operator,
-and everywhere but on such processors, this is `torch.nn.functional.linear`.
+oneDNN's product has no public name for float32; where torch lacks the operator, and on processors that are not AMD's,
+this is `torch.nn.functional.linear`.
 """
 
 from functools import cache

@@ -1,13 +1,6 @@
-"""The `native` engine: C++ kernels, compiled when first used, for scans on the CPU.
+"""The `native` engine: C++ kernels for scans on the CPU, compiled when first used and called through ctypes.
 
-`kernels.cpp` is compiled once per machine and compiler (about two seconds) into the user's cache folder
-(`RLMEM_CACHE`, else `XDG_CACHE_HOME/rlmem`, else `~/.cache/rlmem`) and called through ctypes, which releases the
-interpreter lock: rows or channels are shared by `torch.get_num_threads()` threads of a pool that sleeps, not spins,
-between calls. Without a compiler (`CXX`, c++, g++ or clang++) `missing` says so and scans run on `chunked`.
-
-Large tensors would be handed back to the system after every use, and zeroed page by page at the next: four times the
-cost of a scan. Loading this engine therefore tells glibc's allocator to keep freed tensors of up to 256 MiB for reuse:
-the process stays near its peak memory. `RLMEM_MALLOC=system` prevents this.
+docs/memory.md ("Scans and engines") has the environment variables that it reads, and docs/design.md its design.
 """
 
 import ctypes

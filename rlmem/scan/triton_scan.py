@@ -1,8 +1,4 @@
-"""The `triton` engine, for scans on CUDA: one program per row and block of channels, sequential in time.
-
-The same two walks as `kernels.cpp`, with the running state in registers. Complex numbers are interleaved pairs. A
-decay that is constant over time is read once. `TRITON_INTERPRET=1` runs the kernels on the CPU, slowly, for tests.
-"""
+"""The `triton` engine, for scans on CUDA: the same two walks as `kernels.cpp`, with the running state in registers."""
 
 import os
 from contextlib import nullcontext
