@@ -76,15 +76,14 @@ class DNC(ZeroState, RecurrentCell):
         U = SharedWeight(self.U.weight, self.W_x(x), sizes)
         W_xi = SharedWeight(self.W_xi.weight, self.W_xi.bias.expand(len(x), -1), sizes)
 
-        def slot(drives: tuple[Tensor, Tensor], before: tuple[DNCState, Tensor]) -> tuple[Tensor, Any]:
-            (state, M_unit), (wx, bias) = before, drives
-            h, s = controller(U.product(wx, state.z), state.s)
-            ask = interface(W_xi.product(bias, h), self.R, self.W)
-            after = access(ask, h, s, state, M_unit)
+        def slot(step: int, before: tuple[DNCState, Tensor]) -> tuple[Tensor, Any]:
+            state, M_unit = before
+            h, s = controller(U.product(state.z), state.s)
+            after = access(interface(W_xi.product(h), self.R, self.W), h, s, state, M_unit)
             return after[0].z, after
 
         first = DNCState(**state)
-        z, (final, _) = over_steps(slot, zip(U.drive, W_xi.drive, strict=True), sizes, (first, unit(first.M)))
+        z, (final, _) = over_steps(slot, range(len(sizes)), sizes, (first, unit(first.M)))
         return self.W_y(z), final._asdict()
 
 

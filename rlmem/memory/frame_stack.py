@@ -29,8 +29,7 @@ class FrameStack(Window):
         self.caches = {"frames": (window - 1, input_size)}
         compressed = max(hidden_size // window, 1)
         self.W_c = Linear(input_size, compressed)
-        self.W_1 = Linear(window * compressed, hidden_size)
-        self.W_2 = Linear(hidden_size, hidden_size)
+        self.W_1, self.W_2 = Linear(window * compressed, hidden_size), Linear(hidden_size, hidden_size)
 
     def read(self, x: Tensor, past: Past) -> Tensor:
         c = self.W_c(past.frames("frames", x, self.window))  # [B, T, n, H / n]

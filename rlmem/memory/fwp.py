@@ -44,14 +44,11 @@ class FWP(ZeroState):
         self.state_shape = (key_size, key_size)
         self.rule, self.readout = rule, readout
         self.ln = nn.LayerNorm(input_size)
-        self.W_k = Linear(input_size, key_size, bias=False)
-        self.W_q = Linear(input_size, key_size, bias=False)
-        self.W_v = Linear(input_size, key_size, bias=False)
+        self.W_k, self.W_q, self.W_v = (Linear(input_size, key_size, bias=False) for _ in range(3))
         if rule == "delta":
             self.w_beta = Linear(input_size, 1, bias=False)
         if readout == "feed_forward":
-            self.W_ff1 = Linear(key_size, key_size)
-            self.W_ff2 = Linear(key_size, key_size)
+            self.W_ff1, self.W_ff2 = Linear(key_size, key_size), Linear(key_size, key_size)
         self.W_shortcut = Linear(input_size, key_size)
         self.W_out = Linear(key_size, hidden_size) if key_size != hidden_size else nn.Identity()
 

@@ -43,19 +43,16 @@ class LinearAttention(ZeroState):
         super().__init__(input_size, hidden_size, engine)
         self.state_shape = {"S": (key_size, value_size), "z": (key_size,)}
         self.form, self.denominator = form, denominator
-        self.W_k = Linear(input_size, key_size, bias=False)
-        self.W_q = Linear(input_size, key_size, bias=False)
+        self.W_k, self.W_q = (Linear(input_size, key_size, bias=False) for _ in range(2))
         self.W_v = Linear(input_size, value_size, bias=form == "memoroid")
         if form == "memoroid":
             self.W_mlp1 = Linear(value_size, hidden_size)
-            self.W_mlp2 = Linear(hidden_size, hidden_size)
-            self.W_mlp3 = Linear(hidden_size, hidden_size)
+            self.W_mlp2, self.W_mlp3 = Linear(hidden_size, hidden_size), Linear(hidden_size, hidden_size)
             self.W_skip = Linear(input_size, hidden_size)
             self.ln = nn.LayerNorm(hidden_size)
         else:
             self.ln = nn.LayerNorm(input_size)
-            self.W_ff1 = Linear(value_size, value_size)
-            self.W_ff2 = Linear(value_size, value_size)
+            self.W_ff1, self.W_ff2 = Linear(value_size, value_size), Linear(value_size, value_size)
             self.W_shortcut = Linear(input_size, value_size)
             self.W_out = Linear(value_size, hidden_size) if value_size != hidden_size else nn.Identity()
 

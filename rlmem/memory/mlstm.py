@@ -40,11 +40,8 @@ class MLSTM(ZeroState):
         super().__init__(input_size, hidden_size, engine)
         self.state_shape = {"C": (key_size, key_size), "n": (key_size,), "m": ()}
         self.key_size, self.recurrent = key_size, recurrent
-        self.W_q = Linear(input_size, key_size)
-        self.W_k = Linear(input_size, key_size)
-        self.W_v = Linear(input_size, key_size)
-        self.w_i = Linear(input_size, 1)
-        self.w_f = Linear(input_size, 1)
+        self.W_q, self.W_k, self.W_v = (Linear(input_size, key_size) for _ in range(3))
+        self.w_i, self.w_f = Linear(input_size, 1), Linear(input_size, 1)
         self.W_o = Linear(input_size, key_size)
         self.W_out = Linear(key_size, hidden_size) if key_size != hidden_size else nn.Identity()
         nn.init.constant_(self.w_f.bias, forget_bias)

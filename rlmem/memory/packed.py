@@ -71,24 +71,20 @@ def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:
 
 
 class SharedWeight:
-    """Products drive_t + W h_t in a loop over slots, with the gradient of W as one product over all of them.
+    """Products drive_t + W h_t in a loop over steps of `sizes`, for W [out, in] and drive [S, out].
 
-    Autograd alone would form and add a gradient of W's size for every slot.
-
-    W: [out, in], the weight
-    drive: [S, out], what is added to the products; iterating gives its steps
-    sizes: episodes of each step
+    The gradient of W is one product over all slots; autograd alone would form and add one for every slot.
     """
 
     def __init__(self, W: Tensor, drive: Tensor, sizes: list[int]):
         self.transposed = W.detach().t()
         self.read: list[Tensor] = []
-        self.drive = _GradientOfAllSlots.apply(drive, W, self.read).split(sizes)
+        self.drive = iter(_GradientOfAllSlots.apply(drive, W, self.read).split(sizes))
 
-    def product(self, drive: Tensor, h: Tensor) -> Tensor:
-        """drive + W h [n, out] of one step; each step once, in order."""
+    def product(self, h: Tensor) -> Tensor:
+        """drive_t + W h [n, out] of the next step."""
         self.read.append(h.detach())
-        return torch.addmm(drive, h, self.transposed)
+        return torch.addmm(next(self.drive), h, self.transposed)
 
 
 class _GradientOfAllSlots(torch.autograd.Function):

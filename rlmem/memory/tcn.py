@@ -67,11 +67,8 @@ class Block(nn.Module):
     def __init__(self, width_in: int, width: int, kernel_size: int, dilation: int):
         super().__init__()
         self.dilation = dilation
-        self.W_1 = nn.Conv1d(width_in, width, kernel_size)
-        self.W_2 = nn.Conv1d(width, width, kernel_size)
-        self.g_1, self.g_2 = (
-            nn.Parameter(conv.weight.detach().flatten(1).norm(dim=1)) for conv in (self.W_1, self.W_2)
-        )
+        self.W_1, self.W_2 = nn.Conv1d(width_in, width, kernel_size), nn.Conv1d(width, width, kernel_size)
+        self.g_1, self.g_2 = (nn.Parameter(W.weight.detach().flatten(1).norm(dim=1)) for W in (self.W_1, self.W_2))
         self.W_skip = Linear(width_in, width) if width_in != width else nn.Identity()
 
     def forward(self, z: Tensor, past: Past, name: str) -> Tensor:
