@@ -68,10 +68,17 @@ def backward(
 
 
 def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, reverse: bool, each: int) -> None:
+    """Run a kernel of the scan, shared by threads: by rows if there are enough, else by groups of `each` channels."""
     B, T, N = h.shape
+    threads, group = _threads(h.numel()), each or 1
+    if threads <= B:
+        parts = [(r0, r1, 0, N) for r0, r1 in _shares(B, threads)]
+    else:
+        grain = 16 if 16 % group == 0 else group  # whole cache lines, whole groups
+        cuts = [min(N, -(-N * k // (threads * grain)) * grain) for k in range(threads + 1)]
+        parts = [(0, B, n0, n1) for n0, n1 in pairwise(cuts) if n0 < n1]
     kind = "complex" if h.is_complex() else "real"
-    parts = [(T, N, reverse, *part) for part in _parts(B, N, each or 1, h.numel())]
-    call_in_parallel(f"{kind}_{direction}", arguments, parts)
+    call_in_parallel(f"{kind}_{direction}", arguments, [(T, N, reverse, *part) for part in parts])
 
 
 def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:
@@ -92,16 +99,6 @@ def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: i
     """
     threads = max(1, min(_threads(B * work), B))  # one also for no rows
     call_in_parallel(name, arguments, [(*sizes, *rows) for rows in _shares(B, threads)])
-
-
-def _parts(B: int, N: int, each: int, work: int) -> list[tuple[int, int, int, int]]:
-    """Rows and channels (r0, r1, n0, n1) of each thread: by rows if there are enough, else by channels."""
-    threads = _threads(work)
-    if threads <= B:
-        return [(r0, r1, 0, N) for r0, r1 in _shares(B, threads)]
-    grain = max(16, each) if 16 % each == 0 else each  # whole cache lines, whole groups
-    cuts = [min(N, -(-N * k // (threads * grain)) * grain) for k in range(threads + 1)]
-    return [(0, B, n0, n1) for n0, n1 in pairwise(cuts) if n0 < n1]
 
 
 def _threads(work: int) -> int:
