@@ -22,9 +22,10 @@ class Memory(nn.Module, ABC):
 
     input_size: D, features in
     output_size: H, features out
-    engine: what a memory that scans does so with; a subclass may set all three by itself
+    engine: runs the scans of a memory that has any
     `start[b, t]` resets row b *before* it reads slot t; what came earlier then has no influence on outputs, states or
-    gradients. `forward` equals calling `step` for every slot in turn.
+    gradients. `forward` equals calling `step` for every slot in turn. The constructor sets those of the three arguments
+    that it is given; a subclass may set them by itself.
     """
 
     input_size: int

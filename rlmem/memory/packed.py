@@ -42,12 +42,7 @@ class Packing:
 def over_steps(
     cell: Callable[[Any, State], tuple[Tensor, State]], inputs: Iterable[Any], sizes: list[int], state: State
 ) -> tuple[Tensor, State]:
-    """Call `cell` for every step: outputs [S, H], and the state of each episode after its last slot.
-
-    inputs: what `cell` reads in each step
-    sizes: episodes of each step
-    state: the first states, leaves [E, ...]
-    """
+    """Call `cell` for every step, from the first states [E, ...]: outputs [S, H], and each episode's final state."""
     outputs, ended, running = [], [], len(tree_leaves(state)[0])
     for x, size in zip(inputs, sizes, strict=True):
         if size < running:

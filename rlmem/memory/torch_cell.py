@@ -1,4 +1,7 @@
-"""What cells with torch's own weights share, and the packed sequences of GRU and LSTM on the CPU."""
+"""What cells with torch's own weights share, and the packed sequences of GRU and LSTM on the CPU.
+
+Both take one product per step each way, and the gradient of U is a single product over all slots.
+"""
 
 from abc import abstractmethod
 
@@ -38,10 +41,7 @@ class TorchCell(ZeroState, RecurrentCell):
 
 
 class GRUSequence(torch.autograd.Function):
-    """h [S, H] of S packed slots from W x + b [S, 3H], the first states [E, H], U [3H, H] and its bias [3H].
-
-    One product per step each way; the gradient of U is a single product over all slots.
-    """
+    """h [S, H] of S packed slots from W x + b [S, 3H], the first states [E, H], U [3H, H] and its bias [3H]."""
 
     @staticmethod
     def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: list[int]) -> Tensor:
@@ -81,10 +81,7 @@ class GRUSequence(torch.autograd.Function):
 
 
 class LSTMSequence(torch.autograd.Function):
-    """h and c [S, H] of S packed slots from W x + b [S, 4H], the first states [E, H] and U [4H, H].
-
-    One product per step each way; the gradient of U is a single product over all slots.
-    """
+    """h and c [S, H] of S packed slots from W x + b [S, 4H], the first states [E, H] and U [4H, H]."""
 
     @staticmethod
     def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
