@@ -1,7 +1,7 @@
-"""What supervised algorithms share: their settings, the network, and one update."""
+"""What supervised algorithms share: their settings, one update, evaluation, and the loop of one update per window."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
@@ -9,17 +9,17 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.batching import Batching, Tape
-from rlmem.loops.base import Loop
+from rlmem.loops.base import Iteration, Loop
 from rlmem.loops.parts import LoopParts, Results
+from rlmem.memory.base import redraw
 from rlmem.seeding import Streams
-from rlmem.supervised.feed import Feed, Window
-from rlmem.supervised.loop import SupervisedLoop
-from rlmem.supervised.predictor import Predictor
+from rlmem.supervised.feed import Feed, Predictor, Window
 from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat
 
 
@@ -56,6 +56,8 @@ class Supervised(Algorithm):
     """An environment that it can learn from, as an override."""
     answers: ClassVar[str]
     """What an evaluation counts, as a plural noun such as `sequences`."""
+    continues: ClassVar[bool]
+    """Whether the rows of a window of `unseen` continue those of the window before."""
     outputs: int = field(default=0, init=False)
 
     @abstractmethod
@@ -74,21 +76,15 @@ class Supervised(Algorithm):
         """Scores [n] by name of n predictions [n, O] for their targets; the first is the loss."""
 
     @abstractmethod
-    def held_out(
-        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
-    ) -> dict[str, float]:
-        """Means of the scores of `judge` on data that training does not read; the same `streams` choose the same data.
+    def unseen(self, env: Any, request: Request) -> Iterator[Window]:
+        """Windows of data that training does not read, until `request.episodes` of what `answers` names were read.
 
-        agent: the network to evaluate
-        env: as for `feed`
-        number: how many predictions to score, counted in what `answers` names
-        streams: the random streams of the evaluation
-        device: the device of the agent
+        The same `request.streams` choose the same data.
         """
 
     @abstractmethod
     def score(self, means: dict[str, float]) -> float:
-        """One number made of the means of `held_out`; larger is better."""
+        """One number made of the means of an evaluation; larger is better."""
 
     @abstractmethod
     def window_size(self) -> int:
@@ -124,8 +120,18 @@ class Supervised(Algorithm):
         what = f"is for agents; algo={algo_name} cuts its own rows, of {self.window_size()} slots"
         return [f"{cut}: {what}; e.g. batching=tape batching.detach_every=null"]
 
+    @torch.no_grad()
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
-        return {"held_out": self.held_out(agent, env, request.episodes, request.streams, request.device)}
+        """The means of the scores of `judge` on data that training does not read."""
+        state, answered, sums = None, 0, dict[str, float]()
+        for window in self.unseen(env, request):
+            if state is None or not self.continues:
+                state = agent.initial_state(len(window.mask))
+            features, state = agent.read(window.inputs, state)
+            answered += window.due
+            for name, values in self.judge(agent.head(features[window.mask]), window.target[window.mask]).items():
+                sums[name] = sums.get(name, 0.0) + float(values.sum())
+        return {"held_out": {name: total / answered for name, total in sums.items()}}
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> Predictor:
         return Predictor(make_trunk, self.outputs, self.head_sizes)
@@ -161,16 +167,14 @@ class Supervised(Algorithm):
         loss = next(iter(judged.values())).mean()
         self.optim.zero_grad(set_to_none=False)
         loss.backward()
-        self._step(loss)
-        sums = {name: values.detach().sum() for name, values in judged.items()}
-        self._smooth(next(reversed(sums.values())) / window.due)
-        return sums, state
-
-    def _step(self, loss: Tensor) -> None:
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(self.parameters, limit)
         if self.finite.allows(loss=loss, grad_norm=grad_norm):
             self.optim.step()
+        sums = {name: values.detach().sum() for name, values in judged.items()}
+        self.total = torch.lerp(next(reversed(sums.values())) / window.due, self.total, self.smoothing)
+        self.weight = 1 - self.smoothing + self.smoothing * self.weight
+        return sums, state
 
     @property
     def smoothed(self) -> float | None:
@@ -180,10 +184,6 @@ class Supervised(Algorithm):
         """
         return float(self.total) / self.weight if self.weight else None
 
-    def _smooth(self, mean: Tensor) -> None:
-        self.total = torch.lerp(mean, self.total, self.smoothing)
-        self.weight = 1 - self.smoothing + self.smoothing * self.weight
-
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"smoothed": (self.total, self.weight)}
 
@@ -191,3 +191,73 @@ class Supervised(Algorithm):
         super().load_state_dict(state)
         total, self.weight = state["smoothed"]
         self.total = total.to(self.parameters[0].device)
+
+
+@dataclass(kw_only=True)
+class SupervisedLoop(Loop):
+    """One iteration is at least `algo.record_every` slots, one update per window.
+
+    A checkpoint may be taken after any window.
+
+    collector: the feed of windows
+    sums: the sum of each score of `judge` in this iteration
+    answered: targets in this iteration
+    """
+
+    best_metric = "eval/best"
+
+    algo: Supervised
+    collector: Feed
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    answered: int = 0
+
+    def advance(self) -> Iteration | None:
+        feed, end = self.collector, min(self.completed_steps + self.algo.record_every, self.total_steps)
+        while feed.steps < end:
+            if self.stop is not None:
+                return None
+            window = feed.next(self.total_steps - feed.steps)
+            with self.learning():
+                rows = len(window.mask)
+                state = self.agent.initial_state(rows) if feed.state is None else feed.state
+                sums, state = self.algo.update(window, state)
+                feed.carry(state)
+            self.updates += 1
+            self.answered += window.due
+            for name, total in sums.items():
+                self.sums[name] = self.sums[name] + total if name in self.sums else total
+        means = {f"train/{name}": float(total) / self.answered for name, total in self.sums.items()}
+        if means and self.algo.smoothed is not None:
+            means[f"{next(reversed(means))}_smoothed"] = self.algo.smoothed
+        metrics = means | {"train/answers": self.answered} | self.algo.skipped()
+        self.sums, self.answered = {}, 0
+        redraw(self.agent)
+        return metrics, []
+
+    def _record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
+        steps = self.collector.steps
+        self.recorder.metrics(steps, {"update": self.updates} | metrics | self._timing())
+        name = next((name for name in reversed(metrics) if name.endswith("_smoothed")), "")
+        self.progress.update(steps, metrics.get(name), self.shares(), name.removeprefix("train/"))
+
+    def objective(self) -> float:
+        return self.algo.score(self.last_evaluation["held_out"])
+
+    def evaluation_text(self) -> str:
+        results = ", ".join(f"{name} {value:.4f}" for name, value in self.last_evaluation["held_out"].items())
+        return f"held-out {results}"
+
+    def evaluation_sample(self) -> str:
+        return f"{self.evaluation_episodes:,} {self.algo.answers}"
+
+    def evaluation_metrics(self, results: Results) -> dict[str, float]:
+        named = {f"eval/{name}": value for name, value in results["held_out"].items()}
+        return named | {"eval/score": self.objective()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"sums": self.sums, "answered": self.answered}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.sums = {name: total.to(self.collector.device) for name, total in state["sums"].items()}
+        self.answered = state["answered"]
