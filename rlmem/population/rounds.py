@@ -17,8 +17,7 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import assemble
-from rlmem.run.experiment import require_resumable
-from rlmem.run.stored import AGENT_PREFIX, checkpoints, stored_config
+from rlmem.run.stored import AGENT_PREFIX, checkpoints, require_resumable, stored_config
 from rlmem.system.signals import stopping_politely
 
 
@@ -34,7 +33,7 @@ def start(spec: PopulationSpec, folder: Path) -> None:
     with rundir.lock(folder):
         for agent, config in enumerate(configs):
             rundir.make(folder / name(agent))
-            rundir.describe(folder / name(agent), config.values, config.choices, config.overrides)
+            rundir.describe(folder / name(agent), config)
         population.write(folder)  # last: it marks a complete directory
 
 
@@ -59,7 +58,7 @@ def check(population: Population) -> list[Config]:
 def _require_fit(configs: Sequence[Config]) -> None:
     """Raise UserError for settings that a run may have, but not an agent of a population."""
     problems = []
-    if any(config.values["checkpoint"]["keep"] < 2 for config in configs):
+    if any(config.settings.checkpoint.keep < 2 for config in configs):
         what = "a round that is interrupted goes back to the checkpoint before"
         problems.append(f"checkpoint.keep=1: {what}; expected 2 or more; e.g. checkpoint.keep=2")
     what = "every agent of a population acts and learns in one process; --ray gives each its own"
@@ -107,14 +106,14 @@ def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
         changed = {}
         for run_dir in (folder / name(agent) for agent in range(population.spec.agents)):
             changed[run_dir] = config = stored_config(run_dir, overrides, trust)
-            total, saved = config.values["total_steps"], checkpoints(run_dir).paths()
+            total, saved = config.settings.total_steps, checkpoints(run_dir).paths()
             if saved and total < step_of(saved[-1]):
                 raise UserError(f"total_steps={total}: {run_dir} has taken {step_of(saved[-1])}; e.g. {example}")
         _require_fit(list(changed.values()))
         for run_dir, config in changed.items():
             saved = checkpoints(run_dir).paths()
             step = step_of(saved[-1]) if saved else 0
-            rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=step)
+            rundir.describe(run_dir, config, resumed_at=step)
 
 
 def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = False) -> list[Standing]:

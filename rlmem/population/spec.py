@@ -79,7 +79,7 @@ def name(agent: int) -> str:
 def default_folder(spec: PopulationSpec) -> Path:
     """runs/population-<memory>-<algo>-<env>-s<seed>: the same for the same command."""
     config = load(spec.overrides)
-    parts = [*(str(config.choices[group]) for group in ("memory", "algo", "env")), f"s{config.values['seed']}"]
+    parts = [*(str(config.choices[group]) for group in ("memory", "algo", "env")), f"s{config.settings.seed}"]
     return Path("runs") / "-".join(["population", *parts])
 
 
@@ -114,7 +114,7 @@ def populate(spec: PopulationSpec) -> Population:
     values of a list are assigned in turn.
     """
     config, found = load(spec.overrides), _varied(spec)
-    seed, target = config.values["seed"], locate(config.values["algo"]["_target_"])
+    seed, target = config.settings.seed, locate(config.values["algo"]["_target_"])
     if not getattr(target, "acts", True):
         what = f"algo={config.choices['algo']}: has no episodes, by which agents are compared"
         raise UserError(f"{what}; e.g. rlmem sweep for several agents")

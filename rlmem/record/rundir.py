@@ -16,6 +16,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from rlmem import __version__
+from rlmem.config.compose import Config
 from rlmem.errors import UserError
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
 from rlmem.system.hardware import installed_version, machine_class
@@ -144,25 +145,17 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def describe(
-    path: Path,
-    config: Mapping[str, Any],
-    choices: Mapping[str, Any],
-    overrides: tuple[str, ...],
-    resumed_at: int | None = None,
-) -> None:
+def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     """Write run.json (choices, overrides, versions, machine, commit), then config.yaml (resolved and sealed).
 
     A run has begun when both exist.
 
     path: the run directory
-    config: the checked values
-    choices: the chosen option of each group
-    overrides: as given on the command line
+    config: the checked configuration
     resumed_at: the step from which a run continues: run.json keeps how it began and gets an entry in `resumed`; None:
         a new run
     """
-    about: dict[str, Any] = {"choices": dict(choices), "overrides": list(overrides)}
+    about: dict[str, Any] = {"choices": config.choices, "overrides": list(config.overrides)}
     try:
         before = read(path)[1] if resumed_at is not None else {}
     except NoRun:
@@ -171,7 +164,7 @@ def describe(
     if resumed_at is not None:
         about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **_provenance()}]
     write_atomically(path / "run.json", json.dumps(about, indent=2) + "\n")
-    write_atomically(path / "config.yaml", sealed(yaml.safe_dump(dict(config), sort_keys=False)))
+    write_atomically(path / "config.yaml", sealed(yaml.safe_dump(config.values, sort_keys=False)))
 
 
 def _provenance() -> dict[str, Any]:

@@ -17,9 +17,9 @@ from rlmem.dataset.play import AgentPlayer, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.record.checkpoint import sha256
-from rlmem.run.assemble import assemble
+from rlmem.run.assemble import assemble_trained
 from rlmem.run.environments import EVAL_ENVS, make_env
-from rlmem.run.stored import agent_state, fitting, parse_source, stored_config
+from rlmem.run.stored import parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
 from rlmem.system.hardware import installed_version
@@ -82,12 +82,10 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
 def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
     run, which = parse_source(source)
     trained = stored_config(run, ["device=cpu"], trust)
-    parts = assemble(trained, num_envs=1)
+    parts, _ = assemble_trained(trained, run, which)
     parts.env.close()
     if not parts.algo.acts:
         raise UserError(f"{run}: nothing acts in a run of algo={trained.choices['algo']}; e.g. a run of algo=ppo")
-    with fitting(run):
-        parts.agent.load_state_dict(agent_state(run, which)["agent"])
     streams, config = Streams(seed), _with_full_state(trained)
     total_steps = trained.settings.total_steps
     exploration = parts.algo.explore(total_steps, total_steps)  # as at the end of its run

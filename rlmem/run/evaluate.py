@@ -12,10 +12,9 @@ from rlmem.config.compose import apply
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.run.assemble import assemble
+from rlmem.run.assemble import assemble_trained
 from rlmem.run.environments import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
-from rlmem.run.experiment import refuse_others
-from rlmem.run.stored import agent_state, fitting, stored_config
+from rlmem.run.stored import refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.system.strictjson import dumps
 
@@ -50,10 +49,8 @@ def evaluate_run(
     refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
     trained = stored_config(run_dir, trust=trust)
     config = apply(trained, overrides)
-    parts = assemble(replace(trained, values=trained.values | {"device": config.settings.device}), num_envs=1)
-    checkpoint = agent_state(run_dir, step)
-    with fitting(run_dir):
-        parts.agent.load_state_dict(checkpoint["agent"])
+    there = replace(trained, values=trained.values | {"device": config.settings.device})
+    parts, checkpoint = assemble_trained(there, run_dir, step)
     keys = [override.lstrip("+").partition("=")[0].split(".") for override in overrides]
     given = {key[1] for key in keys if key[0] == "env"}
     env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)

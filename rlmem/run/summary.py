@@ -13,10 +13,9 @@ from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_problems
 from rlmem.config.messages import to_text
 from rlmem.record import rundir
-from rlmem.run.assemble import Parts
+from rlmem.run.assemble import Parts, learning_threads
 from rlmem.run.build import scan_engines
 from rlmem.run.forecast import checkpoint_bytes, parameters, replay_bytes, size
-from rlmem.run.hardware import learning_threads
 
 
 def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:

@@ -243,7 +243,7 @@ def _basic_sweeper(parsed: Sequence[Override]) -> bool:
 
 
 def _shared_run_dir(configs: Sequence[Config]) -> list[str]:
-    given = [config.values["run_dir"] for config in configs if config.values["run_dir"] is not None]
+    given = [run_dir for config in configs if (run_dir := config.settings.run_dir) is not None]
     if len(given) == len(set(given)):
         return []
     return [f"run_dir={given[0]}: {len(configs)} jobs would share one run directory; leave run_dir out"]
