@@ -83,35 +83,18 @@ class WandbRun:
     run: its name and configuration
     mode: online, offline or disabled
     folder: where W&B keeps its files
-    project: project of the run
-    entity: user or team that owns the project; None: the user's default
-    group: group of the run in the project
-    tags: tags of the run
     timeout: seconds to reach the server at the start, and again to send the rest at the end; then an error is raised
+    place: project, entity, group and tags of the run at W&B
     """
 
-    def __init__(
-        self,
-        run_dir: Path,
-        run: RunInfo,
-        mode: str,
-        folder: Path,
-        project: str,
-        entity: str | None,
-        group: str | None,
-        tags: Sequence[str],
-        timeout: float,
-    ):
+    def __init__(self, run_dir: Path, run: RunInfo, mode: str, folder: Path, timeout: float, place: dict[str, Any]):
         wandb = fresh_wandb(mode)
         if mode == "online" and not wandb.login(prompt=False, verify=False):
             raise NoKey("no W&B API key on this machine; expected one; e.g. `wandb login`, or set WANDB_API_KEY")
         self.run = wandb.init(
             mode=mode,
             dir=str(folder.resolve()),  # the service may have started in another directory
-            project=project,
-            entity=entity,
-            group=group,
-            tags=list(tags) or None,  # [] would remove what was tagged by hand
+            **place | {"tags": list(place["tags"]) or None},  # [] would remove what was tagged by hand
             name=run.name,
             config=run.config,
             id=None if mode == "disabled" else _stored_id(run_dir),
@@ -149,10 +132,14 @@ class WandbLogger(WandbRun):
 
     Online mode goes offline by itself, and says so, if there is no API key or the server does not answer in time.
 
+    run_dir: the run directory
+    run: its name and configuration
     mode: online, offline or disabled; None: what the environment says (WANDB_MODE, `wandb offline`), else online
+    project: project of the run
+    entity: user or team that owns the project; None: the user's default
+    group: group of the run in the project
+    tags: tags of the run
     init_timeout: seconds to reach the server, at the start and at the end
-
-    The other arguments are those of `WandbRun`.
     """
 
     def __init__(
@@ -166,21 +153,17 @@ class WandbLogger(WandbRun):
         tags: Sequence[str] = (),
         init_timeout: PositiveInt = 6,
     ):
-        def start(mode: str) -> None:
-            super(WandbLogger, self).__init__(
-                run_dir, run, mode, run_dir, project, entity, group, tags, timeout=init_timeout
-            )
-
+        place = {"project": project, "entity": entity, "group": group, "tags": tags}
         self.later = f"upload what is missing with    rlmem sync {shlex.quote(str(run_dir))}"
         self.note: str | None = None
         chosen = mode or {"dryrun": "offline", "run": "online"}.get(found := fresh_wandb().setup().settings.mode, found)
         try:
-            start(chosen)
+            super().__init__(run_dir, run, chosen, run_dir, init_timeout, place)
         except Exception as error:  # of many kinds, of W&B and of its service
             if chosen == "offline":
                 raise
             self.note = f"logger=wandb goes offline ({first_line(error)}); {self.later}"
-            start("offline")
+            super().__init__(run_dir, run, "offline", run_dir, init_timeout, place)
         if chosen == "online" and self.note is None:
             self.note = f"logger=wandb: {self.run.url}"
 

@@ -8,9 +8,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import IO, Any, Protocol, runtime_checkable
 
 from rlmem.errors import Fault, UserError, first_line
 from rlmem.system import strictjson
@@ -38,9 +37,8 @@ class Recorder:
     """
 
     def __init__(self, run_dir: Path, say: Callable[[str], None]):
-        self.say = say
+        self.say, self.shown = say, 0
         self.loggers: list[tuple[str, Logger]] = []
-        self.shown = 0
         self.dropped: deque[dict[str, Any]] = deque()
         """Rows of metrics that `rewind` dropped and that have not been written again."""
         self.description = [path for path in (run_dir / "config.yaml", run_dir / "run.json") if path.exists()]
@@ -75,26 +73,18 @@ class Recorder:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write a row of metrics after `step` environment steps, and show it."""
         row = {"step": step, **values}
-        self._write("metrics", [row])
+        self.files["metrics"].append([row])
         if self.dropped and _reproducible(self.dropped.popleft()) != _reproducible(row):
             self.dropped.clear()
-            self.say(
-                f"step {step}: not the row that was here before the run was resumed, under other settings or on "
-                f"another machine; metrics.jsonl holds the new rows, a server may keep the old"
-            )
+            what = "not the row that was here before the run was resumed, under other settings or on another machine"
+            self.say(f"step {step}: {what}; metrics.jsonl holds the new rows, a server may keep the old")
         self._show(row)
 
     def episodes(self, rows: Iterable[dict[str, Any]]) -> None:
-        self._write("episodes", rows)
-
-    def _write(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
-        self.files[name].append("".join(strictjson.dumps(row) + "\n" for row in rows))
+        self.files["episodes"].append(rows)
 
     def position(self) -> Position:
-        """Write the files to disk; their sizes and hashes, for a checkpoint.
-
-        Raises Fault if somebody changed a file.
-        """
+        """Write the files to disk; their sizes and hashes, for a checkpoint. Raises Fault if a file was changed."""
         self.require_intact()
         found = {name: file.position() for name, file in self.files.items()}
         for name, file in self.files.items():
@@ -110,9 +100,7 @@ class Recorder:
             raise Fault(f"{gone[0]} was deleted while the run was training")
 
     def rewind(self, position: Position) -> None:
-        """Drop the rows that were written after a checkpoint, so that a resumed run neither repeats nor loses a row.
-
-        position: the sizes and hashes of the files at the checkpoint
+        """Drop the rows after the `position` of a checkpoint, so that a resumed run neither repeats nor loses a row.
 
         Raises UserError if the rows before the checkpoint have changed.
         """
@@ -143,31 +131,15 @@ START: Position = {name: {"bytes": 0, "sha256": hashlib.sha256().hexdigest()} fo
 """The position in the record of a run that has not begun."""
 
 
-@dataclass
 class RecordFile:
-    """A file to which rows are appended, with the hash of its contents.
+    """A file to which rows are appended, with the hash of its contents; it is made if it does not exist."""
 
-    path: the file, which is made if it does not exist
-    """
+    def __init__(self, path: Path):
+        self.path, self.stream = path, open(path, "ab")
+        self.digest, self.size, _ = hashed(path)
 
-    path: Path
-    stream: BinaryIO = field(init=False)
-    digest: Any = field(init=False)
-    size: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.stream = open(self.path, "ab")
-        self._measure()
-
-    def _measure(self) -> None:
-        self.digest, self.size = hashlib.sha256(), 0
-        with open(self.path, "rb") as file:
-            while block := file.read(1 << 20):
-                self.digest.update(block)
-                self.size += len(block)
-
-    def append(self, text: str) -> None:
-        data = text.encode()
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        data = "".join(strictjson.dumps(row) + "\n" for row in rows).encode()
         with self._writing():
             self.stream.write(data)
             self.stream.flush()
@@ -181,7 +153,7 @@ class RecordFile:
 
     def cut(self, size: int) -> None:
         self.stream.truncate(size)
-        self._measure()
+        self.digest, self.size, _ = hashed(self.path)
 
     def require_intact(self) -> None:
         """Raise Fault unless the file that is written to still lies at its path and has the size that was written."""
@@ -205,23 +177,37 @@ class RecordFile:
 
 
 def changed(path: Path, position: Mapping[str, Any] | int) -> str | None:
-    """What has happened to the rows of a file before `position`; None if they are unchanged.
+    """What has happened to the rows of a file before a `RecordFile.position`, or its size; None if they are unchanged.
 
-    path: the file
-    position: its size and hash then, as `RecordFile.position` returns them; old checkpoints hold the size alone
+    Old checkpoints hold the size alone.
     """
     if isinstance(position, int):
         return None if path.is_file() and path.stat().st_size >= position else f"{path} lost rows"
     if not path.is_file():
         return f"{path} is missing"
-    digest, left, block = hashlib.sha256(), position["bytes"], b"\n"
-    with open(path, "rb") as file:
-        while left > 0 and (read := file.read(min(left, 1 << 20))):
-            digest.update(block := read)
-            left -= len(block)
-    if left:
+    digest, size, last = hashed(path, position["bytes"])
+    if size != position["bytes"]:
         return f"{path} lost rows"
-    return None if digest.hexdigest() == position["sha256"] and block.endswith(b"\n") else f"{path} was changed"
+    return None if digest.hexdigest() == position["sha256"] and last in (b"", b"\n") else f"{path} was changed"
+
+
+def hashed(path: Path, most: int | None = None) -> tuple[Any, int, bytes]:
+    """The SHA-256 of the first `most` bytes of a file (None: of all), how many there are, and the last one."""
+    digest, size, last = hashlib.sha256(), 0, b""
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20 if most is None else min(max(most - size, 0), 1 << 20)):
+            digest.update(block)
+            size, last = size + len(block), block[-1:]
+    return digest, size, last
+
+
+@contextmanager
+def synced(path: Path, mode: str) -> Iterator[IO[Any]]:
+    """A file that is open for writing inside, and on the disk afterwards."""
+    with open(path, mode, encoding=None if "b" in mode else "utf-8") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _size(position: Mapping[str, Any] | int) -> int:
@@ -234,14 +220,10 @@ def _reproducible(row: Mapping[str, float]) -> str:
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
-    """The rows of a `.jsonl` file, with NaN for null, which stands for a number that is not finite.
+    """The rows of a `.jsonl` file from byte `begin` on, with NaN for null: a number that is not finite.
 
-    An incomplete row at the end, which a killed process left, is ignored.
-
-    path: the file
-    begin: the byte at which the first row begins
-
-    Raises OSError if `path` is not a regular file, and ValueError for a line that is not a JSON object.
+    An incomplete row at the end, which a killed process left, is ignored. Raises OSError if `path` is no regular file,
+    and ValueError for a line that is not a JSON object.
     """
     if path.exists() and not path.is_file():  # opening a pipe would wait for ever
         raise OSError(errno.EINVAL, "is no regular file", str(path))

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from rlmem import __version__
 from rlmem.config.compose import Config
 from rlmem.errors import UserError
+from rlmem.record.recorder import synced
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
 from rlmem.system.hardware import installed_version, machine_class
 
@@ -33,7 +34,6 @@ def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered:
 
     run_dir: the directory; None: runs/<date>/<time>-<memory>-<algo>-<env>-s<seed>, with a number if that exists
     choices: the chosen option of each group, for the name
-    seed: the seed of the run, for the name
     numbered: add a number to `run_dir`, too, if it exists
 
     Raises UserError if `run_dir` holds a run and is not `numbered`, or if nothing can be written there.
@@ -45,10 +45,9 @@ def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered:
         if numbered and path.exists():
             return _numbered(path)
         if _files_of_a_run(path):
-            raise UserError(
-                f"run_dir={run_dir} (command line): holds a run already; expected a new directory; "
-                f"e.g. on_exists=resume to continue it, on_exists=new for another beside it"
-            )
+            what = "(command line): holds a run already; expected a new directory"
+            example = "on_exists=resume to continue it, on_exists=new for another beside it"
+            raise UserError(f"run_dir={run_dir} {what}; e.g. {example}")
         make(path)
         return path
     now = datetime.now()
@@ -91,11 +90,9 @@ RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "chec
 
 def move_aside(path: Path) -> Path | None:
     """Move the files of a run in `path` into a new directory beside it, which is returned; None if there are none."""
-    left = _files_of_a_run(path)
-    if not left:
-        return None
-    aside = _numbered(path.with_name(f"{path.name}.damaged"))
-    for item in left:
+    aside = None
+    for item in _files_of_a_run(path):
+        aside = aside or _numbered(path.with_name(f"{path.name}.damaged"))
         os.replace(item, aside / item.name)
     return aside
 
@@ -114,17 +111,14 @@ def lock(path: Path) -> Iterator[None]:
     through which writing would reach another place.
     """
     require_plain(path)
-    held = FileLock(path / ".lock")
     try:
-        held.acquire(timeout=0)
+        held = FileLock(path / ".lock").acquire(timeout=0)
     except Timeout as error:
         raise UserError(f"{path}: is being trained by another process; wait for it, or choose another run") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. copy the run elsewhere") from error
-    try:
+    with held:
         yield
-    finally:
-        held.release()
 
 
 def is_locked(path: Path) -> bool:
@@ -134,15 +128,13 @@ def is_locked(path: Path) -> bool:
     """
     if (path / ".lock").is_symlink() or not (path / ".lock").is_file():  # opening it would write through the link
         return False
-    probe = FileLock(path / ".lock")
     try:
-        probe.acquire(timeout=0)
+        with FileLock(path / ".lock", timeout=0):
+            return False
     except Timeout:
         return True
     except OSError:
         return False
-    probe.release()
-    return False
 
 
 def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
@@ -150,10 +142,7 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
 
     A run has begun when both exist.
 
-    path: the run directory
-    config: the checked configuration
-    resumed_at: the step from which a run continues: run.json keeps how it began and gets an entry in `resumed`; None:
-        a new run
+    With `resumed_at`, the step from which a run continues, run.json keeps how it began and gets an entry in `resumed`.
     """
     about: dict[str, Any] = {"choices": config.choices, "overrides": list(config.overrides)}
     try:
@@ -187,10 +176,8 @@ def write_atomically(path: Path, text: str) -> None:
     partial = path.with_suffix(".partial")
     try:
         partial.unlink(missing_ok=True)
-        with open(partial, "x", encoding="utf-8") as file:  # "x" follows no link
+        with synced(partial, "x") as file:  # "x" follows no link
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
@@ -204,20 +191,19 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except OSError:  # a name that is too long, or a folder that may not be read
         described = False
     if not described:
-        raise NoRun(
-            f"{path}: not a run directory (no config.yaml and run.json in it); expected the directory that "
-            f"`rlmem train` printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0"
-        )
+        what = "not a run directory (no config.yaml and run.json in it); expected the directory that `rlmem train`"
+        raise NoRun(f"{path}: {what} printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0")
     try:
         name = "config.yaml"
         config = yaml.safe_load((path / name).read_text(encoding="utf-8"))
         _require(isinstance(config, dict) and is_data(config))
         name = "run.json"
         about = json.loads((path / name).read_text(encoding="utf-8"))
-        _require(isinstance(about, dict) and is_data(about))
-        _require(isinstance(about.get("choices"), dict) and isinstance(about.get("overrides"), list))
-        _require(all(isinstance(line, str) for line in about["overrides"]))
-        _require(isinstance(resumed := about.get("resumed", []), list) and all(isinstance(e, dict) for e in resumed))
+        _require(isinstance(about, dict) and is_data(about) and isinstance(about.get("choices"), dict))
+        for key, kind in (("overrides", str), ("resumed", dict)):
+            entries = about.get(key, [])
+            _require(isinstance(entries, list) and all(isinstance(entry, kind) for entry in entries))
+        _require("overrides" in about)
     except Exception as error:  # a file that holds anything can break the readers in any way
         # A parser explains an error in many lines, of which the last says where it is.
         mark = getattr(error, "problem_mark", None)

@@ -42,18 +42,15 @@ def from_runs(
     Returns the recording. Raises UserError.
     """
     require_new_file(out)
-    parts, levels, full = [], [], None
+    parts, configs, levels = list[Recording](), list[Config](), []
     for number, source in enumerate(sources):
         recording, config = _record_run(source, episodes, Streams(seed).int(f"dataset/{number}"), greedy, trust)
         levels.append(_level(recording, policy=source, greedy=greedy))
         parts.append(recording)
-        if parts[0].observations.shape[1:] + parts[0].actions.shape[1:] != (
-            recording.observations.shape[1:] + recording.actions.shape[1:]
-        ):
+        configs.append(config)
+        if len({(part.observations.shape[1], part.actions.shape[1]) for part in parts}) > 1:
             raise UserError(f"{source}: other observations or actions than {sources[0]}; e.g. runs in one environment")
-        full = full or config
-    assert full is not None
-    return _write(out, joined(parts), full, levels, seed)
+    return _write(out, joined(parts), configs[0], levels, seed)
 
 
 def from_random(overrides: Sequence[str], episodes: int, out: Path, seed: int) -> Recording:
@@ -124,21 +121,18 @@ def _sizes(env: VectorEnv) -> tuple[int, int]:
 def _level(recording: Recording, **about: Any) -> dict[str, Any]:
     """A level of the data set: who played it, and how well."""
     returns = recording.returns
-    return about | {
-        "episodes": len(returns),
-        "transitions": len(recording.rewards),
-        "return_mean": float(returns.mean()),
-        "return_std": float(returns.std()),
-    }
+    counts = {"episodes": len(returns), "transitions": len(recording.rewards)}
+    return about | counts | {"return_mean": float(returns.mean()), "return_std": float(returns.std())}
 
 
-def _write(out: Path, recording: Recording, config: Config, levels: list[dict[str, Any]], seed: int | None) -> Any:
+def _write(
+    out: Path, recording: Recording, config: Config, levels: list[dict[str, Any]], seed: int | None
+) -> Recording:
     recording.attrs = {
         "env": str(config.choices["env"]),
         "env_config": json.dumps(config.values["env"], sort_keys=True),
         "versions": json.dumps({name: found for name in PACKAGES if (found := installed_version(name))}),
         "levels": json.dumps(levels),
-        **({} if seed is None else {"seed": seed}),
-    }
+    } | ({} if seed is None else {"seed": seed})
     write(out, recording)
     return recording

@@ -40,17 +40,15 @@ def make_source(config: Config, num_envs: int | None = None, only_one: bool = Fa
     num_envs: how many environments, instead of `env.num_envs`
     only_one: build one environment, after a check that `num_envs` of them would fit in memory
     """
-    where, node = f"env={config.choices['env']}", dict(config.values["env"])
-    node.pop("evaluation", None)
-    node |= _sized(node, num_envs)
-    number = node.get("num_envs") or 1
+    node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
+    number = num_envs or node.get("num_envs") or 1
     if only_one or number > MANY_ENVS:
-        one = _make(where, config, node | _sized(node, 1))
+        one = _make(config, node, 1)
         require_environments(one, number)
         if only_one:
             return one
         one.close()
-    return _make(where, config, node)
+    return _make(config, node, num_envs)
 
 
 def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
@@ -69,9 +67,8 @@ def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = 
     given: as for `evaluation_node`
     """
     replaced = config.values["env"].get("evaluation")
-    where = f"env={config.choices['env']}" + (f" with env.evaluation={to_text(replaced)}" if replaced else "")
-    node = evaluation_node(config, given)
-    return _make(where, config, node | _sized(node, num_envs))
+    changed = f" with env.evaluation={to_text(replaced)}" if replaced else ""
+    return _make(config, evaluation_node(config, given), num_envs, changed)
 
 
 def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, what: str) -> None:
@@ -85,16 +82,13 @@ def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, wh
             )
 
 
-def _sized(node: dict[str, Any], num_envs: int | None) -> dict[str, int]:
-    """The key that sets the number of environments; streams of labelled sequences have none."""
-    target = locate(node["_target_"])
-    streams = isinstance(target, type) and issubclass(target, Labelled)
-    return {} if num_envs is None or streams else {"num_envs": num_envs}
-
-
-def _make(where: str, config: Config, node: dict[str, Any]) -> Any:
-    quoted = (gym.error.Error, TypeError, ValueError, AssertionError)
-    with refused(where, "cannot be made", f"see `rlmem config env={config.choices['env']}`", quoted):
+def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: str = "") -> Any:
+    """What a node of `env` describes; `changed` is what the errors add to the name of the option."""
+    name, target = f"env={config.choices['env']}", locate(node["_target_"])
+    if num_envs is not None and not (isinstance(target, type) and issubclass(target, Labelled)):
+        node = node | {"num_envs": num_envs}
+    where, quoted = f"{name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
+    with refused(where, "cannot be made", f"see `rlmem config {name}`", quoted):
         try:
             return build_node(where, "env", node)
         except ImportError as error:  # names the package that is missing

@@ -56,8 +56,8 @@ def evaluate_run(
     env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
     require_same_spaces(config, parts.env, env, " ".join(overrides))
     if video and not parts.algo.acts:
-        what = f"nothing acts in a run of algo={config.choices['algo']}"
-        raise UserError(f"video=true: {what}; e.g. rlmem eval {shell(run_dir)}")
+        what = f"video=true: nothing acts in a run of algo={config.choices['algo']}"
+        raise UserError(f"{what}; e.g. rlmem eval {shell(run_dir)}")
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(trained.settings.seed).int("rlmem eval") if seed is None else seed
     max_steps, film = config.settings.evaluation.max_steps, {}
@@ -73,15 +73,8 @@ def evaluate_run(
         exploration = parts.algo.explore(total_steps, total_steps)
         request = Request(episodes, Streams(seed), parts.device, max_steps, print, exploration)
         results = parts.algo.evaluate(parts.agent, env, request)
-    row = {
-        "run": str(run_dir),
-        "step": checkpoint["step"],
-        "episodes": episodes,
-        "seed": seed,
-        "env": evaluation_node(config, given),
-        **results,
-        **film,
-    }
+    row = {"run": str(run_dir), "step": checkpoint["step"], "episodes": episodes, "seed": seed}
+    row |= {"env": evaluation_node(config, given)} | results | film
     try:
         with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
             file.write(dumps(row) + "\n")

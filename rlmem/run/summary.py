@@ -31,8 +31,13 @@ def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
 
 def summary(config: Config, parts: Parts, where: str) -> str:
     """What a run is about to do, on one screen; `where` is the place of its output."""
-    settings, choices, algo = config.settings, config.choices, parts.algo
-    devices, described, replay = settings.trainer.devices, algo.describe(parts.plan), _replay(parts)
+    settings, choices, described, replay = (
+        config.settings,
+        config.choices,
+        parts.algo.describe(parts.plan),
+        _replay(parts),
+    )
+    devices = settings.trainer.devices
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"
@@ -84,10 +89,8 @@ def _replay(parts: Parts) -> str | None:
         return None
     where = f"mapped from {storage.directory}" if storage.directory else "in memory"
     slots, states = replay_bytes(parts.plan, parts.agent, storage)
-    text = f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}"
-    return text + (
-        f", and memory states every {storage.state_every} slots, {size(states)}" if storage.state_every else ""
-    )
+    kept = f", and memory states every {storage.state_every} slots, {size(states)}" if storage.state_every else ""
+    return f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}{kept}"
 
 
 def _saving(config: Config, parts: Parts, whole: str) -> str:
