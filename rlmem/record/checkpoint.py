@@ -38,8 +38,8 @@ class Checkpoints:
     def save(self, step: int, state: State) -> Path:
         """Write `state` as the checkpoint at `step`, and delete older checkpoints beyond the newest `keep`.
 
-        Those that are superfluous already are deleted first, so that a smaller `keep` makes room on a full disk. Raises
-        OSError if the checkpoint cannot be written; the newest earlier ones are intact then.
+        Superfluous ones are deleted first, too, so that a smaller `keep` makes room on a full disk. Raises OSError if
+        the checkpoint cannot be written; the newest earlier ones are intact then.
         """
         self.prune()
         path = self._write(f"step_{step:012d}.pt", state)

@@ -6,15 +6,15 @@ skips the rows that it has shown before.
 
 import json
 import os
-import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+from rlmem.config.messages import shell
 from rlmem.config.targets import build, require_kind
 from rlmem.errors import UserError, first_line
 from rlmem.record.recorder import Logger
@@ -42,10 +42,10 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
             logger = build(node, run_dir=run_dir, run=run)
         except Exception as error:  # a logger must never stop a run, whatever its library raises
             say(f"logger={name} could not start: {first_line(error)}; the run goes on, metrics.jsonl has every row")
-            continue
-        if note := getattr(logger, "note", None):
-            say(note)
-        loggers.append((name, logger))
+        else:
+            loggers.append((name, logger))
+            if note := getattr(logger, "note", None):
+                say(note)
     return loggers
 
 
@@ -154,7 +154,7 @@ class WandbLogger(WandbRun):
         init_timeout: PositiveInt = 6,
     ):
         place = {"project": project, "entity": entity, "group": group, "tags": tags}
-        self.later = f"upload what is missing with    rlmem sync {shlex.quote(str(run_dir))}"
+        self.later = f"upload what is missing with    rlmem sync {shell(run_dir)}"
         self.note: str | None = None
         chosen = mode or {"dryrun": "offline", "run": "online"}.get(found := fresh_wandb().setup().settings.mode, found)
         try:
@@ -168,17 +168,14 @@ class WandbLogger(WandbRun):
             self.note = f"logger=wandb: {self.run.url}"
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
-        with self._advising():
-            super().log(number, row)
+        self._advising(super().log, number, row)
 
     def close(self, failed: bool) -> None:
-        with self._advising():
-            super().close(failed)
+        self._advising(super().close, failed)
 
-    @contextmanager
-    def _advising(self) -> Iterator[None]:
+    def _advising(self, method: Callable[..., None], *arguments: Any) -> None:
         try:
-            yield
+            method(*arguments)
         except Exception as error:
             raise RuntimeError(f"{first_line(error)}; {self.later}") from error
 
@@ -188,9 +185,9 @@ class NoKey(UserError):
 
 
 def fresh_wandb(mode: Any = None) -> Any:
-    """The wandb module, set up from the environment as it is now and without what earlier runs left behind.
+    """The wandb module, set up from the environment as it is now.
 
-    Otherwise a mode, an id in use or a dead service would last as long as this process.
+    Otherwise a mode, an id in use or a dead service of an earlier run would last as long as this process.
     """
     # W&B's reports of its own errors go to the same server; if it does not answer, the process ends 20 s later.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")

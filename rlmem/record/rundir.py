@@ -3,9 +3,10 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -29,30 +30,29 @@ class NoRun(UserError):
     """A directory that holds no run, or one whose description cannot be read."""
 
 
-def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered: bool = False) -> Path:
+def create(config: Config) -> Path:
     """Make the directory of a new run and return it.
 
-    run_dir: the directory; None: runs/<date>/<time>-<memory>-<algo>-<env>-s<seed>, with a number if that exists
-    choices: the chosen option of each group, for the name
-    numbered: add a number to `run_dir`, too, if it exists
-
-    Raises UserError if `run_dir` holds a run and is not `numbered`, or if nothing can be written there.
+    Without `run_dir` it is runs/<date>/<time>-<memory>-<algo>-<env>-s<seed>, with a number if that exists. With
+    `on_exists=new`, `run_dir` gets a number, too. Raises UserError if it holds a run, or if it cannot be written.
     """
-    if run_dir is not None:
-        if not run_dir:
-            raise UserError("run_dir= (command line): expected a directory; e.g. run_dir=runs/my_run")
-        path = Path(run_dir)
-        if numbered and path.exists():
-            return _numbered(path)
-        if _files_of_a_run(path):
-            what = "(command line): holds a run already; expected a new directory"
-            example = "on_exists=resume to continue it, on_exists=new for another beside it"
-            raise UserError(f"run_dir={run_dir} {what}; e.g. {example}")
-        make(path)
-        return path
-    now = datetime.now()
-    name = "-".join([now.strftime("%H%M%S"), *(str(choices[g]) for g in ("memory", "algo", "env")), f"s{seed}"])
-    return _numbered(Path("runs") / now.strftime("%Y-%m-%d") / name)
+    settings = config.settings
+    if settings.run_dir is None:
+        now, env_id = datetime.now(), config.values["env"].get("id")  # such as CartPole-v1; else the option of conf/env
+        env_name = re.sub(r"[^\w.+-]+", "_", env_id) if isinstance(env_id, str) else config.choices["env"]
+        names = (now.strftime("%H%M%S"), config.choices["memory"], config.choices["algo"], env_name)
+        return _numbered(Path("runs") / now.strftime("%Y-%m-%d") / "-".join([*map(str, names), f"s{settings.seed}"]))
+    if not settings.run_dir:
+        raise UserError("run_dir= (command line): expected a directory; e.g. run_dir=runs/my_run")
+    path = Path(settings.run_dir)
+    if settings.on_exists == "new" and path.exists():
+        return _numbered(path)
+    if _files_of_a_run(path):
+        what = "(command line): holds a run already; expected a new directory"
+        example = "on_exists=resume to continue it, on_exists=new for another beside it"
+        raise UserError(f"run_dir={settings.run_dir} {what}; e.g. {example}")
+    make(path)
+    return path
 
 
 def _numbered(first: Path) -> Path:

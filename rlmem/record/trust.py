@@ -106,28 +106,25 @@ def require_plain(path: Path) -> None:
     for folder, folders, files in os.walk(root, onerror=failed if root.exists() else None):
         for name in [*folders, *files]:
             found = Path(folder) / name
-            inside = found.relative_to(root)
+            inside, what = found.relative_to(root), None
             try:
                 mode = found.lstat().st_mode
             except FileNotFoundError:  # deleted meanwhile by a run that is training
                 continue
-            if stat.S_ISLNK(mode):
-                # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
-                _, _, beyond = inside.as_posix().rpartition("wandb/")
-                within = Path(os.path.realpath(found)).is_relative_to(root)
-                of_wandb = "wandb" in inside.parts[:-1] and (within or "/" in beyond)
-                what = None if of_wandb else "is a link"
-            elif stat.S_ISDIR(mode):
-                what = "is a folder" if found.suffix in SUFFIXES or name in SUFFIXES else None
-            else:
-                what = None if stat.S_ISREG(mode) else "is no regular file"
             if inside.parts[-2:] == ("wandb", "settings"):
                 what = "would tell W&B another server"
+            elif stat.S_ISLNK(mode):
+                # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
+                within = Path(os.path.realpath(found)).is_relative_to(root)
+                if "wandb" not in inside.parts[:-1] or not (within or "/" in inside.as_posix().rpartition("wandb/")[2]):
+                    what = "is a link"
+            elif stat.S_ISDIR(mode) and (found.suffix in SUFFIXES or name in SUFFIXES):
+                what = "is a folder"
+            elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                what = "is no regular file"
             if what:
-                raise UserError(
-                    f"{path / inside}: {what}; a run directory may hold only plain files and folders where rlmem "
-                    f"writes; e.g. remove it"
-                )
+                plain = "a run directory may hold only plain files and folders where rlmem writes"
+                raise UserError(f"{path / inside}: {what}; {plain}; e.g. remove it")
 
 
 MAX_VALUES = 100_000

@@ -95,12 +95,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
 
 
 def assemble_trained(config: Config, run_dir: Path, which: int | str | None = None) -> tuple[Parts, State]:
-    """The parts of a run in one environment, with the agent of a checkpoint, and that checkpoint. Raises UserError.
-
-    config: the configuration of the run
-    run_dir: the run directory
-    which: the checkpoint, as for `agent_state`
-    """
+    """The parts of a run with one environment and the agent of a checkpoint (`agent_state`), and that checkpoint."""
     parts = assemble(config, num_envs=1)
     return parts, load_agent(parts.agent, run_dir, which)
 

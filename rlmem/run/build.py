@@ -30,11 +30,8 @@ BASES: dict[str, tuple[type, ...]] = {
 
 @contextmanager
 def refused(where: str, what: str, hint: str, plain: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn an exception of third-party code into a UserError.
+    """Turn an exception of third-party code into a UserError: `where: what (the exception); hint`.
 
-    where: the choice that the error names, such as `env=gym`
-    what: the code and what happened to it, such as `my.Memory cannot be built`
-    hint: what the user may do
     plain: exceptions that are quoted without their class, since their text is written for users
     """
     try:
@@ -61,22 +58,21 @@ def build_group(config: Config, group: str, **runtime: Any) -> Any:
 
 def build_node(where: str, group: str, node: dict[str, Any], **runtime: Any) -> Any:
     """The object that a node describes. Raises UserError before anything is called if it is of another kind."""
-    example = f"{group}={default_choices()[group]}"
-    if group == "memory":
-        example = "derive it from rlmem.memory.Memory, LinearRecurrence or RecurrentCell"
+    option = "" if group == "memory" else f"; e.g. {group}={default_choices()[group]}"
     try:
         require_kind(node["_target_"], BASES[group])
     except UserError as error:
-        raise UserError(f"{where}: {error}; e.g. {example}") from error
+        own = "; e.g. derive it from rlmem.memory.Memory, LinearRecurrence or RecurrentCell"
+        raise UserError(f"{where}: {error}{option or own}") from error
     made = build(node, **runtime)
     if not isinstance(made, BASES[group]):
         what = f"{node['_target_']} returned a {type(made).__name__}, not what its annotation says"
-        raise UserError(f"{where}: {what}" + ("" if group == "memory" else f"; e.g. {example}"))
+        raise UserError(f"{where}: {what}{option}")
     return made
 
 
 def build_memory(config: Config, input_size: int, device: torch.device) -> Memory:
-    """The memory of `config` on `device`, for inputs of `input_size` features. Raises UserError if that fails."""
+    """The memory of `config`, for inputs of `input_size` features. Raises UserError if it cannot be built."""
     where, node = f"memory={config.choices['memory']}", config.values["memory"]
     name = node["_target_"]
     with refused(where, f"{name} cannot be built", DEBUG):
@@ -95,11 +91,10 @@ def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
 
     Raises UserError if an engine that the memory asks for cannot run.
     """
-    engines = dict.fromkeys(str(module.engine) for module in memory.modules() if hasattr(module, "engine"))
+    name, fastest = ("triton", triton_scan) if device.type == "cuda" else ("native", native)
     found = []
-    for engine in engines:
+    for engine in dict.fromkeys(str(module.engine) for module in memory.modules() if hasattr(module, "engine")):
         chosen = chosen_engine(cast(Engine, engine), device)
-        name, fastest = ("triton", triton_scan) if device.type == "cuda" else ("native", native)
         why = fastest.missing() if (engine, chosen) == ("auto", "chunked") else None
         found.append(f"{chosen} scan" + (f" (the {name} engine {why})" if why else ""))
     return found

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.config.compose import Config, load
 from rlmem.dataset.file import Recording, joined, read, require_new_file, write
-from rlmem.dataset.play import AgentPlayer, play, uniform
+from rlmem.dataset.play import agent_player, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.record.checkpoint import sha256
@@ -35,11 +35,8 @@ def from_runs(
     sources: the runs, each as RUN, RUN@step or RUN@best; each becomes a level of the data set
     episodes: how many episodes of each run
     out: the file to write
-    seed: root of the random streams
     greedy: whether agents act without the noise of their policies
     trust: accept configurations that another user wrote or edited (`stored_config`)
-
-    Returns the recording. Raises UserError.
     """
     require_new_file(out)
     parts, configs, levels = list[Recording](), list[Config](), []
@@ -90,7 +87,7 @@ def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool
         size = _sizes(env)[0]
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]
         generator = None if greedy else streams.torch("act")
-        player = AgentPlayer(parts.agent, env.single_action_space, env.num_envs, seen, generator, exploration)
+        player = agent_player(parts.agent, env, seen, generator, exploration)
         return play(env, player, episodes, streams.int("env"), config.settings.evaluation.max_steps), config
 
 

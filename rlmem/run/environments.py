@@ -23,10 +23,7 @@ MANY_ENVS = 1024
 
 
 def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
-    """The vector environment of `config`; what it refuses becomes a UserError.
-
-    num_envs: how many environments, instead of `env.num_envs`
-    """
+    """The vector environment of `config`, of `num_envs` instead of `env.num_envs`. Raises UserError."""
     env = make_source(config, num_envs)
     if not isinstance(env, VectorEnv):
         what = "holds labelled sequences, in which nothing acts"
@@ -37,7 +34,6 @@ def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
 def make_source(config: Config, num_envs: int | None = None, only_one: bool = False) -> Any:
     """What `env` describes: a vector environment, or streams of labelled sequences (`Labelled`).
 
-    num_envs: how many environments, instead of `env.num_envs`
     only_one: build one environment, after a check that `num_envs` of them would fit in memory
     """
     node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
@@ -62,10 +58,7 @@ def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, An
 
 
 def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = ()) -> VectorEnv:
-    """The vector environment in which `config` is evaluated; UserError as for `make_env`.
-
-    given: as for `evaluation_node`
-    """
+    """The vector environment of `evaluation_node`; UserError as for `make_env`."""
     replaced = config.values["env"].get("evaluation")
     changed = f" with env.evaluation={to_text(replaced)}" if replaced else ""
     return _make(config, evaluation_node(config, given), num_envs, changed)

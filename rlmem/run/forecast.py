@@ -39,9 +39,7 @@ STATE_COPIES = 3
 def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, learns: bool) -> Any:
     """An agent that takes long to build, as shapes without numbers; None for any other agent.
 
-    config: the configuration of the run
     make_agent: builds the agent, given a function that builds a memory for a number of input features
-    device: where the agent will be
     learns: whether it will be trained, which takes memory for gradients and moments
 
     Raises UserError if the device has not enough memory for it.

@@ -23,7 +23,6 @@ from rlmem.run.stored import (
     require_alone,
     require_same_experiment,
 )
-from rlmem.run.summary import env_name
 
 AGENT_GROUPS = ("memory", "algo", "encoder", "env")
 """The groups that shape an agent."""
@@ -103,8 +102,7 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
     settings = config.settings
     if resumed is None and settings.on_exists != "resume":
         start: Start = Fresh(warm_start(config, parts))
-        choices, numbered = config.choices | {"env": env_name(config)}, settings.on_exists == "new"
-        run_dir = rundir.create(settings.run_dir, choices, settings.seed, numbered)
+        run_dir = rundir.create(config)
         with rundir.lock(run_dir):
             rundir.describe(run_dir, config)
             yield run_dir, start
@@ -157,7 +155,6 @@ def _usable_start(config: Config, run_dir: Path, elsewhere: str) -> Start | None
 def begin(loop: Loop, start: Start | None = None) -> Start:
     """Bring the loop of every process to the start of the first process; returns that start.
 
-    loop: the loop of this process
     start: where to begin; None in the other processes, which receive it from the first
     """
     restored, fields = of_first((isinstance(start, Restored), {} if start is None else vars(start)))

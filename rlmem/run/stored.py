@@ -47,11 +47,8 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
     """The checked configuration of the run in `run_dir`, from which its parts can be built.
 
     Building imports and calls what a configuration names. A run that another user made, or whose configuration was
-    edited, may therefore name nothing but rlmem's own classes, which is checked before anything is imported.
-
-    run_dir: the run directory
-    overrides: `key=value` that replace stored values
-    trust: accept a configuration that another user wrote or edited
+    edited, may therefore name nothing but rlmem's own classes, which is checked before anything is imported. With
+    `trust`, any configuration is accepted.
 
     Raises UserError for a configuration that is refused and for links in the directory, through which writing would
     reach other places; NoRun where there is no run.
@@ -77,16 +74,10 @@ def experiment_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_same_experiment(stored: Mapping[str, Any], given: Mapping[str, Any], where: str, example: str) -> None:
-    """Raise UserError with every key in which two experiments differ.
-
-    stored: the experiment of an earlier run, as `experiment_of` returns it
-    given: the experiment that is to continue it
-    where: the place of the earlier run, as the error names it
-    example: what the user may do instead
-    """
+    """Raise UserError with every key in which a given experiment differs from the stored one, which is in `where`."""
+    shown = lambda side, key: to_text(side[key]) if key in side else "not set"  # noqa: E731
     missing = object()
     differing = [key for key in {**stored, **given} if stored.get(key, missing) != given.get(key, missing)]
-    shown = lambda side, key: to_text(side[key]) if key in side else "not set"  # noqa: E731
     if differing:
         raise UserError(*(f"{k}={shown(given, k)}: {where} has {shown(stored, k)}; e.g. {example}" for k in differing))
 
@@ -98,13 +89,9 @@ def require_resumable(overrides: Sequence[str], command: str) -> None:
 
 def refuse_others(overrides: Sequence[str], accepted: Sequence[str], reason: str, command: str) -> None:
     """Raise UserError for overrides of keys that match none of the patterns `accepted`."""
-    problems = [
-        f"{override}: {reason} {', '.join(accepted)}; e.g. {command}"
-        for override in overrides
-        if not _matches(override.lstrip("+~").split("=")[0], accepted)
-    ]
-    if problems:
-        raise UserError(*problems)
+    others = [override for override in overrides if not _matches(override.lstrip("+~").split("=")[0], accepted)]
+    if others:
+        raise UserError(*(f"{override}: {reason} {', '.join(accepted)}; e.g. {command}" for override in others))
 
 
 def _matches(key: str, patterns: Sequence[str]) -> bool:
@@ -119,7 +106,6 @@ def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:
     """A checkpoint of a run, to take its agent from; unlike for resuming, its record may have changed since.
 
-    run_dir: the run directory
     which: the step of the checkpoint, or "best" for the best evaluation; None: the newest that is intact
 
     Raises UserError if there is none.

@@ -1,6 +1,5 @@
 """What a run says about itself before it starts."""
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import disk_usage
@@ -55,12 +54,6 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items() if text is not None]
     return "\n".join([f"rlmem {__version__}, seed {settings.seed}", *lines])
-
-
-def env_name(config: Config) -> str:
-    """The name of the environment in a run's name: its id, such as CartPole-v1, or else the option of conf/env."""
-    name = config.values["env"].get("id")
-    return re.sub(r"[^\w.+-]+", "_", name) if isinstance(name, str) else str(config.choices["env"])
 
 
 def _memory(parts: Parts) -> str:

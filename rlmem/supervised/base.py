@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from gymnasium import Space
@@ -56,6 +56,8 @@ class Supervised(Algorithm):
     """An environment that it can learn from, as an override."""
     answers: ClassVar[str]
     """What an evaluation counts, as a plural noun such as `sequences`."""
+    sign: ClassVar[Literal[-1, 1]]
+    """1 if a larger last score of `judge` is better, -1 if a smaller one is."""
     continues: ClassVar[bool]
     """Whether the rows of a window of `unseen` continue those of the window before."""
     outputs: int = field(default=0, init=False)
@@ -83,10 +85,6 @@ class Supervised(Algorithm):
         """
 
     @abstractmethod
-    def score(self, means: dict[str, float]) -> float:
-        """One number made of the means of an evaluation; larger is better."""
-
-    @abstractmethod
     def window_size(self) -> int:
         """Slots in a row of a window."""
 
@@ -101,9 +99,8 @@ class Supervised(Algorithm):
 
     def describe(self, plan: Plan) -> dict[str, str]:
         rows, window = self.batch_size, self.window_size()
-        updates = -(-plan.total_steps // (rows * window))
-        read = f"each on {rows} rows of {window} slots; {self.outputs} outputs"
-        return {"training": f"in about {updates:,} updates, {read}"}
+        updates = f"in about {-(-plan.total_steps // (rows * window)):,} updates"
+        return {"training": f"{updates}, each on {rows} rows of {window} slots; {self.outputs} outputs"}
 
     def storage(self, batching: Batching) -> None:
         return None
@@ -112,11 +109,10 @@ class Supervised(Algorithm):
         algo_name, batching = plan.choices["algo"], plan.batching
         if problem := self.inspect(plan.env):
             return [f"algo={algo_name} with env={plan.choices['env']}: {problem}"]
-        cut = f"batching={plan.choices['batching']}"
-        if isinstance(batching, Tape):
-            if batching.detach_every is None:
-                return []
-            cut = f"batching.detach_every={batching.detach_every}"
+        if isinstance(batching, Tape) and batching.detach_every is None:
+            return []
+        detached = isinstance(batching, Tape) and f"batching.detach_every={batching.detach_every}"
+        cut = detached or f"batching={plan.choices['batching']}"
         what = f"is for agents; algo={algo_name} cuts its own rows, of {self.window_size()} slots"
         return [f"{cut}: {what}; e.g. batching=tape batching.detach_every=null"]
 
@@ -137,11 +133,7 @@ class Supervised(Algorithm):
         return Predictor(make_trunk, self.outputs, self.head_sizes)
 
     def setup(self, agent: Predictor, on_nan: OnNan = "stop") -> None:
-        """Prepare to train an agent.
-
-        agent: the network to train
-        on_nan: what to do with a step whose loss or gradient is not finite
-        """
+        """Prepare to train an agent; `on_nan`: what to do with a step whose loss or gradient is not finite."""
         self.agent = agent
         self.parameters = list(agent.parameters())
         for parameter in self.parameters:  # Adam skips None, but a window without targets is a step
@@ -151,11 +143,7 @@ class Supervised(Algorithm):
         self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
 
     def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]:
-        """Read a window and learn from it. Returns the sum of each score of `judge`, and the state after the window.
-
-        window: the slots to read
-        state: the memory's state before the window
-        """
+        """Read a window and learn from it. Returns the sum of each score of `judge`, and the state after the window."""
         if not window.due:
             with torch.no_grad():
                 state = self.agent.read(window.inputs, state)[1]
@@ -241,18 +229,16 @@ class SupervisedLoop(Loop):
         self.progress.update(steps, metrics.get(name), self.shares(), name.removeprefix("train/"))
 
     def objective(self) -> float:
-        return self.algo.score(self.last_evaluation["held_out"])
+        return self.algo.sign * next(reversed(self.last_evaluation["held_out"].values()))
 
     def evaluation_text(self) -> str:
-        results = ", ".join(f"{name} {value:.4f}" for name, value in self.last_evaluation["held_out"].items())
-        return f"held-out {results}"
+        return "held-out " + ", ".join(f"{name} {mean:.4f}" for name, mean in self.last_evaluation["held_out"].items())
 
     def evaluation_sample(self) -> str:
         return f"{self.evaluation_episodes:,} {self.algo.answers}"
 
     def evaluation_metrics(self, results: Results) -> dict[str, float]:
-        named = {f"eval/{name}": value for name, value in results["held_out"].items()}
-        return named | {"eval/score": self.objective()}
+        return {f"eval/{name}": value for name, value in results["held_out"].items()} | {"eval/score": self.objective()}
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"sums": self.sums, "answered": self.answered}

@@ -59,6 +59,7 @@ class Classify(Supervised):
     needs = "classifies labelled sequences"
     example = "env=temporal_order"
     answers = "sequences"
+    sign = 1
     continues = True
 
     def inspect(self, env: Any) -> str | None:
@@ -77,9 +78,6 @@ class Classify(Supervised):
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
         right = (answer.argmax(-1) == target).float()
         return {"loss": F.cross_entropy(answer, target, reduction="none"), "accuracy": right}
-
-    def score(self, means: dict[str, float]) -> float:
-        return means["accuracy"]
 
     def unseen(self, env: Any, request: Request) -> Iterator[Window]:
         """As `Supervised.unseen`, new streams from their beginning; rows share the sequences equally."""

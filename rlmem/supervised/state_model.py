@@ -64,6 +64,7 @@ class StateModel(Supervised):
     needs = "predicts the state of which an environment shows a part"
     example = "env=hopper_p"
     answers = "windows"
+    sign = -1
     continues = False
 
     def inspect(self, env: Any) -> str | None:
@@ -111,9 +112,6 @@ class StateModel(Supervised):
 
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
         return {"mse": (answer - target).square().mean(-1)}
-
-    def score(self, means: dict[str, float]) -> float:
-        return -means["mse"]
 
     def unseen(self, env: Any, request: Request) -> Iterator[Window]:
         """As `Supervised.unseen`, windows of the held-out episodes."""
