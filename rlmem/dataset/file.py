@@ -123,7 +123,7 @@ def read(path: Path) -> Recording:
     parts = [part[whole] for part in (*tables, rewards, terminals, timeouts)]
     if not all(np.isfinite(part).all() for part in parts[:3]):
         raise UserError(f"{path}: holds numbers that are not finite; expected a recording without them")
-    return Recording(*parts, attrs=attrs)
+    return Recording(parts[0], parts[1], parts[2], parts[3], parts[4], attrs)
 
 
 def _assumed(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:

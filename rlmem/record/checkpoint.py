@@ -105,9 +105,7 @@ class Checkpoints:
     def load(self, unfit: Callable[[State], str | None] = lambda state: None) -> tuple[Path, State]:
         """The newest checkpoint that is intact and usable; a warning names each one that is skipped.
 
-        unfit: returns why a checkpoint cannot be used, or None if it can
-
-        Raises FileNotFoundError if there is none.
+        unfit: returns why a checkpoint cannot be used, or None if it can. FileNotFoundError is raised if none can.
         """
         for path in reversed(self.paths()):
             try:

@@ -30,10 +30,9 @@ class RunInfo:
     config: dict[str, Any]
 
 
-def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> list[tuple[str, Logger]]:
+def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> dict[str, Logger]:
     """The loggers of a configuration, by name. One that cannot start is reported to `say` and left out."""
-    run = RunInfo(run_dir.name, dict(values))
-    loggers: list[tuple[str, Logger]] = []
+    run, loggers = RunInfo(run_dir.name, dict(values)), dict[str, Logger]()
     for name, node in values["logger"].items():
         if "_target_" not in node:
             continue
@@ -43,17 +42,14 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
         except Exception as error:  # a logger must never stop a run, whatever its library raises
             say(f"logger={name} could not start: {first_line(error)}; the run goes on, metrics.jsonl has every row")
         else:
-            loggers.append((name, logger))
+            loggers[name] = logger
             if note := getattr(logger, "note", None):
                 say(note)
     return loggers
 
 
 class TensorBoardLogger:
-    """Writes event files in <run>/tensorboard, a scalar per metric over environment steps.
-
-    A resumed run writes all of them again.
-    """
+    """Writes a scalar per metric to event files in <run>/tensorboard; a resumed run writes all of them again."""
 
     def __init__(self, run_dir: Path, run: RunInfo):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -79,8 +75,6 @@ class WandbRun:
     Row k of metrics.jsonl is W&B's step k, so W&B knows how many rows it has and a row is never there twice; charts
     are over `step`, the environment steps.
 
-    run_dir: the run directory
-    run: its name and configuration
     mode: online, offline or disabled
     folder: where W&B keeps its files
     timeout: seconds to reach the server at the start, and again to send the rest at the end; then an error is raised

@@ -108,9 +108,6 @@ class Progress:
             self.last_line = monotonic()
             self.say(" ".join(shown.values()))
 
-    def evaluated(self, steps: int, result: str) -> None:
-        self.say(f"evaluation at {steps}: {result}")
-
     def _counted(self, steps: int) -> str:
         return f"{steps:>{len(str(self.total))}}/{self.total}"
 

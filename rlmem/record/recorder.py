@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
@@ -38,37 +38,36 @@ class Recorder:
 
     def __init__(self, run_dir: Path, say: Callable[[str], None]):
         self.say, self.shown = say, 0
-        self.loggers: list[tuple[str, Logger]] = []
+        self.loggers: dict[str, Logger] = {}
         self.dropped: deque[dict[str, Any]] = deque()
         """Rows of metrics that `rewind` dropped and that have not been written again."""
         self.description = [path for path in (run_dir / "config.yaml", run_dir / "run.json") if path.exists()]
         self.files = {name: RecordFile(run_dir / f"{name}.jsonl") for name in ("metrics", "episodes")}
 
-    def attach(self, loggers: Sequence[tuple[str, Logger]]) -> None:
+    def attach(self, loggers: Mapping[str, Logger]) -> None:
         """Show every row so far and all rows to come to `loggers`, by name. A resumed run calls `rewind` first."""
-        self.loggers = list(loggers)
+        self.loggers = dict(loggers)
         try:
             rows = read_jsonl(self.files["metrics"].path) if loggers else []
         except ValueError as error:
-            self._turn_off(self.loggers, ValueError(f"metrics.jsonl is damaged ({error})"))
-            return
+            rows = []
+            for name in loggers:
+                self._turn_off(name, ValueError(f"metrics.jsonl is damaged ({error})"))
         for row in rows:
             self._show(row)
 
     def _show(self, row: Mapping[str, float]) -> None:
-        for name, logger in list(self.loggers):
+        for name, logger in list(self.loggers.items()):
             try:
                 logger.log(self.shown, row)
             except Exception as error:  # a logger must never stop a run, whatever its library raises
-                self._turn_off([(name, logger)], error)
+                self._turn_off(name, error)
         self.shown += 1
 
-    def _turn_off(self, loggers: Sequence[tuple[str, Logger]], error: Exception) -> None:
-        for name, logger in list(loggers):
-            self.loggers.remove((name, logger))
-            with suppress(Exception):
-                logger.close(failed=True)
-            self.say(f"logger={name} stopped: {first_line(error)}; the run goes on, metrics.jsonl has every row")
+    def _turn_off(self, name: str, error: Exception) -> None:
+        with suppress(Exception):
+            self.loggers.pop(name).close(failed=True)
+        self.say(f"logger={name} stopped: {first_line(error)}; the run goes on, metrics.jsonl has every row")
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write a row of metrics after `step` environment steps, and show it."""
@@ -117,7 +116,7 @@ class Recorder:
         for file in self.files.values():
             with suppress(OSError):  # rows that did not fit on the disk, which was reported
                 file.stream.close()
-        for name, logger in self.loggers:
+        for name, logger in self.loggers.items():
             try:
                 logger.close(failed)
             except Exception as error:  # as in `_show`
@@ -177,10 +176,7 @@ class RecordFile:
 
 
 def changed(path: Path, position: Mapping[str, Any] | int) -> str | None:
-    """What has happened to the rows of a file before a `RecordFile.position`, or its size; None if they are unchanged.
-
-    Old checkpoints hold the size alone.
-    """
+    """What has happened to the rows before a position, of which old checkpoints hold the size alone; None: nothing."""
     if isinstance(position, int):
         return None if path.is_file() and path.stat().st_size >= position else f"{path} lost rows"
     if not path.is_file():

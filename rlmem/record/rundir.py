@@ -68,10 +68,7 @@ def _numbered(first: Path) -> Path:
 
 
 def make(path: Path, exist_ok: bool = True) -> None:
-    """Make a directory and check that files can be written in it.
-
-    Raises UserError if not, and FileExistsError if it exists and `exist_ok` is false.
-    """
+    """Make a directory, in which files can be written; else a UserError. FileExistsError unless `exist_ok`."""
     try:
         path.mkdir(parents=True, exist_ok=exist_ok)
         TemporaryFile(dir=path).close()
@@ -107,8 +104,7 @@ def _files_of_a_run(path: Path) -> list[Path]:
 def lock(path: Path) -> Iterator[None]:
     """Keep every other process from training in this directory.
 
-    Raises UserError if another process trains here, if the lock cannot be written, or if the directory holds links
-    through which writing would reach another place.
+    Raises UserError if another trains here, if the lock cannot be written, or as `require_plain` does.
     """
     require_plain(path)
     try:
@@ -122,10 +118,7 @@ def lock(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process trains in this directory.
-
-    This holds the lock for a moment: a process that starts there meanwhile may be refused it.
-    """
+    """Whether a process trains in this directory; one that starts at this moment may be refused the lock."""
     if (path / ".lock").is_symlink() or not (path / ".lock").is_file():  # opening it would write through the link
         return False
     try:
@@ -140,9 +133,8 @@ def is_locked(path: Path) -> bool:
 def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     """Write run.json (choices, overrides, versions, machine, commit), then config.yaml (resolved and sealed).
 
-    A run has begun when both exist.
-
-    With `resumed_at`, the step from which a run continues, run.json keeps how it began and gets an entry in `resumed`.
+    A run has begun when both exist. With `resumed_at`, the step from which it continues, run.json keeps how it began
+    and gets an entry in `resumed`.
     """
     about: dict[str, Any] = {"choices": config.choices, "overrides": list(config.overrides)}
     try:

@@ -30,10 +30,7 @@ BASES: dict[str, tuple[type, ...]] = {
 
 @contextmanager
 def refused(where: str, what: str, hint: str, plain: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn an exception of third-party code into a UserError: `where: what (the exception); hint`.
-
-    plain: exceptions that are quoted without their class, since their text is written for users
-    """
+    """Turn an exception of third-party code into a UserError, which quotes `plain` ones without their class."""
     try:
         yield
     except UserError:
@@ -87,10 +84,7 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
 
 
 def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
-    """The engines that the scans of a memory run on, with the reason where the fastest is missing.
-
-    Raises UserError if an engine that the memory asks for cannot run.
-    """
+    """The engines that the scans of a memory run on, and why not the fastest; UserError if one of them cannot run."""
     name, fastest = ("triton", triton_scan) if device.type == "cuda" else ("native", native)
     found = []
     for engine in dict.fromkeys(str(module.engine) for module in memory.modules() if hasattr(module, "engine")):

@@ -37,10 +37,7 @@ class Row:
 
 
 def rows(lines: Sequence[str] = ()) -> list[Row]:
-    """A row for every option at each of its levels. One that cannot be built on this machine has a description alone.
-
-    lines: overrides that add folders of options, as for `rlmem.config.catalog.catalog`
-    """
+    """A row for every option, also of the folders in `lines`, at each level; of what cannot be built, a description."""
     found = []
     files = {file.stem: file for folder in reversed(option_dirs("env", lines)) for file in folder.glob("[!_]*.yaml")}
     for _, file in sorted(files.items()):

@@ -32,10 +32,7 @@ def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
 
 
 def make_source(config: Config, num_envs: int | None = None, only_one: bool = False) -> Any:
-    """What `env` describes: a vector environment, or streams of labelled sequences (`Labelled`).
-
-    only_one: build one environment, after a check that `num_envs` of them would fit in memory
-    """
+    """What `env` describes: environments, or a `Labelled`; only one, after a check that `num_envs` fit in memory."""
     node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
     number = num_envs or node.get("num_envs") or 1
     if only_one or number > MANY_ENVS:
@@ -48,10 +45,7 @@ def make_source(config: Config, num_envs: int | None = None, only_one: bool = Fa
 
 
 def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
-    """The node of `env` for an evaluation: the keys of `env.evaluation` replace its own.
-
-    given: keys of `env` that were set for this evaluation alone, which are not replaced
-    """
+    """The node of `env` for an evaluation: the keys of `env.evaluation` replace its own, but none of those `given`."""
     node = dict(config.values["env"])
     replaced = node.pop("evaluation", None) or {}
     return node | {key: value for key, value in replaced.items() if key not in given}

@@ -39,10 +39,7 @@ STATE_COPIES = 3
 def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, learns: bool) -> Any:
     """An agent that takes long to build, as shapes without numbers; None for any other agent.
 
-    make_agent: builds the agent, given a function that builds a memory for a number of input features
-    learns: whether it will be trained, which takes memory for gradients and moments
-
-    Raises UserError if the device has not enough memory for it.
+    Training takes more memory than acting. Raises UserError if the device has not enough for what the agent `learns`.
     """
     nodes = {group: config.values[group] for group in ("memory", "encoder", "algo")}
     large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > LARGE}

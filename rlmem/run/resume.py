@@ -14,15 +14,8 @@ from rlmem.parallel import of_first, place
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
 from rlmem.record.recorder import START, changed
+from rlmem.run import stored
 from rlmem.run.assemble import Parts
-from rlmem.run.stored import (
-    agent_state,
-    checkpoints,
-    experiment_of,
-    parse_source,
-    require_alone,
-    require_same_experiment,
-)
 
 AGENT_GROUPS = ("memory", "algo", "encoder", "env")
 """The groups that shape an agent."""
@@ -65,11 +58,8 @@ Start = Fresh | Restored
 
 
 def find_start(run_dir: Path) -> Start:
-    """Where the run in `run_dir` continues: the newest checkpoint that is intact and whose record has all its rows.
-
-    Raises UserError if the run has checkpoints, but none of them can be used.
-    """
-    kept = checkpoints(run_dir)
+    """Where a run continues: its newest checkpoint that `unfit` accepts. Raises UserError if it has only others."""
+    kept = stored.checkpoints(run_dir)
     if not kept.paths():
         return Fresh(again=True)
     try:
@@ -109,15 +99,15 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
         return
     run_dir = resumed or Path(str(settings.run_dir))  # `assemble` requires one
     if resumed is None:
-        require_alone(run_dir)
+        stored.require_alone(run_dir)
         rundir.make(run_dir)
     with rundir.lock(run_dir):
         example = f"rlmem resume {shell(run_dir)} total_steps=2000000"
         elsewhere = f"restore {run_dir / 'config.yaml'}" if resumed else f"run_dir={run_dir}_2"
         found = find_start(run_dir) if resumed else _usable_start(config, run_dir, elsewhere)
         if isinstance(found, Restored):
-            stored, where = found.state["experiment"], f"the checkpoint in {run_dir}"
-            require_same_experiment(stored, experiment_of(config.values), where, elsewhere)
+            where = f"the checkpoint in {run_dir}"
+            stored.require_same_experiment(found.state["experiment"], config, where, elsewhere)
             if (total := settings.total_steps) < found.step:
                 what = f"total_steps={total}: the run has taken {found.step} steps; expected at least as many"
                 raise UserError(f"{what}; e.g. {example if resumed else f'total_steps={found.step}'}")
@@ -125,7 +115,7 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
         else:
             start = Fresh(warm_start(config, parts), again=found is not None)
         if found is not None:
-            checkpoints(run_dir, settings.checkpoint.keep).drop_after(start.step)
+            stored.checkpoints(run_dir, settings.checkpoint.keep).drop_after(start.step)
         elif aside := rundir.move_aside(run_dir):
             print(f"{run_dir}: what was there is damaged and lies in {aside} now; starting from the beginning")
         rundir.describe(run_dir, config, resumed_at=None if found is None else start.step)
@@ -133,16 +123,15 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
 
 
 def _usable_start(config: Config, run_dir: Path, elsewhere: str) -> Start | None:
-    """Where the run in `run_dir` continues; None if nothing there can be used.
+    """Where the run in `run_dir` continues; None if nothing can be used. UserError if it is another experiment.
 
     The description of the run may be damaged or edited: `config` has all of it, and every checkpoint its experiment.
-    Raises UserError if it describes another experiment; `elsewhere` is then what the user may do.
     """
     try:
         described = not rundir.is_edited(run_dir)
         if described:
-            stored, experiment = experiment_of(rundir.read(run_dir)[0]), experiment_of(config.values)
-            require_same_experiment(stored, experiment, f"the run in {run_dir}", elsewhere)
+            experiment = stored.experiment_of(rundir.read(run_dir)[0])
+            stored.require_same_experiment(experiment, config, f"the run in {run_dir}", elsewhere)
     except (rundir.NoRun, OSError, ValueError):
         described = False
     try:
@@ -153,10 +142,7 @@ def _usable_start(config: Config, run_dir: Path, elsewhere: str) -> Start | None
 
 
 def begin(loop: Loop, start: Start | None = None) -> Start:
-    """Bring the loop of every process to the start of the first process; returns that start.
-
-    start: where to begin; None in the other processes, which receive it from the first
-    """
+    """Bring the loop to the `start` of the run, which is returned; the first process sends it to the others."""
     restored, fields = of_first((isinstance(start, Restored), {} if start is None else vars(start)))
     start = Restored(**fields) if restored else Fresh(**fields)
     if isinstance(start, Restored):
@@ -170,16 +156,13 @@ def begin(loop: Loop, start: Start | None = None) -> Start:
 
 
 def warm_start(config: Config, parts: Parts) -> str | None:
-    """Load the weights that `init_from` names into the agent; returns a sentence about them, None without `init_from`.
-
-    Raises UserError if there are none, or if the shapes of the agents differ.
-    """
+    """Load the weights that `init_from` names, if any; a sentence about them. Raises UserError if they do not fit."""
     source = config.settings.init_from
     if source is None:
         return None
-    run, which = parse_source(source)
+    run, which = stored.parse_source(source)
     try:
-        about, state = rundir.read(run)[1], agent_state(run, which)
+        about, state = rundir.read(run)[1], stored.agent_state(run, which)
     except UserError as error:
         raise UserError(*(f"init_from={source}: {problem}" for problem in error.problems)) from error
     shapes = {name: tensor.shape for name, tensor in parts.agent.state_dict().items()}

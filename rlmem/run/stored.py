@@ -27,19 +27,9 @@ AGENT_PREFIX = "agent_"
 """The prefix of the run directories in a population."""
 
 RESUMABLE = (
-    "total_steps",
-    "device",
-    "threads",
-    "on_nan",
-    "checkpoint.*",
-    "evaluation.*",
-    "env.evaluation",
-    "env.evaluation.*",
-    "logger",
-    "logger.*",
-    "algo.replay_dir",
-    "algo.ray_address",
-)
+    "total_steps", "device", "threads", "on_nan", "checkpoint.*", "evaluation.*", "env.evaluation", "env.evaluation.*",
+    "logger", "logger.*", "algo.replay_dir", "algo.ray_address",
+)  # fmt: skip
 """Keys that a resumed run may change, since they do not affect what was learnt so far."""
 
 
@@ -73,10 +63,10 @@ def experiment_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in leaf_paths(values) if not _matches(key, others)}
 
 
-def require_same_experiment(stored: Mapping[str, Any], given: Mapping[str, Any], where: str, example: str) -> None:
-    """Raise UserError with every key in which a given experiment differs from the stored one, which is in `where`."""
+def require_same_experiment(stored: Mapping[str, Any], config: Config, where: str, example: str) -> None:
+    """Raise UserError with every key in which `config` differs from the stored experiment, which is in `where`."""
     shown = lambda side, key: to_text(side[key]) if key in side else "not set"  # noqa: E731
-    missing = object()
+    given, missing = experiment_of(config.values), object()
     differing = [key for key in {**stored, **given} if stored.get(key, missing) != given.get(key, missing)]
     if differing:
         raise UserError(*(f"{k}={shown(given, k)}: {where} has {shown(stored, k)}; e.g. {example}" for k in differing))
@@ -104,11 +94,9 @@ def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
 
 
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:
-    """A checkpoint of a run, to take its agent from; unlike for resuming, its record may have changed since.
+    """The checkpoint at a step, the "best" one, or for None the newest that is intact. Raises UserError without one.
 
-    which: the step of the checkpoint, or "best" for the best evaluation; None: the newest that is intact
-
-    Raises UserError if there is none.
+    It is to take the agent from: unlike for resuming, the record of the run may have changed since.
     """
     if which is None:
         try:

@@ -30,13 +30,8 @@ def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
 
 def summary(config: Config, parts: Parts, where: str) -> str:
     """What a run is about to do, on one screen; `where` is the place of its output."""
-    settings, choices, described, replay = (
-        config.settings,
-        config.choices,
-        parts.algo.describe(parts.plan),
-        _replay(parts),
-    )
-    devices = settings.trainer.devices
+    settings, choices, devices = config.settings, config.choices, config.settings.trainer.devices
+    described, replay = parts.algo.describe(parts.plan), _replay(parts)
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"

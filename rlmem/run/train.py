@@ -25,11 +25,9 @@ from rlmem.system.signals import stopping_politely
 def train(config: Config, resumed: Path | None = None) -> float:
     """The course of every run: assemble and check, open the directory, announce, restore, learn, conclude.
 
-    `on_exists` says what happens if the run directory holds a run: error: refuse; resume: continue it; new: leave it
-    and add a number to the name.
-
-    config: the configuration of the run
-    resumed: the directory of a run that continues, whatever `on_exists` says; None: see `open_run`
+    config: the configuration, whose `on_exists` says what happens if the run directory holds a run: error: refuse;
+        resume: continue it; new: leave it and add a number to the name
+    resumed: the directory of a run that continues, whatever `on_exists` says
 
     Returns the `objective` of its loop at the end, for a sweeper. Raises UserError for choices that do not go together,
     before anything is written.
@@ -88,8 +86,7 @@ def plan(config: Config) -> str:
 def follow(config: Config, port: int | None = None) -> float:
     """Train as a process beside the first, which alone writes and prints; returns what `train` does.
 
-    config: the configuration of the run
-    port: the port on this machine where the first process waits; None: torchrun says where
+    The first process waits at a port of this machine, or where torchrun says.
     """
     place, device = launched(), choose_device(config.settings.device)
     assert place is not None

@@ -166,10 +166,7 @@ class Supervised(Algorithm):
 
     @property
     def smoothed(self) -> float | None:
-        """The exponential mean over windows of the last score of `judge`, without bias towards its start at zero.
-
-        None before the first target.
-        """
+        """The exponential mean over windows of the last score of `judge`, unbiased; None before the first target."""
         return float(self.total) / self.weight if self.weight else None
 
     def state_dict(self) -> dict[str, Any]:

@@ -70,25 +70,18 @@ class StateModel(Supervised):
     def inspect(self, env: Any) -> str | None:
         if not isinstance(env, Partial):
             return f"{self.needs}, which it does not tell; e.g. {self.example}"
-        hidden = [slot for slot in range(env.full_size()) if slot not in env.seen_slots()]
-        if self.target == "hidden" and not hidden:
+        every, self.seen = [*range(env.full_size())], env.seen_slots()
+        self.predicted = every if self.target == "full" else [slot for slot in every if slot not in self.seen]
+        if not self.predicted:
             return f"algo.target=hidden: everything is seen; e.g. {self.example}"
-        self.seen = env.seen_slots()
-        self.predicted = hidden if self.target == "hidden" else [*range(env.full_size())]
-        self.outputs = len(self.predicted)
-        self.space = cast(Any, env).single_action_space
-        return self._dataset_problem(env.full_size())
-
-    def _dataset_problem(self, size: int) -> str | None:
-        """Why the data set does not fit an environment whose state has `size` numbers; None if it does."""
+        self.outputs, self.space = len(self.predicted), cast(Any, env).single_action_space
         if self.dataset is None:
             return "algo.dataset=null: expected an HDF5 file of episodes; e.g. algo.dataset=data/hopper.hdf5"
-        actions = 1 if isinstance(self.space, Discrete) else self.space.shape[0]
-        found = shapes(Path(self.dataset))
-        if found == (size, actions):
+        needed = len(every), 1 if isinstance(self.space, Discrete) else self.space.shape[0]
+        if (found := shapes(Path(self.dataset))) == needed:
             return None
         sizes = "observations of {} numbers and actions of {}".format
-        expected = f"expected {sizes(size, actions)}; see `rlmem dataset info`"
+        expected = f"expected {sizes(*needed)}; see `rlmem dataset info`"
         return f"algo.dataset={self.dataset}: {sizes(*found)}; {expected}"
 
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:

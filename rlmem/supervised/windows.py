@@ -77,11 +77,7 @@ class Tables:
 
         An episode shorter than a window is one window, padded on the right.
 
-        rows: how many windows
-        length: slots of a window
-        episodes: those to draw from
         predict: initial: the state in a window's first slot, from its last one; current: the state of every slot
-        generator: source of the random numbers
         """
         places = (episodes.length - length).clamp(min=0) + 1
         episode = draw_weighted(places.double(), rows, generator)
