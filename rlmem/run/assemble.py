@@ -21,8 +21,7 @@ from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
 from rlmem.parallel import launched
 from rlmem.record.checkpoint import State
-from rlmem.run.build import build_group, build_memory
-from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, require_same_spaces
+from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluation_env, make_source, require_same_spaces
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.stored import load_agent
 from rlmem.seeding import Streams

@@ -20,7 +20,7 @@ from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
 from rlmem.run.assemble import Parts, assemble
-from rlmem.run.environments import EVAL_ENVS, make_evaluation_env
+from rlmem.run.build import EVAL_ENVS, make_evaluation_env
 from rlmem.run.stored import checkpoints, experiment_of
 
 

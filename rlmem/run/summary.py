@@ -35,6 +35,9 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"
+    checkpoint, whole = settings.checkpoint, " with the replay" if replay else ""
+    when = "at the end only" if checkpoint.every is None else f"every {checkpoint.every:,} steps and at the end"
+    most = checkpoint_bytes(parts.plan, parts.agent, parts.algo)
     rows = {
         "memory": f"{choices['memory']}: {_memory(parts)}",
         "agent": f"{parameters(parts.agent):,} parameters on {parts.device}{threads}",
@@ -43,7 +46,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "env": f"{parts.num_envs * devices} x {choices['env']}{_env(config.values['env'], parts)}",
         "training": f"{training} {described['training']}",
         "replay": replay,
-        "saving": _saving(config, parts, " with the replay" if replay else ""),
+        "saving": f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept",
         "logging": ", ".join(config.values["logger"]),
         "output": where,
     }
@@ -79,11 +82,3 @@ def _replay(parts: Parts) -> str | None:
     slots, states = replay_bytes(parts.plan, parts.agent, storage)
     kept = f", and memory states every {storage.state_every} slots, {size(states)}" if storage.state_every else ""
     return f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}{kept}"
-
-
-def _saving(config: Config, parts: Parts, whole: str) -> str:
-    """When checkpoints are written, and how large they may become."""
-    checkpoint = config.settings.checkpoint
-    when = "at the end only" if checkpoint.every is None else f"every {checkpoint.every:,} steps and at the end"
-    most = checkpoint_bytes(parts.plan, parts.agent, parts.algo)
-    return f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept"
