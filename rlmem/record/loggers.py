@@ -1,8 +1,4 @@
-"""Loggers show the metrics of a run in TensorBoard and Weights & Biases, whose libraries are imported only when used.
-
-A logger is given all rows of metrics.jsonl in order, also when a run is resumed. It therefore stores no state, and
-skips the rows that it has shown before.
-"""
+"""Loggers show the metrics of a run in TensorBoard and Weights & Biases, which are imported only when they are used."""
 
 import json
 import os

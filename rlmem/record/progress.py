@@ -85,10 +85,7 @@ class Progress:
             self.log.flush()
 
     def update(self, steps: int, score: float | None, shares: dict[str, float], name: str = "return") -> None:
-        """Show the steps so far, the recent score if there is one, and the share of the time of each part of the loop.
-
-        name: the name of the score; beside a return, the best one so far is shown
-        """
+        """Show the steps so far, the recent score (beside a return, also the best), and where the time went."""
         if score is not None:
             self.best = score if self.best is None else max(self.best, score)
         rate = (steps - self.start) / max(monotonic() - self.began, 1e-9)

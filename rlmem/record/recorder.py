@@ -20,7 +20,7 @@ class Logger(Protocol):
     """Shows the metrics of a run elsewhere. An exception that it raises is reported once and turns it off."""
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
-        """Show row `number` of metrics.jsonl. Rows are counted from 0 and come in order, each once."""
+        """Show row `number` of metrics.jsonl. Rows come in order from 0, each once, and all again in a resumed run."""
 
     def close(self, failed: bool) -> None:
         """Finish; `failed`: whether the run did not reach its end."""

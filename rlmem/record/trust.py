@@ -1,8 +1,6 @@
 """Whether a directory can be trusted: who wrote a file in it, what it may hold, and what may be written there.
 
-A configuration names the classes that a run is built from. Only a configuration that this user wrote, and that nobody
-has edited since, may name code outside rlmem (`rlmem.config.foreign`). It is recognised by its seal, a hash with a
-secret key of the user (HMAC), in the first line of the file.
+Only a configuration with this user's seal (HMAC), unedited, may name code outside rlmem (`rlmem.config.foreign`).
 """
 
 import hashlib
@@ -93,10 +91,9 @@ SUFFIXES = (".jsonl", ".json", ".yaml", ".txt", ".pt", ".sha256", ".partial", ".
 
 
 def require_plain(path: Path) -> None:
-    """Raise UserError if a run directory holds something through which writing there could do harm.
+    """Raise UserError if a run directory holds a link, a pipe, a device, or a folder with the name of a file.
 
-    That is a link, which may lead out of the directory, a pipe or device, or a folder with the name of a file. The
-    directory itself may be a link, which its user made.
+    Writing through them could do harm. The directory itself may be a link, which its user made.
     """
     root = Path(os.path.realpath(path))
 
@@ -138,9 +135,7 @@ def is_data(tree: Any) -> bool:
         node, number = left.pop(), number + 1
         if number > MAX_VALUES:
             return False
-        if isinstance(node, dict):
-            if not all(isinstance(key, str) for key in node):
-                return False
+        if isinstance(node, dict) and all(isinstance(key, str) for key in node):
             left += node.values()
         elif isinstance(node, list):
             left += node

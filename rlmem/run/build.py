@@ -38,7 +38,9 @@ BASES: dict[str, tuple[type, ...]] = {
 
 
 @contextmanager
-def _refused(where: str, what: str, hint: str, plain: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def _refused(
+    where: str, what: str, hint: str = "--debug shows the traceback", plain: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Turn an exception of third-party code into a UserError, which quotes `plain` ones without their class."""
     try:
         yield
@@ -49,13 +51,10 @@ def _refused(where: str, what: str, hint: str, plain: tuple[type[Exception], ...
         raise UserError(f"{where}: {what} ({reason}); {hint}") from error
 
 
-DEBUG = "--debug shows the traceback"
-
-
 def build_group(config: Config, group: str, **runtime: Any) -> Any:
     """The object that a group describes; `runtime` are the arguments that the configuration does not supply."""
     where, node = f"{group}={config.choices[group]}", config.values[group]
-    with _refused(where, f"{node['_target_']} cannot be built", DEBUG):
+    with _refused(where, f"{node['_target_']} cannot be built"):
         try:
             return _build_node(where, group, node, **runtime)
         except ValueError as error:  # values that do not go together
@@ -81,12 +80,12 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
     """The memory of `config`, for inputs of `input_size` features. Raises UserError if it cannot be built."""
     where, node = f"memory={config.choices['memory']}", config.values["memory"]
     name = node["_target_"]
-    with _refused(where, f"{name} cannot be built", DEBUG):
+    with _refused(where, f"{name} cannot be built"):
         memory = _build_node(where, "memory", node, input_size=input_size)
         if missing := [size for size in ("input_size", "output_size") if not hasattr(memory, size)]:
             raise UserError(f"{where}: {name} does not set {' and '.join(missing)}; e.g. self.{missing[0]} = ...")
         memory = memory.to(device)
-    with _refused(where, f"{name} fails in initial_state(1)", DEBUG):
+    with _refused(where, f"{name} fails in initial_state(1)"):
         memory.initial_state(1)
     scan_engines(memory, device)
     return memory

@@ -1,7 +1,6 @@
-"""Whether a run fits into the memory of its machine, estimated before anything large is allocated or written.
+"""Whether a run fits into the memory of its machine, by lower bounds, before anything large is allocated or written.
 
-Every estimate is a lower bound. What is refused cannot run; what is accepted may still turn out to be too much. The
-sizes of networks are those of tensors on torch's meta device, which allocates nothing and computes nothing.
+What is refused cannot run; what is accepted may still turn out to be too much.
 """
 
 import math

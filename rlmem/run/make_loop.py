@@ -75,8 +75,7 @@ def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
 def recorded(run_dir: Path, progress: Progress) -> Iterator[Recorder]:
     """The record of a run, which is closed at the end.
 
-    If the run ends early, its log says why and how to continue. A Fault or a UserError gets the latter as well; the
-    caller prints it.
+    If the run ends early, its log says why and how to continue. A Fault or a UserError, which is printed, says so, too.
     """
     recorder, failed = Recorder(run_dir, progress.say), True
     try:

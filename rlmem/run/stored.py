@@ -98,17 +98,16 @@ def agent_state(run_dir: Path, which: int | str | None = None) -> State:
 
     It is to take the agent from: unlike for resuming, the record of the run may have changed since.
     """
+    kept = checkpoints(run_dir)
     if which is None:
         try:
-            return checkpoints(run_dir).load()[1]
+            return kept.load()[1]
         except FileNotFoundError as error:
             raise UserError(f"{run_dir}: {error}; expected what `rlmem train` wrote; restore the files") from error
-    found: dict[int | str, Path] = {step_of(path): path for path in checkpoints(run_dir).paths()}
-    if (best := run_dir / "checkpoints" / BEST).exists():
-        found = {"best": best, **found}
+    best: dict[int | str, Path] = {"best": path} if (path := kept.directory / BEST).exists() else {}
+    found = best | {step_of(path): path for path in kept.paths()}
     if which not in found:
-        accepted = ", ".join(map(str, found))
-        raise UserError(f"{run_dir}: no checkpoint {which}; accepted: {accepted or 'none yet'}")
+        raise UserError(f"{run_dir}: no checkpoint {which}; accepted: {', '.join(map(str, found)) or 'none yet'}")
     try:
         return read(found[which])
     except ValueError as error:
