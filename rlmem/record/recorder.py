@@ -85,11 +85,7 @@ class Recorder:
     def position(self) -> Position:
         """Write the files to disk; their sizes and hashes, for a checkpoint. Raises Fault if a file was changed."""
         self.require_intact()
-        found = {name: file.position() for name, file in self.files.items()}
-        for name, file in self.files.items():
-            if problem := changed(file.path, found[name]):
-                raise Fault(f"{problem} while the run was training")
-        return found
+        return {name: file.position() for name, file in self.files.items()}
 
     def require_intact(self) -> None:
         """Raise Fault if somebody deleted or changed a file of the record, or deleted the description of the run."""
@@ -148,7 +144,10 @@ class RecordFile:
     def position(self) -> dict[str, Any]:
         with self._writing():
             os.fsync(self.stream.fileno())
-        return {"bytes": self.size, "sha256": self.digest.hexdigest()}
+        position = {"bytes": self.size, "sha256": self.digest.hexdigest()}
+        if problem := changed(self.path, position):
+            raise Fault(f"{problem} while the run was training")
+        return position
 
     def cut(self, size: int) -> None:
         self.stream.truncate(size)

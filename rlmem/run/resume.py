@@ -17,9 +17,6 @@ from rlmem.record.recorder import START, changed
 from rlmem.run import stored
 from rlmem.run.assemble import Parts
 
-AGENT_GROUPS = ("memory", "algo", "encoder", "env")
-"""The groups that shape an agent."""
-
 
 @dataclass(frozen=True)
 class Fresh:
@@ -167,9 +164,10 @@ def warm_start(config: Config, parts: Parts) -> str | None:
         raise UserError(*(f"init_from={source}: {problem}" for problem in error.problems)) from error
     shapes = {name: tensor.shape for name, tensor in parts.agent.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in state["agent"].items()}:
-        differing = {group: choice for group, choice in about["choices"].items() if choice != config.choices.get(group)}
-        theirs = ", ".join(f"{group}={to_text(choice)}" for group, choice in differing.items() if group in AGENT_GROUPS)
-        what = f"its agent is made otherwise ({theirs or 'other sizes or spaces'})"
+        shaping = [group for group in about["choices"] if group in ("memory", "algo", "encoder", "env")]
+        theirs = {group: about["choices"][group] for group in shaping}
+        differing = [f"{g}={to_text(choice)}" for g, choice in theirs.items() if choice != config.choices.get(g)]
+        what = f"its agent is made otherwise ({', '.join(differing) or 'other sizes or spaces'})"
         example = f"expected the same memory, encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
         raise UserError(f"init_from={source}: {what}; {example}")
     if next(parts.agent.parameters()).device.type != "meta":  # else it is a dry run

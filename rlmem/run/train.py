@@ -64,12 +64,8 @@ def train(config: Config, resumed: Path | None = None) -> float:
 def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False) -> float:
     """Continue the run in `run_dir` from its newest intact checkpoint, exactly where it was.
 
-    run_dir: the run directory
-    overrides: `key=value` of RESUMABLE keys
-    trust: accept a configuration that another user wrote or edited (`stored_config`)
-
-    Raises UserError for other overrides, if another process is training the run, if every checkpoint is damaged, or if
-    another user wrote the configuration and it names code outside rlmem.
+    Raises UserError for `overrides` of keys that are not RESUMABLE, if another process is training the run, if every
+    checkpoint is damaged, or if `stored_config` refuses the configuration.
     """
     require_resumable(overrides, f"rlmem resume {shell(run_dir)} total_steps=2000000")
     require_alone(run_dir)

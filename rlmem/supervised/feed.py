@@ -66,8 +66,6 @@ class Feed(ABC):
 class Predictor(Network):
     """Predicts `outputs` numbers from the features of a slot.
 
-    make_trunk: makes the encoder and the memory
-    outputs: numbers in a prediction
     head_sizes: sizes of the head's hidden layers, () for a linear head; None: the features are the prediction
 
     Raises UserError without a head if there are more or fewer features than outputs.
