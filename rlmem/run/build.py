@@ -151,11 +151,11 @@ def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, wh
 
 def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: str = "") -> Any:
     """What a node of `env` describes; `changed` is what the errors add to the name of the option."""
-    name, target = f"env={config.choices['env']}", locate(node["_target_"])
+    name, target = config.choices["env"], locate(node["_target_"])
     if num_envs is not None and not (isinstance(target, type) and issubclass(target, Labelled)):
         node = node | {"num_envs": num_envs}
-    where, quoted = f"{name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
-    with _refused(where, "cannot be made", f"see `rlmem config {name}`", quoted):
+    where, quoted = f"env={name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
+    with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
         try:
             return _build_node(where, "env", node)
         except ImportError as error:  # names the package that is missing
