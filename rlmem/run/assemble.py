@@ -101,12 +101,11 @@ def assemble_trained(config: Config, run_dir: Path, which: int | str | None = No
 
 def choose_device(name: str) -> torch.device:
     """The device called cpu, cuda or auto, which is cuda if there is one. Raises NotHere without a GPU for `cuda`."""
-    there = torch.cuda.is_available()
-    if name == "cuda" and not there:
+    if name == "cuda" and not torch.cuda.is_available():
         raise NotHere("device=cuda: no CUDA device is available here; accepted: cpu, auto; e.g. device=auto")
     # cuDNN's recurrent kernels round to TF32 by default: training would not read what acting read.
     torch.backends.cudnn.allow_tf32 = False
-    return torch.device(name if name != "auto" else "cuda" if there else "cpu")
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
 
 def learning_threads(settings: Settings) -> int:

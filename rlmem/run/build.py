@@ -143,10 +143,9 @@ def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, wh
     for kind in ("observation", "action"):
         was, now = (getattr(env, f"single_{kind}_space") for env in (trained, other))
         if was != now:
-            raise UserError(
-                f"{what}: changes the {kind} space from {was} to {now}, which the agent cannot read; "
-                f"expected the same spaces; e.g. another length of env={config.choices['env']}"
-            )
+            changes = f"changes the {kind} space from {was} to {now}, which the agent cannot read"
+            example = f"another length of env={config.choices['env']}"
+            raise UserError(f"{what}: {changes}; expected the same spaces; e.g. {example}")
 
 
 def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: str = "") -> Any:
