@@ -13,7 +13,7 @@ from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
-from rlmem.run.environments import EVAL_ENVS, evaluation_node
+from rlmem.run.build import EVAL_ENVS, evaluation_node
 from rlmem.seeding import Streams
 from rlmem.stats.figures import COLOURS, figure
 
@@ -38,10 +38,9 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     most = run.config.settings.evaluation.max_steps
     rows: list[dict[str, Any]] = []
     for value in values:
-        request = Request(episodes, Streams(run.seed), run.parts.device, most, print)
         with closing(run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])) as env:
-            scores = evaluate(run.agent, env, request, greedy=True)
-        rows.append({key: value, **row(scores)})
+            request = Request(episodes, Streams(run.seed), run.parts.device, most, print)
+            rows.append({key: value, **row(evaluate(run.agent, env, request, greedy=True))})
     kinds = {"success": "success_rate", "return": "return_mean"}
     metrics = {f"{kind}/{r[key]}": float(r[name]) for kind, name in kinds.items() for r in rows if name in r}
     trained = run.config.values["env"].get(key.partition(".")[2])
