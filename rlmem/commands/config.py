@@ -15,5 +15,4 @@ PARSER.add_overrides("as for train")
 def run(args: Arguments) -> None:
     from rlmem.config.explain import as_json, as_yaml, explain
 
-    explained = explain(args.overrides)
-    print(as_json(explained) if args.json else as_yaml(explained))
+    print((as_json if args.json else as_yaml)(*explain(args.overrides)))

@@ -14,18 +14,16 @@ from rlmem.errors import UserError
 from rlmem.system.strictjson import dumps
 
 Catalog = dict[str, dict[str, str]]
-WIDTH = 100
+"""Group -> option -> its description."""
 
 
 def catalog(lines: Sequence[str] = ()) -> Catalog:
-    """Group -> option -> description, in the order of config.yaml's defaults; experiments last.
+    """Every group, in the order of config.yaml's defaults; experiments last.
 
     lines: overrides, among which `hydra.searchpath=[...]` adds folders
     """
     names = sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
-    order = list(default_choices())
-    names.sort(key=lambda name: order.index(name) if name in order else len(order))
-    groups: Catalog = {name: {} for name in names}
+    groups: Catalog = {name: {} for name in (*default_choices(), *names) if name in names}
     for name, found in groups.items():
         for folder in option_dirs(name, lines):  # the shipped ones come first, and are not replaced
             found |= _options(folder) | found
@@ -51,23 +49,22 @@ def as_json(groups: Catalog) -> str:
 
 
 def as_text(groups: Catalog) -> str:
-    """Aligned columns, at most 100 wide; `*` marks the default."""
-    defaults = default_choices()
+    """The options in aligned columns; `*` marks the default."""
     blocks = []
     for group, options in groups.items():
-        chosen = defaults.get(group, [])
-        chosen = chosen if isinstance(chosen, list) else [chosen]
+        default = default_choices().get(group)
+        chosen = default if isinstance(default, list) else [default]
         marked = {f"{name} *" if name in chosen else name: text for name, text in options.items()}
         blocks.append(f"{group}\n{columns(marked)}")
     return "\n\n".join(blocks)
 
 
-def columns(rows: dict[str, str], width: int = WIDTH) -> str:
-    """Names and texts side by side, the texts wrapped."""
+def columns(rows: dict[str, str]) -> str:
+    """Names and texts side by side in at most 100 columns, the texts wrapped."""
     left = max(map(len, rows), default=0) + 4
     lines = []
     for name, text in rows.items():
-        wrapped = textwrap.wrap(text, max(20, width - left)) or [""]
+        wrapped = textwrap.wrap(text, max(20, 100 - left)) or [""]
         lines.append(f"  {name:<{left - 2}}{wrapped[0]}".rstrip())
         lines += [" " * left + line for line in wrapped[1:]]
     return "\n".join(lines)
@@ -77,10 +74,8 @@ def train_help(overrides: list[str]) -> str:
     """What `rlmem train --help` adds: the groups, the top-level keys, the keys of the options named."""
     found = catalog(overrides)
     groups = {group: ", ".join(options) for group, options in found.items() if group != "experiment"}
-    top = {leaf.path: leaf for leaf in leaves(conf_dir() / "config.yaml")}
-    keys = {
-        f"{path}={leaf.text}": leaf.comment for path, leaf in top.items() if not path.startswith(("defaults", "hydra"))
-    }
+    top = [leaf for leaf in leaves(conf_dir() / "config.yaml") if not leaf.path.startswith(("defaults", "hydra"))]
+    keys = {f"{leaf.path}={leaf.text}": leaf.comment for leaf in top}
     parts = [f"groups (rlmem list says what each option is):\n{columns(groups)}", f"keys:\n{columns(keys)}"]
     for override in overrides:
         group, _, name = override.partition("=")
@@ -90,14 +85,10 @@ def train_help(overrides: list[str]) -> str:
     return "\n\n".join(parts)
 
 
+@cache
 def default_choices() -> dict[str, str | list[str]]:
     """The defaults list of config.yaml: group -> option, or a list of options."""
-    return dict(_defaults(conf_dir() / "config.yaml"))
-
-
-@cache
-def _defaults(file: Path) -> dict[str, str | list[str]]:
-    entries = yaml.safe_load(file.read_text(encoding="utf-8"))["defaults"]
+    entries = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
     pairs = [next(iter(entry.items())) for entry in entries if isinstance(entry, dict)]
     return {group: choice for group, choice in pairs if not group.startswith(("override ", "optional "))}
 

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
@@ -22,7 +22,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rlmem.config.groups import Choice, Groups
+from rlmem.config.groups import Choice, Options, choice_problem, chosen, is_choice, read_options
 from rlmem.config.messages import sentence, shell, to_text
 from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
 from rlmem.config.paths import conf_dir, own_dirs
@@ -63,7 +63,7 @@ class Base:
 
     tree: DictConfig
     choices: dict[str, Choice]
-    options: dict[str, list[str]]
+    options: Options
     files: tuple[tuple[str, Path], ...]
 
 
@@ -79,16 +79,10 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
     """A stored run's configuration with some values replaced, checked as in `load`; its groups are fixed."""
     _require_intact(config)
     parsed, problems = parse(overrides)
-    assignments = []
-    for override in parsed:
-        group = override.key_or_group
-        if group in config.choices and not isinstance(override.value(), dict):
-            chosen = to_text(config.choices[group])
-            problems.append(
-                f"{override.input_line}: `{group}` is fixed for this run ({chosen}); start a new run instead"
-            )
-        else:
-            assignments.append(override)
+    assignments = [override for override in parsed if not is_choice(override, config.choices)]
+    for line, group in [(o.input_line, o.key_or_group) for o in parsed if is_choice(o, config.choices)]:
+        fixed = f"`{group}` is fixed for this run ({to_text(config.choices[group])})"
+        problems.append(f"{line}: {fixed}; start a new run instead")
     base = Base(OmegaConf.create(map_values(_escaped, config.values)), config.choices, {}, ())
     values = _settle(base, assignments, problems)
     return Config(values, config.choices, config.overrides + tuple(overrides))
@@ -103,9 +97,8 @@ def _require_intact(config: Config) -> None:
     """Raise one UserError, however much of a stored configuration is missing or wrong."""
     missing = [Refusal(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
     if faults := missing + validate(config.values)[1]:
-        base = Base(OmegaConf.create({}), config.choices, {}, ())
         more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
-        raise UserError(f"{_refusal_as_text(faults[0], {}, {}, base)}{more}; restore the run's config.yaml")
+        raise UserError(f"{_refusal_as_text(faults[0], {}, {}, ())}{more}; restore the run's config.yaml")
 
 
 @contextmanager
@@ -133,24 +126,24 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
     """Compose the group choices alone; also the overrides of single values, and the problems so far."""
     with config_loader() as loader:
         parsed, problems = parse(overrides, loader)
-        chosen = [str(override.input_line) for override in parsed if override.is_hydra_override()]
+        lines = [str(override.input_line) for override in parsed if override.is_hydra_override()]
         assignments = []
         try:
-            groups = _remembered("groups", chosen, lambda: Groups.read(loader, chosen))
+            options = _remembered("options", lines, lambda: read_options(loader, lines))
             for override in parsed:
+                line = str(override.input_line)
                 if override.is_hydra_override():
                     continue
                 if override.key_or_group.partition(".")[0] == "launcher":
-                    line = str(override.input_line)
                     example = f"rlmem train -m seed=0,1 {shell(line)}"
                     problems.append(sentence(line, "a launcher is for several jobs, with -m", example=example))
-                elif not groups.is_choice(override):
+                elif not is_choice(override, options):
                     assignments.append(override)
-                elif problem := groups.problem(override):
+                elif problem := choice_problem(override, options):
                     problems.append(problem)
                 else:
-                    chosen.append(str(override.input_line))
-            base = _remembered("base", chosen, lambda: _compose(loader, chosen, groups))
+                    lines.append(line)
+            base = _remembered("base", lines, lambda: _compose(loader, lines, options))
             return replace(base, tree=deepcopy(base.tree), choices=deepcopy(base.choices)), assignments, problems
         except FAILURES as error:
             raise UserError(*problems, root_cause(error)) from error
@@ -169,20 +162,20 @@ def _remembered(what: str, lines: Sequence[str], make: Callable[[], Found]) -> F
     return _made[key]
 
 
-def _compose(loader: ConfigLoader, lines: list[str], groups: Groups) -> Base:
+def _compose(loader: ConfigLoader, lines: list[str], options: Options) -> Base:
     tree = compose("config", overrides=lines, return_hydra_config=True)
     folders = [Path(source.path) for source in tree.hydra.runtime.config_sources if source.schema == "file"]
     defaults = loader.compute_defaults_list("config", lines, RunMode.RUN).defaults
-    choices = groups.chosen(defaults)
+    choices = chosen(defaults, options)
     with open_dict(tree):
         del tree["hydra"]
         for group in choices:
             tree.setdefault(group, {})
-    files = []
+    files: list[tuple[str, Path]] = []
     for entry in defaults:
         names = [folder / f"{entry.config_path}.yaml" for folder in folders]
         files += [(entry.package or "", file) for file in names if file.is_file()][:1]
-    return Base(tree, choices, groups.options, tuple(files))
+    return Base(tree, choices, options, tuple(files))
 
 
 def _own_class(assignments: Sequence[Override], overrides: Sequence[str]) -> str | None:
@@ -211,10 +204,13 @@ def _settle(
         values: Any = OmegaConf.to_container(base.tree, resolve=True)
     except FAILURES as error:
         raise UserError(*problems, root_cause(error)) from error
-    problems += [_missing(path, base) for path, value in leaf_paths(values) if value == MISSING]
+    for path in (path for path, value in leaf_paths(values) if value == MISSING):
+        group = path.partition(".")[0]
+        required = f"required by {group}={to_text(base.choices.get(group))}"
+        problems.append(sentence(path, required, example=hint(path, base.files)))
     touched = dict.fromkeys(path.partition(".")[0] for path in given)  # after a wrong name, only these: it stays fast
     checked, faults = validate(values, only=touched if problems else None)
-    problems += [_refusal_as_text(fault, given, before, base) for fault in faults]
+    problems += [_refusal_as_text(fault, given, before, base.files) for fault in faults]
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return checked
@@ -239,19 +235,16 @@ def _assign(base: Base, before: dict[str, Any], assignments: Sequence[Override],
     return given
 
 
-def _missing(path: str, base: Base) -> str:
-    group = path.partition(".")[0]
-    return sentence(path, f"required by {group}={to_text(base.choices.get(group))}", example=hint(path, base.files))
-
-
-def _refusal_as_text(fault: Refusal, given: dict[str, str], before: Any, base: Base) -> str:
+def _refusal_as_text(
+    fault: Refusal, given: dict[str, str], before: Mapping[str, Any], files: Iterable[tuple[str, Path]]
+) -> str:
     """The sentence for a refused value: where it was set, and the shipped value as the example."""
     if fault.value == MISSING:
         return f"{fault.path}: {fault.what}"
     source = lookup(fault.path, given)
     default = dict(leaf_paths(before)).get(fault.path, MISSING)
     example = f"{fault.path}={to_text(default)}" if source and default != MISSING else None
-    source = source or lookup(fault.path, sources(base.files)) or "the stored run"
+    source = source or lookup(fault.path, sources(files)) or "the stored run"
     where = f"{fault.path}={to_text(fault.value)} ({source})"
     return sentence(where, fault.what, near=fault.near, accepted=fault.accepted, example=example)
 
@@ -265,6 +258,5 @@ def root_cause(error: BaseException) -> str:
         return yaml_problem(root)
     if isinstance(root, AttributeError) and (found := re.search(r"full_key: (\S+)", str(error))):
         return f"{found[1]}: takes no such value"
-    key = getattr(root, "full_key", None)
-    said = f"{key}: {first_line(root)}" if key else first_line(root)
+    said = f"{key}: {first_line(root)}" if (key := getattr(root, "full_key", None)) else first_line(root)
     return " ".join(dict.fromkeys([first_line(error), said] if str(error).strip() else [said]))

@@ -29,9 +29,11 @@ def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[lis
     parser = OverridesParser.create(config_loader=loader)
     parsed, problems = [], []
     for line in lines:
-        override = _read(parser, line)
-        if line.partition("=")[0] in PATHS and not _is_read_as_typed(override):
-            override = _read(parser, as_typed(line)) or override
+        override, (key, _, value) = _read(parser, line), line.partition("=")
+        # Hydra refuses unprintable characters, and a value with quotes of its own stays as it is.
+        if key in PATHS and not _is_read_as_typed(override) and value.isprintable() and value[:1] not in ("'", '"'):
+            quoted = QuotedString(os.path.expanduser(value), Quote.single).with_quotes()
+            override = _read(parser, f"{key}={quoted}") or override
         if override is not None and override.key_or_group:
             parsed.append(override)
         else:
@@ -54,17 +56,6 @@ def _is_read_as_typed(override: Override | None) -> bool:
     if isinstance(value, str):
         return value == str(override.input_line).partition("=")[2] and not value.startswith("~")
     return value is None or override.is_sweep_override()
-
-
-def as_typed(line: str) -> str:
-    """`key='path'`, which Hydra reads as the path that was typed; `~` is the home folder, as in a shell.
-
-    A line with unprintable characters, which Hydra refuses, and one with quotes of its own stay as they are.
-    """
-    key, _, value = line.partition("=")
-    if not value.isprintable() or value[:1] in ("'", '"'):
-        return line
-    return f"{key}={QuotedString(os.path.expanduser(value), Quote.single).with_quotes()}"
 
 
 def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
@@ -90,17 +81,17 @@ def key_problem(override: Override, tree: Mapping[str, Any], options: Mapping[st
     for depth, part in enumerate(parts):
         walked = ".".join(parts[:depth])
         if not isinstance(node, Mapping):
-            what = f"`{walked}` is a value, not a section"
-            return sentence(line, what, example=f"{walked}={to_text(node)}")
+            return sentence(line, f"`{walked}` is a value, not a section", example=f"{walked}={to_text(node)}")
         if part not in node:
             return _unknown_key(line, parts[: depth + 1], node, tree, options)
         inside_target = "_target_" in node
         node = node[part]
         if inside_target and isinstance(node, Mapping):
             return None  # an argument that is itself a mapping: its keys are free
-    if isinstance(node, Mapping) and not isinstance(override.value(), dict):
-        return _section(line, override.key_or_group, node)
-    return None
+    if not isinstance(node, Mapping) or isinstance(override.value(), dict):
+        return None
+    key, names = override.key_or_group, [name for name in node if not str(name).startswith("_")]
+    return sentence(line, f"`{key}` is a section; set one of its keys", accepted=names, example=_setting(key, node))
 
 
 def lines_of(override: Override, example: str) -> list[str]:
@@ -131,11 +122,14 @@ def require_few(values: Iterable[Sequence[Any]]) -> None:
         raise UserError(f"{jobs:,} jobs: expected at most {MOST_JOBS:,} in one command; e.g. several commands")
 
 
-def leaf_paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of nested mappings with its dotted path; an empty mapping is a value."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaf_paths(value, f"{prefix}{key}.")
+def leaf_paths(tree: Mapping[str, Any] | list[Any], prefix: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every value of nested mappings with its dotted path; an empty mapping is a value.
+
+    lists: whether to go into lists as well, whose items are numbered from 0
+    """
+    for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
+        if value and (isinstance(value, Mapping) or (lists and isinstance(value, list))):
+            yield from leaf_paths(value, f"{prefix}{key}.", lists)
         else:
             yield f"{prefix}{key}", value
 
@@ -148,12 +142,6 @@ def _malformed(line: str) -> str:
         return sentence(line, f"cannot read the key {brief(repr(key))}", example=EXAMPLE)
     what = f"cannot read the value {brief(repr(value))}; check brackets, and put quotes around special characters"
     return sentence(line, what, example="'env.params={k: 4}'")
-
-
-def _section(line: str, key: str, node: Mapping[str, Any]) -> str:
-    names = [name for name in node if not str(name).startswith("_")]
-    what = f"`{key}` is a section; set one of its keys"
-    return sentence(line, what, accepted=names, example=_setting(key, node))
 
 
 def _setting(key: str, node: Any) -> str:
@@ -178,14 +166,10 @@ def _unknown_key(
 
 
 def _elsewhere(name: str, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> list[str]:
-    """Where else a name may belong: `lr` is `algo.lr`, and `gru` is `memory=gru`."""
+    """Where else a name may belong: `lr` is `algo.lr`, `gru` is `memory=gru`, and `wandb` is `logger=[local,wandb]`."""
     same = [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] in (name, SYNONYMS.get(name))]
-    return same or [_choose(group, name, tree) for group, names in options.items() if name in names]
-
-
-def _choose(group: str, name: str, tree: Mapping[str, Any]) -> str:
-    """`memory=gru`, but `logger=[local,wandb]`, whose node is a mapping of several."""
-    return f"{group}={name}" if "_target_" in tree[group] else f"{group}={to_text([*tree[group], name])}"
+    groups = [group for group, names in options.items() if name in names]
+    return same or [f"{g}={name if '_target_' in tree[g] else to_text([*tree[g], name])}" for g in groups]
 
 
 def _example(near: list[str], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str:

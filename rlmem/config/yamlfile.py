@@ -1,12 +1,12 @@
 """What config files say beside their values: line numbers, comments, descriptions, and which file set a value last."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from rlmem.config.paths import display
+from rlmem.config.paths import conf_dir
 from rlmem.errors import UserError
 
 COMMAND_LINE = "command line"
@@ -25,11 +25,8 @@ class Leaf:
 
 def description(file: Path) -> str:
     """The first comment line that is not a `# @package` directive; empty if there is none."""
-    for line in file.read_text(encoding="utf-8").splitlines():
-        comment = line.removeprefix("#").strip()
-        if line.startswith("#") and not comment.startswith("@"):
-            return comment
-    return ""
+    comments = (line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if not comment.startswith("@")), "")
 
 
 def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
@@ -56,31 +53,27 @@ def _walk(node: yaml.Node, prefix: str, lines: list[str]) -> Iterator[Leaf]:
         path = f"{prefix}{key.value}"
         if isinstance(value, yaml.MappingNode) and value.value:
             yield from _walk(value, f"{path}.", lines)
-        else:
-            yield _leaf(path, value, lines)
-
-
-def _leaf(path: str, value: yaml.Node, lines: list[str]) -> Leaf:
-    start, end = value.start_mark, value.end_mark
-    same_line = start.line == end.line
-    text = lines[start.line][start.column : end.column] if same_line else "..."
-    comment = lines[start.line][end.column :].partition("#")[2].strip() if same_line else ""
-    return Leaf(path, text, start.line + 1, comment)
+            continue
+        start, end, text, comment = value.start_mark, value.end_mark, "...", ""
+        if start.line == end.line:
+            text = lines[start.line][start.column : end.column]
+            comment = lines[start.line][end.column :].partition("#")[2].strip()
+        yield Leaf(path, text, start.line + 1, comment)
 
 
 def sources(files: Iterable[tuple[str, Path]]) -> dict[str, str]:
     """Dotted path -> `conf/algo/ppo.yaml:7`, for (package, file) pairs in the order they are merged."""
-    return {path: f"{display(file)}:{leaf.line}" for path, file, leaf in _placed_leaves(files)}
+    root = conf_dir().parent
+    shown = lambda file: file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)  # noqa: E731
+    return {path: f"{shown(file)}:{leaf.line}" for path, file, leaf in _placed_leaves(files)}
 
 
-def lookup(path: str, origins: Mapping[str, str]) -> str | None:
+def lookup(path: str, origins: dict[str, str]) -> str | None:
     """The origin of a value, or else of the nearest mapping around it or the last value in it that has one."""
-    around = path
-    while around:
-        if around in origins:
-            return origins[around]
-        around = around.rpartition(".")[0]
-    return ([None] + [origin for inside, origin in origins.items() if inside.startswith(f"{path}.")])[-1]
+    parts = path.split(".")
+    around = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    inside = (origin for name, origin in reversed(origins.items()) if name.startswith(f"{path}."))
+    return next((origins[name] for name in around if name in origins), next(inside, None))
 
 
 def hint(path: str, files: Iterable[tuple[str, Path]]) -> str | None:

@@ -13,7 +13,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import FAILURES, config_loader, root_cause
-from rlmem.config.groups import Groups
+from rlmem.config.groups import read_options
 from rlmem.config.messages import sentence, shell
 from rlmem.config.overrides import lines_of, parse, require_few
 from rlmem.errors import UserError
@@ -72,7 +72,7 @@ def axes(spec: SweepSpec) -> list[Axis]:
             raise UserError(*problems)
         hydra = [str(o.input_line) for o in lines if o.is_hydra_override()]
         try:
-            options = Groups.read(loader, [line for line in hydra if line.startswith("hydra.searchpath")]).options
+            options = read_options(loader, [line for line in hydra if line.startswith("hydra.searchpath")])
         except FAILURES as error:
             raise UserError(root_cause(error)) from error
         found, everything = [], [*lines, *chain.from_iterable(parsed for parsed, _ in pairs)]
