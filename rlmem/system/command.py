@@ -1,8 +1,4 @@
-"""A process that is one command: its signals, its standard streams and its exit code, from beginning to end.
-
-Exit code 2: mistakes of the user, a line each on stderr. 1: a fault from outside, in one line, or a bug, with its
-traceback. A command that trains and is stopped by a signal exits with 130 (Ctrl-C) or 75 (any other signal).
-"""
+"""A process that is one command: its signals, its standard streams and its exit code, from beginning to end."""
 
 import errno
 import os
@@ -50,27 +46,31 @@ def run_printing(action: Callable[[], int], ends: bool) -> int:
 def exit_code(action: Callable[[], int], debug: bool = False) -> int:
     """Run `action` and return its exit code; an error or a stop becomes lines on stderr and a code.
 
+    2: mistakes of the user, a line each; 1: a fault from outside, or a bug, which is raised; 130: Ctrl-C; 75: stopped
+    by any other signal
+
     debug: print the traceback of a mistake or a fault, too
     """
     try:
         return action()
-    except UserError as error:
-        _print_traceback(debug)
-        for problem in error.problems:
-            print(f"rlmem: error: {problem}", file=sys.stderr)
-        return 2
-    except Fault as error:
-        _print_traceback(debug)
-        print(f"{error.traceback}rlmem: failed: {error}", file=sys.stderr)
-        return 1
+    except (UserError, Fault) as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        if isinstance(error, Fault):
+            print(f"{error.traceback}rlmem: failed: {error}", file=sys.stderr)
+            return 1
+        lines = [f"rlmem: error: {problem}" for problem in error.problems]
     except KeyboardInterrupt as error:
         print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
         return getattr(error, "code", 130)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:  # a path on the command line is too long
             raise
-        print(f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}", file=sys.stderr)
-        return 2
+        lines = [f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}"]
+    print(*lines, sep="\n", file=sys.stderr)
+    return 2
 
 
 def find_modules_in(folder: str) -> None:
@@ -83,11 +83,3 @@ def work_in(folder: str) -> None:
     """Change to `folder` and find modules there, in a process that a launcher may have started elsewhere."""
     os.chdir(folder)
     find_modules_in(folder)
-
-
-def _print_traceback(wanted: bool) -> None:
-    """Print the traceback of the exception that is being handled."""
-    if wanted:
-        import traceback
-
-        traceback.print_exc()

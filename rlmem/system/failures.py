@@ -26,13 +26,6 @@ SIZES = (
 """Keys that a message for a lack of memory proposes to make smaller, if the run has them."""
 
 
-def smaller(values: Mapping[str, Any]) -> str:
-    """Those of SIZES that a configuration has, joined by `or`; `network` if it has none."""
-    parts = {key: key.split(".") for key in SIZES}
-    found = [key for key, (group, name) in parts.items() if (values.get(group) or {}).get(name) is not None]
-    return " or ".join(found) or "network"
-
-
 @contextmanager
 def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Turn a dead process, a loss that is not finite, a full disk or a lack of memory into a Fault with the step.
@@ -42,19 +35,19 @@ def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) 
     """
     try:
         yield
-    except FloatingPointError as error:
-        what = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
-        raise Fault(f"step {step()}: {what}") from error
-    except ConnectionError as error:
-        raise Fault(f"step {step()}: {error}") from error
-    except OSError as error:
-        if error.errno not in FULL:
+    except (FloatingPointError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, FloatingPointError):
+            what = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
+        elif isinstance(error, ConnectionError):
+            what = str(error)
+        elif isinstance(error, OSError) and error.errno in FULL:
+            what = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
+        elif not isinstance(error, OSError) and lacks_memory(error):
+            parts = [(key, *key.split(".")) for key in SIZES]
+            sizes = [key for key, group, name in parts if ((values or {}).get(group) or {}).get(name) is not None]
+            what = f"out of memory ({first_line(error)}); e.g. a smaller {' or '.join(sizes) or 'network'}"
+        else:
             raise
-        raise Fault(f"step {step()}: {error.filename or 'a file'} cannot be written ({error.strerror})") from error
-    except (MemoryError, RuntimeError) as error:
-        if not lacks_memory(error):
-            raise
-        what = f"out of memory ({first_line(error)}); e.g. a smaller {smaller(values or {})}"
         raise Fault(f"step {step()}: {what}") from error
 
 

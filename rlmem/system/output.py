@@ -65,15 +65,9 @@ def _protected(stream: TextIO | None, number: int, ends: bool) -> TextIO:
         stream.flush()
     raw = Output(number, ends)
     buffer: Any = raw if inner is stream.buffer else io.BufferedWriter(raw)
-    made = io.TextIOWrapper(
-        buffer,
-        stream.encoding,
-        "backslashreplace" if stream.errors == "strict" else stream.errors,
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
-    )
     raw.name = stream.name
-    return made
+    errors = "backslashreplace" if stream.errors == "strict" else stream.errors
+    return io.TextIOWrapper(buffer, stream.encoding, errors, None, stream.line_buffering, stream.write_through)
 
 
 def flush_stdout() -> str | None:
