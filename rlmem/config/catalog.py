@@ -7,10 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
 from rlmem.config.yamlfile import description, leaves
-from rlmem.errors import UserError
 from rlmem.system.strictjson import dumps
 
 Catalog = dict[str, dict[str, str]]
@@ -37,8 +36,8 @@ def select(group: str | None, lines: Sequence[str] = ()) -> Catalog:
     if group is None:
         return groups
     if group not in groups:
-        near, example = nearest(group, groups), "rlmem list memory"
-        raise UserError(sentence(group, "no such group", near=near, accepted=groups, example=example))
+        near = nearest(group, groups)
+        raise mistake(group, "no such group", near=near, accepted=groups, example="rlmem list memory")
     return {group: groups[group]}
 
 

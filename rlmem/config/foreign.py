@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlmem.config.messages import sentence
+from rlmem.config.messages import mistake
 from rlmem.config.overrides import leaf_paths
-from rlmem.errors import UserError
 
 PACKAGES = {
     "memory": ("rlmem.memory",),
@@ -67,4 +66,4 @@ def refuse(problems: Mapping[str, str], where: Path) -> None:
         more = f" ({len(problems) - 1} more such values)" if len(problems) > 1 else ""
         reason = f"{what}, and this user did not write it, or it was edited since{more}"
         example = "--trust if you know that code; machines that share a user but no home directory set RLMEM_KEY"
-        raise UserError(sentence(f"{where}: {path}", reason, example=example))
+        raise mistake(f"{where}: {path}", reason, example=example)

@@ -6,7 +6,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from rlmem.errors import brief
+from rlmem.errors import UserError, brief
 
 
 def sentence(
@@ -21,6 +21,13 @@ def sentence(
     if example:
         parts.append(f"e.g. {example}")
     return "; ".join(parts).replace("?; ", "? ")
+
+
+def mistake(
+    where: str, what: str, *, near: Iterable[str] = (), accepted: Iterable[str] = (), example: str | None = None
+) -> UserError:
+    """The error of one `sentence`."""
+    return UserError(sentence(where, what, near=near, accepted=accepted, example=example))
 
 
 def shell(*words: object) -> str:

@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from rlmem.config.messages import SYNONYMS, nearest_key, sentence, shell, to_text
+from rlmem.config.messages import SYNONYMS, mistake, nearest_key, sentence, shell, to_text
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError, brief
 
@@ -105,15 +105,15 @@ def lines_of(override: Override, example: str) -> list[str]:
     if override.is_hydra_override() or not override.is_sweep_override():
         return [line]
     if not override.is_discrete_sweep():
-        raise UserError(sentence(line, "no list or range of values", example=example))
+        raise mistake(line, "no list or range of values", example=example)
     if isinstance(value, RangeSweep):
         start, stop, step = (float(number) for number in (value.start or 0, value.stop or 0, value.step))
         if not step or not (stop - start) / step <= MOST_JOBS:
-            raise UserError(sentence(line, f"more than {MOST_JOBS:,} values, or without end", example=example))
+            raise mistake(line, f"more than {MOST_JOBS:,} values, or without end", example=example)
     try:
         return [f"{override.get_key_element()}={text}" for text in override.sweep_string_iterator()]
     except HydraException as error:
-        raise UserError(sentence(line, str(error), example=example)) from error
+        raise mistake(line, str(error), example=example) from error
 
 
 def require_few(values: Iterable[Sequence[Any]]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_origin, get_type_hints
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import mistake, nearest
 from rlmem.errors import UserError, one_line
 
 
@@ -63,7 +63,7 @@ def locate(target: str) -> Callable[..., Any]:
     found = getattr(module, name, None)
     if not callable(found):
         public = [other for other in dir(module) if not other.startswith("_")]
-        raise UserError(sentence(module_name, f"no class or function `{name}`", near=nearest(name, public)))
+        raise mistake(module_name, f"no class or function `{name}`", near=nearest(name, public))
     return found
 
 

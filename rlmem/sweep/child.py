@@ -1,10 +1,9 @@
 """The process of a job: it trains, and ends when its parent does. Arguments: the parent's PID, then overrides."""
 
-import os
 import sys
 from collections.abc import Sequence
 
-from rlmem.system.command import find_modules_in, run_training
+from rlmem.system.command import run_training
 from rlmem.system.signals import die_with
 
 
@@ -16,7 +15,6 @@ def main() -> int:
 
 
 def _train(overrides: Sequence[str]) -> int:
-    find_modules_in(os.getcwd())
     from rlmem.config.compose import load
 
     config = load(overrides)

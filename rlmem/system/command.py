@@ -9,7 +9,7 @@ from rlmem.errors import Fault, UserError, brief, printable
 from rlmem.system import output, signals
 
 
-def run_training(action: Callable[[], int]) -> int:
+def run_training(action: Callable[[], int], debug: bool = False) -> int:
     """Run `action`, which trains, as the whole of this process; returns the exit code.
 
     Signals are taken over for good. What cannot be written to a standard stream is dropped, since every run has a log.
@@ -18,14 +18,14 @@ def run_training(action: Callable[[], int]) -> int:
     try:
         signals.take_over(requests)
         output.protect(ends=False)
-        return requests.ends_with(exit_code(action))
+        return requests.ends_with(exit_code(action, debug))
     except BaseException:
         if not requests.raised:
             raise
         return requests.ends_with(1)
 
 
-def run_printing(action: Callable[[], int], ends: bool) -> int:
+def run_printing(action: Callable[[], int], ends: bool, debug: bool = False) -> int:
     """Run `action`, which is called for its output, as the whole of this process; returns the exit code.
 
     Without its output the command has failed, unless its reader, such as `head`, has seen enough.
@@ -34,7 +34,7 @@ def run_printing(action: Callable[[], int], ends: bool) -> int:
     """
     output.protect(ends)
     try:
-        code = exit_code(action)
+        code = exit_code(action, debug)
     except output.Unread:
         code = 0
     if (lost := output.flush_stdout()) and code == 0:
@@ -44,13 +44,14 @@ def run_printing(action: Callable[[], int], ends: bool) -> int:
 
 
 def exit_code(action: Callable[[], int], debug: bool = False) -> int:
-    """Run `action` and return its exit code; an error or a stop becomes lines on stderr and a code.
+    """Run `action` here and return its exit code; an error or a stop becomes lines on stderr and a code.
 
     2: mistakes of the user, a line each; 1: a fault from outside, or a bug, which is raised; 130: Ctrl-C; 75: stopped
     by any other signal
 
     debug: print the traceback of a mistake or a fault, too
     """
+    find_modules_in(os.getcwd())
     try:
         return action()
     except (UserError, Fault) as error:
@@ -77,9 +78,3 @@ def find_modules_in(folder: str) -> None:
     """Let Python find modules in `folder`, behind all others: a `_target_` may name one of them."""
     if folder not in sys.path:
         sys.path.append(folder)
-
-
-def work_in(folder: str) -> None:
-    """Change to `folder` and find modules there, in a process that a launcher may have started elsewhere."""
-    os.chdir(folder)
-    find_modules_in(folder)
