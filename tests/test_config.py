@@ -10,8 +10,8 @@ import yaml
 from annotated_types import Ge, Gt, Interval, Le
 from pydantic import ValidationError
 
-from rlmem.config import explain
-from rlmem.config.compose import Config, apply, load
+from rlmem.commands.config import as_yaml
+from rlmem.config.compose import Config, apply, explain, load
 from rlmem.config.messages import describe
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SUPPLIED
@@ -252,7 +252,7 @@ def test_a_stored_value_that_no_longer_fits_is_said():
 
 
 def test_every_value_has_the_line_that_set_it():
-    _, origins = explain.explain(["algo=ppo_popgym", "env=repeat_first", "memory.hidden_size=64", "env.params={k: 2}"])
+    _, origins = explain(["algo=ppo_popgym", "env=repeat_first", "memory.hidden_size=64", "env.params={k: 2}"])
     for path, origin in origins.items():
         if origin == "command line":
             continue
@@ -270,8 +270,8 @@ def test_every_value_has_the_line_that_set_it():
 
 
 def test_the_explained_yaml_reads_back_as_the_configuration():
-    config, origins = explain.explain(["algo.lr=1e-5", "run_dir='a: b'", "logger=[local,wandb]"])
-    assert yaml.safe_load(explain.as_yaml(config, origins)) == config.values
+    config, origins = explain(["algo.lr=1e-5", "run_dir='a: b'", "logger=[local,wandb]"])
+    assert yaml.safe_load(as_yaml(config.values, origins)) == config.values
 
 
 def test_later_files_win_in_provenance(tmp_path):

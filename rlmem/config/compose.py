@@ -2,12 +2,13 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -22,7 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rlmem.config.groups import Choice, Options, choice_problem, chosen, is_choice, read_options
+from rlmem.config.groups import Choice, Options, choice_problem, chosen_options, is_choice, read_options
 from rlmem.config.messages import sentence, shell, to_text
 from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
 from rlmem.config.paths import conf_dir, own_dirs
@@ -34,12 +35,6 @@ from rlmem.system.strictjson import map_values
 
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
 """What composing raises beside UserError: AttributeError if a mapping would replace a null of Hydra's, and others."""
-
-MOST_REMEMBERED = 500
-"""The greatest number of compositions that a process keeps."""
-_made: dict[tuple[Any, ...], Any] = {}
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -70,9 +65,21 @@ class Base:
 def load(overrides: Sequence[str]) -> Config:
     """Compose conf/ with overrides and check the result. Raises UserError with every problem."""
     base, assignments, problems = compose_base(overrides)
-    own = _own_class(assignments, overrides)
-    values = _settle(base, assignments, problems, replaced=["memory"] if own else [])
-    return Config(values, base.choices | ({"memory": own} if own else {}), tuple(overrides))
+    # `memory._target_=module.Class` alone replaces the default memory with its keys; beside `memory=OPTION` only the
+    # class of that. Other groups always keep their keys: environments share most of them.
+    classes = [str(o.value()) for o in assignments if o.key_or_group == "memory._target_"]
+    own = {"memory": classes[0]} if classes and not any(line.startswith("memory=") for line in overrides) else {}
+    values = _settle(base, assignments, problems, replaced=own)
+    return Config(values, base.choices | own, tuple(overrides))
+
+
+def explain(overrides: Sequence[str]) -> tuple[Config, dict[str, str]]:
+    """The checked configuration of a command line, and the origin of every value by dotted path."""
+    config = load(overrides)
+    base, assignments, _ = compose_base(overrides)
+    given = [path for o in assignments for path, _ in leaf_paths({o.key_or_group: o.value()})]
+    found = sources(base.files) | dict.fromkeys(given, COMMAND_LINE)
+    return config, {path: lookup(path, found) or "config.yaml" for path, _ in leaf_paths(config.values)}
 
 
 def apply(config: Config, overrides: Sequence[str]) -> Config:
@@ -83,14 +90,11 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
     for line, group in [(o.input_line, o.key_or_group) for o in parsed if is_choice(o, config.choices)]:
         fixed = f"`{group}` is fixed for this run ({to_text(config.choices[group])})"
         problems.append(f"{line}: {fixed}; start a new run instead")
-    base = Base(OmegaConf.create(map_values(_escaped, config.values)), config.choices, {}, ())
+    # A `${` is escaped: the value was resolved when it was stored, and means itself.
+    escaped = lambda value: re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value  # noqa: E731
+    base = Base(OmegaConf.create(map_values(escaped, config.values)), config.choices, {}, ())
     values = _settle(base, assignments, problems)
     return Config(values, config.choices, config.overrides + tuple(overrides))
-
-
-def _escaped(value: Any) -> Any:
-    """A stored value with `${` escaped: it was resolved when it was stored, and means itself."""
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
 
 
 def _require_intact(config: Config) -> None:
@@ -103,11 +107,8 @@ def _require_intact(config: Config) -> None:
 
 @contextmanager
 def config_loader() -> Iterator[ConfigLoader]:
-    """Hydra's loader for conf/ and the user's folders.
-
-    Hydra is global: the object of a surrounding job is restored afterwards.
-    """
-    outer = GlobalHydra.instance().hydra
+    """Hydra's loader for conf/ and the user's folders."""
+    outer = GlobalHydra.instance().hydra  # that of a surrounding job, which is restored afterwards
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(conf_dir()), job_name="rlmem", version_base="1.3"), warnings.catch_warnings():
@@ -126,10 +127,10 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
     """Compose the group choices alone; also the overrides of single values, and the problems so far."""
     with config_loader() as loader:
         parsed, problems = parse(overrides, loader)
-        lines = [str(override.input_line) for override in parsed if override.is_hydra_override()]
-        assignments = []
+        hydra = tuple(str(override.input_line) for override in parsed if override.is_hydra_override())
+        lines, files, assignments = [*hydra], _files(hydra), []
         try:
-            options = _remembered("options", lines, lambda: read_options(loader, lines))
+            options = _options(hydra, files)
             for override in parsed:
                 line = str(override.input_line)
                 if override.is_hydra_override():
@@ -143,59 +144,48 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                     problems.append(problem)
                 else:
                     lines.append(line)
-            base = _remembered("base", lines, lambda: _compose(loader, lines, options))
+            base = _compose(tuple(lines), hydra, files)
             return replace(base, tree=deepcopy(base.tree), choices=deepcopy(base.choices)), assignments, problems
         except FAILURES as error:
             raise UserError(*problems, root_cause(error)) from error
 
 
-def _remembered(what: str, lines: Sequence[str], make: Callable[[], Found]) -> Found:
-    """What `make` gives, made once for the same choices and files: Hydra takes a quarter of a second for it."""
-    if any(line.lstrip("+~").startswith("hydra") for line in lines):  # they may name other folders
-        return make()
+def _files(hydra: Sequence[str]) -> Hashable:
+    """What tells whether the files of a composition are the same; overrides of Hydra's may name any others."""
+    if hydra:
+        return object()
     files = [file for folder in (conf_dir(), *own_dirs()) for file in folder.rglob("*.yaml") if file.is_file()]
-    state = tuple((str(file), known.st_mtime_ns, known.st_size) for file in files for known in [file.stat()])
-    if (key := (what, *lines, state)) not in _made:
-        if len(_made) >= MOST_REMEMBERED:
-            _made.clear()
-        _made[key] = make()
-    return _made[key]
+    return tuple((str(file), known.st_mtime_ns, known.st_size) for file in files for known in [file.stat()])
 
 
-def _compose(loader: ConfigLoader, lines: list[str], options: Options) -> Base:
+# Hydra takes a quarter of a second for these two.
+@lru_cache(maxsize=500)
+def _options(hydra: tuple[str, ...], files: Hashable) -> Options:
+    return read_options(GlobalHydra.instance().config_loader(), hydra)
+
+
+@lru_cache(maxsize=500)
+def _compose(chosen: tuple[str, ...], hydra: tuple[str, ...], files: Hashable) -> Base:
+    lines, options = list(chosen), _options(hydra, files)
     tree = compose("config", overrides=lines, return_hydra_config=True)
     folders = [Path(source.path) for source in tree.hydra.runtime.config_sources if source.schema == "file"]
-    defaults = loader.compute_defaults_list("config", lines, RunMode.RUN).defaults
-    choices = chosen(defaults, options)
+    defaults = GlobalHydra.instance().config_loader().compute_defaults_list("config", lines, RunMode.RUN).defaults
+    choices = chosen_options(defaults, options)
     with open_dict(tree):
         del tree["hydra"]
         for group in choices:
             tree.setdefault(group, {})
-    files: list[tuple[str, Path]] = []
+    merged: list[tuple[str, Path]] = []
     for entry in defaults:
         names = [folder / f"{entry.config_path}.yaml" for folder in folders]
-        files += [(entry.package or "", file) for file in names if file.is_file()][:1]
-    return Base(tree, choices, options, tuple(files))
-
-
-def _own_class(assignments: Sequence[Override], overrides: Sequence[str]) -> str | None:
-    """The class of `memory._target_=module.Class`, if it stands alone: it replaces the default memory with its keys.
-
-    With `memory=OPTION` beside it, it replaces that option's class, and the keys stay. Other groups always keep theirs:
-    environments share most of them.
-    """
-    if any(line.startswith("memory=") for line in overrides):
-        return None
-    return next((str(o.value()) for o in assignments if o.key_or_group == "memory._target_"), None)
+        merged += [(entry.package or "", file) for file in names if file.is_file()][:1]
+    return Base(tree, choices, options, tuple(merged))
 
 
 def _settle(
-    base: Base, assignments: Sequence[Override], problems: list[str], replaced: Sequence[str] = ()
+    base: Base, assignments: Sequence[Override], problems: list[str], replaced: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Set the single values, resolve interpolations and validate; UserError with every problem.
-
-    replaced: groups that begin empty
-    """
+    """Set the single values, resolve interpolations and validate; the groups `replaced` begin empty."""
     before: Any = OmegaConf.to_container(base.tree)
     try:
         with open_dict(base.tree):

@@ -55,7 +55,7 @@ def choice_problem(override: Override, options: Options) -> str | None:
     return sentence(line, what, near=nearest(wrong[0], names), accepted=names, example=example)
 
 
-def chosen(defaults: Sequence[ResultDefault], options: Options) -> dict[str, Choice]:
+def chosen_options(defaults: Sequence[ResultDefault], options: Options) -> dict[str, Choice]:
     """The option of every group in a resolved defaults list; a list where the default is one."""
     paths = [(entry.config_path or "").partition("/") for entry in defaults if entry.parent == "config"]
     found: dict[str, Choice] = {}
