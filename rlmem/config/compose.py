@@ -67,8 +67,9 @@ def load(overrides: Sequence[str]) -> Config:
     base, assignments, problems = compose_base(overrides)
     # `memory._target_=module.Class` alone replaces the default memory with its keys; beside `memory=OPTION` only the
     # class of that. Other groups always keep their keys: environments share most of them.
-    classes = [str(o.value()) for o in assignments if o.key_or_group == "memory._target_"]
-    own = {"memory": classes[0]} if classes and not any(line.startswith("memory=") for line in overrides) else {}
+    alone = not any(line.startswith("memory=") for line in overrides)
+    classes = [str(o.value()) for o in assignments if o.key_or_group == "memory._target_" and alone]
+    own: dict[str, Choice] = {"memory": classes[0]} if classes else {}
     values = _settle(base, assignments, problems, replaced=own)
     return Config(values, base.choices | own, tuple(overrides))
 

@@ -24,7 +24,7 @@ from rlmem.config.compose import Config, compose_base, config_loader, load
 from rlmem.config.overrides import lines_of, parse, require_few
 from rlmem.errors import Fault, NotHere, UserError, first_line
 from rlmem.sweep import launchers
-from rlmem.system.command import find_modules_in
+from rlmem.system.command import find_modules_in, protect
 
 
 class JobFailed(Exception):
@@ -150,8 +150,6 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
 
 def job(_: DictConfig) -> float | Failed:
     """One job: the same composition and checks as a single run. Returns the objective, for a sweeper."""
-    from rlmem.system.output import protect
-
     hydra = HydraConfig.get()
     here = hydra.runtime.choices["hydra/launcher"] == "basic"
     overrides = [line.removeprefix("++") for line in hydra.overrides.task if not line.startswith("+launcher=")]

@@ -1,12 +1,16 @@
 """A process that is one command: its signals, its standard streams and its exit code, from beginning to end."""
 
 import errno
+import io
 import os
+import select
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TextIO
 
 from rlmem.errors import Fault, UserError, brief, printable
-from rlmem.system import output, signals
+from rlmem.system import signals
 
 
 def run_training(action: Callable[[], int], debug: bool = False) -> int:
@@ -17,7 +21,7 @@ def run_training(action: Callable[[], int], debug: bool = False) -> int:
     requests = signals.Requests(of_command=True)
     try:
         signals.take_over(requests)
-        output.protect(ends=False)
+        protect(ends=False)
         return requests.ends_with(exit_code(action, debug))
     except BaseException:
         if not requests.raised:
@@ -32,15 +36,18 @@ def run_printing(action: Callable[[], int], ends: bool, debug: bool = False) -> 
 
     ends: whether it does nothing but print, and ends when its output is not read
     """
-    output.protect(ends)
+    protect(ends)
     try:
         code = exit_code(action, debug)
-    except output.Unread:
+    except Unread:
         code = 0
-    if (lost := output.flush_stdout()) and code == 0:
-        print(f"rlmem: failed: the output cannot be written ({lost})", file=sys.stderr)
-        return 1
-    return code
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    lost: OSError | None = getattr(getattr(buffer, "raw", buffer), "lost", None)
+    if lost is None or lost.errno == errno.EPIPE or code != 0:  # EPIPE: the reader has left
+        return code
+    print(f"rlmem: failed: the output cannot be written ({lost.strerror})", file=sys.stderr)
+    return 1
 
 
 def exit_code(action: Callable[[], int], debug: bool = False) -> int:
@@ -78,3 +85,64 @@ def find_modules_in(folder: str) -> None:
     """Let Python find modules in `folder`, behind all others: a `_target_` may name one of them."""
     if folder not in sys.path:
         sys.path.append(folder)
+
+
+class Unread(BaseException):
+    """The output of a command that only prints cannot be written."""
+
+
+class Output(io.FileIO):
+    """The stream of a file descriptor, which drops what it cannot write.
+
+    number: the file descriptor
+    ends: whether the first loss ends the command
+    lost: the first error, if anything was dropped
+    """
+
+    def __init__(self, number: int, ends: bool):
+        super().__init__(number, "w", closefd=False)
+        self.ends = ends
+        self.lost: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            while (written := super().write(data)) is None:  # a terminal or pipe that does not wait by itself
+                select.select([], [self], [])
+            return written
+        except OSError as error:
+            before, self.lost = self.lost, self.lost or error
+            if self.ends and before is None:
+                raise Unread from error
+            return memoryview(data).nbytes
+
+
+def protect(ends: bool) -> None:
+    """From now on drop what a standard stream cannot take, in the whole process, instead of failing.
+
+    ends: whether the command only prints, and ends where its output cannot be written
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file that is opened would take its number, and receive what is printed
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)
+    sys.stdout = _protected(sys.stdout, 1, ends)
+    sys.stderr = _protected(sys.stderr, 2, ends=False)
+
+
+def _protected(stream: TextIO | None, number: int, ends: bool) -> TextIO:
+    if stream is None:
+        return open(number, "w", encoding="utf-8", closefd=False)
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    inner = getattr(stream.buffer, "raw", stream.buffer)
+    if not isinstance(inner, io.FileIO):  # a caller collects what is printed
+        return stream
+    with suppress(OSError):
+        stream.flush()
+    raw = Output(number, ends)
+    buffer: Any = raw if inner is stream.buffer else io.BufferedWriter(raw)
+    raw.name = stream.name
+    errors = "backslashreplace" if stream.errors == "strict" else stream.errors
+    return io.TextIOWrapper(buffer, stream.encoding, errors, None, stream.line_buffering, stream.write_through)
