@@ -114,7 +114,7 @@ OURS = {
     "build.py: group",
     "dataset.py: action",
     "groups.py: near",
-    "overrides.py: _setting(near[0], _node_at(tree, near[0]))",
+    "overrides.py: _setting(near[0], tree)",
 }
 """What stands there unquoted: words of rlmem's own, and what is quoted already."""
 

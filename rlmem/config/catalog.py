@@ -17,10 +17,7 @@ Catalog = dict[str, dict[str, str]]
 
 
 def catalog(lines: Sequence[str] = ()) -> Catalog:
-    """Every group, in the order of config.yaml's defaults; experiments last.
-
-    lines: overrides, among which `hydra.searchpath=[...]` adds folders
-    """
+    """Every group, in the order of config.yaml's defaults; experiments last. `lines` are as for `own_dirs`."""
     names = sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
     groups: Catalog = {name: {} for name in (*default_choices(), *names) if name in names}
     for name, found in groups.items():
@@ -99,12 +96,12 @@ def _options(folder: Path) -> dict[str, str]:
 
 def _keys(group: str, file: Path) -> dict[str, str]:
     """`memory.hidden_size=256` -> its comment, with the private files that an option builds on."""
-    package = "" if file.read_text(encoding="utf-8").startswith("# @package _global_") else f"{group}."
-    merged = {leaf.path: leaf for part in with_parents(file) for leaf in leaves(part)}
-    full = {f"{package}{path}": leaf for path, leaf in merged.items() if path != "defaults"}
+    package = "" if file.read_text(encoding="utf-8").startswith("# @package _global_") else group
+    full = {leaf.path: leaf for part in with_parents(file) for leaf in leaves(part, package)}
     if group == "launcher":  # whose keys lie in Hydra's own
         full = {p.removeprefix("hydra."): leaf for p, leaf in full.items() if p.startswith("hydra.launcher.")}
-    fixed = {f"{group}._target_", f"{group}.{file.stem}._target_"}  # the option itself; that of an argument is a key
+    # The class of the option itself is fixed; that of an argument is a key.
+    fixed = {f"{group}._target_", f"{group}.{file.stem}._target_", "defaults", f"{group}.defaults"}
     return {f"{path}={leaf.text}": leaf.comment for path, leaf in full.items() if path not in fixed}
 
 

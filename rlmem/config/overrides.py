@@ -63,7 +63,7 @@ def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
     line, key = override.input_line or "", override.key_or_group
     known = not key_problem(override, tree, {})
     if override.is_delete():
-        example = _setting(key, _node_at(tree, key)) if known else EXAMPLE
+        example = _setting(key, tree) if known else EXAMPLE
         return sentence(line, "keys cannot be removed; give a value instead", example=example)
     if override.package is not None:
         return sentence(line, "`@` is not accepted in a key", example=EXAMPLE)
@@ -91,15 +91,13 @@ def key_problem(override: Override, tree: Mapping[str, Any], options: Mapping[st
     if not isinstance(node, Mapping) or isinstance(override.value(), dict):
         return None
     key, names = override.key_or_group, [name for name in node if not str(name).startswith("_")]
-    return sentence(line, f"`{key}` is a section; set one of its keys", accepted=names, example=_setting(key, node))
+    return sentence(line, f"`{key}` is a section; set one of its keys", accepted=names, example=_setting(key, tree))
 
 
 def lines_of(override: Override, example: str) -> list[str]:
     """An override as a line for each of its values; one value as it was typed.
 
-    example: a command with several values, for the message
-
-    Raises UserError for several values that are no list, or too many.
+    Raises UserError with a command that has several values as its `example`, for values that are no list or too many.
     """
     line, value = str(override.input_line), override.value()
     if override.is_hydra_override() or not override.is_sweep_override():
@@ -144,10 +142,10 @@ def _malformed(line: str) -> str:
     return sentence(line, what, example="'env.params={k: 4}'")
 
 
-def _setting(key: str, node: Any) -> str:
+def _setting(key: str, tree: Mapping[str, Any]) -> str:
     """An override that sets `key` to its present value, or the first value of a section."""
-    leaves = leaf_paths(node, f"{key}.") if isinstance(node, Mapping) and node else iter([(key, node)])
-    path, value = next((leaf for leaf in leaves if not leaf[0].endswith("._target_")), (key, "..."))
+    inside = (leaf for leaf in leaf_paths(tree) if f"{leaf[0]}.".startswith(f"{key}."))
+    path, value = next((leaf for leaf in inside if not leaf[0].endswith("._target_")), (key, "..."))
     return shell(f"{path}={to_text(value)}")
 
 
@@ -160,16 +158,13 @@ def _unknown_key(
         return sentence(line, f"`{name}` is supplied at run time, not by the configuration")
     prefix = "".join(f"{parent}." for parent in parents)
     accepted = sorted(str(key) for key in node if not str(key).startswith("_"))
-    near = [prefix + key for key in nearest_key(name, accepted)] or _elsewhere(name, tree, options)
+    near = [prefix + key for key in nearest_key(name, accepted)]
+    # Elsewhere, `lr` is `algo.lr`, `gru` is `memory=gru`, and `wandb` is `logger=[local,wandb]`.
+    near = near or [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] in (name, SYNONYMS.get(name))]
+    groups = [group for group, names in options.items() if name in names]
+    near = near or [f"{g}={name if '_target_' in tree[g] else to_text([*tree[g], name])}" for g in groups]
     what = "no such key" if accepted else f"`{'.'.join(parents)}` has no keys"
     return sentence(line, what, near=near, accepted=accepted, example=_example(near, tree, options))
-
-
-def _elsewhere(name: str, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> list[str]:
-    """Where else a name may belong: `lr` is `algo.lr`, `gru` is `memory=gru`, and `wandb` is `logger=[local,wandb]`."""
-    same = [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] in (name, SYNONYMS.get(name))]
-    groups = [group for group, names in options.items() if name in names]
-    return same or [f"{g}={name if '_target_' in tree[g] else to_text([*tree[g], name])}" for g in groups]
 
 
 def _example(near: list[str], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str:
@@ -179,11 +174,4 @@ def _example(near: list[str], tree: Mapping[str, Any], options: Mapping[str, Seq
         return f"rlmem train {shell(near[0])}"
     if near[0] in options:
         return f"rlmem train {shell(f'{near[0]}={options[near[0]][0]}')}"
-    return f"rlmem train {_setting(near[0], _node_at(tree, near[0]))}"
-
-
-def _node_at(tree: Mapping[str, Any], key: str) -> Any:
-    node: Any = tree
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
+    return f"rlmem train {_setting(near[0], tree)}"

@@ -3,8 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
@@ -22,21 +21,19 @@ MISSING = "???"
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """One refused value or key: its dotted path, what is wrong, the nearest and the accepted names."""
 
     path: str
     what: str
     value: Any = None
-    near: tuple[str, ...] = ()
-    accepted: tuple[str, ...] = ()
+    near: Sequence[str] = ()
+    accepted: Sequence[str] = ()
 
 
 def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tuple[dict[str, Any], list[Refusal]]:
-    """The values coerced to their annotations, and everything that is refused.
+    """A configuration coerced to its annotations, and everything that is refused.
 
-    values: a whole configuration
     only: check these top-level keys alone; None: all
     """
     check, checked = _Check(), dict(values)
@@ -76,7 +73,7 @@ class _Check:
 
     def refuse(self, path: str, what: str, value: Any, near: Sequence[str] = (), accepted: Sequence[str] = ()) -> Any:
         """Collect a refusal; returns the value as it is."""
-        self.refusals.append(Refusal(path, what, value, tuple(near), tuple(accepted)))
+        self.refusals.append(Refusal(path, what, value, near, accepted))
         return value
 
     def environment(self, node: Any) -> Any:
@@ -98,12 +95,7 @@ class _Check:
         return entries | {name: self.node(f"logger.{name}", built[name], SUPPLIED["logger"]) for name in built}
 
     def node(self, path: str, node: Any, supplied: Collection[str], made: Any = None) -> Any:
-        """A node with `_target_`.
-
-        path: its dotted key
-        supplied: the arguments of its target that are supplied at run time
-        made: the class from which the target must derive; None: any
-        """
+        """The node at `path`, whose `_target_` is `supplied` with arguments at run time and derives from `made`."""
         target = node.get("_target_") if isinstance(node, dict) else None
         if wrong := _problem_of_target(path, target, supplied, made):
             self.refuse(f"{path}._target_", wrong, target)
@@ -128,10 +120,7 @@ class _Check:
     def arguments(
         self, path: str, node: Any, target: Callable[..., Any], supplied: Collection[str] = (), complete: bool = True
     ) -> Any:
-        """The keys of one node against the arguments of its target.
-
-        complete: whether every argument without a default must be given
-        """
+        """The keys of one node against the arguments of its target; all are required if it is to be `complete`."""
         if not isinstance(node, dict):
             return self.refuse(path, "expected a mapping {key: value}", node)
         accepted = {name: p for name, p in parameters(target).items() if name not in supplied}

@@ -1,8 +1,8 @@
 """What config files say beside their values: line numbers, comments, descriptions, and which file set a value last."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -13,8 +13,7 @@ COMMAND_LINE = "command line"
 """The origin of a value that an override set."""
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """One value of a file: its dotted path, its text, its line (from 1) and the comment behind it."""
 
     path: str
@@ -38,14 +37,17 @@ def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
     return f"{where}: cannot be read as YAML ({why}); check the indentation and the quotes there"
 
 
-def leaves(file: Path) -> list[Leaf]:
-    """Every value of a file in order; lists and empty mappings count as values. Raises UserError if it is not YAML."""
+def leaves(file: Path, package: str = "") -> list[Leaf]:
+    """Every value of a file in order; lists and empty mappings count as values. Raises UserError if it is not YAML.
+
+    package: the dotted path of the file's mapping in the whole configuration
+    """
     text = file.read_text(encoding="utf-8")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise UserError(yaml_problem(error, file)) from error
-    return list(_walk(root, "", text.splitlines())) if root else []
+    return list(_walk(root, f"{package}." if package else "", text.splitlines())) if root else []
 
 
 def _walk(node: yaml.Node, prefix: str, lines: list[str]) -> Iterator[Leaf]:
@@ -65,7 +67,7 @@ def sources(files: Iterable[tuple[str, Path]]) -> dict[str, str]:
     """Dotted path -> `conf/algo/ppo.yaml:7`, for (package, file) pairs in the order they are merged."""
     root = conf_dir().parent
     shown = lambda file: file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)  # noqa: E731
-    return {path: f"{shown(file)}:{leaf.line}" for path, file, leaf in _placed_leaves(files)}
+    return {leaf.path: f"{shown(file)}:{leaf.line}" for package, file in files for leaf in leaves(file, package)}
 
 
 def lookup(path: str, origins: dict[str, str]) -> str | None:
@@ -78,12 +80,5 @@ def lookup(path: str, origins: dict[str, str]) -> str | None:
 
 def hint(path: str, files: Iterable[tuple[str, Path]]) -> str | None:
     """The `e.g. ...` of the comment beside a value, such as the one that says what a required key may be."""
-    comments = (leaf.comment for found, _, leaf in _placed_leaves(files) if found == path)
+    comments = (leaf.comment for package, file in files for leaf in leaves(file, package) if leaf.path == path)
     return next((comment.partition("e.g. ")[2] for comment in comments if "e.g. " in comment), None)
-
-
-def _placed_leaves(files: Iterable[tuple[str, Path]]) -> Iterator[tuple[str, Path, Leaf]]:
-    """Every value of (package, file) pairs with its dotted path in the whole configuration."""
-    for package, file in files:
-        for leaf in leaves(file):
-            yield f"{package}.{leaf.path}" if package else leaf.path, file, leaf
