@@ -8,6 +8,7 @@ from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, st
 from rlmem.config.messages import mistake, nearest
 from rlmem.system.strictjson import dumps
 
+ACTIONS = ("generate", "import", "info")
 EXAMPLE = "rlmem dataset generate env=hopper --random --episodes 5 --out data/random.hdf5"
 
 PARSER = Parser(
@@ -32,38 +33,36 @@ PARSER.add_trust()
 
 def run(args: Arguments) -> None:
     action, *given = args.what
-    actions = {"generate": _generate, "import": _import, "info": _info}
-    if action not in actions:
-        near = nearest(action, actions)
-        raise mistake(action, "not what a data set can do", near=near, accepted=actions, example=EXAMPLE)
+    if action not in ACTIONS:
+        near = nearest(action, ACTIONS)
+        raise mistake(action, "not what a data set can do", near=near, accepted=ACTIONS, example=EXAMPLE)
     if action != "info" and args.out is None:
         raise mistake(f"rlmem dataset {action}", "needs --out FILE", example=EXAMPLE)
     overrides, places = [text for text in given if "=" in text], [text for text in given if "=" not in text]
-    print(actions[action](args, overrides, places))
+    if action == "info":
+        return print(_info(args, overrides, places))
+    with stdout_to_stderr():
+        found = (_generated if action == "generate" else _imported)(args, overrides, places)
+    print(f"wrote {args.out}: {_line(found)}")
 
 
-def _generate(args: Arguments, overrides: list[str], places: list[str]) -> str:
+def _generated(args: Arguments, overrides: list[str], places: list[str]) -> Any:
     if args.random == bool(places) or bool(overrides) != args.random:
         raise mistake("rlmem dataset generate", "needs runs, or --random with env=NAME", example=EXAMPLE)
     from rlmem.run.dataset import from_random, from_runs
 
-    with stdout_to_stderr():
-        if args.random:
-            found = from_random(overrides, args.episodes, args.out, args.seed)
-        else:
-            found = from_runs(places, args.episodes, args.out, args.seed, args.greedy, args.trust)
-    return f"wrote {args.out}: {_line(found)}"
+    if args.random:
+        return from_random(overrides, args.episodes, args.out, args.seed)
+    return from_runs(places, args.episodes, args.out, args.seed, args.greedy, args.trust)
 
 
-def _import(args: Arguments, overrides: list[str], places: list[str]) -> str:
+def _imported(args: Arguments, overrides: list[str], places: list[str]) -> Any:
     if len(places) != 1 or not any(text.startswith("env=") for text in overrides):
         example = "rlmem dataset import FILE.hdf5 env=hopper --out data/hopper.hdf5"
         raise mistake("rlmem dataset import", "needs one file and env=NAME", example=example)
     from rlmem.run.dataset import imported
 
-    with stdout_to_stderr():
-        found = imported(Path(places[0]), overrides, args.out)
-    return f"wrote {args.out}: {_line(found)}"
+    return imported(Path(places[0]), overrides, args.out)
 
 
 def _info(args: Arguments, overrides: list[str], places: list[str]) -> str:
