@@ -11,13 +11,13 @@ from annotated_types import Ge, Gt, Interval, Le
 from pydantic import ValidationError
 
 from rlmem.commands.config import as_yaml
+from rlmem.config.catalog import sources
 from rlmem.config.compose import Config, apply, explain, load
 from rlmem.config.messages import describe
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SUPPLIED
 from rlmem.config.targets import build, locate, parameters
 from rlmem.config.validate import coerce, validate
-from rlmem.config.yamlfile import sources
 from rlmem.errors import UserError
 from rlmem.sweep import multirun
 

@@ -23,15 +23,25 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rlmem.config.groups import Choice, Options, choice_problem, chosen_options, is_choice, read_options
+from rlmem.config.catalog import COMMAND_LINE, default_choices, hint, lookup, sources, yaml_problem
 from rlmem.config.messages import sentence, shell, to_text
-from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
+from rlmem.config.overrides import (
+    Options,
+    choice_problem,
+    form_problem,
+    is_choice,
+    key_problem,
+    leaf_paths,
+    parse,
+    read_options,
+)
 from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run, Settings
 from rlmem.config.validate import MISSING, Refusal, validate
-from rlmem.config.yamlfile import COMMAND_LINE, hint, lookup, sources, yaml_problem
 from rlmem.errors import UserError, first_line
 from rlmem.system.strictjson import map_values
+
+Choice = str | list[str]
 
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
 """What composing raises beside UserError: AttributeError if a mapping would replace a null of Hydra's, and others."""
@@ -171,15 +181,20 @@ def _compose(chosen: tuple[str, ...], hydra: tuple[str, ...], files: Hashable) -
     tree = compose("config", overrides=lines, return_hydra_config=True)
     folders = [Path(source.path) for source in tree.hydra.runtime.config_sources if source.schema == "file"]
     defaults = GlobalHydra.instance().config_loader().compute_defaults_list("config", lines, RunMode.RUN).defaults
-    choices = chosen_options(defaults, options)
+    paths = [(entry.config_path or "").partition("/") for entry in defaults if entry.parent == "config"]
+    choices: dict[str, Choice] = {}
+    for group in options:
+        names, several = [n for own, _, n in paths if own == group], isinstance(default_choices().get(group), list)
+        if names or several:
+            choices[group] = names if several else names[0]
     with open_dict(tree):
         del tree["hydra"]
         for group in choices:
             tree.setdefault(group, {})
     merged: list[tuple[str, Path]] = []
     for entry in defaults:
-        names = [folder / f"{entry.config_path}.yaml" for folder in folders]
-        merged += [(entry.package or "", file) for file in names if file.is_file()][:1]
+        places = [folder / f"{entry.config_path}.yaml" for folder in folders]
+        merged += [(entry.package or "", file) for file in places if file.is_file()][:1]
     return Base(tree, choices, options, tuple(merged))
 
 

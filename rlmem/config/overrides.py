@@ -4,14 +4,17 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from rlmem.config.messages import SYNONYMS, mistake, nearest_key, sentence, shell, to_text
+from rlmem.config.catalog import default_choices
+from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError, brief
 
@@ -19,6 +22,12 @@ EXAMPLE = "rlmem train memory=ffm"
 
 PATHS = ("run_dir", "init_from", "algo.replay_dir", "algo.dataset")
 """Keys whose values are paths, which are taken as typed, whatever they mean in Hydra's grammar."""
+
+Options = Mapping[str, list[str]]
+"""Group -> its options: files of the group's folders, but those that start with `_`."""
+
+GYMNASIUM_ID = r"([\w.-]+:)?(?:([\w.-]+)/)?([\w.-]+)-v\d+"
+"""Such as CartPole-v1 or ALE/Pong-v5; groups 2 and 3 are the namespace and the name."""
 
 MOST_JOBS = 10_000
 """The most jobs of one command: all are composed and checked, at a quarter of a second each, before one starts."""
@@ -74,7 +83,7 @@ def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
     return None
 
 
-def key_problem(override: Override, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str | None:
+def key_problem(override: Override, tree: Mapping[str, Any], options: Options) -> str | None:
     """Why the key of an override does not name a value of `tree`; None if it does."""
     line, parts = override.input_line or "", override.key_or_group.split(".")
     node: Any = tree
@@ -92,6 +101,39 @@ def key_problem(override: Override, tree: Mapping[str, Any], options: Mapping[st
         return None
     key, names = override.key_or_group, [name for name in node if not str(name).startswith("_")]
     return sentence(line, f"`{key}` is a section; set one of its keys", accepted=names, example=_setting(key, tree))
+
+
+def read_options(loader: ConfigLoader, hydra_lines: Iterable[str]) -> Options:
+    """The groups in Hydra's search path, which `hydra.searchpath=[...]` may extend."""
+    # `loader.get_group_options` makes a repository for every group, which takes half the time of a composition.
+    _, repository = cast(ConfigLoaderImpl, loader)._parse_overrides_and_create_caching_repo("config", [*hydra_lines])
+    groups = [g for g in loader.list_groups("") if g[0] != "_" and g not in ("hydra", "launcher")]  # not part of a run
+    found = {group: repository.get_group_options(group, ObjectType.CONFIG) for group in groups}
+    return {group: sorted(name for name in names if not name.startswith("_")) for group, names in found.items()}
+
+
+def is_choice(override: Override, groups: Mapping[str, Any]) -> bool:
+    """Whether an override chooses an option, rather than setting a value."""
+    return override.key_or_group in groups and not isinstance(override.value(), dict)
+
+
+def choice_problem(override: Override, options: Options) -> str | None:
+    """Why a choice is refused; None if it is not."""
+    group, choice, line = override.key_or_group, override.value(), override.input_line or ""
+    names, default = options[group], default_choices().get(group, options[group][0])
+    if problem := form_problem(override, {group: default}):
+        return problem
+    example = f"rlmem train {shell(f'{group}={to_text(default)}')}"
+    if isinstance(choice, list) and not isinstance(default, list):
+        return sentence(line, f"`{group}` takes one option", accepted=names, example=example)
+    wrong = [name for name in (choice if isinstance(choice, list) else [choice]) if name not in names]
+    if not wrong:
+        return None
+    what = f"`{group}` has no option {to_text(wrong[0]) or 'without a name'}"
+    if group == "env" and (found := re.fullmatch(GYMNASIUM_ID, str(wrong[0]))):
+        near = f"env=atari env.game={found[3]}" if found[2] == "ALE" else f"env=gym env.id={wrong[0]}"
+        return sentence(line, what, near=[near], accepted=names, example=f"rlmem train {near}")
+    return sentence(line, what, near=nearest(wrong[0], names), accepted=names, example=example)
 
 
 def lines_of(override: Override, example: str) -> list[str]:
@@ -150,7 +192,7 @@ def _setting(key: str, tree: Mapping[str, Any]) -> str:
 
 
 def _unknown_key(
-    line: str, parts: list[str], node: Mapping[str, Any], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]
+    line: str, parts: list[str], node: Mapping[str, Any], tree: Mapping[str, Any], options: Options
 ) -> str:
     *parents, name = parts
     group = parents[0] if parents else ""
@@ -167,7 +209,7 @@ def _unknown_key(
     return sentence(line, what, near=near, accepted=accepted, example=_example(near, tree, options))
 
 
-def _example(near: list[str], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str:
+def _example(near: list[str], tree: Mapping[str, Any], options: Options) -> str:
     if not near or near[0] in ("memory", "memory=ffm"):
         return EXAMPLE
     if "=" in near[0]:

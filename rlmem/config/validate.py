@@ -9,11 +9,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 
+from rlmem.config.catalog import leaves
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run
 from rlmem.config.targets import annotation, locate, makes, parameters, takes_any_keyword
-from rlmem.config.yamlfile import leaves
 from rlmem.errors import UserError
 from rlmem.system.strictjson import map_values
 

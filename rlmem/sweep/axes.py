@@ -13,9 +13,8 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import FAILURES, config_loader, root_cause
-from rlmem.config.groups import read_options
 from rlmem.config.messages import sentence, shell
-from rlmem.config.overrides import lines_of, parse, require_few
+from rlmem.config.overrides import lines_of, parse, read_options, require_few
 from rlmem.errors import UserError
 from rlmem.sweep.spec import EXAMPLE, PAIR, SweepSpec
 
