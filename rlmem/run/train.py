@@ -10,7 +10,8 @@ import torch
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.loops.base import Loop
-from rlmem.parallel import announce, joined, launched, team, wait_for_first
+from rlmem.parallel import joined, launched, wait_for_first
+from rlmem.parallel.start import announce, team
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import Parts, assemble
