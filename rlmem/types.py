@@ -1,7 +1,4 @@
-"""The data that moves through rlmem: annotated scalars, memory states and batches.
-
-Dimensions: B rows, T slots, A actions; the slot rule is written out in `Batch`.
-"""
+"""The data that moves through rlmem: annotated scalars, memory states and batches of B rows and T slots."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
 from rlmem.config.messages import mistake, shell
+from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
     "list", "Show every config group and its options; `*` marks the default.", "", "env", "memory --json", "experiment"
@@ -27,7 +28,8 @@ def run(args: Arguments) -> None:
 
         print(listing.as_json() if args.json else listing.as_text())
     else:
-        from rlmem.config.catalog import as_json, as_text, select
+        from rlmem.config.catalog import as_text, select
 
         groups = select(group, lines)
-        print(as_json(groups) if args.json else as_text(groups))
+        rows = {g: [{"name": name, "description": text} for name, text in found.items()] for g, found in groups.items()}
+        print(dumps(rows, indent=2) if args.json else as_text(groups))

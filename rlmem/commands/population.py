@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, refuse_for_directory
+from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, refuse_changes
 from rlmem.config.messages import mistake
 from rlmem.errors import UserError, extra
 
@@ -65,7 +65,7 @@ def run(args: Arguments) -> None:
         folder = Path(places[0])
         if not folder.is_dir() or len(places) > 1:
             raise mistake(" ".join(places), "expected key=value, or the directory of a population", example=EXAMPLE)
-        refuse_for_directory(folder, "agents", args, (*NUMBERS, "vary", "dir", "dry_run"))
+        refuse_changes(folder, "agents", args, (*NUMBERS, "vary", "dir", "dry_run"))
         if overrides:
             rounds.change(folder, overrides, args.trust)
     else:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from rlmem.commands import toolkit
-from rlmem.commands.toolkit import Arguments, Parser, integer_from
+from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, pool_options, refuse_changes
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError
 
@@ -46,12 +45,12 @@ def run(args: Arguments) -> int:
         return 0
     places = [text for text in args.what if "=" not in text or Path(text).is_dir()]
     place, overrides = _place(places), [text for text in args.what if text not in places]
-    options = toolkit.pool_options(args, retries=args.retries, trials=args.trials)
+    options = pool_options(args, retries=args.retries, trials=args.trials)
     from rlmem.sweep.run import default_folder, dry_run, sweep
     from rlmem.sweep.spec import EXAMPLE, Direction, specify
 
     if place is not None and place.is_dir():
-        toolkit.refuse_for_directory(place, "jobs", args, SPECIFYING, others=[*overrides, *args.pair])
+        refuse_changes(place, "jobs", args, SPECIFYING, others=[*overrides, *args.pair])
         return sweep(None, place, options)
     if place is None and not overrides and not args.pair:
         raise mistake("rlmem sweep", "nothing to sweep", example=EXAMPLE)
@@ -84,7 +83,7 @@ def _place(given: list[str]) -> Path | None:
 
 
 def _print_status(args: Arguments) -> None:
-    folder = toolkit.directory_of_status("sweep", args.what[1:], "sweeps/mine")
+    folder = directory_of_status("sweep", args.what[1:], "sweeps/mine")
     from rlmem.sweep.manifest import holds_sweep
     from rlmem.sweep.status import as_json, print_table, watch
 

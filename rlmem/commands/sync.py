@@ -32,17 +32,16 @@ def run(args: Arguments) -> int:
         try:
             with stdout_to_stderr():
                 done = upload(run_dir, given, args.timeout)
-        except NoKey:
-            raise
         except UserError as error:
+            if isinstance(error, NoKey):
+                raise
             problems += error.problems
-            continue
         except Fault as error:
             print(f"rlmem: failed: {error}", file=sys.stderr)
             failed = True
-            continue
-        sent = f"{done.sent} of {done.rows} rows sent" if done.sent else f"all {done.rows} rows were there already"
-        print(f"{run_dir}: {sent}; {done.url}")
+        else:
+            sent = f"{done.sent} of {done.rows} rows sent" if done.sent else f"all {done.rows} rows were there already"
+            print(f"{run_dir}: {sent}; {done.url}")
     if problems:
         raise UserError(*problems)
     return int(failed)

@@ -96,7 +96,7 @@ def device_list(text: str) -> tuple[str, ...]:
 
 
 def pool_options(args: Arguments, **more: Any) -> Any:
-    """The `rlmem.sweep.run.Options` of the flags of `Parser.add_pool` and of `more`. Raises UserError."""
+    """The `rlmem.sweep.run.Options` of the flags of `Parser.add_pool` and of `more`."""
     if args.per_gpu and not args.gpus:
         raise UserError(f"--per-gpu {args.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
     from rlmem.sweep.run import Options
@@ -104,15 +104,9 @@ def pool_options(args: Arguments, **more: Any) -> Any:
     return Options(args.jobs, args.gpus, args.per_gpu or 1, retry_failed=args.retry_failed, trust=args.trust, **more)
 
 
-def refuse_for_directory(
-    folder: Path, parts: str, args: Arguments, names: Iterable[str], others: Iterable[str] = ()
-) -> None:
-    """Raise UserError for arguments that would change the jobs or agents of a directory.
-
-    names: the flags that would, such as dry_run
-    others: other such arguments that are given
-    """
-    if given := [*others, *(f"--{name.replace('_', '-')}" for name in names if getattr(args, name))]:
+def refuse_changes(folder: Path, parts: str, args: Arguments, flags: Iterable[str], others: Iterable[str] = ()) -> None:
+    """Raise UserError if any of these `flags` or `others` is given: the jobs or agents of a directory are fixed."""
+    if given := [*others, *(f"--{flag.replace('_', '-')}" for flag in flags if getattr(args, flag))]:
         example = f"rlmem {'sweep' if parts == 'jobs' else 'population'} {shell(folder)}"
         raise mistake(given[0], f"{folder} already says what its {parts} are", example=example)
 

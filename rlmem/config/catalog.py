@@ -11,7 +11,6 @@ import yaml
 from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
 from rlmem.errors import UserError
-from rlmem.system.strictjson import dumps
 
 Catalog = dict[str, dict[str, str]]
 """Group -> option -> its description."""
@@ -40,12 +39,6 @@ def select(group: str | None, lines: Sequence[str] = ()) -> Catalog:
         near = nearest(group, groups)
         raise mistake(group, "no such group", near=near, accepted=groups, example="rlmem list memory")
     return {group: groups[group]}
-
-
-def as_json(groups: Catalog) -> str:
-    """{"memory": [{"name": "ffm", "description": "..."}, ...]}"""
-    rows = {g: [{"name": name, "description": text} for name, text in options.items()] for g, options in groups.items()}
-    return dumps(rows, indent=2)
 
 
 def as_text(groups: Catalog) -> str:

@@ -25,16 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlmem.config.catalog import COMMAND_LINE, default_choices, hint, lookup, sources, yaml_problem
 from rlmem.config.messages import sentence, shell, to_text
-from rlmem.config.overrides import (
-    Options,
-    choice_problem,
-    form_problem,
-    is_choice,
-    key_problem,
-    leaf_paths,
-    parse,
-    read_options,
-)
+from rlmem.config.overrides import Options, assign, choice_problem, is_choice, leaf_paths, parse, read_options
 from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run, Settings
 from rlmem.config.validate import MISSING, Refusal, validate
@@ -80,7 +71,7 @@ def load(overrides: Sequence[str]) -> Config:
     alone = not any(line.startswith("memory=") for line in overrides)
     classes = [str(o.value()) for o in assignments if o.key_or_group == "memory._target_" and alone]
     own: dict[str, Choice] = {"memory": classes[0]} if classes else {}
-    values = _settle(base, assignments, problems, replaced=own)
+    values = _settle(base, assignments, problems, emptied=own)
     return Config(values, base.choices | own, tuple(overrides))
 
 
@@ -104,7 +95,7 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
     # A `${` is escaped: the value was resolved when it was stored, and means itself.
     escaped = lambda value: re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value  # noqa: E731
     base = Base(OmegaConf.create(map_values(escaped, config.values)), config.choices, {}, ())
-    values = _settle(base, assignments, problems)
+    values = _settle(base, assignments, problems, emptied=())
     return Config(values, config.choices, config.overrides + tuple(overrides))
 
 
@@ -198,15 +189,13 @@ def _compose(chosen: tuple[str, ...], hydra: tuple[str, ...], files: Hashable) -
     return Base(tree, choices, options, tuple(merged))
 
 
-def _settle(
-    base: Base, assignments: Sequence[Override], problems: list[str], replaced: Iterable[str] = ()
-) -> dict[str, Any]:
-    """Set the single values, resolve interpolations and validate; the groups `replaced` begin empty."""
+def _settle(base: Base, assignments: Sequence[Override], problems: list[str], emptied: Iterable[str]) -> dict[str, Any]:
+    """Set the single values, resolve interpolations and validate; the groups `emptied` begin without keys."""
     before: Any = OmegaConf.to_container(base.tree)
     try:
         with open_dict(base.tree):
-            base.tree.update({group: {} for group in replaced})
-        given = _assign(base, before, assignments, problems)
+            base.tree.update({group: {} for group in emptied})
+        given = assign(base.tree, before, assignments, base.options, problems)
         values: Any = OmegaConf.to_container(base.tree, resolve=True)
     except FAILURES as error:
         raise UserError(*problems, root_cause(error)) from error
@@ -220,25 +209,6 @@ def _settle(
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return checked
-
-
-def _assign(base: Base, before: dict[str, Any], assignments: Sequence[Override], problems: list[str]) -> dict[str, str]:
-    """Set the values whose keys exist, append the others to `problems`; the paths set, as origins."""
-    OmegaConf.set_struct(base.tree, False)
-    targets = [o.key_or_group for o in assignments if o.key_or_group.endswith("._target_")]
-    free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
-    given: dict[str, str] = {}
-    for override in assignments:
-        key, value = override.key_or_group, override.value()
-        problem = form_problem(override, before)
-        if not problem and key.rpartition(".")[0] not in free:
-            problem = key_problem(override, before, base.options)
-        if problem:
-            problems.append(problem)
-            continue
-        OmegaConf.update(base.tree, key, value, merge=True, force_add=True)
-        given |= {path: COMMAND_LINE for path, _ in leaf_paths({key: value})}
-    return given
 
 
 def _refusal_as_text(

@@ -101,15 +101,6 @@ def choices(annotation: Any) -> list[str]:
     return [text for part in get_args(annotation) for text in choices(part)]
 
 
-_PLAIN = {
-    int: "an integer",
-    float: "a number",
-    str: "a text",
-    bool: "true or false",
-    type(None): "null",
-    dict: "a mapping {key: value}",
-    list: "a list [...]",
-    tuple: "a list [...]",
-    Any: "anything",
-}
+_PLAIN = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+_PLAIN |= {dict: "a mapping {key: value}", list: "a list [...]", tuple: "a list [...]", Any: "anything"}
 _SYMBOLS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}

@@ -12,8 +12,9 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.catalog import default_choices
+from rlmem.config.catalog import COMMAND_LINE, default_choices
 from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError, brief
@@ -134,6 +135,26 @@ def choice_problem(override: Override, options: Options) -> str | None:
         near = f"env=atari env.game={found[3]}" if found[2] == "ALE" else f"env=gym env.id={wrong[0]}"
         return sentence(line, what, near=[near], accepted=names, example=f"rlmem train {near}")
     return sentence(line, what, near=nearest(wrong[0], names), accepted=names, example=example)
+
+
+def assign(
+    tree: DictConfig, before: Mapping[str, Any], given: Sequence[Override], options: Options, problems: list[str]
+) -> dict[str, str]:
+    """Set the values whose keys were there `before`, append problems of the others; returns the origins of what is set."""
+    OmegaConf.set_struct(tree, False)
+    targets = [o.key_or_group for o in given if o.key_or_group.endswith("._target_")]
+    free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
+    origins: dict[str, str] = {}
+    for override in given:
+        key, value = override.key_or_group, override.value()
+        checked = key.rpartition(".")[0] not in free
+        problem = form_problem(override, before) or (key_problem(override, before, options) if checked else None)
+        if problem:
+            problems.append(problem)
+        else:
+            OmegaConf.update(tree, key, value, merge=True, force_add=True)
+            origins |= {path: COMMAND_LINE for path, _ in leaf_paths({key: value})}
+    return origins
 
 
 def lines_of(override: Override, example: str) -> list[str]:

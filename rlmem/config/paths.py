@@ -12,8 +12,6 @@ from rlmem.errors import UserError
 SEARCHPATH = "RLMEM_SEARCHPATH"
 """The environment variable with the user's folders, separated as in PATH; without it, ./conf is one."""
 
-PACKAGE = Path(__file__).resolve().parent.parent
-
 
 def conf_dir() -> Path:
     """The folder of config.yaml and of the config groups."""
@@ -81,4 +79,5 @@ def results_dir() -> Path | None:
 
 def _folders(name: str, holds: str) -> Iterator[Path]:
     """The folders of that name in which a file matches `holds`."""
-    return (folder for folder in (PACKAGE / name, PACKAGE.parent / name) if any(folder.glob(holds)))
+    package = Path(__file__).resolve().parent.parent
+    return (folder for folder in (package / name, package.parent / name) if any(folder.glob(holds)))

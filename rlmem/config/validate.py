@@ -40,8 +40,6 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
     for name in values if only is None else only:
         if name in SECTIONS:
             checked[name] = check.arguments(name, values[name], SECTIONS[name])
-        elif name == "env":
-            checked[name] = check.environment(values[name])
         elif name == "logger":
             checked[name] = check.loggers(values[name])
         elif name in SUPPLIED:
@@ -76,17 +74,6 @@ class _Check:
         self.refusals.append(Refusal(path, what, value, near, accepted))
         return value
 
-    def environment(self, node: Any) -> Any:
-        """The node of `env`; its mapping `evaluation` holds arguments of the same target."""
-        if not isinstance(node, dict) or "evaluation" not in node:
-            return self.node("env", node, SUPPLIED["env"])
-        checked = self.node("env", {k: value for k, value in node.items() if k != "evaluation"}, SUPPLIED["env"])
-        if any(refusal.path == "env._target_" for refusal in self.refusals):
-            return node
-        target, supplied = locate(node["_target_"]), SUPPLIED["env"] | {"num_envs"}
-        evaluation = self.arguments("env.evaluation", node["evaluation"], target, supplied, complete=False)
-        return checked | {"evaluation": evaluation}
-
     def loggers(self, entries: Any) -> Any:
         """The mapping `logger`, in which {} is the local logger, for which nothing is built."""
         if not isinstance(entries, dict):
@@ -100,8 +87,13 @@ class _Check:
         if wrong := _problem_of_target(path, target, supplied, made):
             self.refuse(f"{path}._target_", wrong, target)
             return node
-        arguments = {key: value for key, value in node.items() if key != "_target_"}
-        return {"_target_": target} | self.arguments(path, arguments, locate(node["_target_"]), supplied)
+        found, special = locate(node["_target_"]), ("_target_", "evaluation") if path == "env" else ("_target_",)
+        arguments = {key: value for key, value in node.items() if key not in special}
+        checked = {"_target_": target} | self.arguments(path, arguments, found, supplied)
+        if path == "env" and "evaluation" in node:  # more arguments of the same target
+            more, supplied = node["evaluation"], {*supplied, "num_envs"}
+            checked["evaluation"] = self.arguments("env.evaluation", more, found, supplied, complete=False)
+        return checked
 
     def argument(self, path: str, value: Any, kind: Any, supplied: Collection[str]) -> Any:
         """One argument; that of a Callable is a node, supplied with the same arguments as the node around it."""

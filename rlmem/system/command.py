@@ -30,11 +30,9 @@ def run_training(action: Callable[[], int], debug: bool = False) -> int:
 
 
 def run_printing(action: Callable[[], int], ends: bool, debug: bool = False) -> int:
-    """Run `action`, which is called for its output, as the whole of this process; returns the exit code.
+    """Run `action`, which fails without its output, as the whole of this process; returns the exit code.
 
-    Without its output the command has failed, unless its reader, such as `head`, has seen enough.
-
-    ends: whether it does nothing but print, and ends when its output is not read
+    ends: whether it does nothing but print, and ends well once its reader, such as `head`, has seen enough
     """
     protect(ends)
     try:
@@ -51,12 +49,9 @@ def run_printing(action: Callable[[], int], ends: bool, debug: bool = False) -> 
 
 
 def exit_code(action: Callable[[], int], debug: bool = False) -> int:
-    """Run `action` here and return its exit code; an error or a stop becomes lines on stderr and a code.
+    """Run `action` and return its exit code; an error or a stop becomes lines on stderr, with a traceback to `debug`.
 
-    2: mistakes of the user, a line each; 1: a fault from outside, or a bug, which is raised; 130: Ctrl-C; 75: stopped
-    by any other signal
-
-    debug: print the traceback of a mistake or a fault, too
+    2: mistakes of the user; 1: a fault from outside, or a bug, which is raised; 130: Ctrl-C; 75: any other signal
     """
     find_modules_in(os.getcwd())
     try:
@@ -92,11 +87,9 @@ class Unread(BaseException):
 
 
 class Output(io.FileIO):
-    """The stream of a file descriptor, which drops what it cannot write.
+    """The stream of the file descriptor `number`, which drops what it cannot write and keeps the first error, `lost`.
 
-    number: the file descriptor
-    ends: whether the first loss ends the command
-    lost: the first error, if anything was dropped
+    ends: whether that error is raised, as `Unread`
     """
 
     def __init__(self, number: int, ends: bool):
@@ -117,10 +110,7 @@ class Output(io.FileIO):
 
 
 def protect(ends: bool) -> None:
-    """From now on drop what a standard stream cannot take, in the whole process, instead of failing.
-
-    ends: whether the command only prints, and ends where its output cannot be written
-    """
+    """From now on drop what a standard stream cannot take, in the whole process; with `ends`, raise `Unread` first."""
     for number in range(3):
         try:
             os.fstat(number)

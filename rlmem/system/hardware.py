@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -36,7 +37,6 @@ def machine_class() -> str:
 
 def installed_version(package: str) -> str | None:
     """The version of an installed package; None if it is not installed."""
-    try:
+    with suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return None
+    return None
