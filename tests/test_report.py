@@ -30,8 +30,8 @@ from rlmem.report.series import shown
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.outcome import Curve, Record
 from rlmem.reproduce.run import runner_of
+from rlmem.reproduce.tables import write
 from rlmem.reproduce.verdict import judge
-from rlmem.reproduce.write import write
 from rlmem.stats import interval, mean
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Value, cell_text

@@ -15,12 +15,11 @@ from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import Cell, cells
 from rlmem.reproduce.metrics import curve_key
 from rlmem.reproduce.outcome import Curve, Outcome, Record, read_curves, read_results
-from rlmem.reproduce.place import CELLS, Place
-from rlmem.reproduce.run import runner_at
-from rlmem.reproduce.spec import BUDGETS, Experiment, read_kept
-from rlmem.reproduce.tables import tables
+from rlmem.reproduce.run import runner_of
+from rlmem.reproduce.runner import CELLS
+from rlmem.reproduce.spec import BUDGETS, Experiment, read
+from rlmem.reproduce.tables import EXPERIMENT, VERDICT, tables
 from rlmem.reproduce.verdict import Verdict, judge
-from rlmem.reproduce.write import EXPERIMENT, VERDICT
 from rlmem.stats.tables import Table
 from rlmem.sweep.manifest import holds_sweep
 
@@ -180,11 +179,10 @@ def _reproduction(folder: Path) -> Item:
     said = json.loads(about.read_text(encoding="utf-8"))
     name, budget = said["item"], said["budget"]
     experiment = _experiment(name, folder / EXPERIMENT).at(budget)
-    owner = experiment.runs or name
-    runs = folder if owner == name else folder.resolve().parent.parent / f"{owner}-{budget}"
-    if experiment.is_trained and not (runs / CELLS).is_file():
+    runner = runner_of(name, experiment, budget, folder.resolve().parent.parent, folder)
+    if experiment.is_trained and not (runner.runs / CELLS).is_file():
         return Item(_stored(name, experiment, budget, folder / "results.csv", folder / "curves.csv"))
-    return Item(runner_at(experiment, Place(name, budget, folder, owner, runs)).so_far())
+    return Item(runner.so_far())
 
 
 def _published(file: Path) -> Item:
@@ -197,7 +195,7 @@ def _published(file: Path) -> Item:
 
 def _experiment(name: str, kept: Path) -> Experiment:
     """A shipped experiment, or the one whose text is kept with its results."""
-    return read_kept(kept) if kept.is_file() else catalog.find(name)[1]
+    return read(kept, own=True, whole=True) if kept.is_file() else catalog.find(name)[1]
 
 
 def _stored(name: str, experiment: Experiment, budget: str, results: Path, curves: Path) -> Outcome:

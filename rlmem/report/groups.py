@@ -163,7 +163,8 @@ def group(name: str, runs: Sequence[Run], command: str | None) -> Group:
         values = metrics.read(directory, wanted) if run.state == "done" else {}
         finite = {name: value for name, value in values.items() if np.isfinite(value)}
         asked = " ".join(_asked(run.overrides))
-        records.append(Record.of_run(directory, *place, seed, run.state, finite, asked, run.config_hash))
+        made = Record(*place, seed, run.state, finite, overrides=asked, config_hash=run.config_hash)
+        records.append(made.of(directory))
     return Group(name, key, records, of_metric(records, key) if key else [], command, named.alike)
 
 
