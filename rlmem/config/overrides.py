@@ -140,7 +140,7 @@ def choice_problem(override: Override, options: Options) -> str | None:
 def assign(
     tree: DictConfig, before: Mapping[str, Any], given: Sequence[Override], options: Options, problems: list[str]
 ) -> dict[str, str]:
-    """Set the values whose keys were there `before`, append problems of the others; returns the origins of those set."""
+    """Set the values whose keys were there `before`, append problems of others; returns the origins of those set."""
     OmegaConf.set_struct(tree, False)
     targets = [o.key_or_group for o in given if o.key_or_group.endswith("._target_")]
     free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
