@@ -1,7 +1,7 @@
 """`rlmem list`: the options of the config groups, and the experiments."""
 
 from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
-from rlmem.config.messages import mistake, shell
+from rlmem.config.messages import mistake, nearest, shell
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
@@ -28,8 +28,12 @@ def run(args: Arguments) -> None:
 
         print(experiments.as_json() if args.json else experiments.as_text())
     else:
-        from rlmem.config.catalog import as_text, select
+        from rlmem.config.catalog import as_text, catalog
 
-        groups = select(group, lines)
+        groups = catalog(lines)
+        if group is not None and group not in groups:
+            near = nearest(group, groups)
+            raise mistake(group, "no such group", near=near, accepted=groups, example="rlmem list memory")
+        groups = groups if group is None else {group: groups[group]}
         rows = {g: [{"name": name, "description": text} for name, text in found.items()] for g, found in groups.items()}
         print(dumps(rows, indent=2) if args.json else as_text(groups))

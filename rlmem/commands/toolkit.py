@@ -19,13 +19,9 @@ class Parser(argparse.ArgumentParser):
     """argparse with examples, whose errors are UserErrors."""
 
     def __init__(self, verb: str, description: str, *examples: str) -> None:
-        super().__init__(
-            prog=f"rlmem {verb}",
-            description=description,
-            epilog="\n".join(["examples:", *(f"  rlmem {verb} {example}".rstrip() for example in examples)]),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        epilog = "\n".join(["examples:", *(f"  rlmem {verb} {example}".rstrip() for example in examples)])
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(f"rlmem {verb}", None, description, epilog, formatter_class=raw, allow_abbrev=False)
         self.add_argument("--debug", action="store_true", help="show the traceback of a mistake too")
 
     def add_overrides(self, help: str) -> None:

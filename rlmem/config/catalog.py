@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import yaml
 
-from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
 from rlmem.errors import UserError
 
 Catalog = dict[str, dict[str, str]]
 """Group -> option -> its description."""
+
+Origins = dict[str, str]
+"""Dotted path -> where its value was set."""
 
 COMMAND_LINE = "command line"
 """The origin of a value that an override set."""
@@ -28,17 +30,6 @@ def catalog(lines: Sequence[str] = ()) -> Catalog:
             found |= _options(folder) | found
     experiments = experiments_dir()
     return groups | ({"experiment": _options(experiments)} if experiments else {})
-
-
-def select(group: str | None, lines: Sequence[str] = ()) -> Catalog:
-    """The whole catalogue, or one group of it; `lines` as for `catalog`."""
-    groups = catalog(lines)
-    if group is None:
-        return groups
-    if group not in groups:
-        near = nearest(group, groups)
-        raise mistake(group, "no such group", near=near, accepted=groups, example="rlmem list memory")
-    return {group: groups[group]}
 
 
 def as_text(groups: Catalog) -> str:
@@ -160,14 +151,14 @@ def _walk(node: yaml.Node, prefix: str, lines: list[str]) -> Iterator[Leaf]:
         yield Leaf(path, text, start.line + 1, comment)
 
 
-def sources(files: Iterable[tuple[str, Path]]) -> dict[str, str]:
+def sources(files: Iterable[tuple[str, Path]]) -> Origins:
     """Dotted path -> `conf/algo/ppo.yaml:7`, for (package, file) pairs in the order they are merged."""
     root = conf_dir().parent
     shown = lambda file: file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)  # noqa: E731
     return {leaf.path: f"{shown(file)}:{leaf.line}" for package, file in files for leaf in leaves(file, package)}
 
 
-def lookup(path: str, origins: dict[str, str]) -> str | None:
+def lookup(path: str, origins: Origins) -> str | None:
     """The origin of a value, or else of the nearest mapping around it or the last value in it that has one."""
     parts = path.split(".")
     around = (".".join(parts[:length]) for length in range(len(parts), 0, -1))

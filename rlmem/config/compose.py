@@ -23,7 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rlmem.config.catalog import COMMAND_LINE, default_choices, hint, lookup, sources, yaml_problem
+from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices, hint, lookup, sources, yaml_problem
 from rlmem.config.messages import sentence, shell, to_text
 from rlmem.config.overrides import Options, assign, choice_problem, is_choice, leaf_paths, parse, read_options
 from rlmem.config.paths import conf_dir, own_dirs
@@ -75,7 +75,7 @@ def load(overrides: Sequence[str]) -> Config:
     return Config(values, base.choices | own, tuple(overrides))
 
 
-def explain(overrides: Sequence[str]) -> tuple[Config, dict[str, str]]:
+def explain(overrides: Sequence[str]) -> tuple[Config, Origins]:
     """The checked configuration of a command line, and the origin of every value by dotted path."""
     config = load(overrides)
     base, assignments, _ = compose_base(overrides)
@@ -104,7 +104,7 @@ def _require_intact(config: Config) -> None:
     missing = [Refusal(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
     if faults := missing + validate(config.values)[1]:
         more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
-        raise UserError(f"{_refusal_as_text(faults[0], {}, {}, ())}{more}; restore the run's config.yaml")
+        raise UserError(f"{_as_text(faults[0], {}, {}, ())}{more}; restore the run's config.yaml")
 
 
 @contextmanager
@@ -205,15 +205,13 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str], em
         problems.append(sentence(path, required, example=hint(path, base.files)))
     touched = dict.fromkeys(path.partition(".")[0] for path in given)  # after a wrong name, only these: it stays fast
     checked, faults = validate(values, only=touched if problems else None)
-    problems += [_refusal_as_text(fault, given, before, base.files) for fault in faults]
+    problems += [_as_text(fault, given, before, base.files) for fault in faults]
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return checked
 
 
-def _refusal_as_text(
-    fault: Refusal, given: dict[str, str], before: Mapping[str, Any], files: Iterable[tuple[str, Path]]
-) -> str:
+def _as_text(fault: Refusal, given: Origins, before: Mapping[str, Any], files: Iterable[tuple[str, Path]]) -> str:
     """The sentence for a refused value: where it was set, and the shipped value as the example."""
     if fault.value == MISSING:
         return f"{fault.path}: {fault.what}"

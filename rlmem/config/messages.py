@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from rlmem.errors import UserError, brief
 
+Names = Iterable[str]
 
-def sentence(
-    where: str, what: str, *, near: Iterable[str] = (), accepted: Iterable[str] = (), example: str | None = None
-) -> str:
+
+def sentence(where: str, what: str, *, near: Names = (), accepted: Names = (), example: str | None = None) -> str:
     """One line: where, what, the nearest name, what is accepted, an example."""
     parts = [f"{brief(where)}: {what}"]
     if names := " or ".join(f"`{name}`" for name in near):
@@ -23,9 +23,7 @@ def sentence(
     return "; ".join(parts).replace("?; ", "? ")
 
 
-def mistake(
-    where: str, what: str, *, near: Iterable[str] = (), accepted: Iterable[str] = (), example: str | None = None
-) -> UserError:
+def mistake(where: str, what: str, *, near: Names = (), accepted: Names = (), example: str | None = None) -> UserError:
     """The error of one `sentence`."""
     return UserError(sentence(where, what, near=near, accepted=accepted, example=example))
 
@@ -35,7 +33,7 @@ def shell(*words: object) -> str:
     return shlex.join(map(str, words))
 
 
-def nearest(word: object, names: Iterable[str]) -> list[str]:
+def nearest(word: object, names: Names) -> list[str]:
     """The name closest to `word`, as a list of one or none."""
     return difflib.get_close_matches(str(word), list(names), n=1)
 
@@ -52,7 +50,7 @@ SYNONYMS = {
 """A key's name in other libraries -> its name here."""
 
 
-def nearest_key(word: object, keys: Iterable[str]) -> list[str]:
+def nearest_key(word: object, keys: Names) -> list[str]:
     """The key that `word` may mean, as a list of one or none: another library's name for it, or the nearest name."""
     here, keys = SYNONYMS.get(str(word)), list(keys)
     return [here] if here in keys else nearest(word, keys)

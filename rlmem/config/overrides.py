@@ -14,7 +14,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString, Rang
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.catalog import COMMAND_LINE, default_choices
+from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices
 from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError, brief
@@ -23,6 +23,8 @@ EXAMPLE = "rlmem train memory=ffm"
 
 PATHS = ("run_dir", "init_from", "algo.replay_dir", "algo.dataset")
 """Keys whose values are paths, which are taken as typed, whatever they mean in Hydra's grammar."""
+
+Tree = Mapping[str, Any]
 
 Options = Mapping[str, list[str]]
 """Group -> its options: files of the group's folders, but those that start with `_`."""
@@ -68,7 +70,7 @@ def _is_read_as_typed(override: Override | None) -> bool:
     return value is None or override.is_sweep_override()
 
 
-def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
+def form_problem(override: Override, tree: Tree) -> str | None:
     """Why this form of override (deleting, adding, several values, a package) is refused; None if it is not."""
     line, key = override.input_line or "", override.key_or_group
     known = not key_problem(override, tree, {})
@@ -84,7 +86,7 @@ def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
     return None
 
 
-def key_problem(override: Override, tree: Mapping[str, Any], options: Options) -> str | None:
+def key_problem(override: Override, tree: Tree, options: Options) -> str | None:
     """Why the key of an override does not name a value of `tree`; None if it does."""
     line, parts = override.input_line or "", override.key_or_group.split(".")
     node: Any = tree
@@ -113,7 +115,7 @@ def read_options(loader: ConfigLoader, hydra_lines: Iterable[str]) -> Options:
     return {group: sorted(name for name in names if not name.startswith("_")) for group, names in found.items()}
 
 
-def is_choice(override: Override, groups: Mapping[str, Any]) -> bool:
+def is_choice(override: Override, groups: Tree) -> bool:
     """Whether an override chooses an option, rather than setting a value."""
     return override.key_or_group in groups and not isinstance(override.value(), dict)
 
@@ -137,14 +139,12 @@ def choice_problem(override: Override, options: Options) -> str | None:
     return sentence(line, what, near=nearest(wrong[0], names), accepted=names, example=example)
 
 
-def assign(
-    tree: DictConfig, before: Mapping[str, Any], given: Sequence[Override], options: Options, problems: list[str]
-) -> dict[str, str]:
+def assign(tree: DictConfig, before: Tree, given: Sequence[Override], options: Options, problems: list[str]) -> Origins:
     """Set the values whose keys were there `before`, append problems of others; returns the origins of those set."""
     OmegaConf.set_struct(tree, False)
     targets = [o.key_or_group for o in given if o.key_or_group.endswith("._target_")]
     free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
-    origins: dict[str, str] = {}
+    origins: Origins = {}
     for override in given:
         key, value = override.key_or_group, override.value()
         checked = key.rpartition(".")[0] not in free
@@ -183,7 +183,7 @@ def require_few(values: Iterable[Sequence[Any]]) -> None:
         raise UserError(f"{jobs:,} jobs: expected at most {MOST_JOBS:,} in one command; e.g. several commands")
 
 
-def leaf_paths(tree: Mapping[str, Any] | list[Any], prefix: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
+def leaf_paths(tree: Tree | list[Any], prefix: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
     """Every value of nested mappings with its dotted path; an empty mapping is a value.
 
     lists: whether to go into lists as well, whose items are numbered from 0
@@ -205,16 +205,14 @@ def _malformed(line: str) -> str:
     return sentence(line, what, example="'env.params={k: 4}'")
 
 
-def _setting(key: str, tree: Mapping[str, Any]) -> str:
+def _setting(key: str, tree: Tree) -> str:
     """An override that sets `key` to its present value, or the first value of a section."""
     inside = (leaf for leaf in leaf_paths(tree) if f"{leaf[0]}.".startswith(f"{key}."))
     path, value = next((leaf for leaf in inside if not leaf[0].endswith("._target_")), (key, "..."))
     return shell(f"{path}={to_text(value)}")
 
 
-def _unknown_key(
-    line: str, parts: list[str], node: Mapping[str, Any], tree: Mapping[str, Any], options: Options
-) -> str:
+def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: Options) -> str:
     *parents, name = parts
     group = parents[0] if parents else ""
     if name in SUPPLIED.get(group, ()):
@@ -230,7 +228,7 @@ def _unknown_key(
     return sentence(line, what, near=near, accepted=accepted, example=_example(near, tree, options))
 
 
-def _example(near: list[str], tree: Mapping[str, Any], options: Options) -> str:
+def _example(near: list[str], tree: Tree, options: Options) -> str:
     if not near or near[0] in ("memory", "memory=ffm"):
         return EXAMPLE
     if "=" in near[0]:
