@@ -62,9 +62,7 @@ class Spans(NamedTuple):
     def longest_first(self) -> tuple[Tensor, Tensor]:
         """The spans from longest to shortest [E], and the place of each span in that order [E]."""
         by_length = torch.argsort(self.length, descending=True, stable=True)
-        place = torch.empty_like(by_length)
-        place[by_length] = torch.arange(len(by_length), device=by_length.device)
-        return by_length, place
+        return by_length, torch.argsort(by_length)
 
 
 class Inputs(NamedTuple):

@@ -113,7 +113,6 @@ OURS = {
     "build.py: group",
     "dataset.py: action",
     "overrides.py: near",
-    "overrides.py: _setting(near[0], tree)",
 }
 """What stands there unquoted: words of rlmem's own, and what is quoted already."""
 

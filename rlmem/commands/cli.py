@@ -52,10 +52,7 @@ PRINTING = ("list", "config", "check", "play")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    argv: the arguments; None: those of this process, whose signals and standard streams are handled until it ends
-    """
+    """Run one command and return its exit code; without `argv`, it is this process, whose signals are handled, too."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     action, verb, debug = partial(_dispatch, arguments), _verb(arguments), "--debug" in arguments
     if argv is not None:
@@ -94,11 +91,11 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if wants_help or not arguments:
         print(HELP)
-        return 0
-    if "--version" in arguments:
+    elif "--version" in arguments:
         from rlmem import __version__
 
         print(f"rlmem {__version__}")
-        return 0
-    wrong, example = verb or arguments[0], "rlmem train memory=ffm"
-    raise mistake(wrong, "no such command", near=nearest(wrong, VERBS), accepted=VERBS, example=example)
+    else:
+        wrong, example = verb or arguments[0], "rlmem train memory=ffm"
+        raise mistake(wrong, "no such command", near=nearest(wrong, VERBS), accepted=VERBS, example=example)
+    return 0

@@ -126,10 +126,7 @@ def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
 
 
 def leaves(file: Path, package: str = "") -> list[Leaf]:
-    """Every value of a file in order; lists and empty mappings count as values. Raises UserError if it is not YAML.
-
-    package: the dotted path of the file's mapping in the whole configuration
-    """
+    """The values of a file, whose mapping lies at `package`, in order; lists and {} are values. UserError if not YAML."""
     text = file.read_text(encoding="utf-8")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -85,8 +85,14 @@ def explain(overrides: Sequence[str]) -> tuple[Config, Origins]:
 
 
 def apply(config: Config, overrides: Sequence[str]) -> Config:
-    """A stored run's configuration with some values replaced, checked as in `load`; its groups are fixed."""
-    _require_intact(config)
+    """A stored run's configuration with some values replaced, checked as in `load`; its groups are fixed.
+
+    Raises one UserError, however much of the stored configuration is missing or wrong.
+    """
+    missing = [Refusal(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
+    if faults := missing + validate(config.values)[1]:
+        more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
+        raise UserError(f"{_as_text(faults[0], {}, {}, ())}{more}; restore the run's config.yaml")
     parsed, problems = parse(overrides)
     assignments = [override for override in parsed if not is_choice(override, config.choices)]
     for line, group in [(o.input_line, o.key_or_group) for o in parsed if is_choice(o, config.choices)]:
@@ -97,14 +103,6 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
     base = Base(OmegaConf.create(map_values(escaped, config.values)), config.choices, {}, ())
     values = _settle(base, assignments, problems, emptied=())
     return Config(values, config.choices, config.overrides + tuple(overrides))
-
-
-def _require_intact(config: Config) -> None:
-    """Raise one UserError, however much of a stored configuration is missing or wrong."""
-    missing = [Refusal(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
-    if faults := missing + validate(config.values)[1]:
-        more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
-        raise UserError(f"{_as_text(faults[0], {}, {}, ())}{more}; restore the run's config.yaml")
 
 
 @contextmanager

@@ -184,10 +184,7 @@ def require_few(values: Iterable[Sequence[Any]]) -> None:
 
 
 def leaf_paths(tree: Tree | list[Any], prefix: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
-    """Every value of nested mappings with its dotted path; an empty mapping is a value.
-
-    lists: whether to go into lists as well, whose items are numbered from 0
-    """
+    """Every value of nested mappings, and of `lists` if so, with its dotted path; an empty mapping is a value."""
     for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
         if value and (isinstance(value, Mapping) or (lists and isinstance(value, list))):
             yield from leaf_paths(value, f"{prefix}{key}.", lists)
@@ -229,10 +226,9 @@ def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: O
 
 
 def _example(near: list[str], tree: Tree, options: Options) -> str:
-    if not near or near[0] in ("memory", "memory=ffm"):
+    name = near[0] if near else "memory"
+    if name in ("memory", "memory=ffm"):
         return EXAMPLE
-    if "=" in near[0]:
-        return f"rlmem train {shell(near[0])}"
-    if near[0] in options:
-        return f"rlmem train {shell(f'{near[0]}={options[near[0]][0]}')}"
-    return f"rlmem train {_setting(near[0], tree)}"
+    if name in options:
+        name = f"{name}={options[name][0]}"
+    return f"rlmem train {shell(name) if '=' in name else _setting(name, tree)}"

@@ -21,11 +21,8 @@ def conf_dir() -> Path:
 def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
     """The user's folders, whose options are added to the shipped ones and do not replace them.
 
-    They are those of RLMEM_SEARCHPATH, or else ./conf if it has options and is not the shipped folder. Inside a run
-    directory, which another user may have made, ./conf is not read.
-
-    lines: overrides, among which `hydra.searchpath=[file://FOLDER]` adds more
-
+    They are those of RLMEM_SEARCHPATH, or else ./conf if it has options, is not the shipped folder and does not lie in
+    a run directory, which another user may have made; and those of `hydra.searchpath=[file://FOLDER]` among `lines`.
     Raises UserError if RLMEM_SEARCHPATH names no folder.
     """
     if SEARCHPATH in os.environ:

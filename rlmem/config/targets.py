@@ -28,10 +28,7 @@ def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
 
 
 def require_kind(target: str, kinds: tuple[type, ...]) -> None:
-    """Raise UserError unless `target` is a class derived from one of `kinds`, or a function annotated to return one.
-
-    Nothing is called before this check, since a configuration may name any function.
-    """
+    """Raise UserError unless `target` derives from one of `kinds` or is annotated to return one; nothing is called."""
     if not makes(found := locate(target), kinds):
         names = " or ".join(f"{kind.__module__}.{kind.__name__}" for kind in kinds)
         says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"

@@ -30,7 +30,6 @@ SIZES = (
 def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Turn a dead process, a loss that is not finite, a full disk or a lack of memory into a Fault with the step.
 
-    step: environment steps that the run has taken
     values: the configuration of the run, whose keys the Fault of a lack of memory names
     """
     try:

@@ -11,10 +11,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 REQUEUE = 75
-"""Exit code of a run that a signal other than Ctrl-C stopped (EX_TEMPFAIL of sysexits.h): run the command again.
-
-`rlmem train ... run_dir=RUN on_exists=resume` is a command that either begins a run or continues it.
-"""
+"""Exit code of a run that a signal other than Ctrl-C stopped (EX_TEMPFAIL of sysexits.h): run the command again."""
 
 STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 """Signals that ask for a stop: Ctrl-C; a scheduler's; its warning (Slurm's --signal=USR1@120); a closed terminal."""
