@@ -42,15 +42,15 @@ class Episodes:
         for i, n in enumerate(self.length.tolist()):
             yield self.batch.map(lambda field, i=i, n=n: field[i : i + 1, :n])  # type: ignore[misc]
 
+    def at_last(self, values: Tensor) -> Tensor:
+        """The values [N] of each episode's last acted slot, from values [N, S]."""
+        return values[torch.arange(len(self.length)), self.length - 1]
+
 
 @dataclass
 class LoadedRun:
     """A run with the agent of one of its checkpoints, on the CPU.
 
-    path: the run directory
-    config: its configuration
-    parts: what was assembled from it, with the agent
-    step: the step of the checkpoint
     seed: root of the streams of the episodes that are played
     best: the step of the best evaluation, once best.pt was loaded; it may have no checkpoint of its own
     """
@@ -87,21 +87,17 @@ class LoadedRun:
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
         refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")
         config = apply(self.config, overrides)
-        given = {override.partition("=")[0].split(".")[1] for override in overrides}
-        env = make_evaluation_env(config, num_envs, given)
+        env = make_evaluation_env(config, num_envs, {line.partition("=")[0].split(".")[1] for line in overrides})
         require_same_spaces(config, self.parts.env, env, " ".join(overrides))
         return env
 
     def play(self, episodes: int, wrap: Callable[[VectorEnv], VectorEnv] = lambda env: env) -> Episodes:
-        """Greedy episodes, one in each of `episodes` environments.
-
-        wrap: wraps the vector of environments, to record something at every slot
-        """
+        """Greedy episodes, one in each of `episodes` environments; `wrap` may record something at every slot."""
         if episodes > MOST:
             raise UserError(f"analyze: {episodes:,} episodes; expected at most {MOST:,}, which are played side by side")
-        streams = Streams(self.seed)
+        seed = Streams(self.seed).int("evaluation/env")
         with closing(wrap(self.environment(episodes))) as env:
-            collector = Collector(env, self.agent, streams.int("evaluation/env"), None, self.parts.device)
+            collector = Collector(env, self.agent, seed, None, self.parts.device)
             most = self.config.settings.evaluation.max_steps
             rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True, most_slots=most)
         if rollout.cut:
@@ -126,9 +122,7 @@ class LoadedRun:
         }
         if not found:
             chosen = self.config.choices["memory"]
-            raise UserError(
-                sentence(f"analyze {what}", f"{self.path} has memory={chosen}; it is for runs with memory={option}")
-            )
+            raise UserError(f"analyze {what}: {self.path} has memory={chosen}; it is for runs with memory={option}")
         return found
 
 
@@ -148,8 +142,3 @@ def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = No
     run = LoadedRun(run_dir, config, parts, 0, seed)
     run.load(step)
     return run
-
-
-def at_last(values: Tensor, length: Tensor) -> Tensor:
-    """The values [N] of each episode's last acted slot, from values [N, S]."""
-    return values[torch.arange(len(length), device=values.device), length - 1]
