@@ -32,7 +32,7 @@ class Refusal(NamedTuple):
 
 
 def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tuple[dict[str, Any], list[Refusal]]:
-    """The values coerced to their annotations, and everything that is refused; `only` these top-level keys are checked."""
+    """The values coerced to their annotations, and all that is refused; `only` these top-level keys are checked."""
     check, checked = _Check(), dict(values)
     for name in values if only is None else only:
         if name in SECTIONS:
