@@ -40,10 +40,8 @@ def _table(result: dict[str, Any]) -> str:
         found = ", ".join(f"{name} {value:.4f}" for name, value in result["held_out"].items())
         return f"{where}: held-out {found} ({result['episodes']:,})"
     known = "success_rate" in result["greedy"]
-    lines = [
-        f"{where}: {result['episodes']} episodes each; ± is the standard error of the mean",
-        f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}",
-    ]
+    head = f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}"
+    lines = [f"{where}: {result['episodes']} episodes each; ± is the standard error of the mean", head]
     for kind, row in ((kind, result[kind]) for kind in ("greedy", "sampled")):
         score = f"{row['return_mean']:.4f} ± {row['return_sem']:.4f}"
         success = f"  {row['success_rate']:>12.3f}" if known else ""

@@ -126,7 +126,7 @@ def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
 
 
 def leaves(file: Path, package: str = "") -> list[Leaf]:
-    """The values of a file in order, below the path `package`; lists and {} are values. Raises UserError if not YAML."""
+    """The values of a file in order, below the path `package`; lists and {} are values. UserError if it is not YAML."""
     text = file.read_text(encoding="utf-8")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -9,12 +9,6 @@ import torch
 
 from rlmem.errors import Fault, first_line
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of a disk that is full, a quota that is spent, or a file that is too large."""
-
-NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
-"""Texts of the RuntimeErrors that torch raises for a lack of memory on the CPU."""
-
 SIZES = (
     "algo.batch_size",
     "algo.rollout_slots",
@@ -39,7 +33,7 @@ def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) 
             what = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
         elif isinstance(error, ConnectionError):
             what = str(error)
-        elif isinstance(error, OSError) and error.errno in FULL:
+        elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             what = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
         elif not isinstance(error, OSError) and lacks_memory(error):
             parts = [(key, *key.split(".")) for key in SIZES]
@@ -52,4 +46,5 @@ def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) 
 
 def lacks_memory(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on the CPU or a GPU."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in NO_MEMORY)
+    texts = ("can't allocate memory", "not enough memory", "out of memory")  # of torch's RuntimeErrors on the CPU
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in texts)
