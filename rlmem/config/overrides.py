@@ -115,7 +115,7 @@ def read_options(loader: ConfigLoader, hydra_lines: Iterable[str]) -> Options:
     return {group: sorted(name for name in names if not name.startswith("_")) for group, names in found.items()}
 
 
-def is_choice(override: Override, groups: Tree) -> bool:
+def is_choice(override: Override, groups: Mapping[str, Any]) -> bool:
     """Whether an override chooses an option, rather than setting a value."""
     return override.key_or_group in groups and not isinstance(override.value(), dict)
 
