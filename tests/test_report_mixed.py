@@ -8,7 +8,7 @@ import pytest
 from test_report import Page
 
 from rlmem.commands.cli import main
-from rlmem.config.compose import load
+from rlmem.config.compose import Config, load
 from rlmem.record import rundir
 from rlmem.report import bands
 from rlmem.report.draw import together
@@ -27,7 +27,7 @@ def made(folder: Path, overrides: str, values: Sequence[float | None], every: in
     words = (SMALL + overrides).split()
     config = load(words)
     folder.mkdir(parents=True)
-    rundir.describe(folder, dict(config.values), config.choices, tuple(words))
+    rundir.describe(folder, config)
     rows = [{"step": every * k, KEY: value} for k, value in enumerate(values, begin)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
@@ -80,7 +80,7 @@ def test_a_run_of_an_earlier_version_lacks_keys_and_is_the_same_row(tmp_path):
     runs = [made(tmp_path / name, f"seed={seed}", [0.0]) for seed, name in enumerate("ab")]
     config, about = rundir.read(runs[0])
     del config["on_nan"], config["algo"]["clip"], config["evaluation"]
-    rundir.describe(runs[0], config, about["choices"], tuple(about["overrides"]))
+    rundir.describe(runs[0], Config(config, about["choices"], tuple(about["overrides"])))
     assert group(*runs).axes == (["ffm"], [""])
 
 

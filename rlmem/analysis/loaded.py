@@ -15,10 +15,9 @@ from rlmem.config.compose import Config, apply
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import step_of
-from rlmem.run.assemble import Parts, assemble
-from rlmem.run.environments import make_evaluation_env, require_same_spaces
-from rlmem.run.experiment import refuse_others
-from rlmem.run.stored import agent_state, checkpoints, fitting, stored_config
+from rlmem.run.assemble import Parts, assemble_trained
+from rlmem.run.build import make_evaluation_env, require_same_spaces
+from rlmem.run.stored import checkpoints, load_agent, refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.types import Batch
 
@@ -69,10 +68,7 @@ class LoadedRun:
     def load(self, step: int | str | None) -> None:
         """Put the weights of another checkpoint into the agent."""
         best = step == "best" or (step is not None and step == self.best)
-        state = agent_state(self.path, "best" if best else step)
-        with fitting(self.path):
-            self.agent.load_state_dict(state["agent"])
-        self.step = state["step"]
+        self.step = load_agent(self.agent, self.path, "best" if best else step)["step"]
         if best:
             self.best = self.step
 
@@ -137,8 +133,6 @@ def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = No
     Raises UserError if there is no such checkpoint, or if the configuration is refused.
     """
     config = stored_config(run_dir, ["device=cpu"], trust)
-    parts = assemble(config, num_envs=1)
-    seed = Streams(config.values["seed"]).int("rlmem eval") if seed is None else seed
-    run = LoadedRun(run_dir, config, parts, 0, seed)
-    run.load(step)
-    return run
+    parts, state = assemble_trained(config, run_dir, step)
+    seed = Streams(config.settings.seed).int("rlmem eval") if seed is None else seed
+    return LoadedRun(run_dir, config, parts, state["step"], seed, best=state["step"] if step == "best" else None)

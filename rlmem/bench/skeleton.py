@@ -18,7 +18,7 @@ from rlmem.bench.show import Table, picture_types, plot
 from rlmem.bench.timing import CPU, Run, Times, in_turns, using_threads, why_too_long
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
-from rlmem.run.hardware import choose_device
+from rlmem.run.assemble import choose_device
 from rlmem.stats.figures import save
 from rlmem.system.hardware import installed_version, processor
 

@@ -125,7 +125,7 @@ class Ours:
         )
         run_dir = scratch / f"{memory}-{batching}"
         run_dir.mkdir()
-        quiet = Progress(config.values["total_steps"], run_dir / "log.txt", console=Console(quiet=True))
+        quiet = Progress(config.settings.total_steps, run_dir / "log.txt", console=Console(quiet=True))
         recorder = Recorder(run_dir, quiet.say)
         self.loop = cast(OnPolicyLoop, make_loop(config, assemble(config), run_dir, recorder, quiet))
         self.flops = self._flops_of_an_update()

@@ -40,8 +40,7 @@ def run(args: Arguments) -> int:
             print(f"rlmem: failed: {error}", file=sys.stderr)
             failed = True
         else:
-            sent = f"{done.sent} of {done.rows} rows sent" if done.sent else f"all {done.rows} rows were there already"
-            print(f"{run_dir}: {sent}; {done.url}")
+            print(done)
     if problems:
         raise UserError(*problems)
     return int(failed)

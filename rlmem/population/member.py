@@ -22,8 +22,7 @@ from rlmem.record.checkpoint import State
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder, read_jsonl
-from rlmem.run.assemble import assemble
-from rlmem.run.hardware import learning_threads
+from rlmem.run.assemble import assemble, learning_threads
 from rlmem.run.make_loop import make_loop
 from rlmem.run.resume import Fresh, Restored, Start, begin, unfit, warm_start
 from rlmem.run.stored import checkpoints, fitting, stored_config
@@ -81,7 +80,7 @@ class Member:
         with closing(parts.env), Progress(config.settings.total_steps, log, start.step, console) as progress:
             progress.say(summary(config, parts, str(self.run_dir)))
             if isinstance(start, Restored):
-                rundir.describe(self.run_dir, config.values, config.choices, config.overrides, resumed_at=start.step)
+                rundir.describe(self.run_dir, config, resumed_at=start.step)
             recorder, loop = Recorder(self.run_dir, progress.say), None
             try:
                 if warmed := warm_start(config, parts) if isinstance(start, Fresh) else None:

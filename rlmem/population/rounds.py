@@ -17,8 +17,7 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import assemble
-from rlmem.run.experiment import require_resumable
-from rlmem.run.stored import AGENT_PREFIX, checkpoints, stored_config
+from rlmem.run.stored import AGENT_PREFIX, checkpoints, require_resumable, stored_config
 from rlmem.system.signals import stopping_politely
 
 
@@ -34,7 +33,7 @@ def start(spec: PopulationSpec, folder: Path) -> None:
     with rundir.lock(folder):
         for agent, config in enumerate(configs):
             rundir.make(folder / name(agent))
-            rundir.describe(folder / name(agent), config.values, config.choices, config.overrides)
+            rundir.describe(folder / name(agent), config)
         population.write(folder)  # last: it marks a complete directory
 
 
@@ -60,7 +59,7 @@ def check(population: Population) -> list[Config]:
 def _require_fit(configs: Sequence[Config]) -> None:
     """Raise UserError for settings that a run may have, but not an agent of a population."""
     problems = []
-    if any(config.values["checkpoint"]["keep"] < 2 for config in configs):
+    if any(config.settings.checkpoint.keep < 2 for config in configs):
         what = "a round that is interrupted goes back to the checkpoint before"
         problems.append(f"checkpoint.keep=1: {what}; expected 2 or more; e.g. checkpoint.keep=2")
     what = "every agent of a population acts and learns in one process; --ray gives each its own"
@@ -102,13 +101,13 @@ def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
         changed = []
         for run_dir in (folder / name(agent) for agent in range(agents)):
             config, saved = stored_config(run_dir, overrides, trust), checkpoints(run_dir).paths()
-            total, step = config.values["total_steps"], step_of(saved[-1]) if saved else 0
+            total, step = config.settings.total_steps, step_of(saved[-1]) if saved else 0
             if total < step:
                 raise UserError(f"total_steps={total}: {run_dir} has taken {step}; e.g. {example}")
             changed.append((run_dir, config, step))
         _require_fit([config for _, config, _ in changed])
         for run_dir, config, step in changed:
-            rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=step)
+            rundir.describe(run_dir, config, resumed_at=step)
 
 
 def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = False) -> None:

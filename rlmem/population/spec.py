@@ -71,7 +71,7 @@ def default_folder(spec: PopulationSpec) -> Path:
     """runs/population-<memory>-<algo>-<env>-s<seed>: the same for the same command."""
     config = load(spec.overrides)
     choices = "-".join(str(config.choices[group]) for group in ("memory", "algo", "env"))
-    return Path("runs") / f"population-{choices}-s{config.values['seed']}"
+    return Path("runs") / f"population-{choices}-s{config.settings.seed}"
 
 
 def holds_population(folder: Path) -> bool:
@@ -112,7 +112,7 @@ def populate(spec: PopulationSpec) -> Population:
     if not getattr(locate(config.values["algo"]["_target_"]), "acts", True):
         what = f"algo={config.choices['algo']}: has no episodes, by which agents are compared"
         raise UserError(f"{what}; e.g. rlmem sweep for several agents")
-    seed, own = config.values["seed"], []
+    seed, own = config.settings.seed, []
     for agent in range(spec.agents):
         first = f"seed={Streams(seed).int(f'population/seed/{agent}')}"
         own.append((first, *chain.from_iterable(_lines_of(axis, seed, agent) for axis in varied)))

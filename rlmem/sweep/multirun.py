@@ -60,7 +60,7 @@ def check_jobs(
             configs.append(load(overrides))
         except UserError as error:
             problems += error.problems
-    given = [config.values["run_dir"] for config in configs if config.values["run_dir"] is not None]
+    given = [run_dir for config in configs if (run_dir := config.settings.run_dir) is not None]
     if len(given) > len(set(given)):
         what = f"{len(configs)} jobs would share one run directory; leave run_dir out"
         problems.append(f"run_dir={given[0]}: {what}")

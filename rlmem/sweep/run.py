@@ -208,7 +208,7 @@ def _places(spec: SweepSpec, jobs: Sequence[Job], options: Options) -> int:
         return min(places, options.places or places)
     if options.places:
         return options.places
-    threads = [job.threads for job in jobs] or [load(probes(axes(spec))[0]).values["threads"]]
+    threads = [job.threads for job in jobs] or [load(probes(axes(spec))[0]).settings.threads]
     return max(1, cores() // max(count or cores() for count in threads))
 
 
