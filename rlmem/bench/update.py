@@ -30,7 +30,7 @@ from typing import Any, cast
 from gymnasium.spaces import Box
 
 from rlmem.acting.collector import Collector
-from rlmem.agents.exploration import Exploration
+from rlmem.agents.base import Exploration
 from rlmem.algos.sac import SAC
 from rlmem.bench.memory import PEER as TORCH
 from rlmem.bench.memory import PEERS, check_memories
