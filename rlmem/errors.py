@@ -37,11 +37,7 @@ class Fault(Exception):
 
 @contextmanager
 def writing(path: Path, example: str) -> Iterator[None]:
-    """Turn an OSError within the block into a UserError.
-
-    path: the file that is written
-    example: an option that would work, such as `--out /tmp/report.html`
-    """
+    """Turn an OSError while `path` is written into a UserError; `example` is an option such as `--out /tmp/x.html`."""
     try:
         yield
     except OSError as error:

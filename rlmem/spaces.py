@@ -73,10 +73,4 @@ class JointActions:
 
     def action(self, index: Tensor) -> Tensor:
         """Action [...] (Discrete) or [..., K] of each number [...]."""
-        if self.scalar:
-            return index
-        components = []
-        for size in reversed(self.sizes):
-            components.append(index % size)
-            index = index // size
-        return torch.stack(components[::-1], -1)
+        return index if self.scalar else torch.stack(torch.unravel_index(index, self.sizes), -1)

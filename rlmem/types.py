@@ -1,7 +1,4 @@
-"""The data that moves through rlmem: annotated scalars, memory states and batches.
-
-Dimensions: B rows, T slots, A actions; the slot rule is written out in `Batch`.
-"""
+"""The data that moves through rlmem: annotated scalars, memory states and batches of B rows and T slots."""
 
 from __future__ import annotations
 
@@ -65,9 +62,7 @@ class Spans(NamedTuple):
     def longest_first(self) -> tuple[Tensor, Tensor]:
         """The spans from longest to shortest [E], and the place of each span in that order [E]."""
         by_length = torch.argsort(self.length, descending=True, stable=True)
-        place = torch.empty_like(by_length)
-        place[by_length] = torch.arange(len(by_length), device=by_length.device)
-        return by_length, place
+        return by_length, torch.argsort(by_length)
 
 
 class Inputs(NamedTuple):

@@ -21,7 +21,7 @@ from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, why_too_long
 from rlmem.bench.train import TrainBench
 from rlmem.bench.update import UpdateBench
 from rlmem.commands.cli import main
-from rlmem.config.catalog import select
+from rlmem.config.catalog import catalog
 from rlmem.errors import UserError
 
 TINY = {"rounds": 2, "budget": 5.0, "threads": 1, "device": "cpu"}
@@ -188,7 +188,7 @@ def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
 
 
 def test_the_papers_models_are_options_of_ours():
-    assert set(figure3.PAPER.values()) <= set(select("memory")["memory"])
+    assert set(figure3.PAPER.values()) <= set(catalog()["memory"])
 
 
 def test_bench_scan_has_a_row_for_every_case_and_engine(in_tmp):

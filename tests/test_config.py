@@ -11,14 +11,14 @@ from annotated_types import Ge, Gt, Interval, Le
 from helpers import options
 from pydantic import ValidationError
 
-from rlmem.config import explain
-from rlmem.config.compose import Config, apply, load
+from rlmem.commands.config import as_yaml
+from rlmem.config.catalog import sources
+from rlmem.config.compose import Config, apply, explain, load
 from rlmem.config.messages import describe
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SUPPLIED
 from rlmem.config.targets import build, locate, parameters
 from rlmem.config.validate import coerce, validate
-from rlmem.config.yamlfile import sources
 from rlmem.errors import UserError
 from rlmem.sweep import multirun
 
@@ -240,26 +240,26 @@ def test_a_stored_value_that_no_longer_fits_is_said():
 
 
 def test_every_value_has_the_line_that_set_it():
-    explained = explain.explain(["algo=ppo_popgym", "env=repeat_first", "memory.hidden_size=64", "env.params={k: 2}"])
-    for path, origin in explained.origins.items():
+    _, origins = explain(["algo=ppo_popgym", "env=repeat_first", "memory.hidden_size=64", "env.params={k: 2}"])
+    for path, origin in origins.items():
         if origin == "command line":
             continue
         file, _, number = origin.partition(":")
         line = (conf_dir().parent / file).read_text().splitlines()[int(number) - 1]
         assert line.strip().startswith(f"{path.rpartition('.')[2]}:")
-    assert explained.origins["env.num_envs"].startswith("conf/algo/ppo_popgym.yaml:")
-    assert explained.origins["env.level"].startswith("conf/env/_popgym.yaml:")
-    assert explained.origins["env.name"].startswith("conf/env/repeat_first.yaml:")
-    assert explained.origins["logger.local"].startswith("conf/logger/local.yaml:")
-    assert {p for p, o in explained.origins.items() if o == "command line"} == {
+    assert origins["env.num_envs"].startswith("conf/algo/ppo_popgym.yaml:")
+    assert origins["env.level"].startswith("conf/env/_popgym.yaml:")
+    assert origins["env.name"].startswith("conf/env/repeat_first.yaml:")
+    assert origins["logger.local"].startswith("conf/logger/local.yaml:")
+    assert {p for p, o in origins.items() if o == "command line"} == {
         "memory.hidden_size",
         "env.params.k",
     }
 
 
 def test_the_explained_yaml_reads_back_as_the_configuration():
-    explained = explain.explain(["algo.lr=1e-5", "run_dir='a: b'", "logger=[local,wandb]"])
-    assert yaml.safe_load(explain.as_yaml(explained)) == explained.values
+    config, origins = explain(["algo.lr=1e-5", "run_dir='a: b'", "logger=[local,wandb]"])
+    assert yaml.safe_load(as_yaml(config.values, origins)) == config.values
 
 
 def test_later_files_win_in_provenance(tmp_path):

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from rlmem.commands.cli import VERBS, main
+from rlmem.config.catalog import leaves
 from rlmem.config.paths import conf_dir
-from rlmem.config.yamlfile import leaves
 
 SECONDS = 3.0
 """CPU time within which every command line is answered, once everything is imported; of several jobs, each."""

@@ -112,8 +112,7 @@ def test_the_commands_that_a_run_prints_name_its_directory_whatever_it_is_called
 OURS = {
     "build.py: group",
     "dataset.py: action",
-    "groups.py: near",
-    "overrides.py: _setting(near[0], _node_at(tree, near[0]))",
+    "overrides.py: near",
 }
 """What stands there unquoted: words of rlmem's own, and what is quoted already."""
 

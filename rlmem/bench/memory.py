@@ -19,7 +19,7 @@ from rlmem.bench.scan import SHAPES, ScanBench, Shape
 from rlmem.bench.show import Column, Table, quotient
 from rlmem.bench.skeleton import Bench, Result, check_names, progress
 from rlmem.bench.timing import MIB, Run, Times, peak_bytes, using_threads, wait
-from rlmem.config.catalog import select
+from rlmem.config.catalog import catalog
 from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.conformance import facts
@@ -92,7 +92,7 @@ class MemoryBench(Bench):
     def measure(self) -> Iterator[Result]:
         chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
         yield {"models": {}, "scans": []}
-        for name in progress([PEER, *(self.models or select("memory")["memory"])], "memories"):
+        for name in progress([PEER, *(self.models or catalog()["memory"])], "memories"):
             yield {"models": {name: self.model(name)}}
         yield from ScanBench(self.rounds, self.budget, device=self.device, shapes=tuple(self.scans or ())).measure()
 
@@ -222,7 +222,7 @@ class MemoryBench(Bench):
 
 def check_memories(models: Sequence[str] | None) -> None:
     """Raise UserError for names that are not options of conf/memory."""
-    check_names("", "memory", models or (), select("memory")["memory"])
+    check_names("", "memory", models or (), catalog()["memory"])
 
 
 def small_and_whole(bench: MemoryBench, node: dict[str, Any], rows: Rows) -> tuple[Run, Run]:

@@ -1,15 +1,9 @@
-"""The command line: `rlmem VERB [flags] [key=value ...]`.
+"""The command line: `rlmem VERB [flags] [key=value ...]`. Each verb is a module, which imports what is heavy."""
 
-A verb is a module of `rlmem.commands`. Heavy modules (Hydra, torch) are imported by the verb that needs them, and
-nearly all others only after signals are handled.
-"""
-
-import os
 import sys
 from collections.abc import Sequence
 from functools import partial
 
-from rlmem.errors import UserError
 from rlmem.system import command
 
 VERBS = {
@@ -30,7 +24,7 @@ VERBS = {
     "bench": "measure speed",
     "check": "measure whether a memory keeps the contract of memories",
 }
-"""The commands, each a module of `rlmem.commands`, with what it is for."""
+"""The commands, with what each is for."""
 
 HELP = """\
 rlmem: memory in partially observable reinforcement learning.
@@ -58,23 +52,15 @@ PRINTING = ("list", "config", "check", "play")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    argv: the arguments; None: those of this process, whose signals and standard streams are handled until it ends
-    """
+    """Run one command and return its exit code; without `argv`, it is this process, whose signals are handled, too."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    action = partial(_run, arguments)
+    action, verb, debug = partial(_dispatch, arguments), _verb(arguments), "--debug" in arguments
     if argv is not None:
-        return action()
-    verb, trains = _verb(arguments), _verb(arguments) in TRAINING
-    if trains and not any(argument in NOT_TRAINING or _asks_for_help(argument) for argument in arguments):
-        return command.run_training(action)
-    return command.run_printing(action, ends=verb in PRINTING or trains)
-
-
-def _run(arguments: list[str]) -> int:
-    command.find_modules_in(os.getcwd())
-    return command.exit_code(lambda: _dispatch(arguments), debug="--debug" in arguments)
+        return command.exit_code(action, debug)
+    prints = any(argument in NOT_TRAINING or _asks_for_help(argument) for argument in arguments)
+    if verb in TRAINING and not prints:
+        return command.run_training(action, debug)
+    return command.run_printing(action, verb in (*PRINTING, *TRAINING), debug)
 
 
 def _asks_for_help(argument: str) -> bool:
@@ -89,10 +75,9 @@ def _verb(arguments: Sequence[str]) -> str | None:
 def _dispatch(arguments: list[str]) -> int:
     from importlib import import_module
 
-    from rlmem.config.messages import nearest, sentence
+    from rlmem.config.messages import mistake, nearest
 
-    wants_help = any(map(_asks_for_help, arguments))
-    verb = _verb(arguments)
+    wants_help, verb = any(map(_asks_for_help, arguments)), _verb(arguments)
     if verb in VERBS:
         arguments.remove(verb)
         module = import_module(f"rlmem.commands.{verb}")
@@ -106,12 +91,11 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if wants_help or not arguments:
         print(HELP)
-        return 0
-    if "--version" in arguments:
+    elif "--version" in arguments:
         from rlmem import __version__
 
         print(f"rlmem {__version__}")
-        return 0
-    wrong = verb or arguments[0]
-    near, example = nearest(wrong, VERBS), "rlmem train memory=ffm"
-    raise UserError(sentence(wrong, "no such command", near=near, accepted=VERBS, example=example))
+    else:
+        wrong, example = verb or arguments[0], "rlmem train memory=ffm"
+        raise mistake(wrong, "no such command", near=nearest(wrong, VERBS), accepted=VERBS, example=example)
+    return 0

@@ -1,6 +1,13 @@
 """`rlmem config`: a composed configuration and its origins."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
 from rlmem.commands.toolkit import Arguments, Parser
+from rlmem.config.messages import to_text
+from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
     "config",
@@ -13,7 +20,32 @@ PARSER.add_overrides("as for train")
 
 
 def run(args: Arguments) -> None:
-    from rlmem.config.explain import as_json, as_yaml, explain
+    from rlmem.config.compose import explain
+    from rlmem.config.overrides import leaf_paths
 
-    explained = explain(args.overrides)
-    print(as_json(explained) if args.json else as_yaml(explained))
+    config, origins = explain(args.overrides)
+    if args.json:
+        leaves = leaf_paths(config.values)
+        print(dumps({path: {"value": value, "source": origins[path]} for path, value in leaves}, indent=2))
+    else:
+        print("#", *(f"{group}={to_text(choice)}" for group, choice in config.choices.items()))
+        print(as_yaml(config.values, origins))
+
+
+def as_yaml(values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
+    """Values as YAML in the order of composition, with their origins as aligned comments."""
+    lines = list(_lines(values, "", origins))
+    width = min(60, max(len(text) for text, _ in lines))
+    return "\n".join(f"{text:<{width}}  # {origin}" if origin else text for text, origin in lines)
+
+
+def _lines(values: Mapping[str, Any], prefix: str, origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    indent = "  " * prefix.count(".")
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{key}:", ""
+            yield from _lines(value, f"{path}.", origins)
+        else:
+            flow = yaml.safe_dump([value], default_flow_style=True, width=10**6, sort_keys=False).strip()[1:-1]
+            yield f"{indent}{key}: {flow}", origins[path]

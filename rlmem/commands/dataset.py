@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
-from rlmem.config.messages import nearest, sentence
-from rlmem.errors import UserError
+from rlmem.config.messages import mistake, nearest
 from rlmem.system.strictjson import dumps
 
 ACTIONS = ("generate", "import", "info")
@@ -36,41 +35,39 @@ def run(args: Arguments) -> None:
     action, *given = args.what
     if action not in ACTIONS:
         near = nearest(action, ACTIONS)
-        raise UserError(sentence(action, "not what a data set can do", near=near, accepted=ACTIONS, example=EXAMPLE))
+        raise mistake(action, "not what a data set can do", near=near, accepted=ACTIONS, example=EXAMPLE)
     if action != "info" and args.out is None:
-        raise UserError(sentence(f"rlmem dataset {action}", "needs --out FILE", example=EXAMPLE))
+        raise mistake(f"rlmem dataset {action}", "needs --out FILE", example=EXAMPLE)
     overrides, places = [text for text in given if "=" in text], [text for text in given if "=" not in text]
-    print({"generate": _generate, "import": _import, "info": _info}[action](args, overrides, places))
+    if action == "info":
+        return print(_info(args, overrides, places))
+    with stdout_to_stderr():
+        found = (_generated if action == "generate" else _imported)(args, overrides, places)
+    print(f"wrote {args.out}: {_line(found)}")
 
 
-def _generate(args: Arguments, overrides: list[str], places: list[str]) -> str:
+def _generated(args: Arguments, overrides: list[str], places: list[str]) -> Any:
     if args.random == bool(places) or bool(overrides) != args.random:
-        what = "needs runs, or --random with env=NAME"
-        raise UserError(sentence("rlmem dataset generate", what, example=EXAMPLE))
+        raise mistake("rlmem dataset generate", "needs runs, or --random with env=NAME", example=EXAMPLE)
     from rlmem.run.dataset import from_random, from_runs
 
-    with stdout_to_stderr():
-        if args.random:
-            found = from_random(overrides, args.episodes, args.out, args.seed)
-        else:
-            found = from_runs(places, args.episodes, args.out, args.seed, args.greedy, args.trust)
-    return f"wrote {args.out}: {_line(found)}"
+    if args.random:
+        return from_random(overrides, args.episodes, args.out, args.seed)
+    return from_runs(places, args.episodes, args.out, args.seed, args.greedy, args.trust)
 
 
-def _import(args: Arguments, overrides: list[str], places: list[str]) -> str:
-    example = "rlmem dataset import FILE.hdf5 env=hopper --out data/hopper.hdf5"
+def _imported(args: Arguments, overrides: list[str], places: list[str]) -> Any:
     if len(places) != 1 or not any(text.startswith("env=") for text in overrides):
-        raise UserError(sentence("rlmem dataset import", "needs one file and env=NAME", example=example))
+        example = "rlmem dataset import FILE.hdf5 env=hopper --out data/hopper.hdf5"
+        raise mistake("rlmem dataset import", "needs one file and env=NAME", example=example)
     from rlmem.run.dataset import imported
 
-    with stdout_to_stderr():
-        found = imported(Path(places[0]), overrides, args.out)
-    return f"wrote {args.out}: {_line(found)}"
+    return imported(Path(places[0]), overrides, args.out)
 
 
 def _info(args: Arguments, overrides: list[str], places: list[str]) -> str:
     if len(places) != 1 or overrides:
-        raise UserError(sentence("rlmem dataset info", "expected one file", example="rlmem dataset info data/h.hdf5"))
+        raise mistake("rlmem dataset info", "expected one file", example="rlmem dataset info data/h.hdf5")
     from rlmem.dataset.file import read
 
     found = read(Path(places[0]))

@@ -3,8 +3,7 @@
 from typing import Any
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
-from rlmem.config.messages import sentence
-from rlmem.errors import UserError
+from rlmem.config.messages import mistake
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
@@ -26,26 +25,24 @@ def run(args: Arguments) -> None:
     from rlmem.run.evaluate import evaluate_run
 
     overrides = [override for override in args.overrides if not override.startswith("video=")]
-    video = [override.partition("=")[2].lower() for override in args.overrides if override.startswith("video=")]
-    if wrong := [text for text in video if text not in ("true", "false")]:
-        raise UserError(sentence(f"video={wrong[0]}", "expected true or false", example="rlmem eval RUN video=true"))
+    video = [override.lower() for override in args.overrides if override.startswith("video=")]
+    if wrong := [text for text in video if text not in ("video=true", "video=false")]:
+        raise mistake(wrong[0], "expected true or false", example="rlmem eval RUN video=true")
+    film = "video=true" in video
     with stdout_to_stderr():
-        result = evaluate_run(args.run, args.episodes, args.seed, overrides, args.step, "true" in video, args.trust)
+        result = evaluate_run(args.run, args.episodes, args.seed, overrides, args.step, film, args.trust)
     print(dumps(result, indent=2) if args.json else _table(result))
 
 
 def _table(result: dict[str, Any]) -> str:
+    where = f"{result['run']} at step {result['step']:,}"
     if "held_out" in result:
         found = ", ".join(f"{name} {value:.4f}" for name, value in result["held_out"].items())
-        return f"{result['run']} at step {result['step']:,}: held-out {found} ({result['episodes']:,})"
+        return f"{where}: held-out {found} ({result['episodes']:,})"
     known = "success_rate" in result["greedy"]
-    lines = [
-        f"{result['run']} at step {result['step']:,}: {result['episodes']} episodes each; ± is the standard error of "
-        "the mean",
-        f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}",
-    ]
-    for kind in ("greedy", "sampled"):
-        row = result[kind]
+    head = f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}"
+    lines = [f"{where}: {result['episodes']} episodes each; ± is the standard error of the mean", head]
+    for kind, row in ((kind, result[kind]) for kind in ("greedy", "sampled")):
         score = f"{row['return_mean']:.4f} ± {row['return_sem']:.4f}"
         success = f"  {row['success_rate']:>12.3f}" if known else ""
         lines.append(f"{kind:<8}  {score:>20}  {row['length_mean']:>11.1f}{success}")

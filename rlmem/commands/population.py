@@ -1,11 +1,12 @@
 """`rlmem population`: population based training."""
 
 from argparse import ArgumentTypeError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, refuse_for_directory
-from rlmem.config.messages import sentence
+from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, refuse_changes
+from rlmem.config.messages import mistake
 from rlmem.errors import UserError, extra
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
@@ -14,13 +15,10 @@ NUMBERS = ("agents", "ready", "window", "every", "level")
 
 
 def _probability(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
-    return value
+    with suppress(ValueError):
+        if 0 < float(text) < 1:
+            return float(text)
+    raise ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
 
 
 PARSER = Parser(
@@ -34,9 +32,8 @@ PARSER = Parser(
     "status runs/mine",
 )
 PARSER.add_argument("what", nargs="*", metavar="WHAT", help="key=value of every agent; DIR; or: status DIR")
-PARSER.add_argument(
-    "--vary", action="append", default=[], metavar="KEY=VALUES", help="a,b: assigned in turn; interval(a,b): drawn"
-)
+vary = "a,b: assigned in turn; interval(a,b): drawn"
+PARSER.add_argument("--vary", action="append", default=[], metavar="KEY=VALUES", help=vary)
 PARSER.add_argument("--agents", type=integer_from(2), metavar="N", help="how many agents (9)")
 PARSER.add_argument("--ready", type=integer_from(2), metavar="N", help="episodes before the first round (30000)")
 PARSER.add_argument("--window", type=integer_from(2), metavar="N", help="newest episodes to compare (3000)")
@@ -63,14 +60,12 @@ def run(args: Arguments) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "scipy":
             raise
-        what = f"rlmem population: needs SciPy, which is not installed; e.g. {extra('population')}"
-        raise UserError(what) from error
+        raise mistake("rlmem population", "needs SciPy, which is not installed", example=extra("population")) from error
     if places:
         folder = Path(places[0])
         if not folder.is_dir() or len(places) > 1:
-            what = "expected key=value, or the directory of a population"
-            raise UserError(sentence(" ".join(places), what, example=EXAMPLE))
-        refuse_for_directory(folder, "agents", PARSER.given(args, *NUMBERS, "vary", "dir", "dry_run"))
+            raise mistake(" ".join(places), "expected key=value, or the directory of a population", example=EXAMPLE)
+        refuse_changes(folder, "agents", args, (*NUMBERS, "vary", "dir", "dry_run"))
         if overrides:
             rounds.change(folder, overrides, args.trust)
     else:

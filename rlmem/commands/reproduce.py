@@ -4,8 +4,7 @@ import shlex
 from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, pool_options
-from rlmem.config.messages import sentence, shell
-from rlmem.errors import UserError
+from rlmem.config.messages import mistake, shell
 
 PARSER = Parser(
     "reproduce",
@@ -25,9 +24,8 @@ cells = "rows, columns or ROW/COLUMN to add to what is run there; * and _ for a 
 PARSER.add_argument("--cells", nargs="+", default=[], metavar="CELL", help=cells)
 PARSER.add_argument("--dry-run", action="store_true", help="check and list the cells and their cost only")
 PARSER.add_argument("--show", action="store_true", help="show what has been run so far, and run nothing")
-PARSER.add_argument(
-    "--dir", type=Path, default=Path("reproduce"), metavar="DIR", help="where reproductions lie (reproduce)"
-)
+lie = "where reproductions lie (reproduce)"
+PARSER.add_argument("--dir", type=Path, default=Path("reproduce"), metavar="DIR", help=lie)
 PARSER.add_argument("--publish", type=Path, metavar="DIR", help="also write the numbers to DIR/<item>.<budget>.csv")
 PARSER.add_pool("runs", "a run")
 PARSER.add_trust()
@@ -49,7 +47,7 @@ def run(args: Arguments) -> int:
     if args.show:
         if not runner.runs.is_dir():
             again = f"rlmem reproduce {shell(args.item)} --budget {args.budget}"
-            raise UserError(sentence(str(runner.runs), "nothing has been run there", example=again))
+            raise mistake(str(runner.runs), "nothing has been run there", example=again)
         outcome, code = runner.so_far(), 0
         write(outcome, runner.folder)
     else:

@@ -2,15 +2,8 @@
 
 from pathlib import Path
 
-from rlmem.commands.toolkit import (
-    Arguments,
-    Parser,
-    directory_of_status,
-    integer_from,
-    pool_options,
-    refuse_for_directory,
-)
-from rlmem.config.messages import nearest, sentence, shell
+from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, pool_options, refuse_changes
+from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError
 
 SPECIFYING = ("dir", "dry_run", "maximize", "minimize", "sampler")
@@ -28,18 +21,16 @@ PARSER = Parser(
     "status sweeps/my_sweep --watch",
     "--trials 20 algo.lr='tag(log, interval(1e-5,1e-2))' memory=ffm,gru",
 )
-PARSER.add_argument(
-    "what", nargs="*", metavar="WHAT", help="key=value,value ... with or without FILE.yaml; DIR; or: status DIR"
-)
+what = "key=value,value ... with or without FILE.yaml; DIR; or: status DIR"
+PARSER.add_argument("what", nargs="*", metavar="WHAT", help=what)
 PARSER.add_argument("--dir", type=Path, metavar="DIR", help="the directory of the sweep (sweeps/<name>)")
 PARSER.add_argument("--pair", action="append", default=[], metavar='"k=a,b k=c,d"', help="values that go together")
 PARSER.add_pool("jobs", "a job")
 PARSER.add_argument("--retries", type=integer_from(0), default=1, metavar="K", help="new attempts after failures (1)")
 PARSER.add_argument("--dry-run", action="store_true", help="check and list the jobs only")
 PARSER.add_argument("--trials", type=integer_from(1), metavar="N", help="search with Optuna, N jobs in all")
-PARSER.add_argument(
-    "--sampler", choices=["tpe", "random"], help="of a search: tpe learns from earlier jobs, random does not (tpe)"
-)
+sampler = "of a search: tpe learns from earlier jobs, random does not (tpe)"
+PARSER.add_argument("--sampler", choices=["tpe", "random"], help=sampler)
 direction = PARSER.add_mutually_exclusive_group()
 direction.add_argument("--maximize", action="store_true", help="search for a high return (the default)")
 direction.add_argument("--minimize", action="store_true", help="search for a low return")
@@ -59,10 +50,10 @@ def run(args: Arguments) -> int:
     from rlmem.sweep.spec import EXAMPLE, Direction, specify
 
     if place is not None and place.is_dir():
-        refuse_for_directory(place, "jobs", [*overrides, *args.pair, *PARSER.given(args, *SPECIFYING)])
+        refuse_changes(place, "jobs", args, SPECIFYING, others=[*overrides, *args.pair])
         return sweep(None, place, options)
     if place is None and not overrides and not args.pair:
-        raise UserError(sentence("rlmem sweep", "nothing to sweep", example=EXAMPLE))
+        raise mistake("rlmem sweep", "nothing to sweep", example=EXAMPLE)
     if args.trials is None and (args.maximize or args.minimize or args.sampler):
         raise UserError("rlmem sweep: --maximize, --minimize and --sampler are for a search; e.g. --trials 20")
     direction: Direction = "minimize" if args.minimize else "maximize" if args.trials else None
@@ -79,17 +70,15 @@ def _place(given: list[str]) -> Path | None:
     if not given:
         return None
     first, *more = given
-    example, near = "rlmem sweep memory=ffm,gru seed=0,1,2", nearest(first, ["status"])
-    if more and near:
-        example = f"rlmem sweep status {shell(more[0])}"
-        raise UserError(sentence(first, "no such sweep file", near=near, example=example))
+    path, example = Path(first), "rlmem sweep memory=ffm,gru seed=0,1,2"
+    if more and (near := nearest(first, ["status"])):
+        raise mistake(first, "no such sweep file", near=near, example=f"rlmem sweep status {shell(more[0])}")
     if more:
-        raise UserError(sentence(more[0], "expected key=value after the file", example=example))
-    path = Path(first)
+        raise mistake(more[0], "expected key=value after the file", example=example)
     if not path.is_dir() and not path.is_file():
-        near = nearest(first, ["status", *(str(found) for found in path.parent.glob("*"))])
+        near = nearest(first, ["status", *map(str, path.parent.glob("*"))])
         what, accepted = "no such sweep file or directory", ["key=value", "FILE.yaml", "DIR"]
-        raise UserError(sentence(first, what, near=near, accepted=accepted, example=example))
+        raise mistake(first, what, near=near, accepted=accepted, example=example)
     return path
 
 
@@ -99,7 +88,7 @@ def _print_status(args: Arguments) -> None:
     from rlmem.sweep.status import as_json, print_table, watch
 
     if not holds_sweep(folder):
-        raise UserError(sentence(str(folder), "holds no sweep", example="rlmem sweep status sweeps/mine"))
+        raise mistake(str(folder), "holds no sweep", example="rlmem sweep status sweeps/mine")
     if args.json:
         print(as_json(folder))
     elif args.watch:

@@ -18,9 +18,8 @@ PARSER.add_argument("--project", metavar="P", help="project (that of the run's l
 PARSER.add_argument("--entity", metavar="E", help="entity (the logger's, or your default)")
 PARSER.add_argument("--group", metavar="G", help="group (the logger's)")
 PARSER.add_argument("--tags", type=lambda text: text.split(","), metavar="A,B", help="tags (the logger's)")
-PARSER.add_argument(
-    "--timeout", type=integer_from(1), default=20, metavar="S", help="seconds to wait for the server (20)"
-)
+wait = "seconds to wait for the server (20)"
+PARSER.add_argument("--timeout", type=integer_from(1), default=20, metavar="S", help=wait)
 
 
 def run(args: Arguments) -> int:
@@ -33,16 +32,15 @@ def run(args: Arguments) -> int:
         try:
             with stdout_to_stderr():
                 done = upload(run_dir, given, args.timeout)
-        except NoKey:
-            raise
         except UserError as error:
+            if isinstance(error, NoKey):
+                raise
             problems += error.problems
-            continue
         except Fault as error:
             print(f"rlmem: failed: {error}", file=sys.stderr)
             failed = True
-            continue
-        print(done)
+        else:
+            print(done)
     if problems:
         raise UserError(*problems)
     return int(failed)

@@ -4,11 +4,11 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rlmem.config.messages import nearest, sentence, shell
+from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError
 
 Arguments = argparse.Namespace
@@ -19,13 +19,9 @@ class Parser(argparse.ArgumentParser):
     """argparse with examples, whose errors are UserErrors."""
 
     def __init__(self, verb: str, description: str, *examples: str) -> None:
-        super().__init__(
-            prog=f"rlmem {verb}",
-            description=description,
-            epilog="\n".join(["examples:", *(f"  rlmem {verb} {example}".rstrip() for example in examples)]),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        epilog = "\n".join(["examples:", *(f"  rlmem {verb} {example}".rstrip() for example in examples)])
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(f"rlmem {verb}", None, description, epilog, formatter_class=raw, allow_abbrev=False)
         self.add_argument("--debug", action="store_true", help="show the traceback of a mistake too")
 
     def add_overrides(self, help: str) -> None:
@@ -36,7 +32,6 @@ class Parser(argparse.ArgumentParser):
         self.add_trust()
 
     def add_trust(self) -> None:
-        """Whether to run the code that a directory of another user names."""
         self.add_argument("--trust", action="store_true", help="run the code that another user's directory names")
 
     def add_step(self) -> None:
@@ -52,14 +47,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--per-gpu", type=one, metavar="N", help=f"{jobs} at once on each of --gpus (1)")
         self.add_argument("--retry-failed", action="store_true", help=again)
 
-    def given(self, args: Arguments, *names: str) -> list[str]:
-        """The flags among `names` that are given, as they are typed: `--dry-run` for `dry_run`."""
-        return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
-
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2]
         near = nearest(unknown.partition(" ")[0], self._option_string_actions) if unknown else []
-        raise UserError(sentence(self.prog, message, near=near, example=f"{self.prog} --help"))
+        raise mistake(self.prog, message, near=near, example=f"{self.prog} --help")
 
 
 @contextlib.contextmanager
@@ -101,7 +92,7 @@ def device_list(text: str) -> tuple[str, ...]:
 
 
 def pool_options(args: Arguments, **more: Any) -> Any:
-    """The `rlmem.sweep.run.Options` of the flags of `Parser.add_pool` and of `more`. Raises UserError."""
+    """The `rlmem.sweep.run.Options` of the flags of `Parser.add_pool` and of `more`."""
     if args.per_gpu and not args.gpus:
         raise UserError(f"--per-gpu {args.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
     from rlmem.sweep.run import Options
@@ -109,17 +100,15 @@ def pool_options(args: Arguments, **more: Any) -> Any:
     return Options(args.jobs, args.gpus, args.per_gpu or 1, retry_failed=args.retry_failed, trust=args.trust, **more)
 
 
-def refuse_for_directory(folder: Path, parts: str, given: Sequence[str]) -> None:
-    """Raise UserError for arguments that would change the jobs or agents of a directory."""
-    if given:
-        verb = "sweep" if parts == "jobs" else "population"
-        what = f"{folder} already says what its {parts} are"
-        raise UserError(sentence(given[0], what, example=f"rlmem {verb} {shell(folder)}"))
+def refuse_changes(folder: Path, parts: str, args: Arguments, flags: Iterable[str], others: Iterable[str] = ()) -> None:
+    """Raise UserError if any of these `flags` or `others` is given: the jobs or agents of a directory are fixed."""
+    if given := [*others, *(f"--{flag.replace('_', '-')}" for flag in flags if getattr(args, flag))]:
+        example = f"rlmem {'sweep' if parts == 'jobs' else 'population'} {shell(folder)}"
+        raise mistake(given[0], f"{folder} already says what its {parts} are", example=example)
 
 
 def directory_of_status(verb: str, given: Sequence[str], example: str) -> Path:
     """The one directory of `rlmem VERB status DIR`."""
     if len(given) != 1:
-        command = f"rlmem {verb} status"
-        raise UserError(sentence(command, "expected one directory", example=f"{command} {example}"))
+        raise mistake(f"rlmem {verb} status", "expected one directory", example=f"rlmem {verb} status {example}")
     return Path(given[0])

@@ -1,4 +1,1 @@
-"""From a command line to a checked run: composition, validation, provenance, catalogue.
-
-Nothing is imported here, so that `rlmem.config.catalog` stays free of Hydra and of torch.
-"""
+"""From a command line to a checked run. Nothing is imported here: `catalog` stays free of Hydra and of torch."""

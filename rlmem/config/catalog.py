@@ -1,31 +1,30 @@
-"""`rlmem list`: every group and option with one line each, read from the YAML alone (no Hydra, no torch)."""
+"""What the YAML files say, read without Hydra or torch: groups, options, comments, and which line set a value last."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
-from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
-from rlmem.config.yamlfile import description, leaves
 from rlmem.errors import UserError
-from rlmem.system.strictjson import dumps
 
 Catalog = dict[str, dict[str, str]]
-WIDTH = 100
+"""Group -> option -> its description."""
+
+Origins = dict[str, str]
+"""Dotted path -> where its value was set."""
+
+COMMAND_LINE = "command line"
+"""The origin of a value that an override set."""
 
 
 def catalog(lines: Sequence[str] = ()) -> Catalog:
-    """Group -> option -> description, in the order of config.yaml's defaults; experiments last.
-
-    lines: overrides, among which `hydra.searchpath=[...]` adds folders
-    """
+    """Every group, in the order of config.yaml's defaults; experiments last. `lines` are as for `own_dirs`."""
     names = sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
-    order = list(default_choices())
-    names.sort(key=lambda name: order.index(name) if name in order else len(order))
-    groups: Catalog = {name: {} for name in names}
+    groups: Catalog = {name: {} for name in (*default_choices(), *names) if name in names}
     for name, found in groups.items():
         for folder in option_dirs(name, lines):  # the shipped ones come first, and are not replaced
             found |= _options(folder) | found
@@ -33,41 +32,23 @@ def catalog(lines: Sequence[str] = ()) -> Catalog:
     return groups | ({"experiment": _options(experiments)} if experiments else {})
 
 
-def select(group: str | None, lines: Sequence[str] = ()) -> Catalog:
-    """The whole catalogue, or one group of it; `lines` as for `catalog`."""
-    groups = catalog(lines)
-    if group is None:
-        return groups
-    if group not in groups:
-        near, example = nearest(group, groups), "rlmem list memory"
-        raise UserError(sentence(group, "no such group", near=near, accepted=groups, example=example))
-    return {group: groups[group]}
-
-
-def as_json(groups: Catalog) -> str:
-    """{"memory": [{"name": "ffm", "description": "..."}, ...]}"""
-    rows = {g: [{"name": name, "description": text} for name, text in options.items()] for g, options in groups.items()}
-    return dumps(rows, indent=2)
-
-
 def as_text(groups: Catalog) -> str:
-    """Aligned columns, at most 100 wide; `*` marks the default."""
-    defaults = default_choices()
+    """The options in aligned columns; `*` marks the default."""
     blocks = []
     for group, options in groups.items():
-        chosen = defaults.get(group, [])
-        chosen = chosen if isinstance(chosen, list) else [chosen]
+        default = default_choices().get(group)
+        chosen = default if isinstance(default, list) else [default]
         marked = {f"{name} *" if name in chosen else name: text for name, text in options.items()}
         blocks.append(f"{group}\n{columns(marked)}")
     return "\n\n".join(blocks)
 
 
-def columns(rows: dict[str, str], width: int = WIDTH) -> str:
-    """Names and texts side by side, the texts wrapped."""
+def columns(rows: dict[str, str]) -> str:
+    """Names and texts side by side in at most 100 columns, the texts wrapped."""
     left = max(map(len, rows), default=0) + 4
     lines = []
     for name, text in rows.items():
-        wrapped = textwrap.wrap(text, max(20, width - left)) or [""]
+        wrapped = textwrap.wrap(text, max(20, 100 - left)) or [""]
         lines.append(f"  {name:<{left - 2}}{wrapped[0]}".rstrip())
         lines += [" " * left + line for line in wrapped[1:]]
     return "\n".join(lines)
@@ -77,10 +58,8 @@ def train_help(overrides: list[str]) -> str:
     """What `rlmem train --help` adds: the groups, the top-level keys, the keys of the options named."""
     found = catalog(overrides)
     groups = {group: ", ".join(options) for group, options in found.items() if group != "experiment"}
-    top = {leaf.path: leaf for leaf in leaves(conf_dir() / "config.yaml")}
-    keys = {
-        f"{path}={leaf.text}": leaf.comment for path, leaf in top.items() if not path.startswith(("defaults", "hydra"))
-    }
+    top = [leaf for leaf in leaves(conf_dir() / "config.yaml") if not leaf.path.startswith(("defaults", "hydra"))]
+    keys = {f"{leaf.path}={leaf.text}": leaf.comment for leaf in top}
     parts = [f"groups (rlmem list says what each option is):\n{columns(groups)}", f"keys:\n{columns(keys)}"]
     for override in overrides:
         group, _, name = override.partition("=")
@@ -90,14 +69,10 @@ def train_help(overrides: list[str]) -> str:
     return "\n\n".join(parts)
 
 
+@cache
 def default_choices() -> dict[str, str | list[str]]:
     """The defaults list of config.yaml: group -> option, or a list of options."""
-    return dict(_defaults(conf_dir() / "config.yaml"))
-
-
-@cache
-def _defaults(file: Path) -> dict[str, str | list[str]]:
-    entries = yaml.safe_load(file.read_text(encoding="utf-8"))["defaults"]
+    entries = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
     pairs = [next(iter(entry.items())) for entry in entries if isinstance(entry, dict)]
     return {group: choice for group, choice in pairs if not group.startswith(("override ", "optional "))}
 
@@ -109,12 +84,12 @@ def _options(folder: Path) -> dict[str, str]:
 
 def _keys(group: str, file: Path) -> dict[str, str]:
     """`memory.hidden_size=256` -> its comment, with the private files that an option builds on."""
-    package = "" if file.read_text(encoding="utf-8").startswith("# @package _global_") else f"{group}."
-    merged = {leaf.path: leaf for part in with_parents(file) for leaf in leaves(part)}
-    full = {f"{package}{path}": leaf for path, leaf in merged.items() if path != "defaults"}
+    package = "" if file.read_text(encoding="utf-8").startswith("# @package _global_") else group
+    full = {leaf.path: leaf for part in with_parents(file) for leaf in leaves(part, package)}
     if group == "launcher":  # whose keys lie in Hydra's own
         full = {p.removeprefix("hydra."): leaf for p, leaf in full.items() if p.startswith("hydra.launcher.")}
-    fixed = {f"{group}._target_", f"{group}.{file.stem}._target_"}  # the option itself; that of an argument is a key
+    # The class of the option itself is fixed; that of an argument is a key.
+    fixed = {f"{group}._target_", f"{group}.{file.stem}._target_", "defaults", f"{group}.defaults"}
     return {f"{path}={leaf.text}": leaf.comment for path, leaf in full.items() if path not in fixed}
 
 
@@ -124,3 +99,71 @@ def with_parents(file: Path) -> list[Path]:
     folders = (conf_dir() / file.parent.name, file.parent)
     found = [folder / f"{parent}.yaml" for parent in parents for folder in dict.fromkeys(folders)]
     return [part for parent in found if parent.is_file() for part in with_parents(parent)] + [file]
+
+
+class Leaf(NamedTuple):
+    """One value of a file: its dotted path, its text, its line (from 1) and the comment behind it."""
+
+    path: str
+    text: str
+    line: int
+    comment: str
+
+
+def description(file: Path) -> str:
+    """The first comment line that is not a `# @package` directive; empty if there is none."""
+    comments = (line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if not comment.startswith("@")), "")
+
+
+def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
+    """Where and why a file is not YAML, in one line; `file` is named if the error does not name one."""
+    mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None:
+        return f"{file or 'a config file'}: cannot be read as YAML ({' '.join(str(error).split())})"
+    where = f"{file or mark.name}:{mark.line + 1}"
+    return f"{where}: cannot be read as YAML ({why}); check the indentation and the quotes there"
+
+
+def leaves(file: Path, package: str = "") -> list[Leaf]:
+    """The values of a file in order, below the path `package`; lists and {} are values. UserError if it is not YAML."""
+    text = file.read_text(encoding="utf-8")
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise UserError(yaml_problem(error, file)) from error
+    return list(_walk(root, f"{package}." if package else "", text.splitlines())) if root else []
+
+
+def _walk(node: yaml.Node, prefix: str, lines: list[str]) -> Iterator[Leaf]:
+    for key, value in node.value:
+        path = f"{prefix}{key.value}"
+        if isinstance(value, yaml.MappingNode) and value.value:
+            yield from _walk(value, f"{path}.", lines)
+            continue
+        start, end, text, comment = value.start_mark, value.end_mark, "...", ""
+        if start.line == end.line:
+            text = lines[start.line][start.column : end.column]
+            comment = lines[start.line][end.column :].partition("#")[2].strip()
+        yield Leaf(path, text, start.line + 1, comment)
+
+
+def sources(files: Iterable[tuple[str, Path]]) -> Origins:
+    """Dotted path -> `conf/algo/ppo.yaml:7`, for (package, file) pairs in the order they are merged."""
+    root = conf_dir().parent
+    shown = lambda file: file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)  # noqa: E731
+    return {leaf.path: f"{shown(file)}:{leaf.line}" for package, file in files for leaf in leaves(file, package)}
+
+
+def lookup(path: str, origins: Origins) -> str | None:
+    """The origin of a value, or else of the nearest mapping around it or the last value in it that has one."""
+    parts = path.split(".")
+    around = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    inside = (origin for name, origin in reversed(origins.items()) if name.startswith(f"{path}."))
+    return next((origins[name] for name in around if name in origins), next(inside, None))
+
+
+def hint(path: str, files: Iterable[tuple[str, Path]]) -> str | None:
+    """The `e.g. ...` of the comment beside a value, such as the one that says what a required key may be."""
+    comments = (leaf.comment for package, file in files for leaf in leaves(file, package) if leaf.path == path)
+    return next((comment.partition("e.g. ")[2] for comment in comments if "e.g. " in comment), None)

@@ -2,12 +2,13 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -22,24 +23,19 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rlmem.config.groups import Choice, Groups
+from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices, hint, lookup, sources, yaml_problem
 from rlmem.config.messages import sentence, shell, to_text
-from rlmem.config.overrides import form_problem, key_problem, leaf_paths, parse
+from rlmem.config.overrides import Options, assign, choice_problem, is_choice, leaf_paths, parse, read_options
 from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run, Settings
 from rlmem.config.validate import MISSING, Refusal, validate
-from rlmem.config.yamlfile import COMMAND_LINE, hint, lookup, sources, yaml_problem
 from rlmem.errors import UserError, first_line
 from rlmem.system.strictjson import map_values
 
+Choice = str | list[str]
+
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
 """What composing raises beside UserError: AttributeError if a mapping would replace a null of Hydra's, and others."""
-
-MOST_REMEMBERED = 500
-"""The greatest number of compositions that a process keeps."""
-_made: dict[tuple[Any, ...], Any] = {}
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -63,58 +59,56 @@ class Base:
 
     tree: DictConfig
     choices: dict[str, Choice]
-    options: dict[str, list[str]]
+    options: Options
     files: tuple[tuple[str, Path], ...]
 
 
 def load(overrides: Sequence[str]) -> Config:
     """Compose conf/ with overrides and check the result. Raises UserError with every problem."""
     base, assignments, problems = compose_base(overrides)
-    own = _own_class(assignments, overrides)
-    values = _settle(base, assignments, problems, replaced=["memory"] if own else [])
-    return Config(values, base.choices | ({"memory": own} if own else {}), tuple(overrides))
+    # `memory._target_=module.Class` alone replaces the default memory with its keys; beside `memory=OPTION` only the
+    # class of that. Other groups always keep their keys: environments share most of them.
+    alone = not any(line.startswith("memory=") for line in overrides)
+    classes = [str(o.value()) for o in assignments if o.key_or_group == "memory._target_" and alone]
+    own: dict[str, Choice] = {"memory": classes[0]} if classes else {}
+    values = _settle(base, assignments, problems, emptied=own)
+    return Config(values, base.choices | own, tuple(overrides))
+
+
+def explain(overrides: Sequence[str]) -> tuple[Config, Origins]:
+    """The checked configuration of a command line, and the origin of every value by dotted path."""
+    config = load(overrides)
+    base, assignments, _ = compose_base(overrides)
+    given = [path for o in assignments for path, _ in leaf_paths({o.key_or_group: o.value()})]
+    found = sources(base.files) | dict.fromkeys(given, COMMAND_LINE)
+    return config, {path: lookup(path, found) or "config.yaml" for path, _ in leaf_paths(config.values)}
 
 
 def apply(config: Config, overrides: Sequence[str]) -> Config:
-    """A stored run's configuration with some values replaced, checked as in `load`; its groups are fixed."""
-    _require_intact(config)
-    parsed, problems = parse(overrides)
-    assignments = []
-    for override in parsed:
-        group = override.key_or_group
-        if group in config.choices and not isinstance(override.value(), dict):
-            chosen = to_text(config.choices[group])
-            problems.append(
-                f"{override.input_line}: `{group}` is fixed for this run ({chosen}); start a new run instead"
-            )
-        else:
-            assignments.append(override)
-    base = Base(OmegaConf.create(map_values(_escaped, config.values)), config.choices, {}, ())
-    values = _settle(base, assignments, problems)
-    return Config(values, config.choices, config.overrides + tuple(overrides))
+    """A stored run's configuration with some values replaced, checked as in `load`; its groups are fixed.
 
-
-def _escaped(value: Any) -> Any:
-    """A stored value with `${` escaped: it was resolved when it was stored, and means itself."""
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
-
-
-def _require_intact(config: Config) -> None:
-    """Raise one UserError, however much of a stored configuration is missing or wrong."""
+    Raises one UserError, however much of the stored configuration is missing or wrong.
+    """
     missing = [Refusal(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
     if faults := missing + validate(config.values)[1]:
-        base = Base(OmegaConf.create({}), config.choices, {}, ())
         more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
-        raise UserError(f"{_refusal_as_text(faults[0], {}, {}, base)}{more}; restore the run's config.yaml")
+        raise UserError(f"{_as_text(faults[0], {}, {}, ())}{more}; restore the run's config.yaml")
+    parsed, problems = parse(overrides)
+    assignments = [override for override in parsed if not is_choice(override, config.choices)]
+    for line, group in [(o.input_line, o.key_or_group) for o in parsed if is_choice(o, config.choices)]:
+        fixed = f"`{group}` is fixed for this run ({to_text(config.choices[group])})"
+        problems.append(f"{line}: {fixed}; start a new run instead")
+    # A `${` is escaped: the value was resolved when it was stored, and means itself.
+    escaped = lambda value: re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value  # noqa: E731
+    base = Base(OmegaConf.create(map_values(escaped, config.values)), config.choices, {}, ())
+    values = _settle(base, assignments, problems, emptied=())
+    return Config(values, config.choices, config.overrides + tuple(overrides))
 
 
 @contextmanager
 def config_loader() -> Iterator[ConfigLoader]:
-    """Hydra's loader for conf/ and the user's folders.
-
-    Hydra is global: the object of a surrounding job is restored afterwards.
-    """
-    outer = GlobalHydra.instance().hydra
+    """Hydra's loader for conf/ and the user's folders."""
+    outer = GlobalHydra.instance().hydra  # that of a surrounding job, which is restored afterwards
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(conf_dir()), job_name="rlmem", version_base="1.3"), warnings.catch_warnings():
@@ -133,125 +127,96 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
     """Compose the group choices alone; also the overrides of single values, and the problems so far."""
     with config_loader() as loader:
         parsed, problems = parse(overrides, loader)
-        chosen = [str(override.input_line) for override in parsed if override.is_hydra_override()]
-        assignments = []
+        hydra = tuple(str(override.input_line) for override in parsed if override.is_hydra_override())
+        lines, files, assignments = [*hydra], _files(hydra), []
         try:
-            groups = _remembered("groups", chosen, lambda: Groups.read(loader, chosen))
+            options = _options(hydra, files)
             for override in parsed:
+                line = str(override.input_line)
                 if override.is_hydra_override():
                     continue
                 if override.key_or_group.partition(".")[0] == "launcher":
-                    line = str(override.input_line)
                     example = f"rlmem train -m seed=0,1 {shell(line)}"
                     problems.append(sentence(line, "a launcher is for several jobs, with -m", example=example))
-                elif not groups.is_choice(override):
+                elif not is_choice(override, options):
                     assignments.append(override)
-                elif problem := groups.problem(override):
+                elif problem := choice_problem(override, options):
                     problems.append(problem)
                 else:
-                    chosen.append(str(override.input_line))
-            base = _remembered("base", chosen, lambda: _compose(loader, chosen, groups))
+                    lines.append(line)
+            base = _compose(tuple(lines), hydra, files)
             return replace(base, tree=deepcopy(base.tree), choices=deepcopy(base.choices)), assignments, problems
         except FAILURES as error:
             raise UserError(*problems, root_cause(error)) from error
 
 
-def _remembered(what: str, lines: Sequence[str], make: Callable[[], Found]) -> Found:
-    """What `make` gives, made once for the same choices and files: Hydra takes a quarter of a second for it."""
-    if any(line.lstrip("+~").startswith("hydra") for line in lines):  # they may name other folders
-        return make()
+def _files(hydra: Sequence[str]) -> Hashable:
+    """What tells whether the files of a composition are the same; overrides of Hydra's may name any others."""
+    if hydra:
+        return object()
     files = [file for folder in (conf_dir(), *own_dirs()) for file in folder.rglob("*.yaml") if file.is_file()]
-    state = tuple((str(file), known.st_mtime_ns, known.st_size) for file in files for known in [file.stat()])
-    if (key := (what, *lines, state)) not in _made:
-        if len(_made) >= MOST_REMEMBERED:
-            _made.clear()
-        _made[key] = make()
-    return _made[key]
+    return tuple((str(file), known.st_mtime_ns, known.st_size) for file in files for known in [file.stat()])
 
 
-def _compose(loader: ConfigLoader, lines: list[str], groups: Groups) -> Base:
+# Hydra takes a quarter of a second for these two.
+@lru_cache(maxsize=500)
+def _options(hydra: tuple[str, ...], files: Hashable) -> Options:
+    return read_options(GlobalHydra.instance().config_loader(), hydra)
+
+
+@lru_cache(maxsize=500)
+def _compose(chosen: tuple[str, ...], hydra: tuple[str, ...], files: Hashable) -> Base:
+    lines, options = list(chosen), _options(hydra, files)
     tree = compose("config", overrides=lines, return_hydra_config=True)
     folders = [Path(source.path) for source in tree.hydra.runtime.config_sources if source.schema == "file"]
-    defaults = loader.compute_defaults_list("config", lines, RunMode.RUN).defaults
-    choices = groups.chosen(defaults)
+    defaults = GlobalHydra.instance().config_loader().compute_defaults_list("config", lines, RunMode.RUN).defaults
+    paths = [(entry.config_path or "").partition("/") for entry in defaults if entry.parent == "config"]
+    choices: dict[str, Choice] = {}
+    for group in options:
+        names, several = [n for own, _, n in paths if own == group], isinstance(default_choices().get(group), list)
+        if names or several:
+            choices[group] = names if several else names[0]
     with open_dict(tree):
         del tree["hydra"]
         for group in choices:
             tree.setdefault(group, {})
-    files = []
+    merged: list[tuple[str, Path]] = []
     for entry in defaults:
-        names = [folder / f"{entry.config_path}.yaml" for folder in folders]
-        files += [(entry.package or "", file) for file in names if file.is_file()][:1]
-    return Base(tree, choices, groups.options, tuple(files))
+        places = [folder / f"{entry.config_path}.yaml" for folder in folders]
+        merged += [(entry.package or "", file) for file in places if file.is_file()][:1]
+    return Base(tree, choices, options, tuple(merged))
 
 
-def _own_class(assignments: Sequence[Override], overrides: Sequence[str]) -> str | None:
-    """The class of `memory._target_=module.Class`, if it stands alone: it replaces the default memory with its keys.
-
-    With `memory=OPTION` beside it, it replaces that option's class, and the keys stay. Other groups always keep theirs:
-    environments share most of them.
-    """
-    if any(line.startswith("memory=") for line in overrides):
-        return None
-    return next((str(o.value()) for o in assignments if o.key_or_group == "memory._target_"), None)
-
-
-def _settle(
-    base: Base, assignments: Sequence[Override], problems: list[str], replaced: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Set the single values, resolve interpolations and validate; UserError with every problem.
-
-    replaced: groups that begin empty
-    """
+def _settle(base: Base, assignments: Sequence[Override], problems: list[str], emptied: Iterable[str]) -> dict[str, Any]:
+    """Set the single values, resolve interpolations and validate; the groups `emptied` begin without keys."""
     before: Any = OmegaConf.to_container(base.tree)
     try:
         with open_dict(base.tree):
-            base.tree.update({group: {} for group in replaced})
-        given = _assign(base, before, assignments, problems)
+            base.tree.update({group: {} for group in emptied})
+        given = assign(base.tree, before, assignments, base.options, problems)
         values: Any = OmegaConf.to_container(base.tree, resolve=True)
     except FAILURES as error:
         raise UserError(*problems, root_cause(error)) from error
-    problems += [_missing(path, base) for path, value in leaf_paths(values) if value == MISSING]
+    for path in (path for path, value in leaf_paths(values) if value == MISSING):
+        group = path.partition(".")[0]
+        required = f"required by {group}={to_text(base.choices.get(group))}"
+        problems.append(sentence(path, required, example=hint(path, base.files)))
     touched = dict.fromkeys(path.partition(".")[0] for path in given)  # after a wrong name, only these: it stays fast
     checked, faults = validate(values, only=touched if problems else None)
-    problems += [_refusal_as_text(fault, given, before, base) for fault in faults]
+    problems += [_as_text(fault, given, before, base.files) for fault in faults]
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return checked
 
 
-def _assign(base: Base, before: dict[str, Any], assignments: Sequence[Override], problems: list[str]) -> dict[str, str]:
-    """Set the values whose keys exist, append the others to `problems`; the paths set, as origins."""
-    OmegaConf.set_struct(base.tree, False)
-    targets = [o.key_or_group for o in assignments if o.key_or_group.endswith("._target_")]
-    free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
-    given: dict[str, str] = {}
-    for override in assignments:
-        key, value = override.key_or_group, override.value()
-        problem = form_problem(override, before)
-        if not problem and key.rpartition(".")[0] not in free:
-            problem = key_problem(override, before, base.options)
-        if problem:
-            problems.append(problem)
-            continue
-        OmegaConf.update(base.tree, key, value, merge=True, force_add=True)
-        given |= {path: COMMAND_LINE for path, _ in leaf_paths({key: value})}
-    return given
-
-
-def _missing(path: str, base: Base) -> str:
-    group = path.partition(".")[0]
-    return sentence(path, f"required by {group}={to_text(base.choices.get(group))}", example=hint(path, base.files))
-
-
-def _refusal_as_text(fault: Refusal, given: dict[str, str], before: Any, base: Base) -> str:
+def _as_text(fault: Refusal, given: Origins, before: Mapping[str, Any], files: Iterable[tuple[str, Path]]) -> str:
     """The sentence for a refused value: where it was set, and the shipped value as the example."""
     if fault.value == MISSING:
         return f"{fault.path}: {fault.what}"
     source = lookup(fault.path, given)
     default = dict(leaf_paths(before)).get(fault.path, MISSING)
     example = f"{fault.path}={to_text(default)}" if source and default != MISSING else None
-    source = source or lookup(fault.path, sources(base.files)) or "the stored run"
+    source = source or lookup(fault.path, sources(files)) or "the stored run"
     where = f"{fault.path}={to_text(fault.value)} ({source})"
     return sentence(where, fault.what, near=fault.near, accepted=fault.accepted, example=example)
 
@@ -265,6 +230,5 @@ def root_cause(error: BaseException) -> str:
         return yaml_problem(root)
     if isinstance(root, AttributeError) and (found := re.search(r"full_key: (\S+)", str(error))):
         return f"{found[1]}: takes no such value"
-    key = getattr(root, "full_key", None)
-    said = f"{key}: {first_line(root)}" if key else first_line(root)
+    said = f"{key}: {first_line(root)}" if (key := getattr(root, "full_key", None)) else first_line(root)
     return " ".join(dict.fromkeys([first_line(error), said] if str(error).strip() else [said]))

@@ -1,16 +1,12 @@
-"""What a configuration of another user may hold: rlmem's own classes, and values without effects outside the run.
-
-A configuration names classes to import and call, Gymnasium ids that may name a module, folders to write to and servers
-to connect to. In a run directory of another user all of that is refused, before anything is imported.
-"""
+"""What a configuration of another user may not name: foreign code, folders and servers. Refused before any import."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlmem.config.messages import sentence
-from rlmem.errors import UserError
+from rlmem.config.messages import mistake
+from rlmem.config.overrides import leaf_paths
 
 PACKAGES = {
     "memory": ("rlmem.memory",),
@@ -22,9 +18,6 @@ PACKAGES = {
 }
 """The packages of each group's classes. A foreign configuration may import nothing else, even of rlmem."""
 
-EVERY_PACKAGE = tuple(package for packages in PACKAGES.values() for package in packages)
-"""The packages for a section that is not a group, such as a misspelt one; nothing is built from it."""
-
 REACHING = ("algo.replay_dir", "algo.ray_address")
 """Keys that name a folder to write to, or a server whose answers are unpickled."""
 
@@ -35,13 +28,13 @@ LAUNCHING = re.compile(r"[-+~]*(hydra|launcher)\b")
 def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
     """{dotted key: why it is refused} of a configuration that another user wrote."""
     found = {}
-    for path, value in _walk(values):
+    every = sum(PACKAGES.values(), ())  # for a section that is not a group, such as a misspelt one: nothing is built
+    for path, value in leaf_paths(values, lists=True):
         group, key = path.split(".")[0], path.rpartition(".")[2]
-        if value is None:
+        if value in (None, {}, []):
             continue
         if key == "_target_":
-            packages = PACKAGES.get(group, EVERY_PACKAGE)
-            if not any(str(value).startswith(f"{package}.") for package in packages):
+            if not any(str(value).startswith(f"{package}.") for package in PACKAGES.get(group, every)):
                 found[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
             found[path] = f"`{value}` is a place outside the run"
@@ -73,16 +66,4 @@ def refuse(problems: Mapping[str, str], where: Path) -> None:
         more = f" ({len(problems) - 1} more such values)" if len(problems) > 1 else ""
         reason = f"{what}, and this user did not write it, or it was edited since{more}"
         example = "--trust if you know that code; machines that share a user but no home directory set RLMEM_KEY"
-        raise UserError(sentence(f"{where}: {path}", reason, example=example))
-
-
-def _walk(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of every value, also of those in lists."""
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            yield from _walk(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from _walk(value, f"{path}.{index}")
-    else:
-        yield path, node
+        raise mistake(f"{where}: {path}", reason, example=example)

@@ -3,26 +3,29 @@
 import difflib
 import shlex
 import types
-import typing
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, Union
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from rlmem.errors import brief
+from rlmem.errors import UserError, brief
+
+Names = Iterable[str]
 
 
-def sentence(
-    where: str, what: str, *, near: Iterable[str] = (), accepted: Iterable[str] = (), example: str | None = None
-) -> str:
+def sentence(where: str, what: str, *, near: Names = (), accepted: Names = (), example: str | None = None) -> str:
     """One line: where, what, the nearest name, what is accepted, an example."""
     parts = [f"{brief(where)}: {what}"]
-    near, accepted = list(near), list(accepted)
-    if near:
-        parts.append(f"did you mean {' or '.join(f'`{name}`' for name in near)}?")
-    if accepted:
-        parts.append(f"accepted: {', '.join(accepted)}")
+    if names := " or ".join(f"`{name}`" for name in near):
+        parts.append(f"did you mean {names}?")
+    if names := ", ".join(accepted):
+        parts.append(f"accepted: {names}")
     if example:
         parts.append(f"e.g. {example}")
     return "; ".join(parts).replace("?; ", "? ")
+
+
+def mistake(where: str, what: str, *, near: Names = (), accepted: Names = (), example: str | None = None) -> UserError:
+    """The error of one `sentence`."""
+    return UserError(sentence(where, what, near=near, accepted=accepted, example=example))
 
 
 def shell(*words: object) -> str:
@@ -30,7 +33,7 @@ def shell(*words: object) -> str:
     return shlex.join(map(str, words))
 
 
-def nearest(word: object, names: Iterable[str]) -> list[str]:
+def nearest(word: object, names: Names) -> list[str]:
     """The name closest to `word`, as a list of one or none."""
     return difflib.get_close_matches(str(word), list(names), n=1)
 
@@ -47,10 +50,9 @@ SYNONYMS = {
 """A key's name in other libraries -> its name here."""
 
 
-def nearest_key(word: object, keys: Iterable[str]) -> list[str]:
+def nearest_key(word: object, keys: Names) -> list[str]:
     """The key that `word` may mean, as a list of one or none: another library's name for it, or the nearest name."""
-    keys = list(keys)
-    here = SYNONYMS.get(str(word))
+    here, keys = SYNONYMS.get(str(word)), list(keys)
     return [here] if here in keys else nearest(word, keys)
 
 
@@ -74,9 +76,11 @@ def got(value: Any) -> str:
 
 def describe(annotation: Any) -> str:
     """A type as words: `Annotated[float, Gt(0)] | None` is "a number > 0 or null"."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return f"{describe(arguments[0])} {' and '.join(_bounds(arguments[1:]))}".rstrip()
+        pairs = [(symbol, getattr(item, name, None)) for item in arguments[1:] for name, symbol in _SYMBOLS.items()]
+        bounds = " and ".join(f"{symbol} {bound}" for symbol, bound in pairs if bound is not None)
+        return f"{describe(arguments[0])} {bounds}".rstrip()
     if origin in (Union, types.UnionType):
         return " or ".join(map(describe, arguments))
     if origin is Literal:
@@ -90,27 +94,11 @@ def describe(annotation: Any) -> str:
 
 def choices(annotation: Any) -> list[str]:
     """The texts that a type with `Literal` accepts."""
-    if typing.get_origin(annotation) is Literal:
-        return [text for text in typing.get_args(annotation) if isinstance(text, str)]
-    return [text for part in typing.get_args(annotation) for text in choices(part)]
+    if get_origin(annotation) is Literal:
+        return [text for text in get_args(annotation) if isinstance(text, str)]
+    return [text for part in get_args(annotation) for text in choices(part)]
 
 
-_PLAIN = {
-    int: "an integer",
-    float: "a number",
-    str: "a text",
-    bool: "true or false",
-    type(None): "null",
-    dict: "a mapping {key: value}",
-    list: "a list [...]",
-    tuple: "a list [...]",
-    Any: "anything",
-}
+_PLAIN = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+_PLAIN |= {dict: "a mapping {key: value}", list: "a list [...]", tuple: "a list [...]", Any: "anything"}
 _SYMBOLS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-
-
-def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
-    for item in metadata:
-        for name, symbol in _SYMBOLS.items():
-            if getattr(item, name, None) is not None:
-                yield f"{symbol} {getattr(item, name)}"

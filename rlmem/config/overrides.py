@@ -4,14 +4,18 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.messages import SYNONYMS, nearest_key, sentence, shell, to_text
+from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices
+from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError, brief
 
@@ -19,6 +23,14 @@ EXAMPLE = "rlmem train memory=ffm"
 
 PATHS = ("run_dir", "init_from", "algo.replay_dir", "algo.dataset")
 """Keys whose values are paths, which are taken as typed, whatever they mean in Hydra's grammar."""
+
+Tree = Mapping[str, Any]
+
+Options = Mapping[str, list[str]]
+"""Group -> its options: files of the group's folders, but those that start with `_`."""
+
+GYMNASIUM_ID = r"([\w.-]+:)?(?:([\w.-]+)/)?([\w.-]+)-v\d+"
+"""Such as CartPole-v1 or ALE/Pong-v5; groups 2 and 3 are the namespace and the name."""
 
 MOST_JOBS = 10_000
 """The most jobs of one command: all are composed and checked, at a quarter of a second each, before one starts."""
@@ -29,9 +41,11 @@ def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[lis
     parser = OverridesParser.create(config_loader=loader)
     parsed, problems = [], []
     for line in lines:
-        override = _read(parser, line)
-        if line.partition("=")[0] in PATHS and not _is_read_as_typed(override):
-            override = _read(parser, as_typed(line)) or override
+        override, (key, _, value) = _read(parser, line), line.partition("=")
+        # Hydra refuses unprintable characters, and a value with quotes of its own stays as it is.
+        if key in PATHS and not _is_read_as_typed(override) and value.isprintable() and value[:1] not in ("'", '"'):
+            quoted = QuotedString(os.path.expanduser(value), Quote.single).with_quotes()
+            override = _read(parser, f"{key}={quoted}") or override
         if override is not None and override.key_or_group:
             parsed.append(override)
         else:
@@ -56,23 +70,12 @@ def _is_read_as_typed(override: Override | None) -> bool:
     return value is None or override.is_sweep_override()
 
 
-def as_typed(line: str) -> str:
-    """`key='path'`, which Hydra reads as the path that was typed; `~` is the home folder, as in a shell.
-
-    A line with unprintable characters, which Hydra refuses, and one with quotes of its own stay as they are.
-    """
-    key, _, value = line.partition("=")
-    if not value.isprintable() or value[:1] in ("'", '"'):
-        return line
-    return f"{key}={QuotedString(os.path.expanduser(value), Quote.single).with_quotes()}"
-
-
-def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
+def form_problem(override: Override, tree: Tree) -> str | None:
     """Why this form of override (deleting, adding, several values, a package) is refused; None if it is not."""
     line, key = override.input_line or "", override.key_or_group
     known = not key_problem(override, tree, {})
     if override.is_delete():
-        example = _setting(key, _node_at(tree, key)) if known else EXAMPLE
+        example = _setting(key, tree) if known else EXAMPLE
         return sentence(line, "keys cannot be removed; give a value instead", example=example)
     if override.package is not None:
         return sentence(line, "`@` is not accepted in a key", example=EXAMPLE)
@@ -83,46 +86,95 @@ def form_problem(override: Override, tree: Mapping[str, Any]) -> str | None:
     return None
 
 
-def key_problem(override: Override, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str | None:
+def key_problem(override: Override, tree: Tree, options: Options) -> str | None:
     """Why the key of an override does not name a value of `tree`; None if it does."""
     line, parts = override.input_line or "", override.key_or_group.split(".")
     node: Any = tree
     for depth, part in enumerate(parts):
         walked = ".".join(parts[:depth])
         if not isinstance(node, Mapping):
-            what = f"`{walked}` is a value, not a section"
-            return sentence(line, what, example=f"{walked}={to_text(node)}")
+            return sentence(line, f"`{walked}` is a value, not a section", example=f"{walked}={to_text(node)}")
         if part not in node:
             return _unknown_key(line, parts[: depth + 1], node, tree, options)
         inside_target = "_target_" in node
         node = node[part]
         if inside_target and isinstance(node, Mapping):
             return None  # an argument that is itself a mapping: its keys are free
-    if isinstance(node, Mapping) and not isinstance(override.value(), dict):
-        return _section(line, override.key_or_group, node)
-    return None
+    if not isinstance(node, Mapping) or isinstance(override.value(), dict):
+        return None
+    key, names = override.key_or_group, [name for name in node if not str(name).startswith("_")]
+    return sentence(line, f"`{key}` is a section; set one of its keys", accepted=names, example=_setting(key, tree))
+
+
+def read_options(loader: ConfigLoader, hydra_lines: Iterable[str]) -> Options:
+    """The groups in Hydra's search path, which `hydra.searchpath=[...]` may extend."""
+    # `loader.get_group_options` makes a repository for every group, which takes half the time of a composition.
+    _, repository = cast(ConfigLoaderImpl, loader)._parse_overrides_and_create_caching_repo("config", [*hydra_lines])
+    groups = [g for g in loader.list_groups("") if g[0] != "_" and g not in ("hydra", "launcher")]  # not part of a run
+    found = {group: repository.get_group_options(group, ObjectType.CONFIG) for group in groups}
+    return {group: sorted(name for name in names if not name.startswith("_")) for group, names in found.items()}
+
+
+def is_choice(override: Override, groups: Mapping[str, Any]) -> bool:
+    """Whether an override chooses an option, rather than setting a value."""
+    return override.key_or_group in groups and not isinstance(override.value(), dict)
+
+
+def choice_problem(override: Override, options: Options) -> str | None:
+    """Why a choice is refused; None if it is not."""
+    group, choice, line = override.key_or_group, override.value(), override.input_line or ""
+    names, default = options[group], default_choices().get(group, options[group][0])
+    if problem := form_problem(override, {group: default}):
+        return problem
+    example = f"rlmem train {shell(f'{group}={to_text(default)}')}"
+    if isinstance(choice, list) and not isinstance(default, list):
+        return sentence(line, f"`{group}` takes one option", accepted=names, example=example)
+    wrong = [name for name in (choice if isinstance(choice, list) else [choice]) if name not in names]
+    if not wrong:
+        return None
+    what = f"`{group}` has no option {to_text(wrong[0]) or 'without a name'}"
+    if group == "env" and (found := re.fullmatch(GYMNASIUM_ID, str(wrong[0]))):
+        near = f"env=atari env.game={found[3]}" if found[2] == "ALE" else f"env=gym env.id={wrong[0]}"
+        return sentence(line, what, near=[near], accepted=names, example=f"rlmem train {near}")
+    return sentence(line, what, near=nearest(wrong[0], names), accepted=names, example=example)
+
+
+def assign(tree: DictConfig, before: Tree, given: Sequence[Override], options: Options, problems: list[str]) -> Origins:
+    """Set the values whose keys were there `before`, append problems of others; returns the origins of those set."""
+    OmegaConf.set_struct(tree, False)
+    targets = [o.key_or_group for o in given if o.key_or_group.endswith("._target_")]
+    free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
+    origins: Origins = {}
+    for override in given:
+        key, value = override.key_or_group, override.value()
+        checked = key.rpartition(".")[0] not in free
+        problem = form_problem(override, before) or (key_problem(override, before, options) if checked else None)
+        if problem:
+            problems.append(problem)
+        else:
+            OmegaConf.update(tree, key, value, merge=True, force_add=True)
+            origins |= {path: COMMAND_LINE for path, _ in leaf_paths({key: value})}
+    return origins
 
 
 def lines_of(override: Override, example: str) -> list[str]:
     """An override as a line for each of its values; one value as it was typed.
 
-    example: a command with several values, for the message
-
-    Raises UserError for several values that are no list, or too many.
+    Raises UserError with a command that has several values as its `example`, for values that are no list or too many.
     """
     line, value = str(override.input_line), override.value()
     if override.is_hydra_override() or not override.is_sweep_override():
         return [line]
     if not override.is_discrete_sweep():
-        raise UserError(sentence(line, "no list or range of values", example=example))
+        raise mistake(line, "no list or range of values", example=example)
     if isinstance(value, RangeSweep):
         start, stop, step = (float(number) for number in (value.start or 0, value.stop or 0, value.step))
         if not step or not (stop - start) / step <= MOST_JOBS:
-            raise UserError(sentence(line, f"more than {MOST_JOBS:,} values, or without end", example=example))
+            raise mistake(line, f"more than {MOST_JOBS:,} values, or without end", example=example)
     try:
         return [f"{override.get_key_element()}={text}" for text in override.sweep_string_iterator()]
     except HydraException as error:
-        raise UserError(sentence(line, str(error), example=example)) from error
+        raise mistake(line, str(error), example=example) from error
 
 
 def require_few(values: Iterable[Sequence[Any]]) -> None:
@@ -131,11 +183,11 @@ def require_few(values: Iterable[Sequence[Any]]) -> None:
         raise UserError(f"{jobs:,} jobs: expected at most {MOST_JOBS:,} in one command; e.g. several commands")
 
 
-def leaf_paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of nested mappings with its dotted path; an empty mapping is a value."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaf_paths(value, f"{prefix}{key}.")
+def leaf_paths(tree: Tree | list[Any], prefix: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every value of nested mappings, and of `lists` if so, with its dotted path; an empty mapping is a value."""
+    for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
+        if value and (isinstance(value, Mapping) or (lists and isinstance(value, list))):
+            yield from leaf_paths(value, f"{prefix}{key}.", lists)
         else:
             yield f"{prefix}{key}", value
 
@@ -150,56 +202,33 @@ def _malformed(line: str) -> str:
     return sentence(line, what, example="'env.params={k: 4}'")
 
 
-def _section(line: str, key: str, node: Mapping[str, Any]) -> str:
-    names = [name for name in node if not str(name).startswith("_")]
-    what = f"`{key}` is a section; set one of its keys"
-    return sentence(line, what, accepted=names, example=_setting(key, node))
-
-
-def _setting(key: str, node: Any) -> str:
+def _setting(key: str, tree: Tree) -> str:
     """An override that sets `key` to its present value, or the first value of a section."""
-    leaves = leaf_paths(node, f"{key}.") if isinstance(node, Mapping) and node else iter([(key, node)])
-    path, value = next((leaf for leaf in leaves if not leaf[0].endswith("._target_")), (key, "..."))
+    inside = (leaf for leaf in leaf_paths(tree) if f"{leaf[0]}.".startswith(f"{key}."))
+    path, value = next((leaf for leaf in inside if not leaf[0].endswith("._target_")), (key, "..."))
     return shell(f"{path}={to_text(value)}")
 
 
-def _unknown_key(
-    line: str, parts: list[str], node: Mapping[str, Any], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]
-) -> str:
+def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: Options) -> str:
     *parents, name = parts
     group = parents[0] if parents else ""
     if name in SUPPLIED.get(group, ()):
         return sentence(line, f"`{name}` is supplied at run time, not by the configuration")
     prefix = "".join(f"{parent}." for parent in parents)
     accepted = sorted(str(key) for key in node if not str(key).startswith("_"))
-    near = [prefix + key for key in nearest_key(name, accepted)] or _elsewhere(name, tree, options)
+    near = [prefix + key for key in nearest_key(name, accepted)]
+    # Elsewhere, `lr` is `algo.lr`, `gru` is `memory=gru`, and `wandb` is `logger=[local,wandb]`.
+    near = near or [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] in (name, SYNONYMS.get(name))]
+    groups = [group for group, names in options.items() if name in names]
+    near = near or [f"{g}={name if '_target_' in tree[g] else to_text([*tree[g], name])}" for g in groups]
     what = "no such key" if accepted else f"`{'.'.join(parents)}` has no keys"
     return sentence(line, what, near=near, accepted=accepted, example=_example(near, tree, options))
 
 
-def _elsewhere(name: str, tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> list[str]:
-    """Where else a name may belong: `lr` is `algo.lr`, and `gru` is `memory=gru`."""
-    same = [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] in (name, SYNONYMS.get(name))]
-    return same or [_choose(group, name, tree) for group, names in options.items() if name in names]
-
-
-def _choose(group: str, name: str, tree: Mapping[str, Any]) -> str:
-    """`memory=gru`, but `logger=[local,wandb]`, whose node is a mapping of several."""
-    return f"{group}={name}" if "_target_" in tree[group] else f"{group}={to_text([*tree[group], name])}"
-
-
-def _example(near: list[str], tree: Mapping[str, Any], options: Mapping[str, Sequence[str]]) -> str:
-    if not near or near[0] in ("memory", "memory=ffm"):
+def _example(near: list[str], tree: Tree, options: Options) -> str:
+    name = near[0] if near else "memory"
+    if name in ("memory", "memory=ffm"):
         return EXAMPLE
-    if "=" in near[0]:
-        return f"rlmem train {shell(near[0])}"
-    if near[0] in options:
-        return f"rlmem train {shell(f'{near[0]}={options[near[0]][0]}')}"
-    return f"rlmem train {_setting(near[0], _node_at(tree, near[0]))}"
-
-
-def _node_at(tree: Mapping[str, Any], key: str) -> Any:
-    node: Any = tree
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
+    if name in options:
+        name = f"{name}={options[name][0]}"
+    return f"rlmem train {shell(name) if '=' in name else _setting(name, tree)}"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
@@ -12,23 +12,17 @@ from rlmem.errors import UserError
 SEARCHPATH = "RLMEM_SEARCHPATH"
 """The environment variable with the user's folders, separated as in PATH; without it, ./conf is one."""
 
-PACKAGE = Path(__file__).resolve().parent.parent
-
 
 def conf_dir() -> Path:
     """The folder of config.yaml and of the config groups."""
-    return next(folder for folder in _candidates("conf") if (folder / "config.yaml").is_file())
+    return next(_folders("conf", "config.yaml"))
 
 
 def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
     """The user's folders, whose options are added to the shipped ones and do not replace them.
 
-    They are those of the environment variable RLMEM_SEARCHPATH, or else ./conf if it has options and is not the shipped
-    folder. They matter only for composing new configurations: inside a run directory, which another user may have
-    made, ./conf is not read.
-
-    lines: overrides, among which `hydra.searchpath=[file://FOLDER]` adds more
-
+    They are those of RLMEM_SEARCHPATH, or else ./conf if it has options, is not the shipped folder and does not lie in
+    a run directory, which another user may have made; and those of `hydra.searchpath=[file://FOLDER]` among `lines`.
     Raises UserError if RLMEM_SEARCHPATH names no folder.
     """
     if SEARCHPATH in os.environ:
@@ -42,7 +36,14 @@ def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
         a_run = Path("run.json").exists() and Path("config.yaml").exists()
         own = here.resolve() != conf_dir() and any(any((here / group).glob("*.yaml")) for group in groups)
         found = [here] if own and not a_run else []
-    return [*(folder.resolve() for folder in found), *_searched(lines)]
+    found = [folder.resolve() for folder in found]
+    for line in lines:
+        if line.startswith("hydra.searchpath="):
+            with suppress(yaml.YAMLError):  # Hydra says what is wrong with such a line
+                listed = yaml.safe_load(line.partition("=")[2])
+                paths = [str(item).removeprefix("file://") for item in listed] if isinstance(listed, list) else []
+                found += [folder for folder in map(Path, paths) if folder.is_dir()]
+    return found
 
 
 @contextmanager
@@ -63,33 +64,17 @@ def option_dirs(group: str, lines: Iterable[str] = ()) -> list[Path]:
     return [folder / group for folder in (conf_dir(), *own_dirs(lines)) if (folder / group).is_dir()]
 
 
-def _searched(lines: Iterable[str]) -> Iterable[Path]:
-    """The folders of `hydra.searchpath=[file://FOLDER]`; Hydra says what is wrong with others."""
-    for line in lines:
-        if line.startswith("hydra.searchpath="):
-            try:
-                listed = yaml.safe_load(line.partition("=")[2])
-            except yaml.YAMLError:
-                continue
-            paths = [str(item).removeprefix("file://") for item in listed] if isinstance(listed, list) else []
-            yield from (folder for folder in map(Path, paths) if folder.is_dir())
-
-
 def experiments_dir() -> Path | None:
     """The folder of experiment files, or None where none is shipped."""
-    return next((folder for folder in _candidates("experiments") if any(folder.rglob("*.yaml"))), None)
+    return next(_folders("experiments", "**/*.yaml"), None)
 
 
 def results_dir() -> Path | None:
     """The folder of the results that are shipped, or None."""
-    return next((folder for folder in _candidates("results") if any(folder.glob("*/*.csv"))), None)
+    return next(_folders("results", "*/*.csv"), None)
 
 
-def display(file: Path) -> str:
-    """`conf/algo/ppo.yaml` for a shipped file, the whole path for any other."""
-    root = conf_dir().parent
-    return file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)
-
-
-def _candidates(name: str) -> tuple[Path, Path]:
-    return PACKAGE / name, PACKAGE.parent / name
+def _folders(name: str, holds: str) -> Iterator[Path]:
+    """The folders of that name in which a file matches `holds`."""
+    package = Path(__file__).resolve().parent.parent
+    return (folder for folder in (package / name, package.parent / name) if any(folder.glob(holds)))

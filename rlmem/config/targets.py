@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_origin, get_type_hints
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import mistake, nearest
 from rlmem.errors import UserError, one_line
 
 
@@ -17,11 +17,7 @@ def build(node: dict[str, Any], **runtime: Any) -> Any:
 
 
 def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
-    """The target of `node` with its own keys bound.
-
-    The value of an argument that is annotated as a Callable is such a node too. For any other argument, a mapping with
-    the key `_target_` is just a mapping.
-    """
+    """The target of `node` with its own keys bound; the value of an argument annotated as a Callable is a node too."""
     target = locate(node["_target_"])
     inner = {key: value for key, value in node.items() if key != "_target_"}
     accepted = parameters(target)
@@ -32,16 +28,11 @@ def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
 
 
 def require_kind(target: str, kinds: tuple[type, ...]) -> None:
-    """Raise UserError unless `target` is a class derived from one of `kinds`, or a function annotated to return one.
-
-    Nothing is called before this check, since a configuration may name any function.
-    """
-    found = locate(target)
-    if makes(found, kinds):
-        return
-    names = " or ".join(f"{kind.__module__}.{kind.__name__}" for kind in kinds)
-    says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
-    raise UserError(f"{target} gives no {names}{says}")
+    """Raise UserError unless `target` derives from one of `kinds` or is annotated to return one; nothing is called."""
+    if not makes(found := locate(target), kinds):
+        names = " or ".join(f"{kind.__module__}.{kind.__name__}" for kind in kinds)
+        says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
+        raise UserError(f"{target} gives no {names}{says}")
 
 
 def makes(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
@@ -60,10 +51,7 @@ MOVED = {"rlmem.loggers": "rlmem.record.loggers"}
 
 
 def locate(target: str) -> Callable[..., Any]:
-    """The class or function at `package.module.Name`; a UserError says what is missing.
-
-    Hydra's `get_object` does the same, but logs the error first and hides which package is missing.
-    """
+    """The class or function at `package.module.Name`; a UserError says what is missing, which Hydra's does not."""
     module_name, _, name = target.rpartition(".")
     module_name = MOVED.get(module_name, module_name)
     if not module_name:
@@ -72,7 +60,7 @@ def locate(target: str) -> Callable[..., Any]:
     found = getattr(module, name, None)
     if not callable(found):
         public = [other for other in dir(module) if not other.startswith("_")]
-        raise UserError(sentence(module_name, f"no class or function `{name}`", near=nearest(name, public)))
+        raise mistake(module_name, f"no class or function `{name}`", near=nearest(name, public))
     return found
 
 
@@ -113,12 +101,12 @@ def _import(module_name: str) -> Any:
             raise UserError(f"no module `{missing}` can be imported; {where}; e.g. PYTHONPATH=my_code") from error
         needs = f"{module_name} needs the package `{missing}`, which is not installed"
         raise UserError(f"{needs}; e.g. pip install {missing}") from error
-    except ImportError as error:
-        raise UserError(f"{module_name} cannot be imported ({error})") from error
-    except SyntaxError as error:
-        where = f"{error.filename}:{error.lineno}"
-        raise UserError(f"{module_name} cannot be imported ({where}: {type(error).__name__}: {error.msg})") from error
     except Exception as error:  # the module is third-party code
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{frame.filename}:{frame.lineno}"
-        raise UserError(f"{module_name} cannot be imported ({where}: {one_line(error)})") from error
+        if isinstance(error, ImportError):
+            why = str(error)
+        elif isinstance(error, SyntaxError):
+            why = f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+        else:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            why = f"{frame.filename}:{frame.lineno}: {one_line(error)}"
+        raise UserError(f"{module_name} cannot be imported ({why})") from error

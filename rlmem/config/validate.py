@@ -3,18 +3,17 @@
 import inspect
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 
+from rlmem.config.catalog import leaves
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SECTIONS, SUPPLIED, Run
 from rlmem.config.targets import annotation, locate, makes, parameters, takes_any_keyword
-from rlmem.config.yamlfile import leaves
 from rlmem.errors import UserError
 from rlmem.system.strictjson import map_values
 
@@ -22,29 +21,22 @@ MISSING = "???"
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """One refused value or key: its dotted path, what is wrong, the nearest and the accepted names."""
 
     path: str
     what: str
     value: Any = None
-    near: tuple[str, ...] = ()
-    accepted: tuple[str, ...] = ()
+    near: Sequence[str] = ()
+    accepted: Sequence[str] = ()
 
 
 def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tuple[dict[str, Any], list[Refusal]]:
-    """The values coerced to their annotations, and everything that is refused.
-
-    values: a whole configuration
-    only: check these top-level keys alone; None: all
-    """
+    """The values coerced to their annotations, and all that is refused; `only` these top-level keys are checked."""
     check, checked = _Check(), dict(values)
     for name in values if only is None else only:
         if name in SECTIONS:
             checked[name] = check.arguments(name, values[name], SECTIONS[name])
-        elif name == "env":
-            checked[name] = check.environment(values[name])
         elif name == "logger":
             checked[name] = check.loggers(values[name])
         elif name in SUPPLIED:
@@ -55,18 +47,16 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
 
 
 def coerce(value: Any, kind: Any) -> Any:
-    """`value` as `kind`; raises ValidationError. 1 may be a float and 1e6 an integer; true and '1' are not numbers.
-
-    An annotation that pydantic cannot use, such as a function in the place of a type, accepts everything.
-    """
+    """`value` as `kind`; raises ValidationError. 1 may be a float and 1e6 an integer; true and '1' are not numbers."""
     try:
         adapter = TypeAdapter(kind, config=_STRICT)
-    except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):
+    except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):  # such as a function in the place of a type
         return value
     try:
         checked = adapter.validate_json(json.dumps(value))
     except ValidationError:
-        checked = adapter.validate_json(json.dumps(map_values(_whole, value)))
+        whole = lambda item: int(item) if isinstance(item, float) and item.is_integer() else item  # noqa: E731
+        checked = adapter.validate_json(json.dumps(map_values(whole, value)))
     return adapter.dump_python(checked, mode="json")
 
 
@@ -78,76 +68,48 @@ class _Check:
 
     def refuse(self, path: str, what: str, value: Any, near: Sequence[str] = (), accepted: Sequence[str] = ()) -> Any:
         """Collect a refusal; returns the value as it is."""
-        self.refusals.append(Refusal(path, what, value, tuple(near), tuple(accepted)))
+        self.refusals.append(Refusal(path, what, value, near, accepted))
         return value
-
-    def environment(self, node: Any) -> Any:
-        """The node of `env`; its mapping `evaluation` holds arguments of the same target."""
-        if not isinstance(node, dict) or "evaluation" not in node:
-            return self.node("env", node, SUPPLIED["env"])
-        checked = self.node("env", {k: value for k, value in node.items() if k != "evaluation"}, SUPPLIED["env"])
-        if any(refusal.path == "env._target_" for refusal in self.refusals):
-            return node
-        target, supplied = locate(node["_target_"]), SUPPLIED["env"] | {"num_envs"}
-        evaluation = self.arguments("env.evaluation", node["evaluation"], target, supplied, complete=False)
-        return checked | {"evaluation": evaluation}
 
     def loggers(self, entries: Any) -> Any:
         """The mapping `logger`, in which {} is the local logger, for which nothing is built."""
         if not isinstance(entries, dict):
             return self.refuse("logger", "expected a mapping of loggers", entries)
-        supplied = SUPPLIED["logger"]
-        check = lambda name, node: node if node == {} else self.node(f"logger.{name}", node, supplied)  # noqa: E731
-        return {name: check(name, node) for name, node in entries.items()}
+        built = {name: node for name, node in entries.items() if node != {}}
+        return entries | {name: self.node(f"logger.{name}", built[name], SUPPLIED["logger"]) for name in built}
 
     def node(self, path: str, node: Any, supplied: Collection[str], made: Any = None) -> Any:
-        """A node with `_target_`.
-
-        path: its dotted key
-        supplied: the arguments of its target that are supplied at run time
-        made: the class from which the target must derive; None: any
-        """
-        target, where = node.get("_target_") if isinstance(node, dict) else None, f"{path}._target_"
-        wrong = self._problem_of_target(path, target, supplied, made)
-        if wrong:
-            self.refuse(where, wrong, target)
+        """The node at `path`, whose `_target_` is `supplied` with arguments at run time and derives from `made`."""
+        target = node.get("_target_") if isinstance(node, dict) else None
+        if wrong := _problem_of_target(path, target, supplied, made):
+            self.refuse(f"{path}._target_", wrong, target)
             return node
-        arguments = {key: value for key, value in node.items() if key != "_target_"}
-        return {"_target_": target} | self.arguments(path, arguments, locate(node["_target_"]), supplied)
+        found, special = locate(node["_target_"]), ("_target_", "evaluation") if path == "env" else ("_target_",)
+        arguments = {key: value for key, value in node.items() if key not in special}
+        checked = {"_target_": target} | self.arguments(path, arguments, found, supplied)
+        if path == "env" and "evaluation" in node:  # more arguments of the same target
+            more, supplied = node["evaluation"], {*supplied, "num_envs"}
+            checked["evaluation"] = self.arguments("env.evaluation", more, found, supplied, complete=False)
+        return checked
 
-    def _problem_of_target(self, path: str, target: Any, supplied: Collection[str], made: Any) -> str | None:
-        if not isinstance(target, str):
-            return "expected a class or function, as package.module.Name"
-        try:
-            found = locate(target)
-            names, takes_any = parameters(found).keys(), takes_any_keyword(found)
-        except UserError as error:
-            return str(error)
-        if inspect.isclass(made) and not makes(found, made):
-            return f"expected a subclass of {_name(made)}"
-        if inspect.isabstract(found):
-            missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-            return f"{_name(found)} is abstract, it does not define {missing}"
-        passed = set() if path == "env" or takes_any else set(supplied)  # environments are seeded by reset
-        if refused := sorted(passed - names):
-            return f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
-        return None
-
-    def inner_node(self, path: str, node: Any, supplied: Collection[str], made: Any) -> Any:
-        """The node of an argument that makes `made`; it is supplied with the same arguments as the node around it."""
-        if isinstance(node, dict):
-            return self.node(path, node, supplied, made)
-        target = node if isinstance(node, str) and "." in node else _target_of(path.partition(".")[0], node)
+    def argument(self, path: str, value: Any, kind: Any, supplied: Collection[str]) -> Any:
+        """One argument; that of a Callable is a node, supplied with the same arguments as the node around it."""
+        if get_origin(kind) is not Callable:
+            try:
+                return coerce(value, kind)
+            except ValidationError:
+                near = nearest(value, choices(kind)) if isinstance(value, str) else []
+                return self.refuse(path, f"expected {describe(kind)}, got {got(value)}", value, near)
+        if isinstance(value, dict):
+            return self.node(path, value, supplied, get_args(kind)[1])
+        target = value if isinstance(value, str) and "." in value else _target_of(path.partition(".")[0], value)
         near = [f"{path}._target_={target}"] if target else []
-        return self.refuse(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", node, near)
+        return self.refuse(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", value, near)
 
     def arguments(
         self, path: str, node: Any, target: Callable[..., Any], supplied: Collection[str] = (), complete: bool = True
     ) -> Any:
-        """The keys of one node against the arguments of its target.
-
-        complete: whether every argument without a default must be given
-        """
+        """The keys of one node against the arguments of its target; all are required if it is to be `complete`."""
         if not isinstance(node, dict):
             return self.refuse(path, "expected a mapping {key: value}", node)
         accepted = {name: p for name, p in parameters(target).items() if name not in supplied}
@@ -156,15 +118,7 @@ class _Check:
         for key, value in node.items():
             where = f"{prefix}{key}"
             if key in accepted and value != MISSING:
-                kind = annotation(accepted[key], target)
-                if get_origin(kind) is Callable:
-                    checked[key] = self.inner_node(where, value, supplied, get_args(kind)[1])
-                    continue
-                try:
-                    checked[key] = coerce(value, kind)
-                except ValidationError:
-                    near = nearest(value, choices(kind)) if isinstance(value, str) else []
-                    self.refuse(where, f"expected {describe(kind)}, got {got(value)}", value, near)
+                checked[key] = self.argument(where, value, annotation(accepted[key], target), supplied)
             elif key in supplied:
                 self.refuse(where, "supplied at run time, not by the configuration", value)
             elif key not in accepted and not takes_any_keyword(target):
@@ -176,6 +130,25 @@ class _Check:
         return checked
 
 
+def _problem_of_target(path: str, target: Any, supplied: Collection[str], made: Any) -> str | None:
+    """Why `target` cannot be called for the node at `path`; None if it can."""
+    if not isinstance(target, str):
+        return "expected a class or function, as package.module.Name"
+    try:
+        found = locate(target)
+        names, takes_any = parameters(found).keys(), takes_any_keyword(found)
+    except UserError as error:
+        return str(error)
+    if inspect.isclass(made) and not makes(found, made):
+        return f"expected a subclass of {_name(made)}"
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        return f"{_name(found)} is abstract, it does not define {missing}"
+    if path == "env" or takes_any or not (refused := sorted(set(supplied) - names)):  # environments are seeded by reset
+        return None
+    return f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
+
+
 def _target_of(group: str, option: Any) -> str | None:
     """The target of the shipped option with the nearest name."""
     files = {file.stem: file for file in (conf_dir() / group).glob("[!_]*.yaml")}
@@ -183,13 +156,6 @@ def _target_of(group: str, option: Any) -> str | None:
     return paths[0].text if len(paths) == 1 else None  # one with a layer of its own is more than its target
 
 
-def _whole(value: Any) -> Any:
-    """1e6 as an integer; any other value as it is."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _name(target: Callable[..., Any]) -> str:
-    if target is Run:
-        return "config.yaml"
     named = target if hasattr(target, "__qualname__") else type(target)  # a callable need not have a name
-    return f"{named.__module__}.{named.__qualname__}"
+    return "config.yaml" if target is Run else f"{named.__module__}.{named.__qualname__}"

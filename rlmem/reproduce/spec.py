@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PrivateAttr, ValidationError
 
+from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
-from rlmem.config.yamlfile import yaml_problem
 from rlmem.errors import UserError
 from rlmem.reproduce.expect import Expectation, parse
 

@@ -9,10 +9,9 @@ from typing import Any
 import yaml
 from gymnasium import Space, spaces
 
-from rlmem.config.catalog import default_choices, with_parents
+from rlmem.config.catalog import default_choices, description, with_parents
 from rlmem.config.paths import option_dirs
 from rlmem.config.targets import build
-from rlmem.config.yamlfile import description
 from rlmem.errors import UserError
 from rlmem.system.strictjson import dumps
 

@@ -10,9 +10,8 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import FAILURES, config_loader, root_cause
-from rlmem.config.groups import Groups
 from rlmem.config.messages import sentence, shell
-from rlmem.config.overrides import lines_of, parse, require_few
+from rlmem.config.overrides import lines_of, parse, read_options, require_few
 from rlmem.errors import UserError
 from rlmem.sweep.spec import EXAMPLE, PAIR, SweepSpec
 
@@ -66,7 +65,7 @@ def axes(spec: SweepSpec) -> list[Axis]:
             raise UserError(*unreadable)
         hydra = [line for line in spec.overrides if line.startswith("hydra.searchpath")]
         try:
-            options = Groups.read(loader, hydra).options
+            options = read_options(loader, hydra)
         except FAILURES as error:
             raise UserError(root_cause(error)) from error
         found, problems = [], _problems_of_keys(chain.from_iterable(together for together, _ in parsed))

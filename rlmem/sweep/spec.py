@@ -15,9 +15,9 @@ from typing import Any, Literal
 import yaml
 from hydra.core.override_parser.types import Quote, QuotedString
 
+from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import nearest, sentence, to_text
 from rlmem.config.overrides import parse
-from rlmem.config.yamlfile import yaml_problem
 from rlmem.errors import UserError
 
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"

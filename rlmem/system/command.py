@@ -1,19 +1,19 @@
-"""A process that is one command: its signals, its standard streams and its exit code, from beginning to end.
-
-Exit code 2: mistakes of the user, a line each on stderr. 1: a fault from outside, in one line, or a bug, with its
-traceback. A command that trains and is stopped by a signal exits with 130 (Ctrl-C) or 75 (any other signal).
-"""
+"""A process that is one command: its signals, its standard streams and its exit code, from beginning to end."""
 
 import errno
+import io
 import os
+import select
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TextIO
 
 from rlmem.errors import Fault, UserError, brief, printable
-from rlmem.system import output, signals
+from rlmem.system import signals
 
 
-def run_training(action: Callable[[], int]) -> int:
+def run_training(action: Callable[[], int], debug: bool = False) -> int:
     """Run `action`, which trains, as the whole of this process; returns the exit code.
 
     Signals are taken over for good. What cannot be written to a standard stream is dropped, since every run has a log.
@@ -21,56 +21,59 @@ def run_training(action: Callable[[], int]) -> int:
     requests = signals.Requests(of_command=True)
     try:
         signals.take_over(requests)
-        output.protect(ends=False)
-        return requests.ends_with(exit_code(action))
+        protect(ends=False)
+        return requests.ends_with(exit_code(action, debug))
     except BaseException:
         if not requests.raised:
             raise
         return requests.ends_with(1)
 
 
-def run_printing(action: Callable[[], int], ends: bool) -> int:
-    """Run `action`, which is called for its output, as the whole of this process; returns the exit code.
+def run_printing(action: Callable[[], int], ends: bool, debug: bool = False) -> int:
+    """Run `action`, which fails without its output, as the whole of this process; returns the exit code.
 
-    Without its output the command has failed, unless its reader, such as `head`, has seen enough.
-
-    ends: whether it does nothing but print, and ends when its output is not read
+    ends: whether it does nothing but print, and ends well once its reader, such as `head`, has seen enough
     """
-    output.protect(ends)
+    protect(ends)
     try:
-        code = exit_code(action)
-    except output.Unread:
+        code = exit_code(action, debug)
+    except Unread:
         code = 0
-    if (lost := output.flush_stdout()) and code == 0:
-        print(f"rlmem: failed: the output cannot be written ({lost})", file=sys.stderr)
-        return 1
-    return code
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    lost: OSError | None = getattr(getattr(buffer, "raw", buffer), "lost", None)
+    if lost is None or lost.errno == errno.EPIPE or code != 0:  # EPIPE: the reader has left
+        return code
+    print(f"rlmem: failed: the output cannot be written ({lost.strerror})", file=sys.stderr)
+    return 1
 
 
 def exit_code(action: Callable[[], int], debug: bool = False) -> int:
-    """Run `action` and return its exit code; an error or a stop becomes lines on stderr and a code.
+    """Run `action` and return its exit code; an error or a stop becomes lines on stderr, with a traceback to `debug`.
 
-    debug: print the traceback of a mistake or a fault, too
+    2: mistakes of the user; 1: a fault from outside, or a bug, which is raised; 130: Ctrl-C; 75: any other signal
     """
+    find_modules_in(os.getcwd())
     try:
         return action()
-    except UserError as error:
-        _print_traceback(debug)
-        for problem in error.problems:
-            print(f"rlmem: error: {problem}", file=sys.stderr)
-        return 2
-    except Fault as error:
-        _print_traceback(debug)
-        print(f"{error.traceback}rlmem: failed: {error}", file=sys.stderr)
-        return 1
+    except (UserError, Fault) as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        if isinstance(error, Fault):
+            print(f"{error.traceback}rlmem: failed: {error}", file=sys.stderr)
+            return 1
+        lines = [f"rlmem: error: {problem}" for problem in error.problems]
     except KeyboardInterrupt as error:
         print(f"rlmem: {str(error) or 'interrupted'}", file=sys.stderr)
         return getattr(error, "code", 130)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:  # a path on the command line is too long
             raise
-        print(f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}", file=sys.stderr)
-        return 2
+        lines = [f"rlmem: error: {brief(printable(str(error.filename)))}: {error.strerror}"]
+    print(*lines, sep="\n", file=sys.stderr)
+    return 2
 
 
 def find_modules_in(folder: str) -> None:
@@ -79,15 +82,57 @@ def find_modules_in(folder: str) -> None:
         sys.path.append(folder)
 
 
-def work_in(folder: str) -> None:
-    """Change to `folder` and find modules there, in a process that a launcher may have started elsewhere."""
-    os.chdir(folder)
-    find_modules_in(folder)
+class Unread(BaseException):
+    """The output of a command that only prints cannot be written."""
 
 
-def _print_traceback(wanted: bool) -> None:
-    """Print the traceback of the exception that is being handled."""
-    if wanted:
-        import traceback
+class Output(io.FileIO):
+    """The stream of the file descriptor `number`, which drops what it cannot write and keeps the first error, `lost`.
 
-        traceback.print_exc()
+    ends: whether that error is raised, as `Unread`
+    """
+
+    def __init__(self, number: int, ends: bool):
+        super().__init__(number, "w", closefd=False)
+        self.ends = ends
+        self.lost: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            while (written := super().write(data)) is None:  # a terminal or pipe that does not wait by itself
+                select.select([], [self], [])
+            return written
+        except OSError as error:
+            before, self.lost = self.lost, self.lost or error
+            if self.ends and before is None:
+                raise Unread from error
+            return memoryview(data).nbytes
+
+
+def protect(ends: bool) -> None:
+    """From now on drop what a standard stream cannot take, in the whole process; with `ends`, raise `Unread` first."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file that is opened would take its number, and receive what is printed
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)
+    sys.stdout = _protected(sys.stdout, 1, ends)
+    sys.stderr = _protected(sys.stderr, 2, ends=False)
+
+
+def _protected(stream: TextIO | None, number: int, ends: bool) -> TextIO:
+    if stream is None:
+        return open(number, "w", encoding="utf-8", closefd=False)
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    inner = getattr(stream.buffer, "raw", stream.buffer)
+    if not isinstance(inner, io.FileIO):  # a caller collects what is printed
+        return stream
+    with suppress(OSError):
+        stream.flush()
+    raw = Output(number, ends)
+    buffer: Any = raw if inner is stream.buffer else io.BufferedWriter(raw)
+    raw.name = stream.name
+    errors = "backslashreplace" if stream.errors == "strict" else stream.errors
+    return io.TextIOWrapper(buffer, stream.encoding, errors, None, stream.line_buffering, stream.write_through)

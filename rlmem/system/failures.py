@@ -9,12 +9,6 @@ import torch
 
 from rlmem.errors import Fault, first_line
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of a disk that is full, a quota that is spent, or a file that is too large."""
-
-NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
-"""Texts of the RuntimeErrors that torch raises for a lack of memory on the CPU."""
-
 SIZES = (
     "algo.batch_size",
     "algo.rollout_slots",
@@ -26,38 +20,31 @@ SIZES = (
 """Keys that a message for a lack of memory proposes to make smaller, if the run has them."""
 
 
-def smaller(values: Mapping[str, Any]) -> str:
-    """Those of SIZES that a configuration has, joined by `or`; `network` if it has none."""
-    parts = {key: key.split(".") for key in SIZES}
-    found = [key for key, (group, name) in parts.items() if (values.get(group) or {}).get(name) is not None]
-    return " or ".join(found) or "network"
-
-
 @contextmanager
 def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Turn a dead process, a loss that is not finite, a full disk or a lack of memory into a Fault with the step.
 
-    step: environment steps that the run has taken
     values: the configuration of the run, whose keys the Fault of a lack of memory names
     """
     try:
         yield
-    except FloatingPointError as error:
-        what = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
-        raise Fault(f"step {step()}: {what}") from error
-    except ConnectionError as error:
-        raise Fault(f"step {step()}: {error}") from error
-    except OSError as error:
-        if error.errno not in FULL:
+    except (FloatingPointError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, FloatingPointError):
+            what = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
+        elif isinstance(error, ConnectionError):
+            what = str(error)
+        elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            what = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
+        elif not isinstance(error, OSError) and lacks_memory(error):
+            parts = [(key, *key.split(".")) for key in SIZES]
+            sizes = [key for key, group, name in parts if ((values or {}).get(group) or {}).get(name) is not None]
+            what = f"out of memory ({first_line(error)}); e.g. a smaller {' or '.join(sizes) or 'network'}"
+        else:
             raise
-        raise Fault(f"step {step()}: {error.filename or 'a file'} cannot be written ({error.strerror})") from error
-    except (MemoryError, RuntimeError) as error:
-        if not lacks_memory(error):
-            raise
-        what = f"out of memory ({first_line(error)}); e.g. a smaller {smaller(values or {})}"
         raise Fault(f"step {step()}: {what}") from error
 
 
 def lacks_memory(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on the CPU or a GPU."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in NO_MEMORY)
+    texts = ("can't allocate memory", "not enough memory", "out of memory")  # of torch's RuntimeErrors on the CPU
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in texts)

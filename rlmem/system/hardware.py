@@ -2,6 +2,8 @@
 
 import os
 import platform
+import re
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,9 +23,8 @@ def cuda_devices() -> int:
 def processor() -> str:
     """The name of the processor where the system has it (Linux), else its architecture."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    name = re.search(r"^model name.*?:(.*)", info.read_text(), re.MULTILINE) if info.exists() else None
+    return name[1].strip() if name else platform.processor() or platform.machine()
 
 
 def machine_class() -> str:
@@ -36,7 +37,6 @@ def machine_class() -> str:
 
 def installed_version(package: str) -> str | None:
     """The version of an installed package; None if it is not installed."""
-    try:
+    with suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return None
+    return None

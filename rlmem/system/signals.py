@@ -1,13 +1,4 @@
-"""Signals that ask a process to stop: a run saves its state first.
-
-A process of `rlmem` handles them from start to end, so that its exit code says what happened:
-
-    starting          it ends at once; everything that was saved before is intact
-    training          it saves after the present update, then ends; a second request ends it at once
-    ending            it ends anyway, with its usual exit code; a second request ends it at once
-
-Only in the hundredths of a second before the first line of Python do the system's defaults apply.
-"""
+"""Signals that ask a process to stop: a run saves its state first."""
 
 import atexit
 import os
@@ -19,12 +10,8 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Protocol
 
-PR_SET_PDEATHSIG = 1
 REQUEUE = 75
-"""Exit code of a run that a signal other than Ctrl-C stopped (EX_TEMPFAIL of sysexits.h): run the command again.
-
-`rlmem train ... run_dir=RUN on_exists=resume` is a command that either begins a run or continues it.
-"""
+"""Exit code of a run that a signal other than Ctrl-C stopped (EX_TEMPFAIL of sysexits.h): run the command again."""
 
 STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 """Signals that ask for a stop: Ctrl-C; a scheduler's; its warning (Slurm's --signal=USR1@120); a closed terminal."""
@@ -55,6 +42,9 @@ class Stoppable(Protocol):
 class Requests:
     """The requests to stop that reach this process.
 
+    The first one ends a process that is starting at once, and is ignored by one that is ending anyway; one that trains
+    saves its state after the present update and ends then. The second one ends it at once in any case.
+
     of_command: whether the process is a command from beginning to end
     """
 
@@ -75,10 +65,8 @@ class Requests:
         if first and self.loop is not None:
             self.pass_on()
             # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
-            # On a terminal the notice begins on a new line: the cursor stands behind the progress bar and the typed ^C.
-            begin = "\n" if os.isatty(2) else ""
-            # A closed terminal cannot take the notice; the run must still be saved.
-            with suppress(OSError):
+            begin = "\n" if os.isatty(2) else ""  # the cursor stands behind the progress bar and the typed ^C
+            with suppress(OSError):  # a closed terminal cannot take the notice; the run must still be saved
                 os.write(2, f"{begin}{NOTICE}".encode())
         elif first and self.code is not None:
             return  # it ends anyway
@@ -110,14 +98,9 @@ def take_over(requests: Requests) -> None:
     """Handle signals from now on to the end of this process, which is a command that trains."""
     global _process
     _process = requests
-
-    def ignore() -> None:
-        for number in taken:
-            signal.signal(number, signal.SIG_IGN)
-
     # The interpreter removes its handlers before it clears its modules, which takes a while. Exit handlers are called
     # in reverse order: this one is the last, and afterwards nothing can change the exit code.
-    atexit.register(ignore)
+    atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in taken])
     taken = _take(requests)
 
 
@@ -138,10 +121,7 @@ def _take(requests: Requests) -> dict[int, Any]:
 
 @contextmanager
 def stopping_politely(loop: Stoppable) -> Iterator[None]:
-    """Let signals save a checkpoint after the present update or round; a second one, later than SAME, stops at once.
-
-    A signal that is ignored stays ignored, as SIGHUP under nohup.
-    """
+    """Let signals save a checkpoint after the present update or round; a second one, later than SAME, stops at once."""
     if threading.current_thread() is not threading.main_thread():  # handlers can be set only there
         yield
         return
@@ -160,8 +140,8 @@ def stopping_politely(loop: Stoppable) -> Iterator[None]:
 def die_with(parent: int, number: int = signal.SIGTERM) -> None:
     """On Linux, be sent a signal when `parent` ends, however it ends; elsewhere only if it has ended already."""
     if sys.platform == "linux":
-        import ctypes  # here, since every command imports this module
+        import ctypes
 
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+        ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         raise SystemExit(REQUEUE)

@@ -11,14 +11,12 @@ def dumps(value: Any, **options: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, **options)
     except ValueError:  # rare; a value without such numbers is traversed only once
-        return json.dumps(map_values(_finite, value), allow_nan=False, **options)
+        finite = lambda item: None if isinstance(item, float) and not math.isfinite(item) else item  # noqa: E731
+        return json.dumps(map_values(finite, value), allow_nan=False, **options)
 
 
 def row(line: str | bytes) -> dict[str, Any]:
-    """A line of a `.jsonl` file, with NaN where a number of the row was not finite.
-
-    Raises ValueError if it is not a JSON object.
-    """
+    """A line of a `.jsonl` file, NaN where a number was not finite. Raises ValueError if it is not a JSON object."""
     read = json.loads(line)
     if not isinstance(read, dict):
         raise ValueError("a line is not an object of names and values")
@@ -32,7 +30,3 @@ def map_values(change: Callable[[Any], Any], node: Any) -> Any:
     if isinstance(node, list | tuple):
         return [map_values(change, value) for value in node]
     return change(node)
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
