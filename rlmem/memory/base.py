@@ -22,10 +22,10 @@ class Memory(nn.Module, ABC):
 
     input_size: D, features in
     output_size: H, features out
-    engine: runs the scans of a memory that has any
+    engine: what the scans of the memory run on, if it has any
     `start[b, t]` resets row b *before* it reads slot t; what came earlier then has no influence on outputs, states or
-    gradients. `forward` equals calling `step` for every slot in turn. The constructor sets those of the three arguments
-    that it is given; a subclass may set them by itself.
+    gradients. `forward` equals calling `step` for every slot in turn. The constructor keeps the arguments that it is
+    given as attributes; a subclass may set these attributes itself instead.
     """
 
     input_size: int
@@ -76,7 +76,7 @@ class Memory(nn.Module, ABC):
             redraw(child)
 
     def scanning(self) -> list["Memory"]:
-        """This memory and its layers, as far as they scan, that is, have an `engine`."""
+        """Those of this memory and its layers that scan, which is to say that they have an `engine`."""
         return [part for part in self.modules() if isinstance(part, Memory) and hasattr(part, "engine")]
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:

@@ -45,7 +45,7 @@ def sum_normalised(u: Tensor) -> Tensor:
 
 
 class Block(nn.Module, ABC):
-    """What makes the recurrence's input u from x, by default x itself, and y from its output o and x."""
+    """The layers around a recurrence: `before` makes its input u from x, `after` makes y from its output o and x."""
 
     def before(self, x: Tensor) -> Tensor:
         return x

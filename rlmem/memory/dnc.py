@@ -36,7 +36,7 @@ class DNC(ZeroState, RecurrentCell):
 
     xi holds keys, strengths (1 + softplus), gates and erase (sigmoid), write, and modes (softmax). content is the
     softmax of beta times the cosine similarity, with 1e-6 added to squared norms: the memory starts empty. allocation
-    fills the cells by rising usage, equals (to 1e-5) in the order of their index; no gradient passes the order.
+    fills the least used cells first, and those equally used (to 1e-5) by their index; no gradient passes this order.
     State: {z [B, H + R W], s [B, H], M [B, N, W], L [B, N, N], p, u, w_w [B, N], w_r [B, R, N]}. O(N^2) per slot.
     The published agent built its weights at the first forward, after its optimiser, so they were never trained.
 

@@ -23,12 +23,12 @@ LIMIT = log(float_info.max) / MAX_LENGTH - 0.01
 
 
 def decay(a: Tensor) -> Tensor:
-    """log |gamma| [m] < 0."""
+    """log |gamma| [m], below 0, from the parameter a [m]."""
     return a.clamp(-LIMIT, -1e-8)
 
 
 def map_in(value: Tensor, gate_in: Tensor) -> Tensor:
-    """u [..., m]."""
+    """The gated input u [..., m]."""
     return value * torch.sigmoid(gate_in)
 
 
@@ -64,14 +64,15 @@ class FFM(LinearRecurrence):
 
     Every W has a bias; the layer norm has no parameters; W_value, W_skip, W_gate_in and W_gate_out are one layer.
     State: S [B, m, c] complex. |gamma| < 1 and the scan has no exponent above zero, so float32 is enough.
-    Published variants replace `Pieces` of it (`rlmem.memory.published.ffm`).
+    Published variants replace some of the `Pieces` (`rlmem.memory.published.ffm`).
 
     hidden_size: H, width of the output
-    trace_size: m
-    context_size: c
+    trace_size: m, number of traces
+    context_size: c, number of contexts of every trace
     max_period: slots; the slowest trace keeps 1 % and the slowest frequency turns once in that time, at initialisation
-    ablation: of table 3: ni no input gate, no no output gate, nc no context (b = 1e-6), fc context not learned,
-        nd no decay (a = 0), fd decay not learned, hp one decay and frequency for each of m c traces, without outer sum
+    ablation: one of table 3: "ni", no input gate; "no", no output gate; "nc", no context (b = 1e-6); "fc", context not
+        learned; "nd", no decay (a = 0); "fd", decay not learned; "hp", a decay and a frequency for each of m c traces,
+        without the outer sum
     version: "original", the experiments' code (a < 0, clipped to its bounds), or "memoroid" (Morad et al. 2024,
         arXiv:2402.09900): exp(-|a| + i b), another initialisation, the layer norm after the gate: LN(z * g)
     skip: "linear", or "identity" as in that paper's eq. 84, which needs H = D

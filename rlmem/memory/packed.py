@@ -1,6 +1,7 @@
 """Recurrent cells over packed episodes: the packing, the loop over steps, and a fast loop with hand-written gradients.
 
-S slots of E episodes lie in the order of `torch.nn.utils.rnn.PackedSequence`; `sizes` are the episodes of each step.
+S slots of E episodes lie in the order of `torch.nn.utils.rnn.PackedSequence`; `sizes` has the number of episodes that
+take part in each step.
 """
 
 from collections.abc import Callable, Iterable
@@ -66,7 +67,7 @@ def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:
 
 
 class SharedWeight:
-    """Products drive_t + W h_t in a loop over steps of `sizes`, for W [out, in] and drive [S, out].
+    """The products drive_t + W h_t of a loop over steps of `sizes`, for W [out, in] and drive [S, out].
 
     The gradient of W is one product over all slots; autograd alone would form and add one for every slot.
     """

@@ -29,8 +29,8 @@ class S6(ZeroState):
 
     E = expand H, the rank of W_r is H / 16, rounded up. The block has no residual and no norm. State: h [B, E, N], and
     v [B, K-1, E], the last inputs of the convolution, where K > 1. Time O(B T E N); memory for h is
-    bounded (see STATES_AT_ONCE), or O(sqrt(T) E N) where that is more. Inits as in the released code: A = -(1 ... N),
-    D = 1, softplus(b_dt) as dt_min, dt_max say.
+    bounded (see STATES_AT_ONCE), or O(sqrt(T) E N) where that is more. Initial values are those of the released code:
+    A = -(1 ... N), D = 1, and softplus(b_dt) between dt_min and dt_max.
 
     hidden_size: H, width of the output
     state_size: N

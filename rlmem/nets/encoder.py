@@ -61,14 +61,14 @@ class Embedding(Linear):
 
 
 class InputEncoder(nn.Module):
-    """Base of encoders: features of the spaces, an output size, plain inputs beside, and a shortcut for observations.
+    """Base of encoders: features of the spaces, inputs that are appended as they are, and a shortcut of observations.
 
     `forward` reads obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...] and start [...] bool.
 
     shortcut_size: width of a second embedding of the observation, which skips the memory and goes to the heads
         (POMDP-Baselines, Ni et al. 2022, arXiv:2110.05038); 0 where there is none
-    prev_action, prev_reward, start_flag: what `beside` appends. Previous action and reward are zero on an episode's
-        first slot, so that no action stands for "none yet"
+    prev_action, prev_reward, start_flag: which inputs `beside` appends. Previous action and reward are zero on an
+        episode's first slot, so that no action stands for "none yet"
     """
 
     output_size: int
@@ -96,7 +96,7 @@ class InputEncoder(nn.Module):
         return features[..., :0].float() if self.skip is None else self.skip(features)
 
     def beside(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
-        """obs [..., D] and the plain inputs, side by side: [..., D + plain_size], of obs's type."""
+        """obs [..., D] with the chosen inputs appended: [..., D + plain_size], of obs's type."""
         inputs = [obs]
         if self.prev_action:
             inputs.append(self.action_features(prev_action).to(obs.dtype).masked_fill(start[..., None], 0))

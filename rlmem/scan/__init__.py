@@ -1,8 +1,8 @@
 """Scans over time with resets, for recurrent memories, returns and advantages, and the matrix products around them.
 
-`linear_scan` is h_t = a_t * h_{t-1} + b_t, elementwise; `outer_scan` and `delta_scan` have matrices of outer products
-as states, `hadamard_scan` calibrates such a matrix elementwise; `monoid_scan` takes any associative operation. Each has
-one definition (`loop`) and faster forms, whose values and gradients are tested against it.
+`linear_scan` is h_t = a_t * h_{t-1} + b_t, elementwise. `outer_scan` and `delta_scan` have matrices of outer products
+as states, and `hadamard_scan` one that is multiplied elementwise in every slot. `monoid_scan` takes any associative
+operation. Each has one definition (`loop`) and faster forms, whose values and gradients are tested against it.
 """
 
 from rlmem.scan.hadamard import hadamard_scan as hadamard_scan

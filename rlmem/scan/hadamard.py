@@ -40,8 +40,8 @@ def hadamard_scan(
     M0: [B, H, H]
     start: [B, T] bool, M is zero before such a slot is read
     limit: M is clamped to [-limit, limit] after every slot; no gradient passes a cell that is clamped
-    calibration: C [B, K, H, H] of K slots from their theta and c, which need not have H columns if it is not the
-        default
+    calibration: gives C [B, K, H, H] of K slots from their theta and c; only the default needs these two to have H
+        columns
     """
     B, T, H = v.shape
     check_flags(start, B, T)

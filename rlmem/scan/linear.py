@@ -16,6 +16,7 @@ from rlmem.scan.native import addressable
 from rlmem.types import where_start
 
 Engine = Literal["auto", "loop", "chunked", "native", "triton"]
+"""What a scan runs on; "auto" is the fastest engine of the machine (docs/memory.md, "Scans and engines")."""
 
 COMPILED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Types that native and triton have kernels for; others, such as bfloat16, are scanned in chunks."""
