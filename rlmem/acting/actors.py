@@ -73,7 +73,7 @@ class ActorPool:
     actors: how many processes
     num_envs: environments of each actor
     agent: the learner's agent
-    streams: every process has its own, named after it
+    streams: the random streams of the run; those of every process are named after it
     device: where rollouts go
     say: tells the user that an actor has died
     address: address of a Ray cluster; see `rlmem.acting.cluster.attached`

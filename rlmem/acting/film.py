@@ -55,7 +55,7 @@ class Watched(VectorWrapper):
 
 
 def film_steps(max_steps: int | None) -> int:
-    """The most steps of a filmed episode; max_steps: those of an episode of an evaluation."""
+    """The most steps of a filmed episode, given those of an episode of an evaluation."""
     return min(max_steps or LONGEST, LONGEST)
 
 
@@ -84,7 +84,7 @@ def picture(env: VectorEnv) -> np.ndarray:
 
 
 def write_gif(frames: Sequence[Frame], path: Path, per_second: float = 5.0) -> None:
-    """An endlessly repeated animation of pictures with their captions. Raises UserError if it cannot be written."""
+    """Write an endless animation of pictures with their captions. Raises UserError if it cannot be written."""
     first, *others = _drawn(frames)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

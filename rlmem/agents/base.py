@@ -65,4 +65,4 @@ class Agent(Network, ABC):
 
     @abstractmethod
     def value(self, batch: Batch) -> Tensor:
-        """The value of every slot and the action taken there, or of the slot alone: [B, T]. Twins: the smaller one."""
+        """The value [B, T] of every slot's action, or of its state alone (`value_name`); of twins, the smaller one."""

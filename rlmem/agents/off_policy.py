@@ -39,7 +39,7 @@ class OffPolicyAgent(Agent):
 
     @abstractmethod
     def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
-        """An action to learn from, for features [N, F]."""
+        """An action that explores, for features [N, F]."""
 
     @abstractmethod
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
@@ -68,7 +68,7 @@ class JointAgent(OffPolicyAgent):
 
 
 class QAgent(JointAgent):
-    """A value for every action (DQN): acts epsilon-greedily, in every slot or episode."""
+    """A value for every action (DQN): acts epsilon-greedily, with a draw for every slot or every episode."""
 
     def __init__(
         self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], dueling: bool = False

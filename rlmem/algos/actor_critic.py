@@ -16,11 +16,11 @@ class Seen(NamedTuple):
     """Features [B, T, F] as each of the losses sees them; gradients stop where the settings say so."""
 
     policy: Tensor
-    """For the policy."""
+    """What the policy reads."""
     critic: Tensor
-    """For the critic's loss."""
+    """What the critic reads in its own loss."""
     judge: Tensor
-    """For the critic inside the actor's loss."""
+    """What the critic reads inside the actor's loss."""
 
 
 @dataclass(kw_only=True)
@@ -63,6 +63,7 @@ class OffPolicyActorCritic(OffPolicy):
         return loss, metrics, error.detach().abs().mean(0)
 
     def features(self, batch: Batch) -> Seen:
+        """The features of a batch for each of the losses."""
         actor, critic = self.agent.trunks.read(batch)
         if self.separate:
             return Seen(actor, critic, critic.detach())

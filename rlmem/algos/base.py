@@ -206,7 +206,7 @@ class Algorithm(ABC):
         """Load what `learnt` of another run of the same algorithm returned."""
 
     def skipped(self) -> dict[str, float]:
-        """The number of gradient steps that were not taken, as a metric, where any may be left out."""
+        """The number of gradient steps that were left out, as a metric; {} where `on_nan` leaves none out."""
         return {"nan/skipped": self.finite.skipped} if self.finite.on_nan == "skip" else {}
 
     def state_dict(self) -> dict[str, Any]:

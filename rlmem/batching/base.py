@@ -16,12 +16,12 @@ from rlmem.types import Batch, State, broadcastable
 class StateSlots:
     """The slots before which acting keeps its memory's state, because rows may begin there.
 
-    Those whose age a, in slots, has a > 0 and (a + shift) % every == 0.
+    They are the slots whose age a, in slots, satisfies a > 0 and (a + shift) % every == 0.
 
     every: slots from one to the next
     shift: slots by which they come earlier
-    of: stream: ages count from the beginning of the rollout or of the episode, whichever is later; episode: from that
-        of the episode, even in an earlier rollout
+    of: stream: ages count from the beginning of the rollout or of the episode, whichever is later; episode: they
+        count from the beginning of the episode, even if it lies in an earlier rollout
     """
 
     every: int
@@ -92,6 +92,7 @@ class Rows:
         return stream
 
     def batch(self, rollout: Rollout) -> Batch:
+        """The slots of the rollout in rows, each with the memory state that acting had where it begins."""
         rows = replace(rollout.streams, state0=None).map(self.gather)
         rows.mask &= self.within_acted
         rows.state0 = rollout.state_at(self.env, self.begin)
@@ -123,7 +124,7 @@ class Placement:
 
     row: [P], the row of each piece, ascending from 0 without gaps
     shown: [P], slots of each piece, S in all
-    piece, offset: [S], the piece that each slot is of, and its number there
+    piece, offset: [S], the piece that each slot belongs to, and its number there
     rows, width: R and T
     """
 

@@ -92,7 +92,7 @@ class OnPolicyLoop(Loop):
 
 @dataclass(kw_only=True)
 class ActorLoop(OnPolicyLoop):
-    """The same with actors in processes of their own: an update from the rollout of the actor that is ready first.
+    """An `OnPolicyLoop` with actors in other processes: an update learns from the first rollout that is ready.
 
     The order in which rollouts come differs between runs, so `state_dict` continues a run, but not exactly.
     """

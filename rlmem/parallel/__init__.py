@@ -42,7 +42,7 @@ ALONE = Place(0, 1, 0)
 
 _place: Place = ALONE
 _witness: Witness | None = None
-"""The place of this process, and the witness of what it has joined."""
+"""The place of this process, and the witness that `joined` was given."""
 
 
 def launched() -> Place | None:
@@ -55,7 +55,7 @@ def launched() -> Place | None:
 def joined(
     place: Place, device: torch.device, store: dist.Store | None = None, witness: Witness | None = None
 ) -> Iterator[None]:
-    """Inside, this is one of the processes, connected by gloo between CPUs and NCCL between GPUs.
+    """Inside, this process is the one at `place`, connected to the others by gloo between CPUs and NCCL between GPUs.
 
     device: the kind of device to compute on; the GPU is number `place.local`
     store: through which the processes find each other; None: the one at MASTER_ADDR and MASTER_PORT
@@ -127,8 +127,8 @@ def totals(*numbers: float) -> tuple[float, ...]:
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Replace every gradient by its sum over all processes, which hold the same sum afterwards, bit for bit.
 
-    That is the gradient of the loss, a mean over the batch of all processes (`rlmem.algos.on_policy.mean`), of whose
-    terms each process has its own.
+    The sum is the gradient of the loss, which is a mean over the rows of all processes (`rlmem.algos.on_policy.mean`):
+    each process has the terms of its own rows.
     """
     if alone():
         return

@@ -30,7 +30,7 @@ class Sample:
     """A batch of a replay's episodes.
 
     batch: with priorities, `batch.behaviour["weight"]` [B, T] holds the importance weights, the largest of which is 1
-    episode: [B, T] long, the number of the episode that a slot is of; -1 in the padding
+    episode: [B, T] long, the number of the episode that a slot belongs to; -1 in the padding
     metrics: of the batch and of the replay
     """
 
@@ -53,8 +53,9 @@ class Replay:
     num_envs: environments that rollouts come from
     device: where batches go
     priority_exponent: 0 draws uniformly
+    importance_exponent: see above; without effect where episodes are drawn uniformly
     directory: keep the slots in unnamed files there, mapped into memory, which vanish with the process
-    initial_state: of the memory, one row; None: the states that acting had are not kept
+    initial_state: one row of the memory's initial state; None: the states that acting had are not kept
     """
 
     def __init__(
