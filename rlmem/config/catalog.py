@@ -83,7 +83,7 @@ def _options(folder: Path) -> dict[str, str]:
 
 
 def _keys(group: str, file: Path) -> dict[str, str]:
-    """`memory.hidden_size=256` -> its comment, with the private files that an option builds on."""
+    """The keys of an option and of the private files that it builds on: `memory.hidden_size=256` -> its comment."""
     package = "" if file.read_text(encoding="utf-8").startswith("# @package _global_") else group
     full = {leaf.path: leaf for part in with_parents(file) for leaf in leaves(part, package)}
     if group == "launcher":  # whose keys lie in Hydra's own

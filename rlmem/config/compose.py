@@ -151,7 +151,7 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
 
 
 def _files(hydra: Sequence[str]) -> Hashable:
-    """What tells whether the files of a composition are the same; overrides of Hydra's may name any others."""
+    """A key of the caches, which changes with every YAML file; it is always new where `hydra` may name other files."""
     if hydra:
         return object()
     files = [file for folder in (conf_dir(), *own_dirs()) for file in folder.rglob("*.yaml") if file.is_file()]

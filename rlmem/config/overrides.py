@@ -30,7 +30,7 @@ Options = Mapping[str, list[str]]
 """Group -> its options: files of the group's folders, but those that start with `_`."""
 
 GYMNASIUM_ID = r"([\w.-]+:)?(?:([\w.-]+)/)?([\w.-]+)-v\d+"
-"""Such as CartPole-v1 or ALE/Pong-v5; groups 2 and 3 are the namespace and the name."""
+"""An id such as CartPole-v1 or ALE/Pong-v5; groups 2 and 3 are the namespace and the name."""
 
 MOST_JOBS = 10_000
 """The most jobs of one command: all are composed and checked, at a quarter of a second each, before one starts."""
@@ -140,7 +140,7 @@ def choice_problem(override: Override, options: Options) -> str | None:
 
 
 def assign(tree: DictConfig, before: Tree, given: Sequence[Override], options: Options, problems: list[str]) -> Origins:
-    """Set the values whose keys were there `before`, append problems of others; returns the origins of those set."""
+    """Set the values of keys in `before`; returns their origins, and adds to `problems` why others are refused."""
     OmegaConf.set_struct(tree, False)
     targets = [o.key_or_group for o in given if o.key_or_group.endswith("._target_")]
     free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
@@ -184,7 +184,7 @@ def require_few(values: Iterable[Sequence[Any]]) -> None:
 
 
 def leaf_paths(tree: Tree | list[Any], prefix: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
-    """Every value of nested mappings, and of `lists` if so, with its dotted path; an empty mapping is a value."""
+    """Every value of nested mappings, with `lists` also of lists, by its dotted path; an empty mapping is a value."""
     for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
         if value and (isinstance(value, Mapping) or (lists and isinstance(value, list))):
             yield from leaf_paths(value, f"{prefix}{key}.", lists)

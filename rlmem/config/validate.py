@@ -79,7 +79,7 @@ class _Check:
         return entries | {name: self.node(f"logger.{name}", built[name], SUPPLIED["logger"]) for name in built}
 
     def node(self, path: str, node: Any, supplied: Collection[str], made: Any = None) -> Any:
-        """The node at `path`, whose `_target_` is `supplied` with arguments at run time and derives from `made`."""
+        """The node at `path`; its `_target_` gets the arguments `supplied` at run time and must derive from `made`."""
         target = node.get("_target_") if isinstance(node, dict) else None
         if wrong := _problem_of_target(path, target, supplied, made):
             self.refuse(f"{path}._target_", wrong, target)
@@ -153,7 +153,7 @@ def _target_of(group: str, option: Any) -> str | None:
     """The target of the shipped option with the nearest name."""
     files = {file.stem: file for file in (conf_dir() / group).glob("[!_]*.yaml")}
     paths = [leaf for name in nearest(option, files) for leaf in leaves(files[name]) if leaf.path.endswith("_target_")]
-    return paths[0].text if len(paths) == 1 else None  # one with a layer of its own is more than its target
+    return paths[0].text if len(paths) == 1 else None  # of several targets, none stands for the option
 
 
 def _name(target: Callable[..., Any]) -> str:

@@ -44,7 +44,7 @@ class Remote:
 def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
     """Every agent of the population in `folder` on Ray: the cluster of RAY_ADDRESS, or one for this command alone.
 
-    Each takes a core, and reserves so many `gpus`. The machines must share the directory. Raises UserError if Ray is
+    Each takes a core, and reserves `gpus` GPUs. The machines must share the directory. Raises UserError if Ray is
     not installed, or has too few cores or GPUs.
     """
     if problem := missing():

@@ -135,7 +135,7 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
 
 @dataclass
 class Rounds:
-    """The rounds of a population: all agents train until each has so many episodes, then they are compared.
+    """The rounds of a population: all agents train until each has a number of episodes, then they are compared.
 
     In a round every agent is compared and copied as it was when the round began, so results do not depend on the order
     of the agents or on their speed. Between checks of their progress and of signals (`stop`), agents train for `slice`

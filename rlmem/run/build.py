@@ -112,7 +112,7 @@ def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
 
 
 def make_source(config: Config, num_envs: int | None = None, only_one: bool = False) -> Any:
-    """What `env` describes: environments, or a `Labelled`; only one, after a check that `num_envs` fit in memory."""
+    """What `env` describes: environments, or a `Labelled`. `only_one`: a single one, if `num_envs` fit in memory."""
     node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
     number = num_envs or node.get("num_envs") or 1
     if only_one or number > MANY_ENVS:

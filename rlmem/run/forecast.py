@@ -38,7 +38,7 @@ STATE_COPIES = 3
 def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, learns: bool) -> Any:
     """An agent that takes long to build, as shapes without numbers; None for any other agent.
 
-    Training takes more memory than acting. Raises UserError if the device has not enough for what the agent `learns`.
+    Raises UserError if the device has too little memory for it, of which it needs more if it `learns`.
     """
     nodes = {group: config.values[group] for group in ("memory", "encoder", "algo")}
     large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > LARGE}

@@ -96,7 +96,7 @@ def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:
     """The checkpoint at a step, the "best" one, or for None the newest that is intact. Raises UserError without one.
 
-    It is to take the agent from: unlike for resuming, the record of the run may have changed since.
+    It serves to take the agent from it: unlike when resuming, the record of the run may have changed since.
     """
     kept = checkpoints(run_dir)
     if which is None:

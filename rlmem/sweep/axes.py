@@ -33,7 +33,7 @@ class Axis:
     """One or more keys that take one value in every job.
 
     keys: the keys that it sets, as given
-    points: the overrides of each of its values, for an interval of both ends
+    points: the overrides of each of its values; an interval has those of its two ends
     when: group -> option of the jobs that have this axis; empty: all jobs
     numbers: the numbers that a search draws from; None: it draws one of `points`
     """
