@@ -35,7 +35,7 @@ def measure(
     """Impulse responses of a chain of pools and of parallel ones (Stepleton et al. 2018, arXiv:1805.04955, figure 2).
 
     The input is 1 in the first slot and 0 after it; every curve is divided by its maximum. Pools and base are those of
-    a run's LP-RNN, or else 12 and 2 where not given; pool n follows its source at the rate base^-n. Weights do not
+    a run's LP-RNN, or else as given, 12 and 2 by default; pool n follows its source at the rate base^-n. Weights do not
     matter: pools have none, and I' only scales what enters the first pool.
 
     string: also draw how six such pools, with projections between them, keep this string (appendix A)

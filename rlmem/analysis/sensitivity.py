@@ -33,8 +33,9 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
         sensitivity of o_i = sum over features f of |dQ / do_{i,f}|
 
     The derivative passes through memory and encoder over the whole episode, however training truncated it. An agent
-    without Q (PPO, IMPALA) is measured by V(s_n). Ages k and above are "older than k": a segment of k slots that ends
-    at n leaves them out. With `all_checkpoints`, each earlier checkpoint plays greedy episodes of its own.
+    without Q (PPO, IMPALA) is measured by V(s_n). Observations of age k = `older_than` and above count as older: a
+    segment of k slots that ends at n leaves them out. With `all_checkpoints`, each earlier checkpoint plays greedy
+    episodes of its own.
     """
     steps = run.steps() if all_checkpoints else [run.step]
     last, curves = run.step, {}

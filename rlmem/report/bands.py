@@ -22,7 +22,7 @@ class Line:
     index: the row's place among all rows, which gives it the same colour in every panel
     low, high: the bounds of the interval, NaN with one seed
     seeds: the curves of the single seeds, smoothed like the mean
-    dots: runs with a single point, left out of the mean because other runs have more points, or theirs elsewhere
+    dots: runs with a single point, left out of the mean because other runs have more points or another step
     """
 
     name: str

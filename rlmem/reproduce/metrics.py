@@ -38,7 +38,7 @@ METRICS: dict[str, tuple[str, str, str]] = {
     "success": ("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
     "sampled_eval": ("evaluation return of the sampling policy at the end", "eval/sampled/return_mean", "last"),
 }
-"""Name of a metric -> it in words, its key of metrics.jsonl, and the name of its reduction.
+"""Name of a metric -> its description, its key of metrics.jsonl, and the name of its reduction.
 
 `last KEY`, `best KEY`, `least KEY` and `late KEY` are metrics of any key, too.
 """

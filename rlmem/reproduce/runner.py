@@ -44,7 +44,7 @@ class Runner(ABC):
 
     @abstractmethod
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
-        """Raise UserError for what cannot run, before anything is started; `files`: whether what runs read exists."""
+        """Raise UserError for what cannot run, before anything is started; `files`: whether files to read exist."""
 
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
         """Check the cells, and list their runs among those that are asked for. Raises UserError."""
