@@ -25,7 +25,7 @@ from rlmem.run.assemble import Parts, assemble
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.supervised.classify import StreamFeed
-from rlmem.supervised.feed import Feed, Window
+from rlmem.supervised.feed import DataWindow, Feed
 from rlmem.supervised.windows import Tables, split
 from rlmem.sweep.axes import axes, probes
 from rlmem.sweep.search import propose
@@ -163,7 +163,7 @@ def test_only_the_last_slots_of_sequences_count_for_the_loss():
     labels = torch.where(ends, window.target, (window.target + 1) % 4)
     gradients = []
     for target in (window.target, labels, (window.target + 1) % 4):
-        parts.algo.update(Window(window.inputs, target, window.mask, window.due), parts.agent.initial_state(16))
+        parts.algo.update(DataWindow(window.inputs, target, window.mask, window.due), parts.agent.initial_state(16))
         gradients.append([p.grad.clone() for p in parts.agent.parameters()])
         parts, _ = parts_of(*NETWORKS["lstm"])
     assert all(map(torch.equal, gradients[0], gradients[1]))

@@ -15,14 +15,14 @@ from gymnasium.vector import VectorEnv
 from rlmem.acting.film import Frame, caption, picture, write_gif
 from rlmem.errors import UserError
 
-Player = Literal["keys", "random", "memoryless", "oracle"]
+PlayerName = Literal["keys", "random", "memoryless", "oracle"]
 Show = Callable[[Any, Sequence[str]], None]
 """Shows an observation with its caption."""
 CLEAR = "\x1b[2J\x1b[H"
 
 
 def play(
-    env: VectorEnv, player: Player = "keys", episodes: int = 1, seed: int | None = None, gif: Path | None = None
+    env: VectorEnv, player: PlayerName = "keys", episodes: int = 1, seed: int | None = None, gif: Path | None = None
 ) -> list[float]:
     """Play `episodes` of a vector of one environment; the returns of those that were finished.
 
@@ -83,7 +83,7 @@ def _returns(env: VectorEnv, choose: Callable[[], Any], show: Show, episodes: in
     return returns
 
 
-def _player(env: VectorEnv, player: Player, rng: np.random.Generator) -> tuple[Callable[[], Any], str]:
+def _player(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> tuple[Callable[[], Any], str]:
     """A function that returns the next action, or None to end the game, and a line that explains it."""
     space, task = env.single_action_space, env.unwrapped
     if player == "random":

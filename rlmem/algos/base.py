@@ -190,7 +190,7 @@ class Algorithm(ABC):
         """Load what `evaluate` needs, if no loop was made, which would have done so."""
 
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
-        """Means over the episodes that `request` describes, {policy: {metric: mean}}."""
+        """Means over episodes of `agent` in `env` as `request` describes them: {policy: {metric: mean}}."""
         with one_thread():
             return {name: evaluate(agent, env, request, name == "greedy").summary() for name in ("greedy", "sampled")}
 

@@ -27,7 +27,7 @@ from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices, hint, l
 from rlmem.config.messages import sentence, shell, to_text
 from rlmem.config.overrides import Options, assign, choice_problem, is_choice, leaf_paths, parse, read_options
 from rlmem.config.paths import conf_dir, own_dirs
-from rlmem.config.schema import SECTIONS, SUPPLIED, Run, Settings
+from rlmem.config.schema import SECTIONS, SUPPLIED, Settings, TopLevel
 from rlmem.config.validate import MISSING, Refusal, validate
 from rlmem.errors import UserError, first_line
 from rlmem.system.strictjson import map_values
@@ -49,7 +49,7 @@ class Config:
     @property
     def settings(self) -> Settings:
         """The values that belong to no group, typed."""
-        scalars = {field.name: self.values[field.name] for field in fields(Run)}
+        scalars = {field.name: self.values[field.name] for field in fields(TopLevel)}
         return Settings(**scalars, **{name: section(**self.values[name]) for name, section in SECTIONS.items()})
 
 

@@ -19,7 +19,9 @@ SUPPLIED = {
 
 
 @dataclass
-class Run:
+class TopLevel:
+    """The keys that hold a single value."""
+
     total_steps: Positive
     seed: Annotated[int, Ge(0), Lt(2**32)]
     device: Literal["cpu", "cuda", "auto"]
@@ -52,7 +54,7 @@ SECTIONS = {"checkpoint": Checkpoint, "evaluation": Evaluation, "trainer": Train
 
 
 @dataclass
-class Settings(Run):
+class Settings(TopLevel):
     """All values of config.yaml that belong to no group."""
 
     checkpoint: Checkpoint

@@ -12,7 +12,7 @@ from pydantic_core import SchemaError
 from rlmem.config.catalog import leaves
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import SECTIONS, SUPPLIED, Run
+from rlmem.config.schema import SECTIONS, SUPPLIED, TopLevel
 from rlmem.config.targets import annotation, locate, makes, parameters, takes_any_keyword
 from rlmem.errors import UserError
 from rlmem.system.strictjson import map_values
@@ -42,7 +42,7 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
         elif name in SUPPLIED:
             checked[name] = check.node(name, values[name], SUPPLIED[name])
     scalars = [name for name in values if name not in SECTIONS | SUPPLIED and (only is None or name in only)]
-    run = check.arguments("", {name: values[name] for name in scalars}, Run, complete=only is None)
+    run = check.arguments("", {name: values[name] for name in scalars}, TopLevel, complete=only is None)
     return checked | run, check.refusals
 
 
@@ -158,4 +158,4 @@ def _target_of(group: str, option: Any) -> str | None:
 
 def _name(target: Callable[..., Any]) -> str:
     named = target if hasattr(target, "__qualname__") else type(target)  # a callable need not have a name
-    return "config.yaml" if target is Run else f"{named.__module__}.{named.__qualname__}"
+    return "config.yaml" if target is TopLevel else f"{named.__module__}.{named.__qualname__}"

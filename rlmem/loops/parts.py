@@ -58,10 +58,13 @@ class LoopParts:
     total_steps: the budget, in environment steps
     env: the environments of this process, or a source of labelled sequences
     num_envs: how many environments, or rows read side by side
+    streams: the random streams of the run, of which each consumer takes those of its own names
+    make_eval_env: makes the environments of an evaluation
     make_actor: makes the environments and the agent of an actor in another process; picklable
     evaluation_every, checkpoint_every: environment steps from one to the next; None: there are none
     evaluation_episodes: how many episodes an evaluation plays
     evaluation_steps: steps that an episode of an evaluation may take; None: there is no bound
+    recorder, checkpoints, progress: write and show the run; those of processes beside the first do nothing
     experiment: the settings that the run's numbers depend on, kept in every checkpoint
     """
 

@@ -54,7 +54,7 @@ class GPT(Window):
             raise UserError(f"GPT: num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
         self.positions, self.base, self.num_heads = positions, base, num_heads
         self.caches = {f"L{i}.{part}": (window - 1, hidden_size) for i in range(num_layers) for part in "kv"}
-        self.layers = nn.ModuleList(Block(hidden_size, num_heads) for _ in range(num_layers))
+        self.layers = nn.ModuleList(AttentionBlock(hidden_size, num_heads) for _ in range(num_layers))
         self.ln_f = nn.LayerNorm(hidden_size)
         if input_size != hidden_size:
             self.W_in = Linear(input_size, hidden_size)
@@ -77,7 +77,7 @@ class GPT(Window):
         return self.ln_f(z)
 
 
-class Block(nn.Module):
+class AttentionBlock(nn.Module):
     """One pre-norm layer: attention, then a perceptron, each added to its input. W_qkv stacks W_q, W_k and W_v."""
 
     def __init__(self, width: int, num_heads: int):

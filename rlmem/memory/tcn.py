@@ -47,7 +47,7 @@ class TCN(Window):
             self.W_conv = nn.Conv1d(input_size, hidden_size, kernel_size)
             return
         widths = [input_size] + [hidden_size] * num_layers
-        self.layers = nn.ModuleList(Block(widths[i], hidden_size, kernel_size, 2**i) for i in range(num_layers))
+        self.layers = nn.ModuleList(DilatedBlock(widths[i], hidden_size, kernel_size, 2**i) for i in range(num_layers))
         self.caches = {}
         for i, width in enumerate(widths[:-1]):
             slots = (kernel_size - 1) * 2**i
@@ -61,7 +61,7 @@ class TCN(Window):
         return x
 
 
-class Block(nn.Module):
+class DilatedBlock(nn.Module):
     """Two weight-normalised convolutions and a skip connection."""
 
     def __init__(self, width_in: int, width: int, kernel_size: int, dilation: int):

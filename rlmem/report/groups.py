@@ -107,7 +107,7 @@ def _mean(runs: Sequence[float], rng: np.random.Generator) -> Value:
     return Value(mean, low=low, high=high, n=len(runs))
 
 
-class Run(NamedTuple):
+class ListedRun(NamedTuple):
     """A run before its directory is read, which may not exist yet: its state and the overrides it was started with."""
 
     run_dir: Path
@@ -120,7 +120,7 @@ def of_sweep(folder: Path) -> Group:
     """The group of a sweep's jobs. Raises UserError."""
     manifest = Manifest(folder)
     states = [(job, "interrupted" if job.abandoned else job.state) for job in manifest.jobs()]
-    runs = [Run(folder / job.name, state, job.overrides, job.config_hash) for job, state in states]
+    runs = [ListedRun(folder / job.name, state, job.overrides, job.config_hash) for job, state in states]
     spec = manifest.specification()
     words = [] if spec is None else [*spec.overrides, *(w for pair in spec.pairs for w in ("--pair", " ".join(pair)))]
     return group(f"Sweep {folder.name}", runs, shlex.join(["rlmem", "sweep", *words]) if words else None)
@@ -133,14 +133,14 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path]) -> Group:
         config, about = _read(run_dir)
         done = RunRecord(run_dir).last_step >= config.get("total_steps", float("inf"))
         state = "done" if done else "running" if rundir.is_locked(run_dir) else "interrupted"
-        runs.append(Run(run_dir, state, about["overrides"]))
+        runs.append(ListedRun(run_dir, state, about["overrides"]))
     if len(runs) != 1:
         return group("Runs", runs, None, half)
     command = shlex.join(["rlmem", "train", *_asked(runs[0].overrides)])
     return group(f"Run {run_dirs[0].name}", runs, command, half)
 
 
-def group(name: str, runs: Sequence[Run], command: str | None, half: Sequence[Path] = ()) -> Group:
+def group(name: str, runs: Sequence[ListedRun], command: str | None, half: Sequence[Path] = ()) -> Group:
     """The group of runs, with rows and columns named by what varies among them."""
     described = [_settings(run) for run in runs]
     places, alike = labels([settings for settings, _ in described])
@@ -166,7 +166,7 @@ def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
     return [Curve(run.row, run.column, run.seed, steps, values) for run, steps, values in found if steps]
 
 
-def _settings(run: Run) -> tuple[Settings, int]:
+def _settings(run: ListedRun) -> tuple[Settings, int]:
     """The settings that distinguish a run, and its seed."""
     given = {key: _as_kept(value) for key, _, value in (line.lstrip("+").partition("=") for line in run.overrides)}
     defaults = default_choices()

@@ -19,7 +19,7 @@ MEAN = "mean"
 """The column that holds a row's mean over the others."""
 OF_ALL = ("average", "all")
 """The names that papers give to the task of such a mean."""
-Place = tuple[str, str, list[str]]
+TablePlace = tuple[str, str, list[str]]
 """The row and column of a cell, or of the mean of a row, and the columns that it is about."""
 
 
@@ -68,7 +68,7 @@ def judge(outcome: Outcome) -> Verdict:
     experiment, scores = outcome.experiment, outcome.scores()
     planned = cells(experiment, outcome.budget)
     rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in planned)) for side in ("row", "column"))
-    places: list[Place] = [(cell.row, cell.column, [cell.column]) for cell in planned]
+    places: list[TablePlace] = [(cell.row, cell.column, [cell.column]) for cell in planned]
     if len(columns) > 1 and experiment.mean:
         places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
     printed = _printed(experiment, columns)
@@ -139,7 +139,7 @@ def _printed(experiment: Experiment, columns: Sequence[str]) -> dict[tuple[str, 
 
 
 def _compare(
-    outcome: Outcome, scores: Scores, place: Place, printed: Printed | None, rng: np.random.Generator
+    outcome: Outcome, scores: Scores, place: TablePlace, printed: Printed | None, rng: np.random.Generator
 ) -> Compared:
     row, column, columns = place
     scale, runs = outcome.experiment.scale, min((len(scores.get((row, one), ())) for one in columns), default=0)

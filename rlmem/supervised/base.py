@@ -18,7 +18,7 @@ from rlmem.loops.base import Iteration, Loop
 from rlmem.loops.parts import LoopParts, OnNan, Results
 from rlmem.memory.base import redraw
 from rlmem.seeding import Streams
-from rlmem.supervised.feed import Feed, Predictor, Window
+from rlmem.supervised.feed import DataWindow, Feed, Predictor
 from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat
 
 
@@ -77,7 +77,7 @@ class Supervised(Algorithm):
         """Scores [n] by name of n predictions [n, O] for their targets; the first is the loss."""
 
     @abstractmethod
-    def unseen(self, env: Any, request: Request) -> Iterator[Window]:
+    def unseen(self, env: Any, request: Request) -> Iterator[DataWindow]:
         """Windows of data that training does not read, until `request.episodes` of what `answers` names were read.
 
         The same `request.streams` choose the same data.
@@ -141,7 +141,7 @@ class Supervised(Algorithm):
         self.finite = Finite(on_nan)
         self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
 
-    def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]:
+    def update(self, window: DataWindow, state: State) -> tuple[dict[str, Tensor], State]:
         """Read a window and learn from it. Returns the sum of each score of `judge`, and the state after the window."""
         if not window.due:
             with torch.no_grad():

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from rlmem.acting.evaluate import Request
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
-from rlmem.supervised.feed import Feed, Window
+from rlmem.supervised.feed import DataWindow, Feed
 from rlmem.types import Inputs, PositiveInt, State
 
 EVAL_ROWS, EVAL_WINDOW = 64, 128
@@ -79,7 +79,7 @@ class Classify(Supervised):
         right = (answer.argmax(-1) == target).float()
         return {"loss": F.cross_entropy(answer, target, reduction="none"), "accuracy": right}
 
-    def unseen(self, env: Any, request: Request) -> Iterator[Window]:
+    def unseen(self, env: Any, request: Request) -> Iterator[DataWindow]:
         """As `Supervised.unseen`, new streams from their beginning; rows share the sequences equally."""
         rows = min(request.episodes, EVAL_ROWS)
         left = request.episodes // rows + (np.arange(rows) < request.episodes % rows)
@@ -112,7 +112,7 @@ class StreamFeed(Feed):
         action, reward, never = self.nothing
         self.inputs, self.due = Inputs(symbols, action, reward, start if self.reset else never), chunk.mask.sum(0)
 
-    def next(self, budget: int) -> Window:
+    def next(self, budget: int) -> DataWindow:
         began = perf_counter()
         if self.at == self.columns:
             self._refill()
@@ -120,7 +120,7 @@ class StreamFeed(Feed):
         self.at = here.stop
         self.steps += min(budget, self.rows * (here.stop - here.start))
         inputs = Inputs(*(field[:, here] for field in self.inputs))
-        window = Window(inputs, self.label[:, here], self.mask[:, here], int(self.due[here].sum()))
+        window = DataWindow(inputs, self.label[:, here], self.mask[:, here], int(self.due[here].sum()))
         self.seconds["data"] += perf_counter() - began
         return window
 

@@ -18,7 +18,7 @@ from rlmem.types import Inputs, State
 
 
 @dataclass
-class Window:
+class DataWindow:
     """What one update reads: B rows of T slots.
 
     inputs: [B, T, ...] each
@@ -48,7 +48,7 @@ class Feed(ABC):
         self.state: State | None = None
 
     @abstractmethod
-    def next(self, budget: int) -> Window:
+    def next(self, budget: int) -> DataWindow:
         """The next window, made smaller at the end of the budget; it counts as at most `budget` slots."""
 
     def carry(self, state: State) -> None:  # noqa: B027 - only for rows that continue

@@ -17,8 +17,8 @@ from rlmem.dataset.file import read, shapes
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
-from rlmem.supervised.feed import Feed, Window
-from rlmem.supervised.windows import Predict, Spans, Tables, split
+from rlmem.supervised.feed import DataWindow, Feed
+from rlmem.supervised.windows import Predict, Ranges, Tables, split
 from rlmem.types import PositiveInt
 
 EVAL_ROWS = 256
@@ -93,7 +93,7 @@ class StateModel(Supervised):
         self.train, self.unread = split(recording, self.held_out_share, streams.torch("split"))
         self.tables = Tables.of(recording, self.space, self.seen, self.predicted, self.train).to(device)
 
-    def draw(self, rows: int, episodes: Spans, generator: torch.Generator) -> Window:
+    def draw(self, rows: int, episodes: Ranges, generator: torch.Generator) -> DataWindow:
         return self.tables.draw(rows, self.window, episodes, self.predict, generator)
 
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
@@ -106,7 +106,7 @@ class StateModel(Supervised):
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
         return {"mse": (answer - target).square().mean(-1)}
 
-    def unseen(self, env: Any, request: Request) -> Iterator[Window]:
+    def unseen(self, env: Any, request: Request) -> Iterator[DataWindow]:
         """As `Supervised.unseen`, windows of the held-out episodes."""
         generator, number = request.streams.torch("evaluation/windows"), request.episodes
         for done in range(0, number, EVAL_ROWS):
@@ -120,7 +120,7 @@ class WindowFeed(Feed):
         super().__init__(device)
         self.algo, self.generator = algo, generator
 
-    def next(self, budget: int) -> Window:
+    def next(self, budget: int) -> DataWindow:
         began = perf_counter()
         rows = min(self.algo.batch_size, -(-budget // self.algo.window))
         self.steps += min(budget, rows * self.algo.window)

@@ -12,26 +12,26 @@ from torch import Tensor
 
 from rlmem.batching.base import draw_weighted
 from rlmem.dataset.file import Recording
-from rlmem.supervised.feed import Window
+from rlmem.supervised.feed import DataWindow
 from rlmem.types import Inputs
 
 Predict = Literal["initial", "current"]
 
 
-class Spans(NamedTuple):
+class Ranges(NamedTuple):
     """Where episodes lie in the tables: the first row [E] and the number of rows [E] of each."""
 
     first: Tensor
     length: Tensor
 
 
-def split(recording: Recording, share: float, generator: torch.Generator) -> tuple[Spans, Spans]:
+def split(recording: Recording, share: float, generator: torch.Generator) -> tuple[Ranges, Ranges]:
     """Split the episodes at random: those to train on, and a fraction `share` held out, at least one of each."""
     length = torch.from_numpy(recording.lengths)
     first, order = length.cumsum(0) - length, torch.randperm(len(length), generator=generator)
     number = min(max(1, round(share * len(length))), len(length) - 1)
     train, held = order[number:], order[:number]
-    return Spans(first[train], length[train]), Spans(first[held], length[held])
+    return Ranges(first[train], length[train]), Ranges(first[held], length[held])
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Tables:
     reward: Tensor
 
     @classmethod
-    def of(cls, recording: Recording, space: Space, seen: list[int], predicted: list[int], train: Spans) -> Tables:
+    def of(cls, recording: Recording, space: Space, seen: list[int], predicted: list[int], train: Ranges) -> Tables:
         """The tables of a recording.
 
         Targets are standardised with mean and standard deviation over the transitions of `train`. Actions are scaled
@@ -72,10 +72,12 @@ class Tables:
     def to(self, device: torch.device) -> Tables:
         return Tables(*(table.to(device) for table in vars(self).values()))
 
-    def draw(self, rows: int, length: int, episodes: Spans, predict: Predict, generator: torch.Generator) -> Window:
-        """Draw windows, each place inside an episode with equal probability; every window begins with an empty memory.
+    def draw(
+        self, rows: int, length: int, episodes: Ranges, predict: Predict, generator: torch.Generator
+    ) -> DataWindow:
+        """Draw `rows` windows of `length` slots, each place inside one of `episodes` with equal probability.
 
-        An episode shorter than a window is one window, padded on the right.
+        Every window begins with an empty memory. An episode shorter than a window is one, padded on the right.
 
         predict: initial: the state in a window's first slot, from its last one; current: the state of every slot
         """
@@ -94,4 +96,4 @@ class Tables:
         index, before, start, wanted, mask = (x.to(device) for x in (index, before, start, wanted, mask))
         reward = self.reward[before].masked_fill(start, 0)
         inputs = Inputs(self.seen[index], self.action[before], reward, start)
-        return Window(inputs, self.target[wanted], mask, int(mask.sum()))
+        return DataWindow(inputs, self.target[wanted], mask, int(mask.sum()))
