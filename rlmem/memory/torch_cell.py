@@ -1,6 +1,6 @@
 """What cells with torch's own weights share, and the packed sequences of GRU and LSTM on the CPU.
 
-Both take one product per step each way, and the gradient of U is a single product over all slots.
+Both sequences take one product per step each way, and the gradient of U is a single product over all slots.
 """
 
 from abc import abstractmethod

@@ -59,7 +59,7 @@ class Checkpoints:
     def drop_after(self, step: int) -> None:
         """Delete the checkpoints after `step`, from which a run continues, and incomplete files.
 
-        They were damaged or the record had lost their rows, but they might match the rows that are written next.
+        They are of no use, damaged or without rows in the record, but might match the rows that are written next.
         """
         for path in self.paths():
             if step_of(path) > step:
@@ -140,7 +140,7 @@ def read(path: Path) -> State:
     found = state if isinstance(state, dict) else {}
     wrong = [name for name, kind in REQUIRED.items() if not isinstance(found.get(name), kind)]
     if wrong:
-        raise ValueError(f"checkpoint {path} is none of this version of rlmem (it has no {', '.join(wrong)})")
+        raise ValueError(f"checkpoint {path} was not written by this version of rlmem (it has no {', '.join(wrong)})")
     return state
 
 

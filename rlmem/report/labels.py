@@ -1,4 +1,4 @@
-"""Short names of runs side by side: what differs among them, without what follows from it.
+"""Short names of runs side by side, made of what differs among them and does not follow from something else.
 
 A default that differs only because the option of its group differs is not named: the option's name is enough.
 """

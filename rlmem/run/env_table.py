@@ -36,7 +36,7 @@ class Row:
 
 
 def rows(lines: Sequence[str] = ()) -> list[Row]:
-    """A row for every option, also of the folders in `lines`, at each level; of what cannot be built, a description."""
+    """A row for every option and level, with the folders in `lines`; what cannot be built has only a description."""
     found = []
     files = {file.stem: file for folder in reversed(option_dirs("env", lines)) for file in folder.glob("[!_]*.yaml")}
     for _, file in sorted(files.items()):
