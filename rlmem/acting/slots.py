@@ -37,7 +37,7 @@ class Slots:
     state0: State
     slots: list[Slot] = field(default_factory=list)
     kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
-    """For rows that will begin inside the rollout: a slot, environments [K], and their states before it [K, ...]."""
+    """States for rows that begin inside the rollout: a slot, environments [K], and their states before it [K, ...]."""
 
     def keep_states(self, env: np.ndarray, state: State) -> None:
         """Keep the states before the next slot of the environments `env` [K]; state: of all environments, [N, ...]."""

@@ -1,4 +1,4 @@
-"""Which past observations the value at an episode's end depends on: VML against RML."""
+"""Which past observations the value at an episode's end depends on (Morad et al. 2024, arXiv:2402.09900)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -76,7 +76,7 @@ class Memory(nn.Module, ABC):
             redraw(child)
 
     def scanning(self) -> list["Memory"]:
-        """Those of this memory and its layers that scan, which is to say that they have an `engine`."""
+        """This memory and those inside it, as far as they scan: those with an `engine`."""
         return [part for part in self.modules() if isinstance(part, Memory) and hasattr(part, "engine")]
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:

@@ -50,6 +50,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _angles(age: Tensor, width: int, base: float) -> Tensor:
-    """In float64: in float32 the fastest angles of late slots lose their digits."""
+    """age * base^(-2i/width), in float64: in float32 the fastest angles of late slots would lose their digits."""
     exponent = torch.arange(0, width, 2, dtype=torch.float64, device=age.device) / max(width, 1)
     return age.double()[..., None] * base**-exponent

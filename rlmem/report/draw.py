@@ -29,8 +29,8 @@ PANEL = (4.6, 3.0)
 ACROSS, MOST = 3, 4
 """The greatest number of panels side by side, and of names on a line of the legend."""
 LINE, ENTRY, LETTER, WIDE = 0.25, 0.7, 0.085, 0.1
-"""Of a legend, in inches: the height of a line, the width of an entry without its name, that of a letter, and an upper
-bound on the latter, for wrapping long names."""
+"""Sizes in a legend, in inches: the height of a line, the width of an entry without its name, that of a letter, and an
+upper bound on the latter, for wrapping long names."""
 WRAP, TITLE = 32, 46
 """The greatest number of letters on a line of a panel's side label and of its title."""
 FORMATS = ("png", "pdf", "svg")

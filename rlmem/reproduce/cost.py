@@ -23,7 +23,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(planned: Sequence[Cell]) -> Cost:
-    """The cost of the runs of these cells; 0 seconds if for one of them no run of such an algorithm was ever timed."""
+    """The cost of the runs of these cells; 0 seconds if no run with the algorithm of one of them was ever timed."""
     steps, seconds = 0, 0.0
     for cell in planned:
         each = steps_of(cell.overrides)

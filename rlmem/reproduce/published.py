@@ -64,7 +64,7 @@ class Average:
     printed: Printed
     cells: tuple[Printed, ...]
     recomputed: float
-    """From the cells; for normalised scores from the printed returns by equation 3, as these have more digits."""
+    """The mean of the cells; that of normalised scores uses the printed returns and equation 3, for their digits."""
 
     @property
     def agrees(self) -> bool:

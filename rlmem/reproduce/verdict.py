@@ -18,9 +18,9 @@ Word = Literal["matches", "direction holds", "differs", "not run"]
 MEAN = "mean"
 """The column that holds a row's mean over the others."""
 OF_ALL = ("average", "all")
-"""The names that papers give to the task of such a mean."""
+"""The names that papers print in the place of a task for such a mean."""
 TablePlace = tuple[str, str, list[str]]
-"""The row and column of a cell, or of the mean of a row, and the columns that it is about."""
+"""A place in the table: the row and column of a cell or of the mean of a row, and the columns that it is about."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def learning_threads(settings: Settings) -> int:
 
 
 def _share_of_envs(config: Config, algo: Algorithm, device: torch.device) -> int | None:
-    """Environments per process of a run, None if there is one; UserError if so many cannot train together."""
+    """Environments per process of a run, None if there is one; UserError if they cannot train together."""
     devices, there = config.settings.trainer.devices, launched()
     where = f"trainer.devices={devices}"
     if there is not None and there.size != devices:

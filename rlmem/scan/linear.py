@@ -91,7 +91,7 @@ def naive_scan(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -
 
 
 class _Scan(torch.autograd.Function):
-    """On N = prod(F) channels: a [B, T, N] or [N], b [B, T, N] or, shared by n complex channels, real [B, T, N / n]."""
+    """The scan of N = prod(F) channels: a is [B, T, N] or [N], b [B, T, N], or [B, T, N / n] if n channels share it."""
 
     @staticmethod
     def forward(ctx, a: Tensor, b: Tensor, h0: Tensor, start: Tensor, engine: ModuleType, reverse: bool) -> Tensor:

@@ -40,7 +40,7 @@ def missing() -> str | None:
 
 
 def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
-    """See `rlmem.scan.linear._Scan` for shapes."""
+    """All states h [B, T, N]; see `rlmem.scan.linear._Scan` for shapes."""
     N, drivers = h0.shape[1], b.shape[2]
     each = N // drivers if drivers < N else 0
     if each > MOST_SHARED:

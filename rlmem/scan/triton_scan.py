@@ -25,7 +25,7 @@ def missing() -> str | None:
 
 
 def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
-    """See `rlmem.scan.linear._Scan` for shapes."""
+    """All states h [B, T, N]; see `rlmem.scan.linear._Scan` for shapes."""
     N = h0.shape[1]
     h = torch.empty(*start.shape, N, dtype=h0.dtype, device=h0.device)
     _launch(

@@ -158,7 +158,7 @@ def _require_gpus(gpus: Sequence[str]) -> None:
 
 
 def _compose(spec: SweepSpec) -> tuple[list[NewJob], list[str]]:
-    """The checked jobs of a grid without repetitions, and a line about the latter."""
+    """The checked jobs of a grid without repetitions, and a line about the repetitions."""
     every, unique, repeats = expand(found := axes(spec)), dict[str, NewJob](), []
     for lines, config in zip(every, check_jobs(every), strict=True):
         job = _job(lines, config, found)
