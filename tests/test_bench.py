@@ -17,7 +17,7 @@ from rlmem.bench.memory import PEER, MemoryBench, Rows
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.returns import ReturnsBench
 from rlmem.bench.scan import ScanBench
-from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, why_too_long
+from rlmem.bench.timing import CPU, MIB, Stopwatch, peak_bytes
 from rlmem.bench.train import TrainBench
 from rlmem.bench.update import UpdateBench
 from rlmem.commands.cli import main
@@ -29,14 +29,14 @@ TINY = {"rounds": 2, "budget": 5.0, "threads": 1, "device": "cpu"}
 
 def test_contestants_take_turns_after_one_warm_up_each():
     calls: list[str] = []
-    times = in_turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=3, budget=9)
+    times = Stopwatch(rounds=3, budget=9).turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")})
     assert "".join(calls) == "ab" + "ab" * 3
     assert [len(t.seconds) for t in times.values()] == [3, 3]
 
 
 def test_a_fast_call_is_repeated_within_its_turn():
     calls: list[int] = []
-    times = in_turns({"fast": lambda: calls.append(1)}, rounds=2, budget=9, at_least=0.05)
+    times = Stopwatch(rounds=2, budget=9).turns({"fast": lambda: calls.append(1)}, at_least=0.05)
     assert len(calls) > 20
     assert len(times["fast"].seconds) == 2
 
@@ -46,7 +46,7 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
         raise ValueError("two\nlines")
 
     contestants = {"slow": lambda: time.sleep(1), "half": lambda: time.sleep(0.2), "broken": fail, "fine": int}
-    times = in_turns(contestants, rounds=5, budget=0.5)
+    times = Stopwatch(rounds=5, budget=0.5).turns(contestants)
     assert times["slow"].note == "measured once, without a warm-up"
     assert times["slow"].median >= 1
     assert times["half"].note.endswith("of 5 rounds")
@@ -56,10 +56,11 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
 
 def test_the_time_of_the_whole_is_foreseen_from_a_part_of_it():
     in_proportion = lambda part: lambda: time.sleep(0.8 / part)  # noqa: E731
-    assert why_too_long(in_proportion, budget=0.5).startswith("skipped: about 1 s")
-    assert why_too_long(in_proportion, budget=60) == ""
+    assert Stopwatch(budget=0.5).why_not(in_proportion).startswith("skipped: about 1 s")
+    assert Stopwatch(budget=60).why_not(in_proportion) == ""
     quadratic = lambda part: lambda: time.sleep(3.2 / part**2)  # noqa: E731
-    assert why_too_long(quadratic, budget=0.5).startswith("skipped")
+    assert Stopwatch(budget=0.5).why_not(quadratic).startswith("skipped")
+    assert Stopwatch().why_not(lambda part: [][part]) == "IndexError: list index out of range"
 
 
 def take_twice(mib: int):
@@ -78,8 +79,7 @@ def test_peak_memory_counts_what_is_alive_at_once():
 
 
 def test_a_tape_holds_the_episodes_of_the_segments():
-    bench = MemoryBench(slots=64, input_size=3)
-    (x, start), (tape, tape_start) = (bench.rows(scheme, 16).batch(3, CPU) for scheme in ("segment", "tape"))
+    (x, start), (tape, tape_start) = (Rows(scheme, 4, 16).batch(3, CPU) for scheme in ("segment", "tape"))
     assert (x.shape, tape.shape) == ((4, 16, 3), (1, 64, 3))
     assert torch.equal(x.flatten(0, 1), tape[0])
     assert torch.equal(start.flatten(), tape_start[0])
@@ -130,7 +130,12 @@ def test_scans_are_measured_only_with_all_of_the_memories(in_tmp, monkeypatch):
     pytest.importorskip("matplotlib")
     measured = []
     monkeypatch.setattr(MemoryBench, "model", lambda self, name: {"error": "not here"})
-    monkeypatch.setattr(ScanBench, "measure", lambda self: measured.append(self.shapes) or iter(()))
+
+    def measure(self, result):
+        measured.append(self.shapes)
+        yield result.update(scans=[])
+
+    monkeypatch.setattr(ScanBench, "measure", measure)
     for given in ({"models": ["mlp"]}, {"lengths": [8]}, {}):
         MemoryBench.run(**given, **TINY)
     assert [len(shapes) > 0 for shapes in measured] == [False, False, True]
@@ -146,7 +151,7 @@ def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
     step = {"seconds": 1.0, "peer_seconds": 1.0, "note": ""}
     model = {"engine": None, "parameters": 1, "state": 1, "latency": [step | {"rows": 1}, step | {"rows": 8}]}
     monkeypatch.setattr(MemoryBench, "model", lambda self, name: model)
-    monkeypatch.setattr(Figure3Bench, "measure", lambda self: iter([{"models": {}}]))
+    monkeypatch.setattr(Figure3Bench, "measure", lambda self, result: iter([result.update(models={})]))
     runs = {
         "scan": lambda: ScanBench.run(shapes=((2, 8, 2),), **TINY),
         "returns": lambda: ReturnsBench.run(episodes=(3,), longest=(4,), shapes=((6, 2),), **TINY),

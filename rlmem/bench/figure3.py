@@ -1,10 +1,6 @@
 """`rlmem bench memory --figure3`: Figure 3 of FFM (Morad et al. 2023, arXiv:2310.04128) on this machine.
 
-Its panels (appendix G and the released benchmark.py) are the time of 30 updates, each a forward, a backward and a step
-of Adam on [8, 1024, 128]; the latency of a step of 8 rows; the peak memory of training; and the parameters. Its fifth
-panel, the reward, is an experiment and not a speed. The paper stepped its GRU, LSTM and Elman networks in Python loops,
-on an RTX 2080 Ti. Here they are rlmem's, beside torch's GRU in two forms: `torch.nn.GRU`, and a loop over
-`torch.nn.GRUCell` that stands for the paper's.
+Appendix G and the released benchmark.py define its panels; benchmarks/README.md says what differs here.
 """
 
 import statistics
@@ -14,33 +10,24 @@ from typing import Any
 
 import torch
 
-from rlmem.bench.memory import BLOCK, PEERS, MemoryBench, Row, Rows, built, mib
+from rlmem.bench.memory import BLOCK, PEERS, MemoryBench, Row, Rows, mib
 from rlmem.bench.show import Column, Table, quotient
 from rlmem.bench.skeleton import Result, progress
-from rlmem.bench.timing import MIB, Run, Times, peak_bytes, seconds
+from rlmem.bench.timing import MIB, Run, Times, peak_bytes
 from rlmem.conformance import facts
 from rlmem.errors import one_line
 from rlmem.memory.base import Memory
 
 PAPER = {
-    "MLP": "mlp",
-    "PosMLP": "positional_mlp",
-    "Stack": "frame_stack",
-    "TCN": "tcn_popgym",
-    "FART": "fart_popgym",
-    "FWP": "fwp_popgym",
-    "S4D": "s4d",
-    "LMU": "lmu",
-    "IndRNN": "indrnn",
-    "Elman": "elman",
-    "GRU": "gru",
-    "LSTM": "lstm",
-    "DNC": "dnc",
-    "FFM": "ffm",
-}
+    "MLP": "mlp", "PosMLP": "positional_mlp", "Stack": "frame_stack", "TCN": "tcn_popgym", "FART": "fart_popgym",
+    "FWP": "fwp_popgym", "S4D": "s4d", "LMU": "lmu", "IndRNN": "indrnn", "Elman": "elman", "GRU": "gru", "LSTM": "lstm",
+    "DNC": "dnc", "FFM": "ffm",
+}  # fmt: skip
 """The paper's models -> options of conf/memory; its Stack, TCN, FART and FWP also read the time."""
+LABELS = {option: label for label, option in PAPER.items()}
 ROWS, UPDATES = Rows("segment", 8, 1024), 30
 LOOP = "torch.nn.GRUCell"
+"""Stands for the recurrent networks that the paper stepped in Python."""
 
 
 @dataclass
@@ -60,25 +47,24 @@ class Figure3Bench(MemoryBench):
         setting = super().setting()
         return setting | {"rows": setting.pop("training"), "updates": UPDATES}
 
-    def measure(self) -> Iterator[Result]:
-        labels = {option: label for label, option in PAPER.items()}
-        names = [*PEERS, *(self.models or PAPER.values())]
+    def measure(self, result: Result) -> Iterator[None]:
         found: dict[str, Row] = {}
         updates, steps = {}, {}
-        for name in progress(names, "peak memory"):
-            label = labels.get(name, name)
+        for name in progress([*PEERS, *(self.models or PAPER.values())], "peak memory"):
+            label = LABELS.get(name, name)
             try:
                 node = self.node(name)
                 memory = self.build(node)
                 part = lambda part, memory=memory: self.updates(memory, self.training.shorter(part), 1)  # noqa: E731
-                if note := self.why_too_long(part):
+                if note := self.why_not(part):
                     found[label] = {"error": note}
                     continue
-                count = self.updates_of_a_round(memory)
+                one = self.seconds(self.updates(memory, self.training, 1))
+                count = max(1, min(UPDATES, int(self.budget / self.rounds / one)))  # what fits into a round's budget
                 found[label] = facts(memory) | {"updates_measured": count}
                 updates[label] = self.updates(memory, self.training, count)
                 steps[label] = self.steps(self.build(node), self.training.episodes)
-                found[label]["peak_bytes"] = peak_bytes(one_and_two_updates, (self, node), self.device)
+                found[label]["peak_bytes"] = peak_bytes(self.one_and_two_updates, (node,), self.device)
             except Exception as error:
                 found[label] = {"error": one_line(error)}
         update_times, step_times = self.turns(updates), self.stepped(steps)
@@ -87,12 +73,8 @@ class Figure3Bench(MemoryBench):
                 step = step_times[label]
                 row |= mean_and_interval(update_times[label], row["updates_measured"])
                 row |= {"step_seconds": step.median and step.median / BLOCK, "step_note": step.note}
-        yield {"models": found}
-
-    def updates_of_a_round(self, memory: Memory) -> int:
-        """How many of the 30 updates fit into the budget of one round."""
-        one = seconds(self.updates(memory, self.training, 1), self.device)
-        return max(1, min(UPDATES, int(self.budget / self.rounds / one)))
+        result["models"] = found
+        yield
 
     def updates(self, memory: Memory, rows: Rows, count: int) -> Run:
         """`count` updates that minimise the mean output, as in the published benchmark."""
@@ -107,6 +89,11 @@ class Figure3Bench(MemoryBench):
                 optimiser.step()
 
         return run
+
+    def one_and_two_updates(self, node: dict[str, Any]) -> tuple[Run, Run]:
+        """An update on a sixteenth of the slots, and two on all, which include gradients and Adam's moments."""
+        small = self.updates(self.build(node), self.training.shorter(16), 1)
+        return small, self.updates(self.build(node), self.training, 2)
 
     def tables(self, result: Result) -> Iterator[Table]:
         """The four panels of the figure, the fastest model first."""
@@ -135,12 +122,6 @@ class Figure3Bench(MemoryBench):
             yield f"FFM, a step: {1e3 * step:.2f} ms (paper, on a CPU: below 1 ms)"
 
 
-def one_and_two_updates(bench: Figure3Bench, node: dict[str, Any]) -> tuple[Run, Run]:
-    """An update on a sixteenth of the slots, and two on all, so that the peak includes gradients and Adam's moments."""
-    small = bench.updates(bench.build(node), bench.training.shorter(16), 1)
-    return small, bench.updates(bench.build(node), bench.training, 2)
-
-
 def mean_and_interval(time: Times, measured: int) -> Row:
     """Seconds of 30 updates: the mean, and half of its 95 % interval (normal approximation)."""
     each = [second * UPDATES / measured for second in time.seconds]
@@ -150,7 +131,7 @@ def mean_and_interval(time: Times, measured: int) -> Row:
 
 def trained(result: Result) -> dict[str, Row]:
     """The models whose updates could be measured."""
-    return {label: row for label, row in built(result).items() if row["train_seconds"]}
+    return {label: row for label, row in result["models"].items() if row.get("train_seconds")}
 
 
 def by_model(result: Result) -> dict[str, dict[str, float]]:

@@ -1,13 +1,11 @@
 """`rlmem bench memory`: time and memory of the options of conf/memory, beside `torch.nn.GRU`.
 
-Every model reads 128 features and writes 256 (`hidden_size`); all other settings are those of its yaml. The slots of a
-cell are episodes of T slots in one of two layouts: `segment`, a row for each, and `tape`, one after the other in a
-single row with a start flag where each begins. `torch.nn.GRU` has no starts, and reads segments also beside a tape.
+benchmarks/README.md says what a cell is and how each number is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,8 +54,7 @@ class Rows:
         E, T = self.episodes, self.length
         shape = (1, E * T) if self.scheme == "tape" else (E, T)
         x = torch.randn(*shape, input_size, generator=torch.Generator().manual_seed(1))
-        start = torch.zeros(E * T, dtype=torch.bool)
-        start[::T] = True
+        start = torch.arange(E * T) % T == 0
         return x.to(device), start.view(shape).to(device)
 
 
@@ -87,14 +84,16 @@ class MemoryBench(Bench):
         self.lengths = tuple(self.lengths or LENGTHS)
 
     def prepare(self) -> None:
-        check_memories(self.models)
+        check_names("", "memory", self.models or (), select("memory")["memory"])
 
-    def measure(self) -> Iterator[Result]:
+    def measure(self, result: Result) -> Iterator[None]:
         chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
-        yield {"models": {}, "scans": []}
+        result["models"] = {}
         for name in progress([PEER, *(self.models or select("memory")["memory"])], "memories"):
-            yield {"models": {name: self.model(name)}}
-        yield from ScanBench(self.rounds, self.budget, device=self.device, shapes=tuple(self.scans or ())).measure()
+            result["models"][name] = self.model(name)
+            yield
+        scans = ScanBench(self.rounds, self.budget, self.device, shapes=tuple(self.scans or ()))
+        yield from scans.measure(result)
 
     def node(self, name: str) -> dict[str, Any]:
         """`_target_` and arguments of an option of conf/memory, or of a peer."""
@@ -108,37 +107,29 @@ class MemoryBench(Bench):
             torch.manual_seed(0)
             return build(node, input_size=self.input_size).to(self.device)
 
-    def rows(self, scheme: str, length: int) -> Rows:
-        return Rows(scheme, max(1, self.slots // length), length)
-
     def model(self, name: str) -> Row:
         """Everything about one model; {"error": why} if it cannot be built or stepped."""
         try:
             node = self.node(name)
             memory, peer = self.build(node), self.build(self.node(PEER))
-            result = facts(memory) | {"latency": self.latency(memory, peer)}
+            result = facts(memory) | {"latency": [self.latency(memory, peer, B) for B in ROWS_ACTED]}
         except Exception as error:
             return {"error": one_line(error)}
-        result["cells"] = [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]
-        return result
+        return result | {"cells": [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]}
 
-    def latency(self, memory: Memory, peer: Memory) -> list[Row]:
-        """Seconds per step of 1 and of 8 rows (the 8 of FFM's Figure 3), without autograd.
-
-        It is the median of 16 blocks of 64 steps, in turns with the peer; on the CPU with one thread, as rlmem acts.
-        """
-        found = []
-        for B in ROWS_ACTED:
-            times = self.stepped({MODEL: self.steps(memory, B), PEER: self.steps(peer, B)})
-            step, peer_step = (m and m / BLOCK for m in (times[MODEL].median, times[PEER].median))
-            found.append({"rows": B, "seconds": step, "peer_seconds": peer_step, "note": times[MODEL].note})
-        return found
+    def latency(self, memory: Memory, peer: Memory, B: int) -> Row:
+        """Seconds per step of B rows, in turns with the peer."""
+        times = self.stepped({MODEL: self.steps(memory, B), PEER: self.steps(peer, B)})
+        step, peer_step = (m and m / BLOCK for m in (times[MODEL].median, times[PEER].median))
+        return {"rows": B, "seconds": step, "peer_seconds": peer_step, "note": times[MODEL].note}
 
     def stepped(self, contestants: dict[str, Run]) -> dict[str, Times]:
+        """The times of blocks of steps, with one thread, as rlmem acts."""
         with using_threads(1):
             return replace(self, rounds=STEPS // BLOCK).turns(contestants)
 
     def steps(self, memory: Memory, B: int) -> Run:
+        """A block of steps of B rows without autograd."""
         x = torch.randn(B, self.input_size, generator=torch.Generator().manual_seed(1)).to(self.device)
         state, start = memory.initial_state(B), torch.full((B,), True, device=self.device)
         goes_on = ~start
@@ -154,33 +145,31 @@ class MemoryBench(Bench):
         return run
 
     def cells(self, node: dict[str, Any], memory: Memory, peer: Memory, T: int) -> list[Row]:
-        """Forward and backward of episodes of T slots in each layout, in turns with the peer, and their peak memory."""
-        layouts = {s: self.rows(s, T) for s in (("segment",) if isinstance(memory, TorchGRU) else SCHEMES)}
-        once = {s: rows for s, rows in layouts.items() if s == "segment" or rows.episodes > 1}
-        notes = {scheme: self.why_not(memory, rows) for scheme, rows in once.items()}
-        runs = {s: self.forward_backward(memory, rows) for s, rows in once.items() if not notes[s]}
+        """Forward and backward of episodes of T slots in each layout, in turns with the peer, and their peak memory.
+
+        A single episode is the same row in both layouts, and measured once. The peer knows no starts, and has no tape.
+        """
+        episodes = max(1, self.slots // T)
+        schemes = SCHEMES[:1] if isinstance(memory, TorchGRU) else SCHEMES
+        layouts = {scheme: Rows(scheme, episodes, T) for scheme in (schemes if episodes > 1 else SCHEMES[:1])}
+        forward_backward = lambda rows: lambda part: self.forward_backward(memory, rows.shorter(part))  # noqa: E731
+        notes = {s: self.why_not(forward_backward(rows)) for s, rows in layouts.items()}
+        runs = {s: self.forward_backward(memory, rows) for s, rows in layouts.items() if not notes[s]}
         times = self.turns({PEER: self.forward_backward(peer, layouts["segment"])} | runs) if runs else {}
         del runs
         found = []
-        for scheme, rows in once.items():
+        for scheme, rows in layouts.items():
             time = times.get(scheme, Times(note=notes[scheme]))
-            cell = {"scheme": scheme, "length": T, "episodes": rows.episodes, "seconds": time.median}
-            cell |= {"peer_seconds": times[PEER].median if times else None, "rounds": len(time.seconds)}
-            cell |= {"note": time.note, "peak_bytes": None}
+            peer_seconds, peak, note = times[PEER].median if times else None, None, time.note
             if time.seconds:
                 try:
-                    cell["peak_bytes"] = peak_bytes(small_and_whole, (self, node, rows), self.device)
+                    peak = peak_bytes(self.small_and_whole, (node, rows), self.device)
                 except Exception as error:
-                    cell["note"] = f"peak memory: {one_line(error)}"
+                    note = f"peak memory: {one_line(error)}"
+            cell = {"scheme": scheme, "length": T, "episodes": episodes, "seconds": time.median}
+            cell |= {"peer_seconds": peer_seconds, "rounds": len(time.seconds), "note": note, "peak_bytes": peak}
             found.append(cell)
-        return found + [found[0] | {"scheme": scheme} for scheme in layouts if scheme not in once]
-
-    def why_not(self, memory: Memory, rows: Rows) -> str:
-        """What keeps a cell from being measured, or ""."""
-        try:
-            return self.why_too_long(lambda part: self.forward_backward(memory, rows.shorter(part)))
-        except Exception as error:
-            return one_line(error)
+        return found + [found[0] | {"scheme": scheme} for scheme in schemes if scheme not in layouts]
 
     def forward_backward(self, memory: Memory, rows: Rows) -> Run:
         """Outputs from the initial state, and the gradients of the weights and of the input."""
@@ -194,9 +183,14 @@ class MemoryBench(Bench):
 
         return run
 
+    def small_and_whole(self, node: dict[str, Any], rows: Rows) -> tuple[Run, Run]:
+        """A forward and backward of a sixteenth of `rows`, and that of `rows`."""
+        memory = self.build(node)
+        return self.forward_backward(memory, rows.shorter(16)), self.forward_backward(memory, rows)
+
     def tables(self, result: Result) -> Iterator[Table]:
         """A table of what does not depend on the length, a table for each length, then the scans."""
-        models = built(result)
+        models = {name: model for name, model in result["models"].items() if "error" not in model}
         rows: list[Any] = []
         for name, model in models.items():
             steps = [cell for row in model["latency"] for cell in (quotient(row["seconds"], 1e-6), ratio(row))]
@@ -216,24 +210,9 @@ class MemoryBench(Bench):
         if result["scans"]:
             yield from ScanBench().tables(result)
 
-    def notes(self, result: Result) -> Iterable[str]:
-        return notes_on(result["models"]) + ScanBench().notes(result)
-
-
-def check_memories(models: Sequence[str] | None) -> None:
-    """Raise UserError for names that are not options of conf/memory."""
-    check_names("", "memory", models or (), select("memory")["memory"])
-
-
-def small_and_whole(bench: MemoryBench, node: dict[str, Any], rows: Rows) -> tuple[Run, Run]:
-    """A forward and backward of a sixteenth of `rows`, and that of `rows`."""
-    memory = bench.build(node)
-    return bench.forward_backward(memory, rows.shorter(16)), bench.forward_backward(memory, rows)
-
-
-def built(result: Result) -> dict[str, Row]:
-    """The models that could be measured."""
-    return {name: model for name, model in result["models"].items() if "error" not in model}
+    def notes(self, result: Result) -> Iterator[str]:
+        yield from notes_on(result["models"])
+        yield from ScanBench().notes(result)
 
 
 def cell_of(model: Row, scheme: str, length: int) -> Row:
@@ -255,14 +234,12 @@ def mib(row: Row) -> float | None:
     return quotient(row["peak_bytes"], MIB)
 
 
-def notes_on(models: dict[str, Row]) -> list[str]:
+def notes_on(models: dict[str, Row]) -> Iterator[str]:
     """A line for each number that is missing or was measured in another way."""
-    lines = []
     for name, model in models.items():
         if "error" in model:
-            lines.append(f"{name}: {model['error']}")
+            yield f"{name}: {model['error']}"
         for row in model.get("latency", []) + model.get("cells", []):
             where = f"{row['scheme']} {row['length']:,}" if "scheme" in row else f"step of {row['rows']} rows"
             if row["note"]:
-                lines.append(f"{name}, {where}: {row['note']}")
-    return lines
+                yield f"{name}, {where}: {row['note']}"

@@ -1,48 +1,32 @@
 """The tables of a benchmark, and their plot."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlmem.errors import UserError, extra
 from rlmem.stats import tables
 from rlmem.stats.figures import COLOURS, figure
-from rlmem.stats.tables import Cell
 
 MARKERS = "os^Dv<>"
 
 
-class Column(NamedTuple):
-    """A column of numbers.
+class Column(str):
+    """The heading of a column of numbers. Columns with one unit share a panel; those without a unit are not drawn."""
 
-    head: the heading.
-    unit: the unit of the numbers. Columns with one unit share a panel of the plot; those without are not drawn.
-    """
+    unit: str
 
-    head: str
-    unit: str = ""
+    def __new__(cls, head: str, unit: str = "") -> "Column":
+        made = super().__new__(cls, head)
+        made.unit = unit
+        return made
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table whose numbers can be drawn.
-
-    title: the line above the table.
-    columns: the columns of texts, each given by its heading, then the columns of numbers. Texts name the rows.
-    rows: the cells.
-    """
-
-    title: str
-    columns: Sequence[str | Column]
-    rows: Sequence[Sequence[Cell]]
-
-    def text(self) -> str:
-        heads = [column if isinstance(column, str) else column.head for column in self.columns]
-        return tables.Table(self.title, heads, self.rows).text()
+class Table(tables.Table):
+    """A table whose numbers can be drawn: first the columns of texts, which name the rows, then those of numbers."""
 
     def labels(self) -> list[str]:
-        texts = sum(isinstance(column, str) for column in self.columns)
+        texts = sum(not isinstance(column, Column) for column in self.columns)
         return [", ".join(str(cell) for cell in row[:texts] if cell) for row in self.rows]
 
     def panels(self) -> dict[str, dict[str, list[Any]]]:
@@ -50,7 +34,7 @@ class Table:
         units: dict[str, dict[str, list[Any]]] = {}
         for k, column in enumerate(self.columns):
             if isinstance(column, Column) and column.unit:
-                units.setdefault(column.unit, {})[column.head] = [row[k] for row in self.rows]
+                units.setdefault(column.unit, {})[column] = [row[k] for row in self.rows]
         return units
 
 

@@ -4,8 +4,9 @@ import json
 import os
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from rlmem.bench.show import Table, picture_types, plot
-from rlmem.bench.timing import CPU, Run, Times, in_turns, using_threads, why_too_long
+from rlmem.bench.timing import CPU, Stopwatch, using_threads
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.run.hardware import choose_device
@@ -30,30 +31,24 @@ PACKAGES = ("sb3-contrib", "popgym", "gymnasium", "numpy")
 
 
 @dataclass
-class Bench(ABC):
-    """A benchmark: `measure` yields its numbers, the other methods show them. Its fields are the command's options.
+class Bench(Stopwatch, ABC):
+    """A benchmark: `measure` finds its numbers, the other methods show them. Its fields are the command's options.
 
-    rounds: turns of each contestant.
-    budget: seconds for all turns of one contestant in one case.
     threads: CPU threads; None for as many as torch has.
-    device: where to compute.
     """
 
     name: ClassVar[str]
     refused: ClassVar[frozenset[str]] = frozenset()
     """Options that this benchmark does not take."""
 
-    rounds: int = 5
-    budget: float = 20.0
     threads: int | None = None
-    device: torch.device = CPU
 
-    def prepare(self) -> None:  # noqa: B027 - most need nothing
+    def prepare(self) -> None:
         """Refuse choices that cannot be measured, and do what must be done once before."""
 
     @abstractmethod
-    def measure(self) -> Iterator[Result]:
-        """Yield the numbers in parts. A part's lists extend those of the parts before, its dictionaries update them."""
+    def measure(self, result: Result) -> Iterator[None]:
+        """Fill in the numbers, and yield whenever they should be written to the file."""
 
     def setting(self) -> Any:
         """The entry `setting` of the file of numbers: all options but the threads."""
@@ -74,21 +69,9 @@ class Bench(ABC):
     def torch_threads(self) -> int:
         return self.threads or torch.get_num_threads()
 
-    def turns(self, contestants: dict[str, Run], at_least: float = 0.0) -> dict[str, Times]:
-        """The times of functions that take turns; see `in_turns`."""
-        return in_turns(contestants, self.rounds, self.budget, self.device, at_least)
-
-    def why_too_long(self, shorter: Callable[[int], Run]) -> str:
-        """Why a function is not measured within the budget, or ""; see `timing.why_too_long`."""
-        return why_too_long(shorter, self.budget, self.device)
-
     @classmethod
     def run(
-        cls,
-        json_path: Path | None = None,
-        plot_path: Path | None = None,
-        device: str = "auto",
-        **options: Any,
+        cls, json_path: Path | None = None, plot_path: Path | None = None, device: str = "auto", **options: Any
     ) -> Result:
         """Measure, write the numbers after each part, print the tables, draw the plot, and return the numbers.
 
@@ -104,44 +87,33 @@ class Bench(ABC):
             json_path = json_path or Path(f"bench-{cls.name}.json")
             plot_path = plot_path or Path(f"bench-{cls.name}.png")
         _check_paths(json_path, plot_path)
-        where = CPU if "device" in cls.refused else choose_device(device)
-        bench = cls(device=where, **options)
+        bench = cls(device=CPU if "device" in cls.refused else choose_device(device), **options)
         bench.prepare()
         with using_threads(bench.torch_threads()):
             result: Result = {"setting": bench.setting(), "machine": machine(bench.device)}
-            for part in bench.measure():
-                _merge(result, part)
+            for _ in bench.measure(result):
                 if json_path is not None:
                     json_path.write_text(json.dumps(result, indent=2) + "\n")
         tables = list(bench.tables(result))
-        console = Console()
+        show = partial(Console().print, highlight=False, markup=False, soft_wrap=True)
         for table in tables:
-            console.print(table.text(), highlight=False, markup=False, soft_wrap=True)
+            show(table.text())
         for note in dict.fromkeys(bench.notes(result)):
-            console.print(note, style="dim", highlight=False, markup=False, soft_wrap=True)
+            show(note, style="dim")
         for line in bench.verdicts(result):
-            console.print(line, highlight=False, soft_wrap=True)
+            show(line)
         if plot_path is not None:
             save(plot(tables), plot_path, plot_path.suffix[1:].lower())
-            console.print(f"wrote {json_path} and {plot_path}")
+            show(f"wrote {json_path} and {plot_path}")
         return result
 
 
-BENCHES = {
-    "train": "TrainBench",
-    "update": "UpdateBench",
-    "memory": "MemoryBench",
-    "figure3": "Figure3Bench",
-    "scan": "ScanBench",
-    "returns": "ReturnsBench",
-    "env": "EnvBench",
-}
-"""Module of rlmem.bench -> its benchmark."""
-
-
 def run_bench(name: str, given: dict[str, Any]) -> Result:
-    """Run the benchmark `name` with options of the command line. Raises UserError for options that it does not take."""
-    bench: type[Bench] = getattr(import_module(f"rlmem.bench.{name}"), BENCHES[name])
+    """Run a benchmark with options of the command line. Raises UserError for options that it does not take.
+
+    name: a module of rlmem.bench; `scan` has the class `ScanBench`.
+    """
+    bench: type[Bench] = getattr(import_module(f"rlmem.bench.{name}"), f"{name.capitalize()}Bench")
     taken = {"json_path", "plot_path", *(field.name for field in fields(bench))} - bench.refused
     flags = [f"--{option.removesuffix('_path')}" for option in given if option not in taken]
     if flags:
@@ -152,10 +124,9 @@ def run_bench(name: str, given: dict[str, Any]) -> Result:
 def check_names(prefix: str, what: str, names: Iterable[str], accepted: Iterable[str]) -> None:
     """Raise UserError with a line for each name that is not accepted."""
     known = list(accepted)
-    wrong = [name for name in names if name not in known]
-    if wrong:
-        no_such = f"no such {what}"
-        raise UserError(*(sentence(prefix + n, no_such, near=nearest(n, known), accepted=known) for n in wrong))
+    no = partial(sentence, what=f"no such {what}", accepted=known)
+    if problems := [no(prefix + name, near=nearest(name, known)) for name in names if name not in known]:
+        raise UserError(*problems)
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -176,23 +147,12 @@ def progress(items: Iterable[Item], what: str) -> Iterable[Item]:
     return track(list(items), what, console=Console(stderr=True), transient=True)
 
 
-def _merge(result: Result, part: Result) -> None:
-    for key, value in part.items():
-        if isinstance(value, list):
-            result.setdefault(key, []).extend(value)
-        elif isinstance(value, dict):
-            result.setdefault(key, {}).update(value)
-        else:
-            result[key] = value
-
-
 def _check_paths(json_path: Path | None, plot_path: Path | None) -> None:
     paths = [path for path in (json_path, plot_path) if path is not None]
     problems = [f"{path}: is a folder, not a file to write" for path in paths if path.is_dir()]
     problems += [f"{path}: no folder {path.parent}" for path in paths if not path.parent.is_dir()]
-    if plot_path is not None:
-        types = picture_types()
-        if not problems and plot_path.suffix[1:].lower() not in types:
-            problems.append(sentence(f"--plot {plot_path}", "no such type of plot", accepted=[f".{t}" for t in types]))
+    types = picture_types() if plot_path else []
+    if plot_path and not problems and plot_path.suffix[1:].lower() not in types:
+        problems.append(sentence(f"--plot {plot_path}", "no such type of plot", accepted=[f".{t}" for t in types]))
     if problems:
         raise UserError(*problems)

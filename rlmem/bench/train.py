@@ -8,6 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -19,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rlmem.bench.show import Column, Table, quotient, verdict
 from rlmem.bench.skeleton import Bench, Result
-from rlmem.bench.timing import seconds, using_threads
+from rlmem.bench.timing import using_threads
 from rlmem.config.compose import load
 from rlmem.errors import UserError, extra
 from rlmem.loops.on_policy import OnPolicyLoop
@@ -60,13 +61,12 @@ class TrainBench(Bench):
     def setting(self) -> str:
         return SETTING
 
-    def measure(self) -> Iterator[Result]:
-        threads = self.threads or torch.get_num_threads()
+    def measure(self, result: Result) -> Iterator[None]:
+        threads = result["machine"]["learn_threads"] = self.threads or torch.get_num_threads()
         with tempfile.TemporaryDirectory() as scratch:
             ours = {
                 f"rlmem {memory} {batching}": Ours(memory, batching, Path(scratch), threads)
-                for memory in ("lstm", "gru", "ffm")
-                for batching in ("segment", "tape")
+                for memory, batching in product(("lstm", "gru", "ffm"), ("segment", "tape"))
             }
             peers = {"sb3 lstm": StableBaselines(shared=False), "sb3 shared lstm": StableBaselines(shared=True)}
             contestants: dict[str, Ours | StableBaselines] = {**peers, **ours}
@@ -77,18 +77,22 @@ class TrainBench(Bench):
                 name: median(steps / time for steps, time in zip(it.steps[1:], times[name].seconds, strict=True))
                 for name, it in contestants.items()
             }
-            matmul = matmul_rate()
-            yield {
-                "steps_per_second": rates,
-                "ratios": {f"{name} / {peer}": rates[name] / rates[peer] for name, (peer, _) in GOALS.items()},
-                "time_shares": {name: contestant.loop.shares() for name, contestant in ours.items()},
-                "matmul_share_while_learning": {
-                    name: contestant.flops * self.rounds / contestant.loop.learn_time / matmul
-                    for name, contestant in ours.items()
-                },
-                "matmul_gflops": matmul / 1e9,
-                "machine": {"learn_threads": threads},
+            matmul = self.matmul_rate()
+            result["steps_per_second"] = rates
+            result["ratios"] = {f"{name} / {peer}": rates[name] / rates[peer] for name, (peer, _) in GOALS.items()}
+            result["time_shares"] = {name: it.loop.shares() for name, it in ours.items()}
+            result["matmul_share_while_learning"] = {
+                name: it.flops * self.rounds / it.loop.learn_time / matmul for name, it in ours.items()
             }
+            result["matmul_gflops"] = matmul / 1e9
+            yield
+
+    def matmul_rate(self) -> float:
+        """Floating-point operations per second of a large float32 matrix product on all cores, the best of a second."""
+        a, b = torch.randn(MATRIX, MATRIX), torch.randn(MATRIX, MATRIX)
+        multiply = lambda: torch.mm(a, b)  # noqa: E731
+        times = [self.seconds(multiply) for _ in range(ceil(1 / self.seconds(multiply)))]
+        return 2 * MATRIX**3 / min(times)
 
     def tables(self, result: Result) -> list[Table]:
         rows = []
@@ -109,26 +113,24 @@ class Ours:
     def __init__(self, memory: str, batching: str, scratch: Path, threads: int):
         self.threads = threads
         self.steps: list[int] = []
-        config = load(
-            [
-                f"memory={memory}",
-                f"batching={batching}",
-                f"env.num_envs={ENVS}",
-                f"algo.rollout_slots={SLOTS}",
-                f"algo.epochs={EPOCHS}",
-                f"algo.num_minibatches={MINIBATCHES}",
-                f"memory.hidden_size={WIDTH}",
-                f"algo.head_sizes=[{HEADS},{HEADS}]",
-                "total_steps=100000000",
-                "device=cpu",
-            ]
-        )
+        sizes = f"env.num_envs={ENVS} memory.hidden_size={WIDTH} algo.head_sizes=[{HEADS},{HEADS}] device=cpu"
+        updates = f"algo.rollout_slots={SLOTS} algo.epochs={EPOCHS} algo.num_minibatches={MINIBATCHES}"
+        choices = [f"memory={memory}", f"batching={batching}", "total_steps=100000000"]
+        config = load([*choices, *sizes.split(), *updates.split()])
         run_dir = scratch / f"{memory}-{batching}"
         run_dir.mkdir()
         quiet = Progress(config.values["total_steps"], run_dir / "log.txt", console=Console(quiet=True))
         recorder = Recorder(run_dir, quiet.say)
         self.loop = cast(OnPolicyLoop, make_loop(config, assemble(config), run_dir, recorder, quiet))
-        self.flops = self._flops_of_an_update()
+        with using_threads(1):
+            rollout, _ = self.loop.collector.collect(SLOTS, 2**62)
+        # The counter does not know oneDNN's LSTM, which is one operation; without it, the products are counted.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about Intel GPUs, from the flag
+            with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
+                self.loop.algo.update(rollout, self.loop.batching, 0.0)
+        self.flops = counter.get_total_flops()
+        """Matrix-product operations of one update."""
 
     def __call__(self) -> None:
         before = self.loop.collector.steps
@@ -138,17 +140,6 @@ class Ours:
         if len(self.steps) == 1:  # the warm-up
             self.loop.learn_time = self.loop.elapsed = 0.0
             self.loop.collector.seconds.update(env=0.0, act=0.0)
-
-    def _flops_of_an_update(self) -> float:
-        """Matrix-product operations of one update."""
-        with using_threads(1):
-            rollout, _ = self.loop.collector.collect(SLOTS, 2**62)
-        # The counter does not know oneDNN's LSTM, which is one operation; without it, the products are counted.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about Intel GPUs, from the flag
-            with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
-                self.loop.algo.update(rollout, self.loop.batching, 0.0)
-        return counter.get_total_flops()
 
 
 class StableBaselines:
@@ -174,11 +165,3 @@ class StableBaselines:
     def __call__(self) -> None:
         self.model.learn(ENVS * SLOTS, reset_num_timesteps=False)
         self.steps.append(ENVS * SLOTS)
-
-
-def matmul_rate(limit: float = 1.0) -> float:
-    """Floating-point operations per second of a large float32 matrix product on all cores, the best of `limit` s."""
-    a, b = torch.randn(MATRIX, MATRIX), torch.randn(MATRIX, MATRIX)
-    one = seconds(lambda: torch.mm(a, b))
-    times = [seconds(lambda: torch.mm(a, b)) for _ in range(ceil(limit / one))]
-    return 2 * MATRIX**3 / min(times)

@@ -1,27 +1,12 @@
 """`rlmem bench update`: updates per second of SAC on replayed episodes, and where their time goes.
 
-Every memory reads the same replay: episodes of random actions on position_only_pendulum, which all have 200 steps.
-The encoder is `embeddings` and the hidden_size 128, for actor and critic each; everything else is as in
-conf/algo/sac.yaml. An update is what the off-policy loop does for one:
-
-    sample      draw a batch from the replay and lay it out in rows
-    forward     the loss: the online and the target network read the rows
-    backward    its gradients
-    optimiser   their norms, Adam, the target network's step
-
-    64 x 64     64 rows of 64 transitions, POMDP-Baselines' batch: segments that overlap such that every row is full
-    segment L   1,000 transitions in rows of at most L; with L = 200, whole episodes
-    tape        1,000 transitions of whole episodes in one row, Memoroids' batch
-
-Two peers read the segments: POMDP-Baselines' update in plain torch (`rlmem.bench.peers.SeparateGRUs`), beside which all
-others are measured, and rlmem's own with `torch.nn.GRU` as its memory. Neither handles starts inside a row, so the tape
-is compared with the peer on the longest segments.
+benchmarks/README.md describes the replay, the layouts of a batch, the parts of an update and the peers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -31,13 +16,13 @@ from gymnasium.spaces import Box
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.exploration import Exploration
-from rlmem.algos.sac import SAC
 from rlmem.bench.memory import PEER as TORCH
-from rlmem.bench.memory import PEERS, check_memories
+from rlmem.bench.memory import PEERS
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.show import Column, Table
-from rlmem.bench.skeleton import Bench, Result, progress
+from rlmem.bench.skeleton import Bench, Result, check_names, progress
 from rlmem.bench.timing import Times, wait
+from rlmem.config.catalog import select
 from rlmem.config.compose import Config, load
 from rlmem.errors import one_line
 from rlmem.loops.base import one_thread
@@ -47,7 +32,6 @@ from rlmem.scan import chosen_engine
 from rlmem.types import Batch
 
 MODELS = ("gru", "lstm", "ffm", "lru", "gpt")
-LENGTHS = (10, 50, 200)
 TRANSITIONS = 1000
 """The acted slots of a tape, and of the segments beside it."""
 TURN = 0.25
@@ -65,7 +49,7 @@ class UpdateBench(Bench):
     """The update of each model on batches of each layout.
 
     models: options of conf/memory, MODELS by default. A model that raises is reported, and the others are measured.
-    lengths: lengths of the segments beside the tape, LENGTHS by default.
+    lengths: lengths of the segments beside the tape.
     hidden_size: features that a memory writes.
     transitions: the transitions in the replay.
     num_envs: the environments that fill it.
@@ -73,23 +57,21 @@ class UpdateBench(Bench):
 
     name = "update"
     models: Sequence[str] | None = None
-    lengths: Sequence[int] = ()
+    lengths: Sequence[int] = (10, 50, 200)
     hidden_size: int = 128
     transitions: int = 51_200
     num_envs: int = 64
 
-    def __post_init__(self) -> None:
-        self.lengths = tuple(self.lengths or LENGTHS)
-
     def prepare(self) -> None:
-        check_memories(self.models)
+        check_names("", "memory", self.models or (), select("memory")["memory"])
 
-    def measure(self) -> Iterator[Result]:
+    def measure(self, result: Result) -> Iterator[None]:
         chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
-        yield {"models": {}}
+        result["models"] = {}
         replay = self.filled_replay()
         for name in progress([PEER, TORCH, *(self.models or MODELS)], "updates"):
-            yield {"models": {name: self.model(name, replay)}}
+            result["models"][name] = self.model(name, replay)
+            yield
 
     def config(self, *overrides: str) -> Config:
         shared = ["env=position_only_pendulum", "algo=sac", "encoder=embeddings", f"device={self.device.type}"]
@@ -116,51 +98,35 @@ class UpdateBench(Bench):
         return replay
 
     def update(self, name: str, overrides: Sequence[str], replay: Replay) -> Update:
-        """The update of a model or of the peer, after one call, so that what a first call builds is not measured."""
+        """The update of a model or of the peer on batches of one layout."""
         memory = f"memory._target_={PEERS[TORCH]}" if name in (PEER, TORCH) else f"memory={name}"
         parts = assemble(self.config(memory, *overrides, "env.num_envs=1"))
         parts.env.close()
-        made, generator = Update(parts, replay), parts.streams.torch("losses", parts.device)
-        if name == PEER:
-            spaces = parts.env.single_observation_space, parts.env.single_action_space
-            obs_size, action_size = (cast(Box, space).shape[0] for space in spaces)
-            peer = SeparateGRUs(obs_size, action_size, parts.agent.trunks.actor.memory.output_size, generator)
-            made.learn = partial(peer.update, mark=made.mark)
-        else:
-            algo: Any = parts.algo
-            algo.setup(parts.agent, generator)
-            algo.loss, algo.step = made.marking(algo.loss, "forward"), made.marking(algo.step, "optimiser", "backward")
-            made.learn = algo.update
-        made()
-        made.seconds.clear()
-        return made
+        return Update(parts, replay, peer=name == PEER)
 
     def model(self, name: str, replay: Replay) -> list[Row]:
         """A row for each layout. The peer takes turns with the model on the layouts that it can read."""
         layouts = self.layouts(name)
         updates: dict[str, Update] = {}
-        notes: dict[str, str] = {}
+        times: dict[str, Times] = {}
         for layout, overrides in layouts.items():
-            for who, option in (("model", name), ("peer", PEER))[: 1 if layout == TAPE else 2]:
+            contestants = {layout: name} if layout == TAPE else {layout: name, f"peer, {layout}": PEER}
+            for contestant, option in contestants.items():
                 try:
-                    updates[f"{who}, {layout}"] = self.update(option, overrides, replay)
+                    updates[contestant] = self.update(option, overrides, replay)
                 except Exception as error:
-                    notes[f"{who}, {layout}"] = one_line(error)
-        times = self.turns(dict(updates), at_least=TURN)
-        mine = {
-            layout: times.get(f"model, {layout}", Times(note=notes.get(f"model, {layout}", ""))) for layout in layouts
-        }
+                    times[contestant] = Times(note=one_line(error))
+        times |= self.turns(dict(updates), at_least=TURN)
         segments = [layout for layout in layouts if layout not in (SQUARE, TAPE)]
         found = []
-        for layout, time in mine.items():
-            peer = times.get(f"peer, {segments[-1] if layout == TAPE else layout}", Times())
+        for layout in layouts:
+            time, peer = times[layout], times[f"peer, {segments[-1] if layout == TAPE else layout}"]
             row: Row = {"layout": layout, "seconds": time.median, "peer_seconds": peer.median}
             row |= {"ratio": ratio_by_round(time, peer), "rounds": len(time.seconds), "note": time.note}
             if layout == TAPE:
-                row["ratio_to_segments"] = {other: ratio_by_round(time, mine[other]) for other in segments}
-            done = updates[f"model, {layout}"] if time.seconds else None
-            row |= {"parts": done and done.medians(), "batch": done and done.batch}
-            found.append(row)
+                row["ratio_to_segments"] = {other: ratio_by_round(time, times[other]) for other in segments}
+            done = updates[layout] if time.seconds else None
+            found.append(row | {"parts": done and done.medians(), "batch": done and done.batch})
         return found
 
     def tables(self, result: Result) -> Iterator[Table]:
@@ -190,29 +156,38 @@ class UpdateBench(Bench):
         return [f"{name}, {row['layout']}: {row['note']}" for name, rows in models for row in rows if row["note"]]
 
 
-@dataclass
 class Update:
     """A model's update on batches of one layout, and the seconds of its parts. A call is one update.
 
     parts: the assembled run, with the agent.
     replay: the source of batches.
-    batch: the size of the last batch.
-    seconds: part of an update -> seconds, for each update.
+    peer: update `SeparateGRUs` instead of the agent.
     """
 
-    parts: Parts
-    replay: Replay
-    learn: Callable[[Batch], object] = field(init=False)
-    batch: dict[str, float] = field(default_factory=dict)
-    seconds: list[dict[str, float]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.generator = self.parts.streams.torch("replay")
+    def __init__(self, parts: Parts, replay: Replay, peer: bool):
+        self.parts, self.replay, self.generator = parts, replay, parts.streams.torch("replay")
+        self.algo = cast(Any, parts.algo)
+        self.batch: dict[str, float] = {}
+        self.seconds: list[dict[str, float]] = []
+        losses = parts.streams.torch("losses", parts.device)
+        self.learn: Callable[[Batch], object]
+        if peer:
+            spaces = parts.env.single_observation_space, parts.env.single_action_space
+            obs_size, action_size = (cast(Box, space).shape[0] for space in spaces)
+            gru = SeparateGRUs(obs_size, action_size, parts.agent.trunks.actor.memory.output_size, losses)
+            self.learn = partial(gru.update, mark=self.mark)
+        else:
+            self.algo.setup(parts.agent, losses)
+            self.algo.loss = self.marking("sample", self.algo.loss, "forward")
+            self.algo.step = self.marking("backward", self.algo.step, "optimiser")
+            self.learn = self.algo.update
+        self()  # what a first call builds is not measured
+        self.seconds.clear()
 
     def __call__(self) -> None:
         self.seconds.append(dict.fromkeys(PARTS, 0.0))
         self.now = perf_counter()
-        sample = self.replay.sample(self.parts.batching, cast(SAC, self.parts.algo).batch_size, self.generator)
+        sample = self.replay.sample(self.parts.batching, self.algo.batch_size, self.generator)
         self.mark("sample")
         self.learn(sample.batch)
         sizes = ("rows", "episodes", "transitions", "pad_fraction")
@@ -224,12 +199,11 @@ class Update:
         before, self.now = self.now, perf_counter()
         self.seconds[-1][part] += self.now - before
 
-    def marking(self, function: Callable[[Any], Any], after: str, before: str | None = None) -> Callable[[Any], Any]:
-        """The function, with marks when it has ended and, if `before` names a part, when it begins."""
+    def marking(self, before: str, function: Callable[[Any], Any], after: str) -> Callable[[Any], Any]:
+        """The function, with a mark when it begins and one when it has ended."""
 
         def marked(argument: Any) -> Any:
-            if before is not None:
-                self.mark(before)
+            self.mark(before)
             found = function(argument)
             self.mark(after)
             return found
