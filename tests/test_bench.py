@@ -172,7 +172,7 @@ def test_figure3_shows_no_time_for_a_step_that_failed(in_tmp, monkeypatch, capsy
         raise ValueError("no step")
 
     monkeypatch.setattr(Figure3Bench, "steps", lambda *_: broken)
-    row = Figure3Bench.run(models=["ffm"], training=Rows("segment", 2, 8), **TINY | {"budget": 0.5})["models"]["FFM"]
+    row = Figure3Bench.run(models=["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 0.5})["models"]["FFM"]
     assert (row["step_seconds"], row["step_note"]) == (None, "ValueError: no step")
     assert row["train_seconds"] > 0
     out = capsys.readouterr().out
@@ -182,7 +182,7 @@ def test_figure3_shows_no_time_for_a_step_that_failed(in_tmp, monkeypatch, capsy
 
 def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
     pytest.importorskip("matplotlib")
-    result = Figure3Bench.run(models=["ffm"], training=Rows("segment", 2, 8), **TINY | {"budget": 2.0})
+    result = Figure3Bench.run(models=["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 2.0})
     assert list(result["models"]) == [*memory.PEERS, "FFM"]
     for row in result["models"].values():
         assert row["train_seconds"] > row["step_seconds"] > 0

@@ -53,14 +53,10 @@ class EnvBench(Bench):
     tasks: Sequence[str] = (*TASKS, *ROBOTS.values())
     sizes: Sequence[int] = (1, 64, 1024, 8192)
 
-    def prepare(self) -> None:
-        native.missing()  # sets the allocator as in a process that trains
-        check_names("--tasks ", "task", self.tasks, (*TASKS, *ROBOTS.values()))
-
-    def setting(self) -> dict[str, Any]:
-        return super().setting() | {"robot_envs": ROBOT_ENVS}
-
     def measure(self, result: Result) -> Iterator[None]:
+        check_names("--tasks ", "task", self.tasks, (*TASKS, *ROBOTS.values()))
+        native.missing()  # sets the allocator as in a process that trains
+        result["setting"]["robot_envs"] = ROBOT_ENVS
         result |= {"tasks": {}, "robots": {}}
         for task in progress(self.tasks, "environments"):
             if task in ROBOTS.values():

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rlmem.bench.memory import BLOCK, PEERS, MemoryBench, Row, Rows, mib
+from rlmem.bench.memory import PEERS, MemoryBench, Row, Rows, mib
 from rlmem.bench.show import Column, Table, quotient
 from rlmem.bench.skeleton import Result, progress
 from rlmem.bench.timing import MIB, Run, Times, peak_bytes
@@ -36,43 +36,41 @@ class Figure3Bench(MemoryBench):
 
     Where `rounds` times 30 updates take longer than `budget` seconds, fewer are measured and their time is scaled.
 
-    training: the rows of an update.
+    rows: the rows of an update.
     """
 
     name = "figure3"
     refused = frozenset({"lengths", "slots"})
-    training: Rows = ROWS
-
-    def setting(self) -> dict[str, Any]:
-        setting = super().setting()
-        return setting | {"rows": setting.pop("training"), "updates": UPDATES}
+    rows: Rows = ROWS
 
     def measure(self, result: Result) -> Iterator[None]:
+        result["setting"]["updates"] = UPDATES
         found: dict[str, Row] = {}
-        updates, steps = {}, {}
+        updates: dict[str, Run] = {}
+        stepped: dict[str, Memory] = {}
         for name in progress([*PEERS, *(self.models or PAPER.values())], "peak memory"):
             label = LABELS.get(name, name)
             try:
                 node = self.node(name)
                 memory = self.build(node)
-                part = lambda part, memory=memory: self.updates(memory, self.training.shorter(part), 1)  # noqa: E731
+                part = lambda part, memory=memory: self.updates(memory, self.rows.shorter(part), 1)  # noqa: E731
                 if note := self.why_not(part):
                     found[label] = {"error": note}
                     continue
-                one = self.seconds(self.updates(memory, self.training, 1))
+                one = self.seconds(self.updates(memory, self.rows, 1))
                 count = max(1, min(UPDATES, int(self.budget / self.rounds / one)))  # what fits into a round's budget
                 found[label] = facts(memory) | {"updates_measured": count}
-                updates[label] = self.updates(memory, self.training, count)
-                steps[label] = self.steps(self.build(node), self.training.episodes)
+                updates[label] = self.updates(memory, self.rows, count)
+                stepped[label] = self.build(node)
                 found[label]["peak_bytes"] = peak_bytes(self.one_and_two_updates, (node,), self.device)
             except Exception as error:
                 found[label] = {"error": one_line(error)}
-        update_times, step_times = self.turns(updates), self.stepped(steps)
+        update_times, step_times = self.turns(updates), self.latency(stepped, self.rows.episodes)
         for label, row in found.items():
             if "error" not in row:
                 step = step_times[label]
                 row |= mean_and_interval(update_times[label], row["updates_measured"])
-                row |= {"step_seconds": step.median and step.median / BLOCK, "step_note": step.note}
+                row |= {"step_seconds": step.median, "step_note": step.note}
         result["models"] = found
         yield
 
@@ -92,13 +90,13 @@ class Figure3Bench(MemoryBench):
 
     def one_and_two_updates(self, node: dict[str, Any]) -> tuple[Run, Run]:
         """An update on a sixteenth of the slots, and two on all, which include gradients and Adam's moments."""
-        small = self.updates(self.build(node), self.training.shorter(16), 1)
-        return small, self.updates(self.build(node), self.training, 2)
+        small = self.updates(self.build(node), self.rows.shorter(16), 1)
+        return small, self.updates(self.build(node), self.rows, 2)
 
     def tables(self, result: Result) -> Iterator[Table]:
         """The four panels of the figure, the fastest model first."""
-        slots = f"[{self.training.episodes}, {self.training.length}] slots"
-        size = f"{UPDATES} updates on {slots} (s), a step of {self.training.episodes} rows (ms)"
+        slots = f"[{self.rows.episodes}, {self.rows.length}] slots"
+        size = f"{UPDATES} updates on {slots} (s), a step of {self.rows.episodes} rows (ms)"
         title = f"FFM's Figure 3: {size}, MiB of live tensors at the peak of training"
         rows = []
         for label, row in sorted(trained(result).items(), key=lambda item: item[1]["train_seconds"]):

@@ -82,8 +82,6 @@ class MemoryBench(Bench):
         if self.scans is None:
             self.scans = () if self.models or self.lengths else SHAPES
         self.lengths = tuple(self.lengths or LENGTHS)
-
-    def prepare(self) -> None:
         check_names("", "memory", self.models or (), select("memory")["memory"])
 
     def measure(self, result: Result) -> Iterator[None]:
@@ -112,21 +110,21 @@ class MemoryBench(Bench):
         try:
             node = self.node(name)
             memory, peer = self.build(node), self.build(self.node(PEER))
-            result = facts(memory) | {"latency": [self.latency(memory, peer, B) for B in ROWS_ACTED]}
+            found = facts(memory) | {"latency": []}
+            for B in ROWS_ACTED:
+                step, peer_step = self.latency({MODEL: memory, PEER: peer}, B).values()
+                row = {"rows": B, "seconds": step.median, "peer_seconds": peer_step.median, "note": step.note}
+                found["latency"].append(row)
         except Exception as error:
             return {"error": one_line(error)}
-        return result | {"cells": [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]}
+        return found | {"cells": [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]}
 
-    def latency(self, memory: Memory, peer: Memory, B: int) -> Row:
-        """Seconds per step of B rows, in turns with the peer."""
-        times = self.stepped({MODEL: self.steps(memory, B), PEER: self.steps(peer, B)})
-        step, peer_step = (m and m / BLOCK for m in (times[MODEL].median, times[PEER].median))
-        return {"rows": B, "seconds": step, "peer_seconds": peer_step, "note": times[MODEL].note}
-
-    def stepped(self, contestants: dict[str, Run]) -> dict[str, Times]:
-        """The times of blocks of steps, with one thread, as rlmem acts."""
+    def latency(self, memories: dict[str, Memory], B: int) -> dict[str, Times]:
+        """The times of a step of B rows, from blocks of steps that take turns, with one thread, as rlmem acts."""
         with using_threads(1):
-            return replace(self, rounds=STEPS // BLOCK).turns(contestants)
+            blocks = {name: self.steps(memory, B) for name, memory in memories.items()}
+            times = replace(self, rounds=STEPS // BLOCK).turns(blocks)
+        return {name: Times([block / BLOCK for block in time.seconds], time.note) for name, time in times.items()}
 
     def steps(self, memory: Memory, B: int) -> Run:
         """A block of steps of B rows without autograd."""

@@ -38,13 +38,11 @@ class ReturnsBench(Bench):
     longest: Sequence[int] = (10, 100, 1000)
     shapes: Sequence[Sequence[int]] = ((128, 512), (1024, 64), (65536, 1))
 
-    def setting(self) -> dict[str, Any]:
-        return super().setting() | {"gamma": GAMMA, "lambda": LAMBDA}
-
     def measure(self, result: Result) -> Iterator[None]:
+        result["setting"] |= {"gamma": GAMMA, "lambda": LAMBDA}
         result |= {"returns": [], "gae": []}
         yield
-        for most, count in progress(product(self.longest, self.episodes), "returns"):
+        for most, count in progress([*product(self.longest, self.episodes)], "returns"):
             transitions, methods = return_methods(count, most, self.device)
             case = {"episodes": count, "longest": most, "transitions": transitions}
             result["returns"].append(case | self.times(methods))

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from rich.console import Console
@@ -23,11 +23,10 @@ from rlmem.run.hardware import choose_device
 from rlmem.stats.figures import save
 from rlmem.system.hardware import installed_version, processor
 
-Item = TypeVar("Item")
 Result = dict[str, Any]
 """The numbers of a benchmark, as its JSON file has them."""
-PACKAGES = ("sb3-contrib", "popgym", "gymnasium", "numpy")
-"""Packages whose versions the file of numbers records."""
+progress = partial(track, console=Console(stderr=True), transient=True)
+"""progress(items, what): the items, with a bar on a terminal."""
 
 
 @dataclass
@@ -43,16 +42,14 @@ class Bench(Stopwatch, ABC):
 
     threads: int | None = None
 
-    def prepare(self) -> None:
-        """Refuse choices that cannot be measured, and do what must be done once before."""
-
     @abstractmethod
     def measure(self, result: Result) -> Iterator[None]:
-        """Fill in the numbers, and yield whenever they should be written to the file."""
+        """Fill in the numbers, and yield whenever they should be written to the file.
 
-    def setting(self) -> Any:
-        """The entry `setting` of the file of numbers: all options but the threads."""
-        return {k: v for k, v in asdict(self).items() if k != "threads"} | {"device": str(self.device)}
+        result: has the entries `setting`, which are all options but the threads, and `machine`.
+
+        Raises UserError: a choice cannot be measured.
+        """
 
     @abstractmethod
     def tables(self, result: Result) -> Iterable[Table]:
@@ -88,9 +85,9 @@ class Bench(Stopwatch, ABC):
             plot_path = plot_path or Path(f"bench-{cls.name}.png")
         _check_paths(json_path, plot_path)
         bench = cls(device=CPU if "device" in cls.refused else choose_device(device), **options)
-        bench.prepare()
+        setting = {k: v for k, v in asdict(bench).items() if k != "threads"} | {"device": str(bench.device)}
         with using_threads(bench.torch_threads()):
-            result: Result = {"setting": bench.setting(), "machine": machine(bench.device)}
+            result: Result = {"setting": setting, "machine": machine(bench.device)}
             for _ in bench.measure(result):
                 if json_path is not None:
                     json_path.write_text(json.dumps(result, indent=2) + "\n")
@@ -131,6 +128,7 @@ def check_names(prefix: str, what: str, names: Iterable[str], accepted: Iterable
 
 def machine(device: torch.device) -> dict[str, Any]:
     """The machine that the numbers were measured on, and the versions of the packages."""
+    packages = ("sb3-contrib", "popgym", "gymnasium", "numpy")
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "processor": processor(),
@@ -138,13 +136,8 @@ def machine(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "versions": {package: found for package in PACKAGES if (found := installed_version(package))},
+        "versions": {package: found for package in packages if (found := installed_version(package))},
     }
-
-
-def progress(items: Iterable[Item], what: str) -> Iterable[Item]:
-    """The items, with a bar on a terminal."""
-    return track(list(items), what, console=Console(stderr=True), transient=True)
 
 
 def _check_paths(json_path: Path | None, plot_path: Path | None) -> None:

@@ -49,19 +49,15 @@ class TrainBench(Bench):
     refused = frozenset({"budget", "device", "plot_path"})
     budget: float = 1e9
 
-    def prepare(self) -> None:
+    def torch_threads(self) -> int:
+        return torch.get_num_threads()
+
+    def measure(self, result: Result) -> Iterator[None]:
         try:
             import sb3_contrib  # noqa: F401
         except ImportError as error:
             raise UserError(f"bench train: needs sb3-contrib as the peer; e.g. {extra('bench')}") from error
-
-    def torch_threads(self) -> int:
-        return torch.get_num_threads()
-
-    def setting(self) -> str:
-        return SETTING
-
-    def measure(self, result: Result) -> Iterator[None]:
+        result["setting"] = SETTING
         threads = result["machine"]["learn_threads"] = self.threads or torch.get_num_threads()
         with tempfile.TemporaryDirectory() as scratch:
             ours = {

@@ -62,10 +62,8 @@ class UpdateBench(Bench):
     transitions: int = 51_200
     num_envs: int = 64
 
-    def prepare(self) -> None:
-        check_names("", "memory", self.models or (), select("memory")["memory"])
-
     def measure(self, result: Result) -> Iterator[None]:
+        check_names("", "memory", self.models or (), select("memory")["memory"])
         chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
         result["models"] = {}
         replay = self.filled_replay()
