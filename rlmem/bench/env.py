@@ -26,11 +26,8 @@ LONGEST = 2_000_000
 ROBOT_ENVS = 64
 GYMNASIUM = {"CartPole": "CartPole-v1", "Pendulum": "Pendulum-v1"}
 """Task whose reference package is Gymnasium -> its id there."""
-GAMES = {
-    task
-    for task, module in TASKS.items()
-    if module.startswith("popgym.") and "_only_" not in module and task != "MultiarmedBandit"
-}
+POPGYM = {task: module for task, module in TASKS.items() if module.startswith("popgym.")}
+GAMES = {task for task, module in POPGYM.items() if "_only_" not in module} - {"MultiarmedBandit"}
 """The card and grid games of POPGym."""
 GOALS = {64: 10.0, 1024: 50.0}
 """Number of environments -> the speedup over one environment of the package that each of GAMES must reach."""
@@ -86,7 +83,7 @@ class EnvBench(Bench):
             return self.rates({"one": stepping(single, 500), "workers": stepping(vector, STEPS)})
 
     def tables(self, result: Result) -> Iterator[Table]:
-        tasks, robots = rates_of(result)
+        tasks, robots = rates_of(result["tasks"]), rates_of(result["robots"])
         thousands, times = "thousand steps per second", "times the package's"
         sizes = [str(n) for n in self.sizes]
         rows: list[Any] = []
@@ -106,7 +103,7 @@ class EnvBench(Bench):
 
     def verdicts(self, result: Result) -> Iterator[str]:
         """The worst ratio of the card and grid games, and the ratio of the robot."""
-        tasks, robots = rates_of(result)
+        tasks, robots = rates_of(result["tasks"]), rates_of(result["robots"])
         for n, goal in GOALS.items():
             ratios = {task: quotient(r.get(str(n)), r.get("package")) for task, r in tasks.items() if task in GAMES}
             if known := [(ratio, task) for task, ratio in ratios.items() if ratio]:
@@ -147,12 +144,10 @@ def reference(task: str, level: str) -> gym.Env | None:
     if task in GYMNASIUM:
         return gym.make(GYMNASIUM[task], max_episode_steps=200)
     try:
-        return package.game_class(task, level)() if TASKS[task].startswith("popgym.") else None
+        return package.game_class(task, level)() if task in POPGYM else None
     except ImportError:  # the labyrinths need another package
         return None
 
 
-def rates_of(result: Result) -> tuple[dict[str, Rates], dict[str, Rates]]:
-    """The rates of the tasks and of the robots."""
-    tasks, robots = ({k: v["steps_per_second"] for k, v in result[kind].items()} for kind in ("tasks", "robots"))
-    return tasks, robots
+def rates_of(found: dict[str, dict[str, Rates]]) -> dict[str, Rates]:
+    return {name: row["steps_per_second"] for name, row in found.items()}

@@ -13,7 +13,7 @@ import torch
 from rlmem.bench.memory import PEERS, MemoryBench, Row, Rows, mib
 from rlmem.bench.show import Column, Table, quotient
 from rlmem.bench.skeleton import Result, progress
-from rlmem.bench.timing import MIB, Run, Times, peak_bytes
+from rlmem.bench.timing import Run, Times, peak_bytes
 from rlmem.conformance import facts
 from rlmem.errors import one_line
 from rlmem.memory.base import Memory
@@ -95,8 +95,8 @@ class Figure3Bench(MemoryBench):
 
     def tables(self, result: Result) -> Iterator[Table]:
         """The four panels of the figure, the fastest model first."""
-        slots = f"[{self.rows.episodes}, {self.rows.length}] slots"
-        size = f"{UPDATES} updates on {slots} (s), a step of {self.rows.episodes} rows (ms)"
+        B, T = self.rows.episodes, self.rows.length
+        size = f"{UPDATES} updates on [{B}, {T}] slots (s), a step of {B} rows (ms)"
         title = f"FFM's Figure 3: {size}, MiB of live tensors at the peak of training"
         rows = []
         for label, row in sorted(trained(result).items(), key=lambda item: item[1]["train_seconds"]):
@@ -134,13 +134,9 @@ def trained(result: Result) -> dict[str, Row]:
 
 def by_model(result: Result) -> dict[str, dict[str, float]]:
     """Option of conf/memory or peer -> panel -> number, for the models that could be measured."""
-    return {
-        PAPER.get(label, label): {
-            "train_s": row["train_seconds"],
-            "step_ms": 1e3 * row["step_seconds"],
-            "memory_mib": row["peak_bytes"] / MIB,
-            "parameters": row["parameters"],
-        }
-        for label, row in trained(result).items()
-        if row["step_seconds"]
-    }
+    found = {}
+    for label, row in trained(result).items():
+        if row["step_seconds"]:
+            panels = {"train_s": row["train_seconds"], "step_ms": 1e3 * row["step_seconds"], "memory_mib": mib(row)}
+            found[PAPER.get(label, label)] = panels | {"parameters": row["parameters"]}
+    return found

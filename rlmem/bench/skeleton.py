@@ -5,9 +5,8 @@ import os
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -103,19 +102,6 @@ class Bench(Stopwatch, ABC):
             save(plot(tables), plot_path, plot_path.suffix[1:].lower())
             show(f"wrote {json_path} and {plot_path}")
         return result
-
-
-def run_bench(name: str, given: dict[str, Any]) -> Result:
-    """Run a benchmark with options of the command line. Raises UserError for options that it does not take.
-
-    name: a module of rlmem.bench; `scan` has the class `ScanBench`.
-    """
-    bench: type[Bench] = getattr(import_module(f"rlmem.bench.{name}"), f"{name.capitalize()}Bench")
-    taken = {"json_path", "plot_path", *(field.name for field in fields(bench))} - bench.refused
-    flags = [f"--{option.removesuffix('_path')}" for option in given if option not in taken]
-    if flags:
-        raise UserError(*(f"bench {name}: takes no {flag}; e.g. rlmem bench --help" for flag in flags))
-    return bench.run(**given)
 
 
 def check_names(prefix: str, what: str, names: Iterable[str], accepted: Iterable[str]) -> None:

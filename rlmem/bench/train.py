@@ -12,7 +12,7 @@ from itertools import product
 from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import cast
+from typing import Any, cast
 
 import torch
 from rich.console import Console
@@ -148,15 +148,10 @@ class StableBaselines:
 
         self.steps: list[int] = []
         lstm = {"shared_lstm": True, "enable_critic_lstm": False} if shared else {}
-        self.model = RecurrentPPO(
-            "MlpLstmPolicy",
-            DummyVecEnv([RepeatPreviousEasy] * ENVS),
-            n_steps=SLOTS,
-            batch_size=ENVS * SLOTS // MINIBATCHES,
-            n_epochs=EPOCHS,
-            policy_kwargs={"lstm_hidden_size": WIDTH, "net_arch": [HEADS, HEADS], **lstm},
-            device="cpu",
-        )
+        policy = {"lstm_hidden_size": WIDTH, "net_arch": [HEADS, HEADS], **lstm}
+        sizes: dict[str, Any] = {"n_steps": SLOTS, "batch_size": ENVS * SLOTS // MINIBATCHES, "n_epochs": EPOCHS}
+        envs = DummyVecEnv([RepeatPreviousEasy] * ENVS)
+        self.model = RecurrentPPO("MlpLstmPolicy", envs, policy_kwargs=policy, device="cpu", **sizes)
 
     def __call__(self) -> None:
         self.model.learn(ENVS * SLOTS, reset_num_timesteps=False)

@@ -129,24 +129,21 @@ class UpdateBench(Bench):
 
     def tables(self, result: Result) -> Iterator[Table]:
         """A table for each layout, with the parts' shares of the time; then the tape beside the segments."""
-        shares = [Column(part, "% of the time") for part in PARTS]
-        columns = [Column("ms", "ms"), Column("/ s"), *shares, Column("ratio", f"time / {PEER}'s")]
-        by_layout: dict[str, dict[str, Row]] = {}
-        for name, models in result["models"].items():
-            for row in models:
-                by_layout.setdefault(row["layout"], {})[name] = row
-        for layout, found in by_layout.items():
-            done = {name: row for name, row in found.items() if row["seconds"]}
-            rows = []
-            for name, row in done.items():
-                parts = [100 * row["parts"][part] / sum(row["parts"].values()) for part in PARTS]
-                rows.append((name, 1e3 * row["seconds"], 1 / row["seconds"], *parts, row["ratio"]))
-            if done:
-                sizes = next(iter(done.values()))["batch"]
-                size = f"{sizes['rows']} x {sizes['slots']} slots, {sizes['transitions']:,} transitions"
+        parts = [Column(part, "% of the time") for part in PARTS]
+        columns = [Column("ms", "ms"), Column("/ s"), *parts, Column("ratio", f"time / {PEER}'s")]
+        found = [(name, row) for name, rows in result["models"].items() for row in rows]
+        layouts = dict.fromkeys(row["layout"] for _, row in found)
+        for layout in layouts:
+            rows, size = [], ""
+            for name, row in found:
+                if row["layout"] == layout and row["seconds"]:
+                    shares = [100 * row["parts"][part] / sum(row["parts"].values()) for part in PARTS]
+                    rows.append((name, 1e3 * row["seconds"], 1 / row["seconds"], *shares, row["ratio"]))
+                    size = "{rows} x {slots} slots, {transitions:,} transitions".format_map(row["batch"])
+            if rows:
                 yield Table(f"{layout}: {size}; ratio to {PEER}", ("memory", *columns), rows)
-        tapes = [(name, *row["ratio_to_segments"].values()) for name, row in by_layout.get(TAPE, {}).items()]
-        segments = [Column(layout, "tape / segment") for layout in by_layout if layout not in (SQUARE, TAPE)]
+        tapes = [(name, *row["ratio_to_segments"].values()) for name, row in found if row["layout"] == TAPE]
+        segments = [Column(layout, "tape / segment") for layout in layouts if layout not in (SQUARE, TAPE)]
         yield Table("time on the tape / on segments", ("memory", *segments), tapes)
 
     def notes(self, result: Result) -> list[str]:
