@@ -66,10 +66,7 @@ def main() -> int:
 
 
 def chaos(kills: int, per_cell: int, seed: int, cells: list[tuple[str, str, str]]) -> int:
-    """Kill runs `kills` times, in the current folder, and return how many runs differ from their twins.
-
-    cells: algorithm, batching and memory of each run.
-    """
+    """Kill runs `kills` times, in the current folder, and return how many runs differ from their twins."""
     torch.set_num_threads(1)
     draw, tally, wrong = random.Random(seed), Counter[str](), 0
     draw.shuffle(cells)

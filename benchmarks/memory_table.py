@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.bench.memory import PEER, cell_of, mib, notes_on, ratio
-from rlmem.bench.show import quotient
+from rlmem.bench.skeleton import quotient
 
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 LENGTH = 1024

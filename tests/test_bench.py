@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlmem.bench import figure3, memory, returns, show, update
+from rlmem.bench import figure3, memory, returns, skeleton, update
 from rlmem.bench.env import EnvBench
 from rlmem.bench.figure3 import Figure3Bench
 from rlmem.bench.memory import PEER, MemoryBench, Rows
@@ -352,5 +352,5 @@ def test_published_numbers_are_shown_by_their_benchmark(bench):
 
 def test_dots_are_drawn_for_values_that_are_there():
     axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
-    show.dots(axes, "title", ["a", "b"], {"x": [1.0, None], "y": [2.0, 3.0]})
+    skeleton.dots(axes, "title", ["a", "b"], {"x": [1.0, None], "y": [2.0, 3.0]})
     assert [len(line.get_xdata()) for line in axes.get_lines()] == [1, 2]

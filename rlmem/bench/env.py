@@ -14,8 +14,7 @@ from gymnasium.vector import VectorEnv
 from rlmem_envs.popgym import package
 from rlmem_envs.registration import ROBOTS, TASKS, make, task_class
 
-from rlmem.bench.show import Column, Table, quotient, verdict
-from rlmem.bench.skeleton import Bench, Result, check_names, progress
+from rlmem.bench.skeleton import Bench, Column, Result, Row, Table, check_names, progress, quotient, verdict
 from rlmem.bench.timing import Run
 from rlmem.scan import native
 
@@ -32,9 +31,6 @@ GAMES = {task for task, module in POPGYM.items() if "_only_" not in module} - {"
 GOALS = {64: 10.0, 1024: 50.0}
 """Number of environments -> the speedup over one environment of the package that each of GAMES must reach."""
 ROBOT_GOAL = ("ant", 1.7)
-
-Rates = dict[str, float]
-"""Environment steps per second by contestant: numbers of native environments, and `package`."""
 
 
 @dataclass
@@ -66,14 +62,14 @@ class EnvBench(Bench):
                 result["tasks"][task] = {"level": level, "steps_per_second": self.rates(turns)}
             yield
 
-    def rates(self, turns: dict[str, tuple[Run, int]]) -> Rates:
+    def rates(self, turns: dict[str, tuple[Run, int]]) -> dict[str, float]:
         """Environment steps per second of contestants, each given as its turn and the number of steps in it."""
         times = self.turns({name: turn for name, (turn, _) in turns.items()}, at_least=0.01)
         if failed := [f"{name}: {time.note}" for name, time in times.items() if time.median is None]:
             raise RuntimeError("; ".join(failed))
         return {name: turns[name][1] / time.median for name, time in times.items() if time.median}
 
-    def robot(self, name: str) -> Rates:
+    def robot(self, name: str) -> dict[str, float]:
         """Steps per second of one environment, and of worker processes on all cores."""
         from rlmem_envs.occlusion import bullet, robots
 
@@ -149,5 +145,5 @@ def reference(task: str, level: str) -> gym.Env | None:
         return None
 
 
-def rates_of(found: dict[str, dict[str, Rates]]) -> dict[str, Rates]:
+def rates_of(found: dict[str, Row]) -> dict[str, dict[str, float]]:
     return {name: row["steps_per_second"] for name, row in found.items()}

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from rlmem.bench.memory import PEERS, MemoryBench, Row, Rows, mib
-from rlmem.bench.show import Column, Table, quotient
-from rlmem.bench.skeleton import Result, progress
+from rlmem.bench.memory import PEERS, MemoryBench, Rows, mib
+from rlmem.bench.skeleton import Column, Result, Row, Table, progress, quotient
 from rlmem.bench.timing import Run, Times, peak_bytes
 from rlmem.conformance import facts
 from rlmem.errors import one_line

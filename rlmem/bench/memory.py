@@ -14,8 +14,7 @@ from torch import Tensor
 
 from rlmem.bench.peers import TorchGRU
 from rlmem.bench.scan import SHAPES, ScanBench, Shape
-from rlmem.bench.show import Column, Table, quotient
-from rlmem.bench.skeleton import Bench, Result, check_names, progress
+from rlmem.bench.skeleton import Bench, Column, Result, Row, Table, check_names, progress, quotient
 from rlmem.bench.timing import MIB, Run, Times, peak_bytes, using_threads, wait
 from rlmem.config.catalog import select
 from rlmem.config.compose import load
@@ -31,10 +30,6 @@ SCHEMES = ("segment", "tape")
 ROWS_ACTED = (1, 8)
 STEPS, BLOCK = 1024, 64
 """The steps that latency is measured over (appendix G of FFM's paper), and the steps of one turn."""
-LENGTHS = (128, 1024, 16384)
-
-Row = dict[str, Any]
-"""The numbers of a model, of one of its cells, or of its steps."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +55,10 @@ class Rows:
 
 @dataclass
 class MemoryBench(Bench):
-    """Forward and backward, steps, memory and size of each model.
+    """Forward and backward, steps, memory and size of each model, which reads `input_size` and writes `hidden_size`.
 
     models: options of conf/memory; all by default. A model that raises is reported, and the others are measured.
-    lengths: slots of an episode, one cell for each; LENGTHS by default.
-    slots: slots of a cell.
-    input_size: features that a model reads.
-    hidden_size: features that it writes.
+    lengths: slots of an episode, one cell of `slots` for each; 128, 1,024 and 16,384 by default.
     scans: shapes for `rlmem bench scan`, which is run too; by default its own, or none if models or lengths are given.
     """
 
@@ -81,7 +73,7 @@ class MemoryBench(Bench):
     def __post_init__(self) -> None:
         if self.scans is None:
             self.scans = () if self.models or self.lengths else SHAPES
-        self.lengths = tuple(self.lengths or LENGTHS)
+        self.lengths = tuple(self.lengths or (128, 1024, 16384))
         check_names("", "memory", self.models or (), select("memory")["memory"])
 
     def measure(self, result: Result) -> Iterator[None]:
@@ -151,21 +143,21 @@ class MemoryBench(Bench):
         schemes = SCHEMES[:1] if isinstance(memory, TorchGRU) else SCHEMES
         layouts = {scheme: Rows(scheme, episodes, T) for scheme in (schemes if episodes > 1 else SCHEMES[:1])}
         forward_backward = lambda rows: lambda part: self.forward_backward(memory, rows.shorter(part))  # noqa: E731
-        notes = {s: self.why_not(forward_backward(rows)) for s, rows in layouts.items()}
-        runs = {s: self.forward_backward(memory, rows) for s, rows in layouts.items() if not notes[s]}
-        times = self.turns({PEER: self.forward_backward(peer, layouts["segment"])} | runs) if runs else {}
+        times = {PEER: Times()} | {s: Times(note=self.why_not(forward_backward(rows))) for s, rows in layouts.items()}
+        runs = {s: self.forward_backward(memory, rows) for s, rows in layouts.items() if not times[s].note}
+        if runs:
+            times |= self.turns({PEER: self.forward_backward(peer, layouts["segment"])} | runs)
         del runs
         found = []
         for scheme, rows in layouts.items():
-            time = times.get(scheme, Times(note=notes[scheme]))
-            peer_seconds, peak, note = times[PEER].median if times else None, None, time.note
+            time, peak = times[scheme], None
             if time.seconds:
                 try:
                     peak = peak_bytes(self.small_and_whole, (node, rows), self.device)
                 except Exception as error:
-                    note = f"peak memory: {one_line(error)}"
-            cell = {"scheme": scheme, "length": T, "episodes": episodes, "seconds": time.median}
-            cell |= {"peer_seconds": peer_seconds, "rounds": len(time.seconds), "note": note, "peak_bytes": peak}
+                    time.note = f"peak memory: {one_line(error)}"
+            cell = {"scheme": scheme, "length": T, "episodes": episodes, "seconds": time.median, "note": time.note}
+            cell |= {"peer_seconds": times[PEER].median, "rounds": len(time.seconds), "peak_bytes": peak}
             found.append(cell)
         return found + [found[0] | {"scheme": scheme} for scheme in schemes if scheme not in layouts]
 

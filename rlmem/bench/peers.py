@@ -52,8 +52,8 @@ class SeparateGRUs:
 
     The critic's step comes before the actor's, and the temperature's is last. There are five unrolls from zero states:
     actor and target critic for the target, the critic for its loss, actor and critic for the actor's loss. torch's
-    optimisers have their defaults. The network is that of `SAC` with memory `TorchGRU` and encoder
-    `embeddings`, parameters in the same order; the published one has shortcut embeddings beside it.
+    optimisers have their defaults. The network is that of `SAC` with memory `TorchGRU` and encoder `embeddings`,
+    parameters in the same order; the published one has shortcut embeddings beside it.
     """
 
     def __init__(self, obs_size: int, action_size: int, hidden_size: int, generator: torch.Generator, lr: float = 3e-4):
@@ -69,10 +69,7 @@ class SeparateGRUs:
         self.optimisers = {name: torch.optim.Adam(parameters, lr=lr) for name, parameters in parts.items()}
 
     def update(self, batch: Batch, mark: Callable[[str], None]) -> dict[str, float]:
-        """One update on rows of one episode each, from zero states; returns the losses.
-
-        mark: called with "forward", "backward" or "optimiser" after each stretch of that part
-        """
+        """One update on rows of one episode each; returns the losses. `mark` is told each part of it that has ended."""
         mask, count = batch.mask, batch.mask.sum()
         with torch.no_grad():
             action, log_prob = self.draw(batch)
@@ -113,12 +110,7 @@ class SeparateGRUs:
 
 
 class RecurrentHeads(nn.Module):
-    """Embeddings of observation, previous action and previous reward, a GRU over them, and perceptrons on its output.
-
-    reads: width of what the perceptrons read beside the GRU's output
-    outputs: outputs of each perceptron
-    heads: number of perceptrons
-    """
+    """Embeddings of a slot, a GRU over them, and `heads` perceptrons that read its output and `reads` more numbers."""
 
     def __init__(self, obs_size: int, action_size: int, hidden_size: int, *, reads: int, outputs: int, heads: int):
         super().__init__()

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlmem.bench.show import Column, Table, quotient
-from rlmem.bench.skeleton import Bench, Result, progress
+from rlmem.bench.skeleton import Bench, Column, Result, Table, progress, quotient
 from rlmem.bench.timing import CPU
 from rlmem.losses.returns import discounted_return, gae, prefix_return
 

@@ -12,8 +12,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from rlmem.bench.show import Column, Table, quotient
-from rlmem.bench.skeleton import Bench, Result
+from rlmem.bench.skeleton import Bench, Column, Result, Table, quotient
 from rlmem.bench.timing import Run, Times
 from rlmem.errors import UserError
 from rlmem.scan import Engine, chosen_engine, linear_scan

@@ -116,18 +116,12 @@ class Stopwatch:
 
 
 def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...], device: torch.device) -> int:
-    """The memory that a function takes at its peak, beyond what was there before.
-
-    On CUDA these are the bytes that torch allocated (max_memory_allocated). On the CPU the function runs in a process
-    of its own, in which glibc returns freed tensors at once, and the result is the highest resident set that the
-    operating system saw (ru_maxrss) minus the one before. It counts what is alive: tensors, autograd's graph, buffers
-    of libraries. benchmarks/README.md says how exact that is.
+    """The memory that a function takes at its peak, beyond what was there before; benchmarks/README.md has the details.
 
     make: gives a small version of the function, called first to load what is loaded once, and the function.
-    arguments: those of `make`; they are pickled.
-    device: where the function computes.
+    arguments: those of `make`; on the CPU they are pickled for a process of its own, whose resident set is read.
 
-    Raises OSError: neither measure is available here.
+    Raises OSError: neither the bytes of CUDA nor the resident set can be read here.
     """
     if device.type == "cuda":
         small, whole = make(*arguments)

@@ -18,8 +18,7 @@ import torch
 from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlmem.bench.show import Column, Table, quotient, verdict
-from rlmem.bench.skeleton import Bench, Result
+from rlmem.bench.skeleton import Bench, Column, Result, Table, quotient, verdict
 from rlmem.bench.timing import using_threads
 from rlmem.config.compose import load
 from rlmem.errors import UserError, extra

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any, cast
@@ -19,8 +18,7 @@ from rlmem.agents.exploration import Exploration
 from rlmem.bench.memory import PEER as TORCH
 from rlmem.bench.memory import PEERS
 from rlmem.bench.peers import SeparateGRUs
-from rlmem.bench.show import Column, Table
-from rlmem.bench.skeleton import Bench, Result, check_names, progress
+from rlmem.bench.skeleton import Bench, Column, Result, Row, Table, check_names, progress
 from rlmem.bench.timing import Times, wait
 from rlmem.config.catalog import select
 from rlmem.config.compose import Config, load
@@ -40,9 +38,6 @@ PEER = "POMDP-Baselines"
 PARTS = ("sample", "forward", "backward", "optimiser")
 SQUARE, TAPE = "64 x 64", "tape"
 
-Row = dict[str, Any]
-"""The numbers of a model on batches of one layout."""
-
 
 @dataclass
 class UpdateBench(Bench):
@@ -50,9 +45,7 @@ class UpdateBench(Bench):
 
     models: options of conf/memory, MODELS by default. A model that raises is reported, and the others are measured.
     lengths: lengths of the segments beside the tape.
-    hidden_size: features that a memory writes.
-    transitions: the transitions in the replay.
-    num_envs: the environments that fill it.
+    transitions: the transitions in the replay, which `num_envs` environments fill.
     """
 
     name = "update"
@@ -95,13 +88,6 @@ class UpdateBench(Bench):
         parts.env.close()
         return replay
 
-    def update(self, name: str, overrides: Sequence[str], replay: Replay) -> Update:
-        """The update of a model or of the peer on batches of one layout."""
-        memory = f"memory._target_={PEERS[TORCH]}" if name in (PEER, TORCH) else f"memory={name}"
-        parts = assemble(self.config(memory, *overrides, "env.num_envs=1"))
-        parts.env.close()
-        return Update(parts, replay, peer=name == PEER)
-
     def model(self, name: str, replay: Replay) -> list[Row]:
         """A row for each layout. The peer takes turns with the model on the layouts that it can read."""
         layouts = self.layouts(name)
@@ -110,8 +96,10 @@ class UpdateBench(Bench):
         for layout, overrides in layouts.items():
             contestants = {layout: name} if layout == TAPE else {layout: name, f"peer, {layout}": PEER}
             for contestant, option in contestants.items():
+                memory = f"memory._target_={PEERS[TORCH]}" if option in (PEER, TORCH) else f"memory={option}"
                 try:
-                    updates[contestant] = self.update(option, overrides, replay)
+                    parts = assemble(self.config(memory, *overrides, "env.num_envs=1"))
+                    updates[contestant] = Update(parts, replay, peer=option == PEER)
                 except Exception as error:
                     times[contestant] = Times(note=one_line(error))
         times |= self.turns(dict(updates), at_least=TURN)
@@ -152,14 +140,10 @@ class UpdateBench(Bench):
 
 
 class Update:
-    """A model's update on batches of one layout, and the seconds of its parts. A call is one update.
-
-    parts: the assembled run, with the agent.
-    replay: the source of batches.
-    peer: update `SeparateGRUs` instead of the agent.
-    """
+    """An agent's update, or the peer's in its place, on batches of one layout, and the seconds of its parts."""
 
     def __init__(self, parts: Parts, replay: Replay, peer: bool):
+        parts.env.close()
         self.parts, self.replay, self.generator = parts, replay, parts.streams.torch("replay")
         self.algo = cast(Any, parts.algo)
         self.batch: dict[str, float] = {}
@@ -170,7 +154,7 @@ class Update:
             spaces = parts.env.single_observation_space, parts.env.single_action_space
             obs_size, action_size = (cast(Box, space).shape[0] for space in spaces)
             gru = SeparateGRUs(obs_size, action_size, parts.agent.trunks.actor.memory.output_size, losses)
-            self.learn = partial(gru.update, mark=self.mark)
+            self.learn = lambda batch: gru.update(batch, self.mark)
         else:
             self.algo.setup(parts.agent, losses)
             self.algo.loss = self.marking("sample", self.algo.loss, "forward")
