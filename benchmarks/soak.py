@@ -50,10 +50,8 @@ def what_it_holds(pid: int, metrics: Path) -> tuple[float, float, int, int] | No
     try:
         status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         files = len(os.listdir(f"/proc/{pid}/fd"))
-        with open(metrics, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4000))
-            lines = file.read().split(b"\n")[1:-1]
-        return json.loads(lines[-1])["step"], int(status["VmRSS"].split()[0]) / 1024, files, int(status["Threads"])
+        line = metrics.read_bytes().rpartition(b"\n")[0].splitlines()[-1]  # the last one that is whole
+        return json.loads(line)["step"], int(status["VmRSS"].split()[0]) / 1024, files, int(status["Threads"])
     except (OSError, KeyError, IndexError):  # not begun yet, or just ended
         return None
 

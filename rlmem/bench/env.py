@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from rlmem_envs.popgym import package
 from rlmem_envs.registration import ROBOTS, TASKS, make, task_class
 
-from rlmem.bench.skeleton import Bench, Column, Result, Row, Table, check_names, progress, quotient, verdict
+from rlmem.bench.skeleton import Bench, Result, Row, Table, check_names, progress, quotient, verdict
 from rlmem.bench.timing import Run
 from rlmem.scan import native
 
@@ -79,23 +79,21 @@ class EnvBench(Bench):
             return self.rates({"one": stepping(single, 500), "workers": stepping(vector, STEPS)})
 
     def tables(self, result: Result) -> Iterator[Table]:
-        tasks, robots = rates_of(result["tasks"]), rates_of(result["robots"])
         thousands, times = "thousand steps per second", "times the package's"
-        sizes = [str(n) for n in self.sizes]
-        rows: list[Any] = []
-        for task, rates in tasks.items():
-            speeds = [quotient(rates.get(name), 1e3) for name in ("package", *sizes)]
-            rows.append((task, *speeds, *(quotient(rates[n], rates.get("package")) for n in sizes)))
-        columns = [Column("package", thousands), *(Column(f"N = {n:,}", thousands) for n in self.sizes)]
-        columns += [Column(f"N = {n:,} / package", times) for n in self.sizes]
-        title = "environment steps per second, in thousands, and in terms of one environment of the reference package"
-        if tasks:
-            yield Table(title, ("task", *columns), rows)
-        rows = [(name, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"]) for name, r in robots.items()]
-        columns = [Column("one", thousands), Column("workers", thousands), Column("times", times)]
-        if robots:
+        sizes = {str(n): f"N = {n:,}" for n in self.sizes}
+        if tasks := rates_of(result["tasks"]):
+            columns = dict.fromkeys(("package", *sizes.values()), thousands)
+            columns |= dict.fromkeys((f"{size} / package" for size in sizes.values()), times)
+            rows: list[Any] = []
+            for task, rates in tasks.items():
+                speeds = [quotient(rates.get(name), 1e3) for name in ("package", *sizes)]
+                rows.append((task, *speeds, *(quotient(rates[n], rates.get("package")) for n in sizes)))
+            title = "in thousands, and in terms of one environment of the reference package"
+            yield Table(f"environment steps per second, {title}", ["task"], columns, rows)
+        if robots := rates_of(result["robots"]):
             title = f"PyBullet, {ROBOT_ENVS} environments on {result['machine']['cores']} cores"
-            yield Table(title, ("robot", *columns), rows)
+            rows = [(name, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"]) for name, r in robots.items()]
+            yield Table(title, ["robot"], {"one": thousands, "workers": thousands, "times": times}, rows)
 
     def verdicts(self, result: Result) -> Iterator[str]:
         """The worst ratio of the card and grid games, and the ratio of the robot."""

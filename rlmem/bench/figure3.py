@@ -3,16 +3,16 @@
 Appendix G and the released benchmark.py define its panels; benchmarks/README.md says what differs here.
 """
 
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import mean, stdev
 from typing import Any
 
 import torch
 
 from rlmem.bench.memory import PEERS, MemoryBench, Rows, mib
-from rlmem.bench.skeleton import Column, Result, Row, Table, progress, quotient
-from rlmem.bench.timing import Run, Times, peak_bytes
+from rlmem.bench.skeleton import Result, Row, Table, progress, quotient
+from rlmem.bench.timing import Run, peak_bytes
 from rlmem.conformance import facts
 from rlmem.errors import one_line
 from rlmem.memory.base import Memory
@@ -68,8 +68,10 @@ class Figure3Bench(MemoryBench):
         for label, row in found.items():
             if "error" not in row:
                 step = step_times[label]
-                row |= mean_and_interval(update_times[label], row["updates_measured"])
-                row |= {"step_seconds": step.median, "step_note": step.note}
+                each = [second * UPDATES / row["updates_measured"] for second in update_times[label].seconds]
+                half = 1.96 * stdev(each) / len(each) ** 0.5 if len(each) > 1 else None  # of a normal 95 % interval
+                row |= {"train_seconds": mean(each) if each else None, "train_ci95": half}
+                row |= {"note": update_times[label].note, "step_seconds": step.median, "step_note": step.note}
         result["models"] = found
         yield
 
@@ -101,9 +103,9 @@ class Figure3Bench(MemoryBench):
         for label, row in sorted(trained(result).items(), key=lambda item: item[1]["train_seconds"]):
             numbers = row["train_seconds"], row["train_ci95"], quotient(row["step_seconds"], 1e-3)
             rows.append((label, *numbers, mib(row), row["parameters"], row["state"]))
-        times = Column("30 updates", "30 updates (s)"), Column("± 95 %"), Column("step", "step (ms)")
-        peak = Column("MiB", "live tensors at the peak (MiB)")
-        yield Table(title, ("memory", *times, peak, Column("parameters", "parameters"), Column("state")), rows)
+        columns = {"30 updates": "30 updates (s)", "± 95 %": "", "step": "step (ms)"}
+        columns |= {"MiB": "live tensors at the peak (MiB)", "parameters": "parameters", "state": ""}
+        yield Table(title, ["memory"], columns, rows)
 
     def notes(self, result: Result) -> Iterator[str]:
         for label, row in result["models"].items():
@@ -117,13 +119,6 @@ class Figure3Bench(MemoryBench):
             yield f"GRU stepped in Python / FFM: {gain:.1f}x (paper, on a GPU: nearly two orders of magnitude)"
         if step := ffm.get("step_seconds"):
             yield f"FFM, a step: {1e3 * step:.2f} ms (paper, on a CPU: below 1 ms)"
-
-
-def mean_and_interval(time: Times, measured: int) -> Row:
-    """Seconds of 30 updates: the mean, and half of its 95 % interval (normal approximation)."""
-    each = [second * UPDATES / measured for second in time.seconds]
-    half = 1.96 * statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else None
-    return {"train_seconds": statistics.mean(each) if each else None, "train_ci95": half, "note": time.note}
 
 
 def trained(result: Result) -> dict[str, Row]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlmem.bench.peers import TorchGRU
 from rlmem.bench.scan import SHAPES, ScanBench, Shape
-from rlmem.bench.skeleton import Bench, Column, Result, Row, Table, check_names, progress, quotient
+from rlmem.bench.skeleton import Bench, Result, Row, Table, check_names, progress, quotient
 from rlmem.bench.timing import MIB, Run, Times, peak_bytes, using_threads, wait
 from rlmem.config.catalog import select
 from rlmem.config.compose import load
@@ -185,18 +185,21 @@ class MemoryBench(Bench):
         for name, model in models.items():
             steps = [cell for row in model["latency"] for cell in (quotient(row["seconds"], 1e-6), ratio(row))]
             rows.append((name, model["engine"] or "", model["parameters"], model["state"], *steps))
-        sizes = [Column(head, "numbers") for head in ("parameters", "state")]
-        columns = [c for B in ROWS_ACTED for c in (Column(f"{B}", "microseconds per step"), ratio_column(f"{B}"))]
+        columns = {"parameters": "numbers", "state": "numbers"}
+        for B in ROWS_ACTED:
+            columns |= {f"{B}": "microseconds per step", f"{B} / GRU": "time / torch.nn.GRU's"}
         title = "size; microseconds of a step of 1 and of 8 rows, and their ratio to torch.nn.GRU's"
-        yield Table(title, ("memory", "engine", *sizes, *columns), rows)
-        columns = [c for s in SCHEMES for c in (Column(s, "ms"), ratio_column(s), Column(f"{s}, MiB", "MiB"))]
+        yield Table(title, ("memory", "engine"), columns, rows)
+        columns = {}
+        for scheme in SCHEMES:
+            columns |= {scheme: "ms", f"{scheme} / GRU": "time / torch.nn.GRU's", f"{scheme}, MiB": "MiB"}
         for T in self.lengths:
             rows = []
             for name, model in models.items():
                 cells = [cell_of(model, scheme, T) for scheme in SCHEMES]
                 rows.append((name, *(n for c in cells for n in (quotient(c["seconds"], 1e-3), ratio(c), mib(c)))))
             measures = "ms forward + backward, ratio to torch.nn.GRU's, MiB of live tensors at the peak"
-            yield Table(f"{max(1, self.slots // T):,} x {T:,} slots: {measures}", ("memory", *columns), rows)
+            yield Table(f"{max(1, self.slots // T):,} x {T:,} slots: {measures}", ["memory"], columns, rows)
         if result["scans"]:
             yield from ScanBench().tables(result)
 
@@ -214,10 +217,6 @@ def cell_of(model: Row, scheme: str, length: int) -> Row:
 def ratio(row: Row) -> float | None:
     """The seconds of a row, relative to the peer's."""
     return quotient(row["seconds"], row["peer_seconds"])
-
-
-def ratio_column(head: str) -> Column:
-    return Column(f"{head} / GRU", "time / torch.nn.GRU's")
 
 
 def mib(row: Row) -> float | None:

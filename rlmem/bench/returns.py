@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlmem.bench.skeleton import Bench, Column, Result, Table, progress, quotient
+from rlmem.bench.skeleton import Bench, Result, Table, progress, quotient
 from rlmem.bench.timing import CPU
 from rlmem.losses.returns import discounted_return, gae, prefix_return
 
@@ -71,13 +71,12 @@ class ReturnsBench(Bench):
 
 def table(title: str, keys: Sequence[str], scans: dict[str, str], cases: list[Any]) -> Table:
     """The milliseconds of every method, and the speedup of the scan that replaces each loop (`scans`: loop -> scan)."""
-    rows, methods = [], dict.fromkeys([*scans, *scans.values()])
+    rows, methods = [], dict.fromkeys([*scans, *scans.values()], "ms")
     for case in cases:
         s = case["seconds"]
         gains = [quotient(s[loop], s[scan]) for loop, scan in scans.items()]
         rows.append((*(f"{case[key]:,}" for key in keys), *(quotient(s[method], 1e-3) for method in methods), *gains))
-    ms = [Column(method, "ms") for method in methods]
-    return Table(title, (*keys, *ms, *(Column(f"{loop} / scan") for loop in scans)), rows)
+    return Table(title, keys, methods | dict.fromkeys((f"{loop} / scan" for loop in scans), ""), rows)
 
 
 def sums_by_method(result: Result) -> dict[str, dict[str, float]]:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from rlmem.bench.skeleton import Bench, Column, Result, Table, quotient
+from rlmem.bench.skeleton import Bench, Result, Table, quotient
 from rlmem.bench.timing import Run, Times
 from rlmem.errors import UserError
 from rlmem.scan import Engine, chosen_engine, linear_scan
@@ -76,10 +76,9 @@ class ScanBench(Bench):
             copy = median(row["copy_seconds"] for row in found.values() if row["seconds"])
             times = [quotient(found[engine]["seconds"], 1e-3) for engine in ran]
             rows.append((*case, 1e3 * copy, *times, *(quotient(found[engine]["copy_share"], 0.01) for engine in ran)))
-        ms = [Column(name, "ms") for name in (COPY, *ran)]
-        shares = [Column(f"{engine}, %", "% of the speed of copying") for engine in ran]
+        shares = dict.fromkeys((f"{engine}, %" for engine in ran), "% of the speed of copying")
         title = "scan, forward + backward: ms, and % of the speed of copying"
-        return [Table(title, ("B,T,D", "numbers", "decay", *ms, *shares), rows)]
+        return [Table(title, ("B,T,D", "numbers", "decay"), dict.fromkeys((COPY, *ran), "ms") | shares, rows)]
 
     def notes(self, result: Result) -> list[str]:
         return [f"{row['engine']}: {row['note']}" for row in result["scans"] if row["note"]]

@@ -21,6 +21,7 @@ from rlmem.errors import UserError, extra
 from rlmem.run.hardware import choose_device
 from rlmem.stats import tables
 from rlmem.stats.figures import COLOURS, figure, save
+from rlmem.stats.tables import Cell
 from rlmem.system.hardware import installed_version, processor
 
 Result = dict[str, Any]
@@ -32,30 +33,31 @@ progress = partial(track, console=Console(stderr=True), transient=True)
 """progress(items, what): the items, with a bar on a terminal."""
 
 
-class Column(str):
-    """The heading of a column of numbers. Columns with one unit share a panel; those without a unit are not drawn."""
+@dataclass(frozen=True)
+class Table:
+    """A table whose numbers can be drawn.
 
-    unit: str
+    texts: headings of the columns of texts, which name the rows.
+    numbers: heading of each other column -> its unit. Columns of one unit share a panel; those of "" are not drawn.
+    """
 
-    def __new__(cls, head: str, unit: str = "") -> "Column":
-        made = super().__new__(cls, head)
-        made.unit = unit
-        return made
+    title: str
+    texts: Sequence[str]
+    numbers: dict[str, str]
+    rows: Sequence[Sequence[Cell]]
 
-
-class Table(tables.Table):
-    """A table whose numbers can be drawn: first the columns of texts, which name the rows, then those of numbers."""
+    def text(self) -> str:
+        return tables.Table(self.title, [*self.texts, *self.numbers], self.rows).text()
 
     def labels(self) -> list[str]:
-        texts = sum(not isinstance(column, Column) for column in self.columns)
-        return [", ".join(str(cell) for cell in row[:texts] if cell) for row in self.rows]
+        return [", ".join(str(cell) for cell in row[: len(self.texts)] if cell) for row in self.rows]
 
     def panels(self) -> dict[str, dict[str, list[Any]]]:
-        """Unit -> head -> the numbers of a column."""
+        """Unit -> heading -> the numbers of a column."""
         units: dict[str, dict[str, list[Any]]] = {}
-        for k, column in enumerate(self.columns):
-            if isinstance(column, Column) and column.unit:
-                units.setdefault(column.unit, {})[column] = [row[k] for row in self.rows]
+        for k, (head, unit) in enumerate(self.numbers.items(), len(self.texts)):
+            if unit:
+                units.setdefault(unit, {})[head] = [row[k] for row in self.rows]
         return units
 
 
@@ -161,9 +163,14 @@ def _check_paths(json_path: Path | None, plot_path: Path | None) -> None:
     paths = [path for path in (json_path, plot_path) if path is not None]
     problems = [f"{path}: is a folder, not a file to write" for path in paths if path.is_dir()]
     problems += [f"{path}: no folder {path.parent}" for path in paths if not path.parent.is_dir()]
-    types = picture_types() if plot_path else []
-    if plot_path and not problems and plot_path.suffix[1:].lower() not in types:
-        problems.append(sentence(f"--plot {plot_path}", "no such type of plot", accepted=[f".{t}" for t in types]))
+    if plot_path is not None:
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise UserError(f"bench: the plots need matplotlib; e.g. {extra('bench')}") from error
+        types = [f".{kind}" for kind in Figure().canvas.get_supported_filetypes()]
+        if not problems and plot_path.suffix.lower() not in types:
+            problems.append(sentence(f"--plot {plot_path}", "no such type of plot", accepted=types))
     if problems:
         raise UserError(*problems)
 
@@ -175,15 +182,6 @@ def quotient(value: float | None, other: float | None) -> float | None:
 def verdict(what: str, ratio: float, goal: float, digits: str = ".1f", remark: str = "") -> str:
     said = "reached" if ratio >= goal else "missed"
     return f"{what} {ratio:{digits}}x ({remark}goal {goal:g}x: {said})"
-
-
-def picture_types() -> list[str]:
-    """The file types that a plot can be written to. Raises UserError without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError(f"bench: the plots need matplotlib; e.g. {extra('bench')}") from error
-    return list(Figure().canvas.get_supported_filetypes())
 
 
 def plot(all_tables: Sequence[Table]) -> Any:

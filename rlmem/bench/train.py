@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlmem.bench.skeleton import Bench, Column, Result, Table, quotient, verdict
+from rlmem.bench.skeleton import Bench, Result, Table, quotient, verdict
 from rlmem.bench.timing import using_threads
 from rlmem.config.compose import load
 from rlmem.errors import UserError, extra
@@ -94,8 +94,8 @@ class TrainBench(Bench):
         for name, steps in result["steps_per_second"].items():
             shares = [quotient(result["time_shares"].get(name, {}).get(part), 0.01) for part in SHARES]
             rows.append((name, steps, *shares, quotient(result["matmul_share_while_learning"].get(name), 0.01)))
-        columns = [Column(f"{head}, %") for head in (*SHARES, "matmul rate reached")]
-        return [Table(result["setting"], ("", Column("steps/s"), *columns), rows)]
+        heads = ("steps/s", *(f"{head}, %" for head in (*SHARES, "matmul rate reached")))
+        return [Table(result["setting"], [""], dict.fromkeys(heads, ""), rows)]
 
     def verdicts(self, result: Result) -> Iterator[str]:
         for name, (other, goal) in GOALS.items():

@@ -18,7 +18,7 @@ from rlmem.agents.exploration import Exploration
 from rlmem.bench.memory import PEER as TORCH
 from rlmem.bench.memory import PEERS
 from rlmem.bench.peers import SeparateGRUs
-from rlmem.bench.skeleton import Bench, Column, Result, Row, Table, check_names, progress
+from rlmem.bench.skeleton import Bench, Result, Row, Table, check_names, progress
 from rlmem.bench.timing import Times, wait
 from rlmem.config.catalog import select
 from rlmem.config.compose import Config, load
@@ -98,8 +98,8 @@ class UpdateBench(Bench):
             for contestant, option in contestants.items():
                 memory = f"memory._target_={PEERS[TORCH]}" if option in (PEER, TORCH) else f"memory={option}"
                 try:
-                    parts = assemble(self.config(memory, *overrides, "env.num_envs=1"))
-                    updates[contestant] = Update(parts, replay, peer=option == PEER)
+                    run = assemble(self.config(memory, *overrides, "env.num_envs=1"))
+                    updates[contestant] = Update(run, replay, peer=option == PEER)
                 except Exception as error:
                     times[contestant] = Times(note=one_line(error))
         times |= self.turns(dict(updates), at_least=TURN)
@@ -112,13 +112,13 @@ class UpdateBench(Bench):
             if layout == TAPE:
                 row["ratio_to_segments"] = {other: ratio_by_round(time, times[other]) for other in segments}
             done = updates[layout] if time.seconds else None
-            found.append(row | {"parts": done and done.medians(), "batch": done and done.batch})
+            parts = done and {part: median(update[part] for update in done.seconds) for part in PARTS}
+            found.append(row | {"parts": parts, "batch": done and done.batch})
         return found
 
     def tables(self, result: Result) -> Iterator[Table]:
         """A table for each layout, with the parts' shares of the time; then the tape beside the segments."""
-        parts = [Column(part, "% of the time") for part in PARTS]
-        columns = [Column("ms", "ms"), Column("/ s"), *parts, Column("ratio", f"time / {PEER}'s")]
+        columns = {"ms": "ms", "/ s": "", **dict.fromkeys(PARTS, "% of the time"), "ratio": f"time / {PEER}'s"}
         found = [(name, row) for name, rows in result["models"].items() for row in rows]
         layouts = dict.fromkeys(row["layout"] for _, row in found)
         for layout in layouts:
@@ -129,10 +129,10 @@ class UpdateBench(Bench):
                     rows.append((name, 1e3 * row["seconds"], 1 / row["seconds"], *shares, row["ratio"]))
                     size = "{rows} x {slots} slots, {transitions:,} transitions".format_map(row["batch"])
             if rows:
-                yield Table(f"{layout}: {size}; ratio to {PEER}", ("memory", *columns), rows)
+                yield Table(f"{layout}: {size}; ratio to {PEER}", ["memory"], columns, rows)
         tapes = [(name, *row["ratio_to_segments"].values()) for name, row in found if row["layout"] == TAPE]
-        segments = [Column(layout, "tape / segment") for layout in layouts if layout not in (SQUARE, TAPE)]
-        yield Table("time on the tape / on segments", ("memory", *segments), tapes)
+        segments = {layout: "tape / segment" for layout in layouts if layout not in (SQUARE, TAPE)}
+        yield Table("time on the tape / on segments", ["memory"], segments, tapes)
 
     def notes(self, result: Result) -> list[str]:
         models = result["models"].items()
@@ -188,10 +188,6 @@ class Update:
             return found
 
         return marked
-
-    def medians(self) -> dict[str, float]:
-        """The median over the updates, for each part."""
-        return {part: median(update[part] for update in self.seconds) for part in PARTS}
 
 
 def ratio_by_round(time: Times, other: Times) -> float | None:
