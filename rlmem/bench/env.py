@@ -1,7 +1,4 @@
-"""`rlmem bench env`: steps per second of the native environments, beside one of the packages that they reproduce.
-
-Actions are random and drawn beforehand; resets are part of the time. Robots are stepped in worker processes.
-"""
+"""`rlmem bench env`: steps per second of the native environments, beside one of the packages that they reproduce."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -14,14 +11,12 @@ from gymnasium.vector import VectorEnv
 from rlmem_envs.popgym import package
 from rlmem_envs.registration import ROBOTS, TASKS, make, task_class
 
-from rlmem.bench.skeleton import Bench, Result, Row, Table, check_names, progress, quotient, verdict
+from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient, verdict
 from rlmem.bench.timing import Run
 from rlmem.scan import native
 
-STEPS = 100
-"""The least number of vector steps in a turn."""
-LONGEST = 2_000_000
-"""The greatest number of environment steps in a turn of more than one vector step."""
+STEPS = 100  # the least number of vector steps in a turn
+LONGEST = 2_000_000  # the greatest number of environment steps in a turn of more than one vector step
 ROBOT_ENVS = 64
 GYMNASIUM = {"CartPole": "CartPole-v1", "Pendulum": "Pendulum-v1"}
 """Task whose reference package is Gymnasium -> its id there."""
@@ -46,7 +41,7 @@ class EnvBench(Bench):
     tasks: Sequence[str] = (*TASKS, *ROBOTS.values())
     sizes: Sequence[int] = (1, 64, 1024, 8192)
 
-    def measure(self, result: Result) -> Iterator[None]:
+    def measure(self, result: Numbers) -> Iterator[None]:
         check_names("--tasks ", "task", self.tasks, (*TASKS, *ROBOTS.values()))
         native.missing()  # sets the allocator as in a process that trains
         result["setting"]["robot_envs"] = ROBOT_ENVS
@@ -73,12 +68,11 @@ class EnvBench(Bench):
         """Steps per second of one environment, and of worker processes on all cores."""
         from rlmem_envs.occlusion import bullet, robots
 
-        package_name = robots.ROBOTS[name].package_name
-        single = gym.wrappers.TimeLimit(bullet.package_env(package_name), 1000)
+        single = gym.wrappers.TimeLimit(bullet.package_env(robots.ROBOTS[name].package_name), 1000)
         with closing(single), closing(robots.ROBOTS[name](ROBOT_ENVS)) as vector:
             return self.rates({"one": stepping(single, 500), "workers": stepping(vector, STEPS)})
 
-    def tables(self, result: Result) -> Iterator[Table]:
+    def tables(self, result: Numbers) -> Iterator[Table]:
         thousands, times = "thousand steps per second", "times the package's"
         sizes = {str(n): f"N = {n:,}" for n in self.sizes}
         if tasks := rates_of(result["tasks"]):
@@ -95,7 +89,7 @@ class EnvBench(Bench):
             rows = [(name, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"]) for name, r in robots.items()]
             yield Table(title, ["robot"], {"one": thousands, "workers": thousands, "times": times}, rows)
 
-    def verdicts(self, result: Result) -> Iterator[str]:
+    def verdicts(self, result: Numbers) -> Iterator[str]:
         """The worst ratio of the card and grid games, and the ratio of the robot."""
         tasks, robots = rates_of(result["tasks"]), rates_of(result["robots"])
         for n, goal in GOALS.items():
@@ -143,5 +137,5 @@ def reference(task: str, level: str) -> gym.Env | None:
         return None
 
 
-def rates_of(found: dict[str, Row]) -> dict[str, dict[str, float]]:
+def rates_of(found: dict[str, Numbers]) -> dict[str, dict[str, float]]:
     return {name: row["steps_per_second"] for name, row in found.items()}

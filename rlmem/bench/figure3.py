@@ -1,7 +1,4 @@
-"""`rlmem bench memory --figure3`: Figure 3 of FFM (Morad et al. 2023, arXiv:2310.04128) on this machine.
-
-Appendix G and the released benchmark.py define its panels; benchmarks/README.md says what differs here.
-"""
+"""`rlmem bench memory --figure3`: Figure 3 of FFM (Morad et al. 2023, arXiv:2310.04128) on this machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +8,8 @@ from typing import Any
 import torch
 
 from rlmem.bench.memory import PEERS, MemoryBench, Rows, mib
-from rlmem.bench.skeleton import Result, Row, Table, progress, quotient
-from rlmem.bench.timing import Run, peak_bytes
+from rlmem.bench.skeleton import Numbers, Table, progress, quotient
+from rlmem.bench.timing import MIB, Run, peak_bytes
 from rlmem.conformance import facts
 from rlmem.errors import one_line
 from rlmem.memory.base import Memory
@@ -25,28 +22,23 @@ PAPER = {
 """The paper's models -> options of conf/memory; its Stack, TCN, FART and FWP also read the time."""
 LABELS = {option: label for label, option in PAPER.items()}
 ROWS, UPDATES = Rows("segment", 8, 1024), 30
-LOOP = "torch.nn.GRUCell"
-"""Stands for the recurrent networks that the paper stepped in Python."""
 
 
 @dataclass
 class Figure3Bench(MemoryBench):
-    """Figure 3 for the paper's fourteen models by default, which take turns.
+    """Figure 3 for the paper's fourteen models by default, which take turns at updates on `rows`.
 
     Where `rounds` times 30 updates take longer than `budget` seconds, fewer are measured and their time is scaled.
-
-    rows: the rows of an update.
     """
 
     name = "figure3"
     refused = frozenset({"lengths", "slots"})
     rows: Rows = ROWS
 
-    def measure(self, result: Result) -> Iterator[None]:
+    def measure(self, result: Numbers) -> Iterator[None]:
         result["setting"]["updates"] = UPDATES
-        found: dict[str, Row] = {}
-        updates: dict[str, Run] = {}
-        stepped: dict[str, Memory] = {}
+        found: dict[str, Numbers] = {}
+        updates, stepped = dict[str, Run](), dict[str, Memory]()
         for name in progress([*PEERS, *(self.models or PAPER.values())], "peak memory"):
             label = LABELS.get(name, name)
             try:
@@ -94,43 +86,41 @@ class Figure3Bench(MemoryBench):
         small = self.updates(self.build(node), self.rows.shorter(16), 1)
         return small, self.updates(self.build(node), self.rows, 2)
 
-    def tables(self, result: Result) -> Iterator[Table]:
+    def tables(self, result: Numbers) -> Iterator[Table]:
         """The four panels of the figure, the fastest model first."""
         B, T = self.rows.episodes, self.rows.length
         size = f"{UPDATES} updates on [{B}, {T}] slots (s), a step of {B} rows (ms)"
         title = f"FFM's Figure 3: {size}, MiB of live tensors at the peak of training"
         rows = []
-        for label, row in sorted(trained(result).items(), key=lambda item: item[1]["train_seconds"]):
-            numbers = row["train_seconds"], row["train_ci95"], quotient(row["step_seconds"], 1e-3)
-            rows.append((label, *numbers, mib(row), row["parameters"], row["state"]))
+        for label, row in result["models"].items():
+            if row.get("train_seconds"):
+                times = row["train_seconds"], row["train_ci95"], quotient(row["step_seconds"], 1e-3)
+                rows.append((label, *times, mib(row), row["parameters"], row["state"]))
+        rows.sort(key=lambda row: row[1])
         columns = {"30 updates": "30 updates (s)", "± 95 %": "", "step": "step (ms)"}
         columns |= {"MiB": "live tensors at the peak (MiB)", "parameters": "parameters", "state": ""}
         yield Table(title, ["memory"], columns, rows)
 
-    def notes(self, result: Result) -> Iterator[str]:
+    def notes(self, result: Numbers) -> Iterator[str]:
         for label, row in result["models"].items():
             for what, key in (("", "error"), (", 30 updates", "note"), (", step", "step_note")):
                 if note := row.get(key):
                     yield f"{label}{what}: {note}"
 
-    def verdicts(self, result: Result) -> Iterator[str]:
-        ffm, loop = (result["models"].get(label, {}) for label in ("FFM", LOOP))
+    def verdicts(self, result: Numbers) -> Iterator[str]:
+        ffm, loop = (result["models"].get(label, {}) for label in ("FFM", "torch.nn.GRUCell"))
         if gain := quotient(loop.get("train_seconds"), ffm.get("train_seconds")):
             yield f"GRU stepped in Python / FFM: {gain:.1f}x (paper, on a GPU: nearly two orders of magnitude)"
         if step := ffm.get("step_seconds"):
             yield f"FFM, a step: {1e3 * step:.2f} ms (paper, on a CPU: below 1 ms)"
 
 
-def trained(result: Result) -> dict[str, Row]:
-    """The models whose updates could be measured."""
-    return {label: row for label, row in result["models"].items() if row.get("train_seconds")}
-
-
-def by_model(result: Result) -> dict[str, dict[str, float]]:
+def by_model(result: Numbers) -> dict[str, dict[str, float]]:
     """Option of conf/memory or peer -> panel -> number, for the models that could be measured."""
     found = {}
-    for label, row in trained(result).items():
-        if row["step_seconds"]:
-            panels = {"train_s": row["train_seconds"], "step_ms": 1e3 * row["step_seconds"], "memory_mib": mib(row)}
-            found[PAPER.get(label, label)] = panels | {"parameters": row["parameters"]}
+    for label, row in result["models"].items():
+        if row.get("train_seconds") and row["step_seconds"]:
+            speeds = {"train_s": row["train_seconds"], "step_ms": 1e3 * row["step_seconds"]}
+            sizes = {"memory_mib": row["peak_bytes"] / MIB, "parameters": row["parameters"]}
+            found[PAPER.get(label, label)] = speeds | sizes
     return found

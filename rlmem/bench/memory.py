@@ -1,9 +1,4 @@
-"""`rlmem bench memory`: time and memory of the options of conf/memory, beside `torch.nn.GRU`.
-
-benchmarks/README.md says what a cell is and how each number is measured.
-"""
-
-from __future__ import annotations
+"""`rlmem bench memory`: time and memory of the options of conf/memory, beside `torch.nn.GRU`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +9,7 @@ from torch import Tensor
 
 from rlmem.bench.peers import TorchGRU
 from rlmem.bench.scan import SHAPES, ScanBench, Shape
-from rlmem.bench.skeleton import Bench, Result, Row, Table, check_names, progress, quotient
+from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient
 from rlmem.bench.timing import MIB, Run, Times, peak_bytes, using_threads, wait
 from rlmem.config.catalog import select
 from rlmem.config.compose import load
@@ -40,7 +35,7 @@ class Rows:
     episodes: int
     length: int
 
-    def shorter(self, part: int) -> Rows:
+    def shorter(self, part: int) -> "Rows":
         """The same number of episodes, each with one `part`-th of the length."""
         return replace(self, length=max(1, self.length // part))
 
@@ -76,7 +71,7 @@ class MemoryBench(Bench):
         self.lengths = tuple(self.lengths or (128, 1024, 16384))
         check_names("", "memory", self.models or (), select("memory")["memory"])
 
-    def measure(self, result: Result) -> Iterator[None]:
+    def measure(self, result: Numbers) -> Iterator[None]:
         chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
         result["models"] = {}
         for name in progress([PEER, *(self.models or select("memory")["memory"])], "memories"):
@@ -97,7 +92,7 @@ class MemoryBench(Bench):
             torch.manual_seed(0)
             return build(node, input_size=self.input_size).to(self.device)
 
-    def model(self, name: str) -> Row:
+    def model(self, name: str) -> Numbers:
         """Everything about one model; {"error": why} if it cannot be built or stepped."""
         try:
             node = self.node(name)
@@ -134,7 +129,7 @@ class MemoryBench(Bench):
 
         return run
 
-    def cells(self, node: dict[str, Any], memory: Memory, peer: Memory, T: int) -> list[Row]:
+    def cells(self, node: dict[str, Any], memory: Memory, peer: Memory, T: int) -> list[Numbers]:
         """Forward and backward of episodes of T slots in each layout, in turns with the peer, and their peak memory.
 
         A single episode is the same row in both layouts, and measured once. The peer knows no starts, and has no tape.
@@ -178,7 +173,7 @@ class MemoryBench(Bench):
         memory = self.build(node)
         return self.forward_backward(memory, rows.shorter(16)), self.forward_backward(memory, rows)
 
-    def tables(self, result: Result) -> Iterator[Table]:
+    def tables(self, result: Numbers) -> Iterator[Table]:
         """A table of what does not depend on the length, a table for each length, then the scans."""
         models = {name: model for name, model in result["models"].items() if "error" not in model}
         rows: list[Any] = []
@@ -203,27 +198,27 @@ class MemoryBench(Bench):
         if result["scans"]:
             yield from ScanBench().tables(result)
 
-    def notes(self, result: Result) -> Iterator[str]:
+    def notes(self, result: Numbers) -> Iterator[str]:
         yield from notes_on(result["models"])
         yield from ScanBench().notes(result)
 
 
-def cell_of(model: Row, scheme: str, length: int) -> Row:
+def cell_of(model: Numbers, scheme: str, length: int) -> Numbers:
     """The cell of a model, or an empty one."""
     found = (c for c in model.get("cells", ()) if (c["scheme"], c["length"]) == (scheme, length))
     return next(found, {"seconds": None, "peer_seconds": None, "peak_bytes": None})
 
 
-def ratio(row: Row) -> float | None:
+def ratio(row: Numbers) -> float | None:
     """The seconds of a row, relative to the peer's."""
     return quotient(row["seconds"], row["peer_seconds"])
 
 
-def mib(row: Row) -> float | None:
+def mib(row: Numbers) -> float | None:
     return quotient(row["peak_bytes"], MIB)
 
 
-def notes_on(models: dict[str, Row]) -> Iterator[str]:
+def notes_on(models: dict[str, Numbers]) -> Iterator[str]:
     """A line for each number that is missing or was measured in another way."""
     for name, model in models.items():
         if "error" in model:

@@ -1,7 +1,4 @@
-"""`rlmem bench returns`: returns and advantages by scan, beside the loops that they replace.
-
-benchmarks/README.md describes the methods, and tests/test_bench.py compares their results.
-"""
+"""`rlmem bench returns`: returns and advantages by scan, beside the loops that they replace."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlmem.bench.skeleton import Bench, Result, Table, progress, quotient
+from rlmem.bench.skeleton import Bench, Numbers, Table, progress, quotient
 from rlmem.bench.timing import CPU
 from rlmem.losses.returns import discounted_return, gae, prefix_return
 
@@ -37,7 +34,7 @@ class ReturnsBench(Bench):
     longest: Sequence[int] = (10, 100, 1000)
     shapes: Sequence[Sequence[int]] = ((128, 512), (1024, 64), (65536, 1))
 
-    def measure(self, result: Result) -> Iterator[None]:
+    def measure(self, result: Numbers) -> Iterator[None]:
         result["setting"] |= {"gamma": GAMMA, "lambda": LAMBDA}
         result |= {"returns": [], "gae": []}
         yield
@@ -57,13 +54,13 @@ class ReturnsBench(Bench):
             "notes": {name: time.note for name, time in times.items() if time.note},
         }
 
-    def tables(self, result: Result) -> Iterator[Table]:
+    def tables(self, result: Numbers) -> Iterator[Table]:
         title = "discounted sums of episodes in one row (ms, and how many times faster the scan is)"
         yield table(title, ("episodes", "longest"), {PREFIX: PREFIX_SCAN, RETURN: RETURN_SCAN}, result["returns"])
         title = "GAE (ms, and how many times faster the scan is; lists: python's loop without its conversions)"
         yield table(title, ("T", "B"), dict.fromkeys(LOOPS, SCAN), result["gae"])
 
-    def notes(self, result: Result) -> Iterator[str]:
+    def notes(self, result: Numbers) -> Iterator[str]:
         for case in result["returns"] + result["gae"]:
             where = ", ".join(f"{key} {case[key]:,}" for key in case if key not in ("seconds", "notes"))
             yield from (f"{name}, {where}: {note}" for name, note in case["notes"].items())
@@ -79,7 +76,7 @@ def table(title: str, keys: Sequence[str], scans: dict[str, str], cases: list[An
     return Table(title, keys, methods | dict.fromkeys((f"{loop} / scan" for loop in scans), ""), rows)
 
 
-def sums_by_method(result: Result) -> dict[str, dict[str, float]]:
+def sums_by_method(result: Numbers) -> dict[str, dict[str, float]]:
     """Method -> `episodes x longest` -> milliseconds, for the returns."""
     found: dict[str, dict[str, float]] = {}
     for case in result["returns"]:

@@ -1,7 +1,4 @@
-"""`rlmem bench scan`: h_t = a_t h_{t-1} + b_t alone, on every engine, beside copying the bytes that it has to move.
-
-A scan of N numbers moves at least 8 N with its gradients, or 5 N where a is constant; benchmarks/README.md counts them.
-"""
+"""`rlmem bench scan`: h_t = a_t h_{t-1} + b_t alone, on every engine, beside copying the bytes that it has to move."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,20 +9,18 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from rlmem.bench.skeleton import Bench, Result, Table, quotient
+from rlmem.bench.skeleton import Bench, Numbers, Table, quotient
 from rlmem.bench.timing import Run, Times
 from rlmem.errors import UserError
 from rlmem.scan import Engine, chosen_engine, linear_scan
 
 Shape = tuple[int, int, int]
 SHAPES: tuple[Shape, ...] = ((16, 1024, 256), (4, 16384, 256), (1, 16384, 256))
-"""The shapes [B, T, D] that are measured by default."""
 ENGINES = [engine for engine in get_args(Engine) if engine != "auto"]
-EPISODE = 128
-"""Slots between two starts."""
+EPISODE = 128  # slots between two starts
 DTYPES = {"real": torch.float32, "complex": torch.complex64}
 MOVES = {"varying": 8, "constant": 5}
-"""How the decay a is given -> the moved numbers for each of a scan."""
+"""How the decay is given -> the numbers that a scan and its gradients move at least, for each of its own."""
 COPY = "copy"
 
 
@@ -39,7 +34,7 @@ class ScanBench(Bench):
     name = "scan"
     shapes: tuple[Shape, ...] = SHAPES
 
-    def measure(self, result: Result) -> Iterator[None]:
+    def measure(self, result: Numbers) -> Iterator[None]:
         result["scans"] = []
         yield
         for shape, kind, (decay, moves) in product(self.shapes, DTYPES, MOVES.items()):
@@ -65,7 +60,7 @@ class ScanBench(Bench):
         times = self.turns({COPY: copying, engine: scan(1)}, at_least=0.01)
         return times[engine], times[COPY]
 
-    def tables(self, result: Result) -> list[Table]:
+    def tables(self, result: Numbers) -> list[Table]:
         cases: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
         for row in result["scans"]:
             case = ",".join(map(str, row["shape"])), row["kind"], row["decay"]
@@ -80,7 +75,7 @@ class ScanBench(Bench):
         title = "scan, forward + backward: ms, and % of the speed of copying"
         return [Table(title, ("B,T,D", "numbers", "decay"), dict.fromkeys((COPY, *ran), "ms") | shares, rows)]
 
-    def notes(self, result: Result) -> list[str]:
+    def notes(self, result: Numbers) -> list[str]:
         return [f"{row['engine']}: {row['note']}" for row in result["scans"] if row["note"]]
 
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: options, the files of numbers, tables and their plots."""
+"""What all benchmarks share: options, files of numbers, tables, plots. benchmarks/README.md says what each measures."""
 
 import json
 import os
@@ -24,10 +24,8 @@ from rlmem.stats.figures import COLOURS, figure, save
 from rlmem.stats.tables import Cell
 from rlmem.system.hardware import installed_version, processor
 
-Result = dict[str, Any]
-"""The numbers of a benchmark, as its JSON file has them."""
-Row = dict[str, Any]
-"""The numbers of one case, or of a part of it."""
+Numbers = dict[str, Any]
+"""The numbers of a benchmark or of one of its cases, as the JSON file has them."""
 MARKERS = "os^Dv<>"
 progress = partial(track, console=Console(stderr=True), transient=True)
 """progress(items, what): the items, with a bar on a terminal."""
@@ -75,23 +73,21 @@ class Bench(Stopwatch, ABC):
     threads: int | None = None
 
     @abstractmethod
-    def measure(self, result: Result) -> Iterator[None]:
-        """Fill in the numbers, and yield whenever they should be written to the file.
-
-        result: has the entries `setting`, which are all options but the threads, and `machine`.
+    def measure(self, result: Numbers) -> Iterator[None]:
+        """Fill in the numbers beside `setting` and `machine`, and yield when the file should be written.
 
         Raises UserError: a choice cannot be measured.
         """
 
     @abstractmethod
-    def tables(self, result: Result) -> Iterable[Table]:
+    def tables(self, result: Numbers) -> Iterable[Table]:
         """The tables of the numbers, which the plot is drawn from."""
 
-    def notes(self, result: Result) -> Iterable[str]:
+    def notes(self, result: Numbers) -> Iterable[str]:
         """A line for each number that is missing, or that was measured in another way than asked for."""
         return []
 
-    def verdicts(self, result: Result) -> Iterable[str]:
+    def verdicts(self, result: Numbers) -> Iterable[str]:
         """Lines that compare the numbers with goals."""
         return []
 
@@ -101,7 +97,7 @@ class Bench(Stopwatch, ABC):
     @classmethod
     def run(
         cls, json_path: Path | None = None, plot_path: Path | None = None, device: str = "auto", **options: Any
-    ) -> Result:
+    ) -> Numbers:
         """Measure, write the numbers after each part, print the tables, draw the plot, and return the numbers.
 
         json_path: file of the numbers, by default bench-NAME.json.
@@ -119,7 +115,7 @@ class Bench(Stopwatch, ABC):
         bench = cls(device=CPU if "device" in cls.refused else choose_device(device), **options)
         setting = {k: v for k, v in asdict(bench).items() if k != "threads"} | {"device": str(bench.device)}
         with using_threads(bench.torch_threads()):
-            result: Result = {"setting": setting, "machine": machine(bench.device)}
+            result: Numbers = {"setting": setting, "machine": machine(bench.device)}
             for _ in bench.measure(result):
                 if json_path is not None:
                     json_path.write_text(json.dumps(result, indent=2) + "\n")
@@ -180,8 +176,7 @@ def quotient(value: float | None, other: float | None) -> float | None:
 
 
 def verdict(what: str, ratio: float, goal: float, digits: str = ".1f", remark: str = "") -> str:
-    said = "reached" if ratio >= goal else "missed"
-    return f"{what} {ratio:{digits}}x ({remark}goal {goal:g}x: {said})"
+    return f"{what} {ratio:{digits}}x ({remark}goal {goal:g}x: {'reached' if ratio >= goal else 'missed'})"
 
 
 def plot(all_tables: Sequence[Table]) -> Any:
@@ -189,8 +184,7 @@ def plot(all_tables: Sequence[Table]) -> Any:
     drawn = [table for table in all_tables if table.rows]
     columns = max((len(table.panels()) for table in drawn), default=1)
     heights = [2.5 + 0.25 * len(table.rows) for table in drawn] or [1.0]
-    grid = {"height_ratios": heights}
-    made, axes = figure(sum(heights), len(heights), columns, width=6 * columns, gridspec_kw=grid)
+    made, axes = figure(sum(heights), len(heights), columns, width=6 * columns, height_ratios=heights)
     for table, row in zip(drawn, axes, strict=False):
         panels = table.panels()
         for panel, (unit, series) in zip(row, panels.items(), strict=False):
@@ -209,8 +203,8 @@ def dots(axes: Any, title: str, labels: Sequence[str], series: dict[str, list[An
         there = [(value, row) for row, value in enumerate(values) if value]
         color, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
         axes.plot([x for x, _ in there], [y for _, y in there], marker, color=color, label=name, ms=5, alpha=0.8)
-    axes.set(xscale="log", title=title, yticks=range(len(labels)), ylim=(len(labels) - 0.5, -0.5))
-    axes.set_yticklabels(labels)
+    axes.set(xscale="log", title=title, ylim=(len(labels) - 0.5, -0.5))
+    axes.set_yticks(range(len(labels)), labels)
     least, most = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 100 * least else (1,)))
     axes.xaxis.set_minor_formatter("")

@@ -69,8 +69,7 @@ class Stopwatch:
                 return None
 
         for name, result in results.items():
-            warm_up = call(name)
-            if warm_up is None:
+            if (warm_up := call(name)) is None:
                 continue
             if warm_up < at_least:  # a first call is a poor estimate of how often to repeat
                 warm_up = call(name) or warm_up
@@ -126,11 +125,9 @@ def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...],
     if device.type == "cuda":
         small, whole = make(*arguments)
         small()
-        wait(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         whole()
-        wait(device)
         return torch.cuda.max_memory_allocated(device) - before
     if os.name != "posix":
         raise OSError("the peak memory of a process can be read on Linux, macOS and CUDA only")

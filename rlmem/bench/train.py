@@ -1,8 +1,4 @@
-"""`rlmem bench train`: environment steps per second, learning included, beside sb3-contrib's RecurrentPPO.
-
-Every contestant is warmed up once, then runs one iteration of 2,048 slots per round; rates are medians.
-sb3-contrib uses all cores, its default; rlmem acts with one thread and learns with `threads` (all cores by default).
-"""
+"""`rlmem bench train`: environment steps per second, learning included, beside sb3-contrib's RecurrentPPO."""
 
 import tempfile
 import warnings
@@ -18,7 +14,7 @@ import torch
 from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlmem.bench.skeleton import Bench, Result, Table, quotient, verdict
+from rlmem.bench.skeleton import Bench, Numbers, Table, quotient, verdict
 from rlmem.bench.timing import using_threads
 from rlmem.config.compose import load
 from rlmem.errors import UserError, extra
@@ -36,13 +32,12 @@ SETTING = (
 GOALS = {"rlmem lstm segment": ("sb3 lstm", 3.0), "rlmem ffm tape": ("sb3 shared lstm", 4.0)}
 """Contestant of rlmem -> its peer and the ratio that it must reach. sb3's padded sequences correspond to segments."""
 SHARES = ("env", "act", "learn")
-MATRIX = 2048
-"""Rows and columns of the matrices whose product measures the machine's rate."""
+MATRIX = 2048  # rows and columns of the matrices whose product measures the machine's rate
 
 
 @dataclass
 class TrainBench(Bench):
-    """Whole training runs; `threads` is the number that rlmem learns with."""
+    """Whole training runs. rlmem learns with `threads`; sb3-contrib always uses all cores, its default."""
 
     name = "train"
     refused = frozenset({"budget", "device", "plot_path"})
@@ -51,7 +46,7 @@ class TrainBench(Bench):
     def torch_threads(self) -> int:
         return torch.get_num_threads()
 
-    def measure(self, result: Result) -> Iterator[None]:
+    def measure(self, result: Numbers) -> Iterator[None]:
         try:
             import sb3_contrib  # noqa: F401
         except ImportError as error:
@@ -68,12 +63,11 @@ class TrainBench(Bench):
             times = self.turns(dict(contestants))
             if failed := [f"{name}: {time.note}" for name, time in times.items() if time.note]:
                 raise RuntimeError("; ".join(failed))
-            rates = {
+            rates = result["steps_per_second"] = {
                 name: median(steps / time for steps, time in zip(it.steps[1:], times[name].seconds, strict=True))
                 for name, it in contestants.items()
             }
             matmul = self.matmul_rate()
-            result["steps_per_second"] = rates
             result["ratios"] = {f"{name} / {peer}": rates[name] / rates[peer] for name, (peer, _) in GOALS.items()}
             result["time_shares"] = {name: it.loop.shares() for name, it in ours.items()}
             result["matmul_share_while_learning"] = {
@@ -89,7 +83,7 @@ class TrainBench(Bench):
         times = [self.seconds(multiply) for _ in range(ceil(1 / self.seconds(multiply)))]
         return 2 * MATRIX**3 / min(times)
 
-    def tables(self, result: Result) -> list[Table]:
+    def tables(self, result: Numbers) -> list[Table]:
         rows = []
         for name, steps in result["steps_per_second"].items():
             shares = [quotient(result["time_shares"].get(name, {}).get(part), 0.01) for part in SHARES]
@@ -97,7 +91,7 @@ class TrainBench(Bench):
         heads = ("steps/s", *(f"{head}, %" for head in (*SHARES, "matmul rate reached")))
         return [Table(result["setting"], [""], dict.fromkeys(heads, ""), rows)]
 
-    def verdicts(self, result: Result) -> Iterator[str]:
+    def verdicts(self, result: Numbers) -> Iterator[str]:
         for name, (other, goal) in GOALS.items():
             yield verdict(f"{name} / {other}:", result["ratios"][f"{name} / {other}"], goal)
 
@@ -124,8 +118,7 @@ class Ours:
             warnings.simplefilter("ignore", UserWarning)  # about Intel GPUs, from the flag
             with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
                 self.loop.algo.update(rollout, self.loop.batching, 0.0)
-        self.flops = counter.get_total_flops()
-        """Matrix-product operations of one update."""
+        self.flops = counter.get_total_flops()  # the matrix products of one update
 
     def __call__(self) -> None:
         before = self.loop.collector.steps

@@ -1,9 +1,4 @@
-"""`rlmem bench update`: updates per second of SAC on replayed episodes, and where their time goes.
-
-benchmarks/README.md describes the replay, the layouts of a batch, the parts of an update and the peers.
-"""
-
-from __future__ import annotations
+"""`rlmem bench update`: updates per second of SAC on replayed episodes, and where their time goes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +13,7 @@ from rlmem.agents.exploration import Exploration
 from rlmem.bench.memory import PEER as TORCH
 from rlmem.bench.memory import PEERS
 from rlmem.bench.peers import SeparateGRUs
-from rlmem.bench.skeleton import Bench, Result, Row, Table, check_names, progress
+from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress
 from rlmem.bench.timing import Times, wait
 from rlmem.config.catalog import select
 from rlmem.config.compose import Config, load
@@ -30,113 +25,12 @@ from rlmem.scan import chosen_engine
 from rlmem.types import Batch
 
 MODELS = ("gru", "lstm", "ffm", "lru", "gpt")
-TRANSITIONS = 1000
-"""The acted slots of a tape, and of the segments beside it."""
+TRANSITIONS = 1000  # the acted slots of a tape, and of the segments beside it
 TURN = 0.25
 """The least seconds of a turn, so that updates find caches and allocator as updates of their own kind left them."""
 PEER = "POMDP-Baselines"
 PARTS = ("sample", "forward", "backward", "optimiser")
 SQUARE, TAPE = "64 x 64", "tape"
-
-
-@dataclass
-class UpdateBench(Bench):
-    """The update of each model on batches of each layout.
-
-    models: options of conf/memory, MODELS by default. A model that raises is reported, and the others are measured.
-    lengths: lengths of the segments beside the tape.
-    transitions: the transitions in the replay, which `num_envs` environments fill.
-    """
-
-    name = "update"
-    models: Sequence[str] | None = None
-    lengths: Sequence[int] = (10, 50, 200)
-    hidden_size: int = 128
-    transitions: int = 51_200
-    num_envs: int = 64
-
-    def measure(self, result: Result) -> Iterator[None]:
-        check_names("", "memory", self.models or (), select("memory")["memory"])
-        chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
-        result["models"] = {}
-        replay = self.filled_replay()
-        for name in progress([PEER, TORCH, *(self.models or MODELS)], "updates"):
-            result["models"][name] = self.model(name, replay)
-            yield
-
-    def config(self, *overrides: str) -> Config:
-        shared = ["env=position_only_pendulum", "algo=sac", "encoder=embeddings", f"device={self.device.type}"]
-        return load([*shared, f"memory.hidden_size={self.hidden_size}", *overrides])
-
-    def layouts(self, name: str) -> dict[str, tuple[str, ...]]:
-        """Layouts that a model reads, with their overrides; the tape last, beside the longest segments."""
-        segment = ("batching=segment", "batching.init_state=zero")
-        square = ("batching.rows=64", "batching.length=64", "batching.overlap=30")  # 200 = 64 + 4 (64 - 30)
-        size = f"algo.batch_size={TRANSITIONS}"
-        layouts: dict[str, tuple[str, ...]] = {SQUARE: (*segment, *square, f"algo.batch_size={64 * 64}")}
-        layouts |= {f"segment {L}": (*segment, f"batching.length={L}", size) for L in sorted(self.lengths)}
-        return layouts if name in (PEER, TORCH) else layouts | {TAPE: ("batching=tape", size)}
-
-    def filled_replay(self) -> Replay:
-        parts = assemble(self.config("memory=mlp", f"env.num_envs={self.num_envs}"))
-        streams, device = parts.streams, self.device
-        collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", device), device)
-        replay = Replay(self.transitions, self.num_envs, device)
-        with one_thread():
-            while replay.transitions < self.transitions:
-                replay.add(collector.collect(100, 2**62, exploration=Exploration(random=True))[0])
-        parts.env.close()
-        return replay
-
-    def model(self, name: str, replay: Replay) -> list[Row]:
-        """A row for each layout. The peer takes turns with the model on the layouts that it can read."""
-        layouts = self.layouts(name)
-        updates: dict[str, Update] = {}
-        times: dict[str, Times] = {}
-        for layout, overrides in layouts.items():
-            contestants = {layout: name} if layout == TAPE else {layout: name, f"peer, {layout}": PEER}
-            for contestant, option in contestants.items():
-                memory = f"memory._target_={PEERS[TORCH]}" if option in (PEER, TORCH) else f"memory={option}"
-                try:
-                    run = assemble(self.config(memory, *overrides, "env.num_envs=1"))
-                    updates[contestant] = Update(run, replay, peer=option == PEER)
-                except Exception as error:
-                    times[contestant] = Times(note=one_line(error))
-        times |= self.turns(dict(updates), at_least=TURN)
-        segments = [layout for layout in layouts if layout not in (SQUARE, TAPE)]
-        found = []
-        for layout in layouts:
-            time, peer = times[layout], times[f"peer, {segments[-1] if layout == TAPE else layout}"]
-            row: Row = {"layout": layout, "seconds": time.median, "peer_seconds": peer.median}
-            row |= {"ratio": ratio_by_round(time, peer), "rounds": len(time.seconds), "note": time.note}
-            if layout == TAPE:
-                row["ratio_to_segments"] = {other: ratio_by_round(time, times[other]) for other in segments}
-            done = updates[layout] if time.seconds else None
-            parts = done and {part: median(update[part] for update in done.seconds) for part in PARTS}
-            found.append(row | {"parts": parts, "batch": done and done.batch})
-        return found
-
-    def tables(self, result: Result) -> Iterator[Table]:
-        """A table for each layout, with the parts' shares of the time; then the tape beside the segments."""
-        columns = {"ms": "ms", "/ s": "", **dict.fromkeys(PARTS, "% of the time"), "ratio": f"time / {PEER}'s"}
-        found = [(name, row) for name, rows in result["models"].items() for row in rows]
-        layouts = dict.fromkeys(row["layout"] for _, row in found)
-        for layout in layouts:
-            rows, size = [], ""
-            for name, row in found:
-                if row["layout"] == layout and row["seconds"]:
-                    shares = [100 * row["parts"][part] / sum(row["parts"].values()) for part in PARTS]
-                    rows.append((name, 1e3 * row["seconds"], 1 / row["seconds"], *shares, row["ratio"]))
-                    size = "{rows} x {slots} slots, {transitions:,} transitions".format_map(row["batch"])
-            if rows:
-                yield Table(f"{layout}: {size}; ratio to {PEER}", ["memory"], columns, rows)
-        tapes = [(name, *row["ratio_to_segments"].values()) for name, row in found if row["layout"] == TAPE]
-        segments = {layout: "tape / segment" for layout in layouts if layout not in (SQUARE, TAPE)}
-        yield Table("time on the tape / on segments", ["memory"], segments, tapes)
-
-    def notes(self, result: Result) -> list[str]:
-        models = result["models"].items()
-        return [f"{name}, {row['layout']}: {row['note']}" for name, rows in models for row in rows if row["note"]]
 
 
 class Update:
@@ -188,6 +82,106 @@ class Update:
             return found
 
         return marked
+
+
+@dataclass
+class UpdateBench(Bench):
+    """The update of each model on batches of each layout.
+
+    models: options of conf/memory, MODELS by default. A model that raises is reported, and the others are measured.
+    lengths: lengths of the segments beside the tape.
+    transitions: the transitions in the replay, which `num_envs` environments fill.
+    """
+
+    name = "update"
+    models: Sequence[str] | None = None
+    lengths: Sequence[int] = (10, 50, 200)
+    hidden_size: int = 128
+    transitions: int = 51_200
+    num_envs: int = 64
+
+    def measure(self, result: Numbers) -> Iterator[None]:
+        check_names("", "memory", self.models or (), select("memory")["memory"])
+        chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
+        result["models"] = {}
+        replay = self.filled_replay()
+        for name in progress([PEER, TORCH, *(self.models or MODELS)], "updates"):
+            result["models"][name] = self.model(name, replay)
+            yield
+
+    def config(self, *overrides: str) -> Config:
+        shared = ["env=position_only_pendulum", "algo=sac", "encoder=embeddings", f"device={self.device.type}"]
+        return load([*shared, f"memory.hidden_size={self.hidden_size}", *overrides])
+
+    def layouts(self, name: str) -> dict[str, tuple[str, ...]]:
+        """Layouts that a model reads, with their overrides; the tape last, beside the longest segments."""
+        segment = ("batching=segment", "batching.init_state=zero")
+        square = ("batching.rows=64", "batching.length=64", "batching.overlap=30")  # 200 = 64 + 4 (64 - 30)
+        size = f"algo.batch_size={TRANSITIONS}"
+        layouts: dict[str, tuple[str, ...]] = {SQUARE: (*segment, *square, f"algo.batch_size={64 * 64}")}
+        layouts |= {f"segment {L}": (*segment, f"batching.length={L}", size) for L in sorted(self.lengths)}
+        return layouts if name in (PEER, TORCH) else layouts | {TAPE: ("batching=tape", size)}
+
+    def filled_replay(self) -> Replay:
+        parts = assemble(self.config("memory=mlp", f"env.num_envs={self.num_envs}"))
+        streams, device = parts.streams, self.device
+        collector = Collector(parts.env, parts.agent, streams.int("env"), streams.torch("act", device), device)
+        replay = Replay(self.transitions, self.num_envs, device)
+        with one_thread():
+            while replay.transitions < self.transitions:
+                replay.add(collector.collect(100, 2**62, exploration=Exploration(random=True))[0])
+        parts.env.close()
+        return replay
+
+    def model(self, name: str, replay: Replay) -> list[Numbers]:
+        """A row for each layout. The peer takes turns with the model on the layouts that it can read."""
+        layouts = self.layouts(name)
+        updates: dict[str, Update] = {}
+        times: dict[str, Times] = {}
+        for layout, overrides in layouts.items():
+            contestants = {layout: name} if layout == TAPE else {layout: name, f"peer, {layout}": PEER}
+            for contestant, option in contestants.items():
+                memory = f"memory._target_={PEERS[TORCH]}" if option in (PEER, TORCH) else f"memory={option}"
+                try:
+                    run = assemble(self.config(memory, *overrides, "env.num_envs=1"))
+                    updates[contestant] = Update(run, replay, peer=option == PEER)
+                except Exception as error:
+                    times[contestant] = Times(note=one_line(error))
+        times |= self.turns(dict(updates), at_least=TURN)
+        segments = [layout for layout in layouts if layout not in (SQUARE, TAPE)]
+        found = []
+        for layout in layouts:
+            time, peer = times[layout], times[f"peer, {segments[-1] if layout == TAPE else layout}"]
+            row: Numbers = {"layout": layout, "seconds": time.median, "peer_seconds": peer.median}
+            row |= {"ratio": ratio_by_round(time, peer), "rounds": len(time.seconds), "note": time.note}
+            if layout == TAPE:
+                row["ratio_to_segments"] = {other: ratio_by_round(time, times[other]) for other in segments}
+            done = updates[layout] if time.seconds else None
+            parts = done and {part: median(update[part] for update in done.seconds) for part in PARTS}
+            found.append(row | {"parts": parts, "batch": done and done.batch})
+        return found
+
+    def tables(self, result: Numbers) -> Iterator[Table]:
+        """A table for each layout, with the parts' shares of the time; then the tape beside the segments."""
+        columns = {"ms": "ms", "/ s": "", **dict.fromkeys(PARTS, "% of the time"), "ratio": f"time / {PEER}'s"}
+        found = [(name, row) for name, rows in result["models"].items() for row in rows]
+        layouts = dict.fromkeys(row["layout"] for _, row in found)
+        for layout in layouts:
+            rows, size = [], ""
+            for name, row in found:
+                if row["layout"] == layout and row["seconds"]:
+                    shares = [100 * row["parts"][part] / sum(row["parts"].values()) for part in PARTS]
+                    rows.append((name, 1e3 * row["seconds"], 1 / row["seconds"], *shares, row["ratio"]))
+                    size = "{rows} x {slots} slots, {transitions:,} transitions".format_map(row["batch"])
+            if rows:
+                yield Table(f"{layout}: {size}; ratio to {PEER}", ["memory"], columns, rows)
+        tapes = [(name, *row["ratio_to_segments"].values()) for name, row in found if row["layout"] == TAPE]
+        segments = {layout: "tape / segment" for layout in layouts if layout not in (SQUARE, TAPE)}
+        yield Table("time on the tape / on segments", ["memory"], segments, tapes)
+
+    def notes(self, result: Numbers) -> list[str]:
+        models = result["models"].items()
+        return [f"{name}, {row['layout']}: {row['note']}" for name, rows in models for row in rows if row["note"]]
 
 
 def ratio_by_round(time: Times, other: Times) -> float | None:
