@@ -30,11 +30,7 @@ ROBOT_GOAL = ("ant", 1.7)
 
 @dataclass
 class EnvBench(Bench):
-    """Steps per second of each task by number of environments, and of each robot.
-
-    tasks: class names of the tasks, and names of the robots.
-    sizes: numbers of environments.
-    """
+    """Steps per second of each task by number of environments, one of `sizes`, and of each robot; `tasks` has both."""
 
     name = "env"
     refused = frozenset({"threads", "device"})

@@ -50,10 +50,9 @@ class TorchGRUCell(TorchGRU):
 class SeparateGRUs:
     """SAC over two `torch.nn.GRU` as POMDP-Baselines updates them (Ni et al. 2022, arXiv:2110.05038, released code).
 
-    The critic's step comes before the actor's, and the temperature's is last. There are five unrolls from zero states:
-    actor and target critic for the target, the critic for its loss, actor and critic for the actor's loss. torch's
-    optimisers have their defaults. The network is that of `SAC` with memory `TorchGRU` and encoder `embeddings`,
-    parameters in the same order; the published one has shortcut embeddings beside it.
+    The critic's step comes before the actor's, and the temperature's is last; there are five unrolls from zero states.
+    The network is that of `SAC` with memory `TorchGRU` and encoder `embeddings`, parameters in the same order; the
+    published one has shortcut embeddings beside it.
     """
 
     def __init__(self, obs_size: int, action_size: int, hidden_size: int, generator: torch.Generator, lr: float = 3e-4):

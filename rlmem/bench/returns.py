@@ -22,12 +22,7 @@ Methods = dict[str, Callable[[], Any]]
 
 @dataclass
 class ReturnsBench(Bench):
-    """The time of every method, in turns of at least 10 ms.
-
-    episodes: numbers of episodes in the row whose returns are computed.
-    longest: bounds of the lengths of these episodes.
-    shapes: [T, B] of the transitions whose advantages are computed.
-    """
+    """Sums over rows of so many `episodes`, each shorter than one of `longest`; advantages of `shapes` [T, B]."""
 
     name = "returns"
     episodes: Sequence[int] = (10, 50, 100, 500, 1000, 10_000)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 from statistics import median
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -26,10 +26,7 @@ COPY = "copy"
 
 @dataclass
 class ScanBench(Bench):
-    """Forward and backward of a scan, for each shape, kind of numbers, kind of decay and engine.
-
-    shapes: [B, T, D] of the scans.
-    """
+    """Forward and backward of scans of `shapes` [B, T, D], for each kind of numbers, kind of decay and engine."""
 
     name = "scan"
     shapes: tuple[Shape, ...] = SHAPES
@@ -61,13 +58,11 @@ class ScanBench(Bench):
         return times[engine], times[COPY]
 
     def tables(self, result: Numbers) -> list[Table]:
-        cases: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
-        for row in result["scans"]:
-            case = ",".join(map(str, row["shape"])), row["kind"], row["decay"]
-            cases.setdefault(case, {})[row["engine"]] = row
+        case_of = lambda row: (",".join(map(str, row["shape"])), row["kind"], row["decay"])  # noqa: E731
         ran = list(dict.fromkeys(row["engine"] for row in result["scans"] if row["seconds"]))
         rows = []
-        for case, found in cases.items():
+        for case, group in groupby(result["scans"], case_of):
+            found = {row["engine"]: row for row in group}
             copy = median(row["copy_seconds"] for row in found.values() if row["seconds"])
             times = [quotient(found[engine]["seconds"], 1e-3) for engine in ran]
             rows.append((*case, 1e3 * copy, *times, *(quotient(found[engine]["copy_share"], 0.01) for engine in ran)))

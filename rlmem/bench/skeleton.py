@@ -91,9 +91,6 @@ class Bench(Stopwatch, ABC):
         """Lines that compare the numbers with goals."""
         return []
 
-    def torch_threads(self) -> int:
-        return self.threads or torch.get_num_threads()
-
     @classmethod
     def run(
         cls, json_path: Path | None = None, plot_path: Path | None = None, device: str = "auto", **options: Any
@@ -103,7 +100,6 @@ class Bench(Stopwatch, ABC):
         json_path: file of the numbers, by default bench-NAME.json.
         plot_path: file of the plot, by default bench-NAME.png. A benchmark that refuses this option has no plot, and
             writes its numbers only if a path is given.
-        device: "auto", "cpu" or "cuda".
         options: fields of the class.
 
         Raises UserError: an option is refused, or a file could not be written; nothing has been measured yet.
@@ -114,7 +110,7 @@ class Bench(Stopwatch, ABC):
         _check_paths(json_path, plot_path)
         bench = cls(device=CPU if "device" in cls.refused else choose_device(device), **options)
         setting = {k: v for k, v in asdict(bench).items() if k != "threads"} | {"device": str(bench.device)}
-        with using_threads(bench.torch_threads()):
+        with using_threads(bench.threads or torch.get_num_threads()):
             result: Numbers = {"setting": setting, "machine": machine(bench.device)}
             for _ in bench.measure(result):
                 if json_path is not None:

@@ -43,8 +43,8 @@ class TrainBench(Bench):
     refused = frozenset({"budget", "device", "plot_path"})
     budget: float = 1e9
 
-    def torch_threads(self) -> int:
-        return torch.get_num_threads()
+    def __post_init__(self) -> None:
+        self.learn_threads, self.threads = self.threads or torch.get_num_threads(), None
 
     def measure(self, result: Numbers) -> Iterator[None]:
         try:
@@ -52,10 +52,10 @@ class TrainBench(Bench):
         except ImportError as error:
             raise UserError(f"bench train: needs sb3-contrib as the peer; e.g. {extra('bench')}") from error
         result["setting"] = SETTING
-        threads = result["machine"]["learn_threads"] = self.threads or torch.get_num_threads()
+        result["machine"]["learn_threads"] = self.learn_threads
         with tempfile.TemporaryDirectory() as scratch:
             ours = {
-                f"rlmem {memory} {batching}": Ours(memory, batching, Path(scratch), threads)
+                f"rlmem {memory} {batching}": Ours(memory, batching, scratch, self.learn_threads)
                 for memory, batching in product(("lstm", "gru", "ffm"), ("segment", "tape"))
             }
             peers = {"sb3 lstm": StableBaselines(shared=False), "sb3 shared lstm": StableBaselines(shared=True)}
@@ -99,15 +99,13 @@ class TrainBench(Bench):
 class Ours:
     """A training run of rlmem; a call is one iteration of its loop, recording included."""
 
-    def __init__(self, memory: str, batching: str, scratch: Path, threads: int):
-        self.threads = threads
-        self.steps: list[int] = []
+    def __init__(self, memory: str, batching: str, scratch: str, threads: int):
+        self.threads, self.steps = threads, list[int]()
         sizes = f"env.num_envs={ENVS} memory.hidden_size={WIDTH} algo.head_sizes=[{HEADS},{HEADS}] device=cpu"
         updates = f"algo.rollout_slots={SLOTS} algo.epochs={EPOCHS} algo.num_minibatches={MINIBATCHES}"
         choices = [f"memory={memory}", f"batching={batching}", "total_steps=100000000"]
         config = load([*choices, *sizes.split(), *updates.split()])
-        run_dir = scratch / f"{memory}-{batching}"
-        run_dir.mkdir()
+        run_dir = Path(tempfile.mkdtemp(dir=scratch))
         quiet = Progress(config.values["total_steps"], run_dir / "log.txt", console=Console(quiet=True))
         recorder = Recorder(run_dir, quiet.say)
         self.loop = cast(OnPolicyLoop, make_loop(config, assemble(config), run_dir, recorder, quiet))

@@ -86,11 +86,10 @@ class Update:
 
 @dataclass
 class UpdateBench(Bench):
-    """The update of each model on batches of each layout.
+    """The update of each model on batches of each layout, from a replay that `num_envs` environments fill.
 
     models: options of conf/memory, MODELS by default. A model that raises is reported, and the others are measured.
     lengths: lengths of the segments beside the tape.
-    transitions: the transitions in the replay, which `num_envs` environments fill.
     """
 
     name = "update"
