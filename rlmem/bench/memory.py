@@ -219,7 +219,6 @@ def mib(row: Numbers) -> float | None:
 
 
 def notes_on(models: dict[str, Numbers]) -> Iterator[str]:
-    """A line for each number that is missing or was measured in another way."""
     for name, model in models.items():
         if "error" in model:
             yield f"{name}: {model['error']}"

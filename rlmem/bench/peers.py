@@ -101,9 +101,8 @@ class SeparateGRUs:
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """A tanh-Gaussian action [B, T, A] and its log-probability [B, T]."""
         mean, log_std = self.actor(batch)[0].chunk(2, -1)
-        noise = torch.empty_like(mean).normal_(generator=self.generator)
         std = log_std.clamp(-20, 2).exp()
-        u = mean + std * noise
+        u = mean + std * torch.empty_like(mean).normal_(generator=self.generator)
         normal = torch.distributions.Normal(mean, std, validate_args=False).log_prob(u)
         return u.tanh(), (normal - 2 * (log(2) - u - nn.functional.softplus(-2 * u))).sum(-1)
 

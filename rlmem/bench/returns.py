@@ -1,6 +1,6 @@
 """`rlmem bench returns`: returns and advantages by scan, beside the loops that they replace."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -9,15 +9,12 @@ import numpy as np
 import torch
 
 from rlmem.bench.skeleton import Bench, Numbers, Table, progress, quotient
-from rlmem.bench.timing import CPU
+from rlmem.bench.timing import CPU, Run
 from rlmem.losses.returns import discounted_return, gae, prefix_return
 
 GAMMA, LAMBDA = 0.99, 0.95
 PREFIX, PREFIX_SCAN, RETURN, RETURN_SCAN = "prefix: episodes", "prefix: scan", "return: steps", "return: scan"
 PYTHON, LISTS, NUMPY, TORCH, SCAN = "python", "lists", "numpy", "torch", "scan"
-LOOPS = (PYTHON, LISTS, NUMPY, TORCH)
-
-Methods = dict[str, Callable[[], Any]]
 
 
 @dataclass
@@ -42,18 +39,16 @@ class ReturnsBench(Bench):
             result["gae"].append({"T": T, "B": B} | self.times(gae_methods(T, B, self.device)))
             yield
 
-    def times(self, methods: Methods) -> dict[str, Any]:
+    def times(self, methods: dict[str, Run]) -> dict[str, Any]:
         times = self.turns(methods, at_least=0.01)
-        return {
-            "seconds": {name: time.median for name, time in times.items()},
-            "notes": {name: time.note for name, time in times.items() if time.note},
-        }
+        notes = {name: time.note for name, time in times.items() if time.note}
+        return {"seconds": {name: time.median for name, time in times.items()}, "notes": notes}
 
     def tables(self, result: Numbers) -> Iterator[Table]:
         title = "discounted sums of episodes in one row (ms, and how many times faster the scan is)"
         yield table(title, ("episodes", "longest"), {PREFIX: PREFIX_SCAN, RETURN: RETURN_SCAN}, result["returns"])
         title = "GAE (ms, and how many times faster the scan is; lists: python's loop without its conversions)"
-        yield table(title, ("T", "B"), dict.fromkeys(LOOPS, SCAN), result["gae"])
+        yield table(title, ("T", "B"), dict.fromkeys((PYTHON, LISTS, NUMPY, TORCH), SCAN), result["gae"])
 
     def notes(self, result: Numbers) -> Iterator[str]:
         for case in result["returns"] + result["gae"]:
@@ -81,7 +76,7 @@ def sums_by_method(result: Numbers) -> dict[str, dict[str, float]]:
     return found
 
 
-def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> tuple[int, Methods]:
+def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> tuple[int, dict[str, Run]]:
     """The number of transitions, and the methods. Each gives one number per transition, in order."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, longest, (episodes,), generator=generator)
@@ -114,8 +109,8 @@ def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> t
     }
 
 
-def gae_methods(T: int, B: int, device: torch.device = CPU) -> Methods:
-    """Methods that compute the advantages of T steps of B environments, [T, B], or [B, T] for the scan."""
+def gae_methods(T: int, B: int, device: torch.device = CPU) -> dict[str, Run]:
+    """dict[str, Run] that compute the advantages of T steps of B environments, [T, B], or [B, T] for the scan."""
     generator = torch.Generator().manual_seed(0)
     reward = torch.rand(T, B, generator=generator)
     value = torch.randn(T + 1, B, generator=generator)

@@ -55,8 +55,7 @@ class Stopwatch:
     def turns(self, contestants: dict[str, Run], at_least: float = 0.0) -> dict[str, Times]:
         """Call each contestant once to warm up (a fast one twice), then once in each round.
 
-        A contestant that raises has no times, and a note. One that takes less than `at_least` seconds is repeated
-        within its turn.
+        One that raises has a note and no times; one that takes less than `at_least` seconds is repeated in its turn.
         """
         results = {name: Times() for name in contestants}
         repeats, turns = dict.fromkeys(contestants, 1), dict.fromkeys(contestants, 0)

@@ -70,10 +70,8 @@ class TrainBench(Bench):
             matmul = self.matmul_rate()
             result["ratios"] = {f"{name} / {peer}": rates[name] / rates[peer] for name, (peer, _) in GOALS.items()}
             result["time_shares"] = {name: it.loop.shares() for name, it in ours.items()}
-            result["matmul_share_while_learning"] = {
-                name: it.flops * self.rounds / it.loop.learn_time / matmul for name, it in ours.items()
-            }
-            result["matmul_gflops"] = matmul / 1e9
+            shares = {name: it.flops * self.rounds / it.loop.learn_time / matmul for name, it in ours.items()}
+            result |= {"matmul_share_while_learning": shares, "matmul_gflops": matmul / 1e9}
             yield
 
     def matmul_rate(self) -> float:

@@ -10,7 +10,6 @@ from gymnasium.spaces import Box
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.exploration import Exploration
-from rlmem.bench.memory import PEER as TORCH
 from rlmem.bench.memory import PEERS
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress
@@ -28,7 +27,7 @@ MODELS = ("gru", "lstm", "ffm", "lru", "gpt")
 TRANSITIONS = 1000  # the acted slots of a tape, and of the segments beside it
 TURN = 0.25
 """The least seconds of a turn, so that updates find caches and allocator as updates of their own kind left them."""
-PEER = "POMDP-Baselines"
+PEER, TORCH = "POMDP-Baselines", "torch.nn.GRU"
 PARTS = ("sample", "forward", "backward", "optimiser")
 SQUARE, TAPE = "64 x 64", "tape"
 
@@ -43,7 +42,7 @@ class Update:
         self.batch: dict[str, float] = {}
         self.seconds: list[dict[str, float]] = []
         losses = parts.streams.torch("losses", parts.device)
-        self.learn: Callable[[Batch], object]
+        self.learn: Callable[[Batch], object] = self.algo.update
         if peer:
             spaces = parts.env.single_observation_space, parts.env.single_action_space
             obs_size, action_size = (cast(Box, space).shape[0] for space in spaces)
@@ -53,7 +52,6 @@ class Update:
             self.algo.setup(parts.agent, losses)
             self.algo.loss = self.marking("sample", self.algo.loss, "forward")
             self.algo.step = self.marking("backward", self.algo.step, "optimiser")
-            self.learn = self.algo.update
         self()  # what a first call builds is not measured
         self.seconds.clear()
 
