@@ -30,7 +30,7 @@ ROBOT_GOAL = ("ant", 1.7)
 
 @dataclass
 class EnvBench(Bench):
-    """Steps per second of each task by number of environments, one of `sizes`, and of each robot; `tasks` has both."""
+    """Steps per second of `tasks` with each number of environments in `sizes`, and of the robots among them."""
 
     name = "env"
     refused = frozenset({"threads", "device"})

@@ -61,7 +61,7 @@ class Figure3Bench(MemoryBench):
             if "error" not in row:
                 step = step_times[label]
                 each = [second * UPDATES / row["updates_measured"] for second in update_times[label].seconds]
-                half = 1.96 * stdev(each) / len(each) ** 0.5 if len(each) > 1 else None  # of a normal 95 % interval
+                half = 1.96 * stdev(each) / len(each) ** 0.5 if len(each) > 1 else None  # the interval of 95 %
                 row |= {"train_seconds": mean(each) if each else None, "train_ci95": half}
                 row |= {"note": update_times[label].note, "step_seconds": step.median, "step_note": step.note}
         result["models"] = found

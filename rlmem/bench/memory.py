@@ -50,7 +50,7 @@ class Rows:
 
 @dataclass
 class MemoryBench(Bench):
-    """Forward and backward, steps, memory and size of each model, which reads `input_size` and writes `hidden_size`.
+    """Forward and backward, steps, memory and size of each model, from `input_size` to `hidden_size` features.
 
     models: options of conf/memory; all by default. A model that raises is reported, and the others are measured.
     lengths: slots of an episode, one cell of `slots` for each; 128, 1,024 and 16,384 by default.
@@ -137,8 +137,8 @@ class MemoryBench(Bench):
         episodes = max(1, self.slots // T)
         schemes = SCHEMES[:1] if isinstance(memory, TorchGRU) else SCHEMES
         layouts = {scheme: Rows(scheme, episodes, T) for scheme in (schemes if episodes > 1 else SCHEMES[:1])}
-        forward_backward = lambda rows: lambda part: self.forward_backward(memory, rows.shorter(part))  # noqa: E731
-        times = {PEER: Times()} | {s: Times(note=self.why_not(forward_backward(rows))) for s, rows in layouts.items()}
+        in_parts = lambda rows: lambda part: self.forward_backward(memory, rows.shorter(part))  # noqa: E731
+        times = {PEER: Times()} | {s: Times(note=self.why_not(in_parts(rows))) for s, rows in layouts.items()}
         runs = {s: self.forward_backward(memory, rows) for s, rows in layouts.items() if not times[s].note}
         if runs:
             times |= self.turns({PEER: self.forward_backward(peer, layouts["segment"])} | runs)

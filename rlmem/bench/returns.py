@@ -19,7 +19,7 @@ PYTHON, LISTS, NUMPY, TORCH, SCAN = "python", "lists", "numpy", "torch", "scan"
 
 @dataclass
 class ReturnsBench(Bench):
-    """Sums over rows of so many `episodes`, each shorter than one of `longest`; advantages of `shapes` [T, B]."""
+    """Discounted sums of `episodes` shorter than `longest`, for every pair of them; advantages of `shapes` [T, B]."""
 
     name = "returns"
     episodes: Sequence[int] = (10, 50, 100, 500, 1000, 10_000)

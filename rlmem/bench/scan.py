@@ -20,7 +20,7 @@ ENGINES = [engine for engine in get_args(Engine) if engine != "auto"]
 EPISODE = 128  # slots between two starts
 DTYPES = {"real": torch.float32, "complex": torch.complex64}
 MOVES = {"varying": 8, "constant": 5}
-"""How the decay is given -> the numbers that a scan and its gradients move at least, for each of its own."""
+"""Kind of decay -> how many numbers a scan of N numbers moves at least, gradients included, as a multiple of N."""
 COPY = "copy"
 
 
