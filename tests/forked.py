@@ -29,7 +29,7 @@ PRELOADED = (
     "torch._dynamo", "torch.optim", "torch.distributed", "scipy.stats", "rich.progress", "popgym",
     "rlmem.commands.cli", "rlmem.commands.train", "rlmem.commands.resume", "rlmem.commands.eval",
     "rlmem.commands.sweep", "rlmem.commands.population", "rlmem.commands.list", "rlmem.run.train",
-    "rlmem.run.evaluate", "rlmem.sweep.run", "rlmem.sweep.child", "rlmem.sweep.search", "rlmem.population.rounds",
+    "rlmem.run.evaluate", "rlmem.sweep.run", "rlmem.sweep.search", "rlmem.population.rounds",
     "rlmem.config.catalog", "rlmem_envs.registration", "rlmem_envs.vector",
 )  # fmt: skip
 """Modules of which importing starts no thread; one that is missing is left to whoever wants it."""

@@ -7,7 +7,7 @@ import numpy as np
 from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.outcome import Curve, Outcome, Record
-from rlmem.reproduce.write import publish
+from rlmem.reproduce.tables import publish
 
 ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")
 STEPS = range(1000, 11_000, 1000)

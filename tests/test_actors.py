@@ -15,7 +15,7 @@ from helpers import wait_for
 from test_readme import commands, small
 
 from rlmem.record.recorder import read_jsonl
-from rlmem.run.resume import newest
+from rlmem.run.stored import agent_state
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 
@@ -137,7 +137,7 @@ def test_one_actor_has_no_lag_and_a_stopped_run_goes_on(in_tmp, start):
     assert job.returncode == 75, complaints
     assert "stopped; saved up to step" in told
     assert_nothing_remains(below)
-    before = newest(Path("run"))
+    before = agent_state(Path("run"))
     assert 0 < before["step"] < 4003
     command = [sys.executable, "-m", "rlmem", "resume", "run"]
     subprocess.run(command, check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
@@ -146,7 +146,7 @@ def test_one_actor_has_no_lag_and_a_stopped_run_goes_on(in_tmp, start):
     assert all(row["impala/lag"] == 0 and row["impala/ratio_max_dev"] <= 1e-5 for row in rows)
     observed = Counter(episode["return"] for episode in read_jsonl(Path("run/episodes.jsonl")))
     assert len(observed) > 3, "the process that came with the resumption draws other episodes"
-    after = newest(Path("run"))
+    after = agent_state(Path("run"))
     assert not all(torch.equal(before["agent"][name], after["agent"][name]) for name in before["agent"])
 
 

@@ -15,14 +15,12 @@ from rlmem_envs.languages.tables import TABLES
 
 from rlmem.analysis import ANALYSES, analyze, impulse, options_of
 from rlmem.analysis.ffm import times
-from rlmem.analysis.gradients import Cut, full_norms, last_row, row_norms
+from rlmem.analysis.gradients import Cut, last_row, norms
 from rlmem.analysis.hidden import TERMINAL, sample, silhouette
-from rlmem.analysis.impulse import followed, response
-from rlmem.analysis.loaded import at_last, load_run
-from rlmem.analysis.sensitivity import by_age, sensitivities
+from rlmem.analysis.impulse import followed, projections, response, stored
+from rlmem.analysis.loaded import load_run
+from rlmem.analysis.sensitivity import by_age, nothing_blocked, sensitivities
 from rlmem.analysis.shm import calibrations, product_stats
-from rlmem.analysis.stored_string import StringMemory
-from rlmem.analysis.values import nothing_blocked, value_of
 from rlmem.batching import Segment, Tape
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -132,16 +130,16 @@ def test_sensitivity_is_what_finite_differences_of_the_last_value_say(runs, name
     """Also of V, and where the memory blocks gradients in training."""
     run = exact(runs[name])
     played = run.play(2)
-    batch, slots = played.batch, played.length
+    batch = played.batch
     batch.obs = batch.obs.double()
     found = sensitivities(run.agent, played)
     expected = torch.zeros_like(found)
     with torch.no_grad(), nothing_blocked(run.agent):
-        for t, feature, sign in product(range(int(slots.max())), range(batch.obs.shape[-1]), (1,)):
+        for t, feature, sign in product(range(int(played.length.max())), range(batch.obs.shape[-1]), (1,)):
             ends = []
             for h in (1e-5, -1e-5):
                 batch.obs[:, t, feature] += h
-                ends.append(at_last(value_of(run.agent, batch), slots))
+                ends.append(played.at_last(run.agent.value(batch)))
                 batch.obs[:, t, feature] -= h
             expected[:, t] += sign * (ends[0] - ends[1]).abs() / 2e-5
     assert expected[:, 0].min() > 1e-12, "the first observation matters"
@@ -164,7 +162,7 @@ def test_sensitivity_of_letters_is_that_of_their_one_hot_rows(runs):
             return out.double() + shifted
 
         handle = encoder.obs_features.register_forward_hook(moved)
-        at_last(value_of(run.agent, played.batch), played.length).sum().backward()
+        played.at_last(run.agent.value(played.batch)).sum().backward()
         handle.remove()
         expected[:, t] = shifts.grad.abs().sum(-1)
     torch.testing.assert_close(found, expected)
@@ -189,8 +187,9 @@ def test_the_shares_of_the_summary_are_those_of_the_table(runs):
 
 
 def test_decay_times_and_periods_are_those_of_the_running_recurrence(runs):
-    (memory,) = exact(runs["ffm"]).memories(FFM, "ffm", "ffm").values()
-    found = times(memory, 0.1)
+    run = exact(runs["ffm"])
+    (memory,) = run.memories(FFM, "ffm", "ffm").values()
+    (found,) = times(run, 0.1).values()
     x, start = torch.zeros(1, 2000, memory.input_size, dtype=torch.float64), torch.zeros(1, 2000, dtype=torch.bool)
     state = torch.ones(1, *memory.state_shape, dtype=torch.complex128)
     for t_alpha, trace in zip(found["t_alpha"], range(memory.state_shape[0]), strict=True):
@@ -423,18 +422,18 @@ def test_the_pools_of_a_run_are_its_own(runs):
 
 
 def test_a_string_moves_through_the_pools_as_a_loop_moves_it():
-    memory = StringMemory(2.0, seed=1)
-    kept = memory.keep("abca", 6)
-    assert torch.allclose(memory.Q @ memory.Q.mT, torch.eye(26, dtype=torch.float64), atol=1e-12)
+    Q = projections(seed=1)
+    kept = stored("abca", 6, 2.0, Q)
+    assert torch.allclose(Q @ Q.mT, torch.eye(26, dtype=torch.float64), atol=1e-12)
     pools = np.zeros((6, 26))
     for t in range(len(kept)):
         source = np.eye(26)["abca".index("abca"[t]) if t < 3 else 0] if t < 4 else np.zeros(26)
         for n in range(6):
             pools[n] += 2.0 ** -(n + 1) * (source - pools[n])
-            source = np.tanh(memory.Q[n].numpy() @ pools[n]) if n < 5 else None
+            source = np.tanh(Q[n].numpy() @ pools[n]) if n < 5 else None
         assert kept[t] == pytest.approx(pools, abs=1e-12)
     with pytest.raises(UserError, match="letters a to z"):
-        memory.keep("A b", 3)
+        stored("A b", 3, 2.0, Q)
 
 
 def test_the_seed_draws_the_projections_of_a_string(tmp_path):
@@ -455,7 +454,7 @@ def test_the_norms_are_those_of_the_whole_jacobian():
     memory = GRU(3, hidden_size=4).double()
     x, start = torch.randn(1, 9, 3, dtype=torch.float64), torch.eye(1, 9, dtype=torch.bool)
     jacobian = torch.autograd.functional.jacobian(lambda x: memory(x, memory.initial_state(1), start)[0][0, 7], x)
-    assert full_norms(memory, x, start, 7) == pytest.approx(jacobian[:, 0, :8].square().sum((0, 2)).sqrt().numpy())
+    assert norms(memory, x, start, Cut(0, 7)) == pytest.approx(jacobian[:, 0, :8].square().sum((0, 2)).sqrt().numpy())
 
 
 @pytest.mark.parametrize(
@@ -475,7 +474,7 @@ def test_beyond_the_truncation_the_gradient_is_exactly_zero(batching, reach, beg
     x, start = torch.randn(1, 20, 3, dtype=torch.float64), torch.eye(1, 20, dtype=torch.bool)
     cut = last_row(batching, 20)
     assert cut.begin == begin
-    trained, whole = row_norms(memory, x, start, cut), full_norms(memory, x, start, cut.at)
+    trained, whole = norms(memory, x, start, cut), norms(memory, x, start, Cut(0, cut.at))
     assert (trained[: cut.at + 1 - reach] == 0).all()
     assert (trained[cut.at + 1 - reach :] > 0).all()
     assert (whole > 0).all()

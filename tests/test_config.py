@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 import yaml
 from annotated_types import Ge, Gt, Interval, Le
+from helpers import options
 from pydantic import ValidationError
 
 from rlmem.config import explain
@@ -22,27 +23,14 @@ from rlmem.errors import UserError
 from rlmem.sweep import multirun
 
 
-def kinds_of_options() -> dict[str, list[list[str]]]:
-    """Group -> its options, those of one class or with the same defaults together; `launcher` is no part of a run."""
-    found: dict[str, dict[tuple[str, str], list[str]]] = {}
-    for file in sorted(conf_dir().glob("*/*.yaml")):
-        if not file.name.startswith("_") and file.parent.name != "launcher":
-            written = yaml.safe_load(file.read_text())
-            kind = (str(written.get("defaults")), str(written.get("_target_")))
-            found.setdefault(file.parent.name, {}).setdefault(kind, []).append(file.stem)
-    return {group: list(kinds.values()) for group, kinds in found.items()}
-
-
 def rows_of_options() -> list[Any]:
-    """All options, one of each group at a time; encoders alone, as algorithms set their keys. Further ones are slow."""
-    kinds = kinds_of_options()
-    rows = [pytest.param({"encoder": name}, id=name) for (name,) in kinds.pop("encoder")]
-    first = zip_longest(*([name for name, *_ in found] for found in kinds.values()))
-    others = zip_longest(*([name for _, *names in found for name in names] for found in kinds.values()))
-    for row, marks in [*((row, []) for row in first), *((row, [pytest.mark.slow]) for row in others)]:
-        chosen = {group: name for group, name in zip(kinds, row, strict=True) if name is not None}
-        rows.append(pytest.param(chosen, id="-".join(chosen.values()), marks=marks))
-    return rows
+    """Every option of `conf/`, one of each group at a time; encoders alone, because algorithms set their keys."""
+    groups = sorted(path.name for path in conf_dir().glob("[!_]*") if path.is_dir())
+    names = {group: options(group) for group in groups if group != "launcher"}  # which is no part of a run
+    rows = [{"encoder": name} for name in names.pop("encoder")]
+    for row in zip_longest(*names.values()):
+        rows.append({group: name for group, name in zip(names, row, strict=True) if name is not None})
+    return [pytest.param(row, id="-".join(row.values())) for row in rows]
 
 
 REQUIRED = {"gym": ["env.id=CartPole-v1"]}

@@ -297,7 +297,7 @@ def test_the_record_is_strict_json_and_every_reader_copes_with_null(in_tmp):
 
         def close(self, failed: bool) -> None: ...
 
-    Recorder(Path(), said.append).attach([("here", Mirror())])
+    Recorder(Path(), said.append).attach({"here": Mirror()})
     assert not said and len(Mirror.rows) == 4 and math.isnan(Mirror.rows[0]["loss"])
 
     steps, values = metrics.curve(RunRecord(Path()), key)

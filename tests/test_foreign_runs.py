@@ -484,7 +484,7 @@ def test_looking_at_a_manifest_deletes_and_changes_no_file(received, capsys, wha
     [
         ["-c", start.START],
         ["-c", workers.START],
-        ["-c", pool.CHILD, str(Path(rlmem.__file__).parents[1]), str(os.getpid()), "--version"],
+        ["-c", pool.CHILD, str(Path(rlmem.__file__).parents[1]), str(os.getpid()), "train", "version"],
     ],
     ids=["parallel", "workers", "sweep"],
 )
@@ -492,5 +492,5 @@ def test_other_processes_import_nothing_of_the_current_folder(received, command)
     for name in ("pickle", "signal", "ctypes", "rlmem"):
         shutil.copy("r/evil.py", f"{name}.py")
     done = subprocess.run([sys.executable, *command], input="", capture_output=True, text=True)
-    assert "EOFError" in done.stderr or done.stderr.startswith("rlmem: error: --version: "), done.stderr
+    assert "EOFError" in done.stderr or done.stderr.startswith("rlmem: error: version: "), done.stderr
     assert not Path("canary").exists()

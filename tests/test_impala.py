@@ -19,7 +19,7 @@ from rlmem.errors import UserError
 from rlmem.losses.returns import discounted_return
 from rlmem.nets.encoder import Encoder
 from rlmem.run.assemble import assemble
-from rlmem.run.resume import newest
+from rlmem.run.stored import agent_state
 from rlmem.run.train import resume, train
 from rlmem.seeding import Streams
 
@@ -229,7 +229,7 @@ def test_a_killed_run_resumes_exactly(in_tmp, choices):
         train(load([*choices, "run_dir=cut"]))
     resume(Path("cut"), [])
     assert without_time("cut") == without_time("whole") and without_time("whole")[-1]["step"] == 501
-    weights = [newest(Path(run))["agent"] for run in ("whole", "cut")]
+    weights = [agent_state(Path(run))["agent"] for run in ("whole", "cut")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 

@@ -22,6 +22,7 @@ from test_readme import blocks, commands, small, with_examples
 
 from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
+from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.sweep import launchers, multirun
@@ -172,9 +173,9 @@ def test_a_job_for_another_machine_may_ask_for_what_this_one_lacks(monkeypatch):
 
 def test_jobs_that_start_in_the_same_second_take_directories_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    choices = {"memory": "ffm", "algo": "ppo", "env": "repeat_first"}
+    config = load([])
     with ThreadPoolExecutor(8) as pool:
-        taken = list(pool.map(lambda _: rundir.create(None, choices, 0), range(40)))
+        taken = list(pool.map(lambda _: rundir.create(config), range(40)))
     assert len(set(taken)) == 40
 
 

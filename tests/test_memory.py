@@ -7,7 +7,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from rlmem.memory import FFM, GRU, LPRNN, LSTM
 from rlmem.memory.base import RecurrentCell
-from rlmem.memory.packed.steps import Packing
+from rlmem.memory.packed import Packing
 
 B, T, D = 4, 60, 6
 

@@ -395,3 +395,16 @@ def test_noise_is_the_chance_of_a_random_action_or_the_spread_around_it():
     drawn = actions(td3, Exploration(noise=0.1))
     assert drawn.std(0) == pytest.approx(0.1, rel=0.1)
     assert actions(td3, Exploration(noise=10.0)).abs().max() == 1, "a policy's actions are within [-1, 1]"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_value_of_a_slot_is_that_of_the_action_taken_by_the_lesser_twin(name):
+    algo = make_algo(name)
+    batch = some_batch(algo)
+    features = algo.agent.trunks.read_critic(batch)
+    if name in ("sac", "td3"):
+        expected = torch.minimum(*algo.agent.q(features, batch.action))
+    else:
+        q = algo.agent.q(features).reshape(-1, *batch.shape, 3)
+        expected = (q * torch.nn.functional.one_hot(batch.action.long(), 3)).sum(-1).amin(0)
+    assert torch.equal(algo.agent.value(batch), expected)

@@ -30,8 +30,8 @@ from rlmem.report.series import shown
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.outcome import Curve, Record
 from rlmem.reproduce.run import runner_of
+from rlmem.reproduce.tables import write
 from rlmem.reproduce.verdict import judge
-from rlmem.reproduce.write import write
 from rlmem.stats import interval, mean
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Value, cell_text
@@ -184,7 +184,7 @@ def test_a_name_cannot_be_markup():
     bad = '"><script>alert(1)</script><img src=x onerror=alert(1)>$x'
     run = Record(bad, bad, 0, bad, {}, overrides=bad, machine=bad, commit=bad)
     curve = Curve(bad, bad, 0, [0, 1, 2], [0.0, 1.0, 2.0])
-    made = Page(page([Group(bad, "train/return_mean", [run], [curve], bad)], bad))
+    made = Page(page([Group(bad, bad, "train/return_mean", [run], [curve], ([bad], [bad]), 1, bad)], bad))
     assert not {"script", "img"} & {tag for tag, _ in made.tags}
     assert not made.all("onerror")
     assert made.text.count(bad) > 8
@@ -193,7 +193,8 @@ def test_a_name_cannot_be_markup():
 def test_a_name_that_no_svg_may_hold_is_shown_escaped():
     curve = Curve("\x1b[31m", "\x00", 0, [0, 1], [0.0, 1.0])
     run = Record("\x1b[31m", "\x00", 0, "done")
-    assert r"\x00" in page([Group("odd", "k", [run], [curve])], "odd")
+    section = Group("odd", "odd", "k", [run], [curve], (["\x1b[31m"], ["\x00"]), 1)
+    assert r"\x00" in page([section], "odd")
 
 
 def test_equal_results_give_equal_files(published, text, tmp_path):
@@ -286,7 +287,7 @@ def test_runs_side_by_side_are_told_apart_by_what_varies(swept):
 
 
 def test_any_metric_can_be_drawn_smoothed(swept, tmp_path):
-    (panel,) = shown(find([swept]), "train/return_mean", smooth=2)
+    (panel,), _ = shown(find([swept]), "train/return_mean", smooth=2)
     assert panel.what == "training return, mean of 2 points"
     (line,) = panel.lines
     rows = read_jsonl(sorted(swept.glob("001-*"))[0] / "metrics.jsonl")
@@ -299,9 +300,9 @@ def test_any_metric_can_be_drawn_smoothed(swept, tmp_path):
 
 
 def test_columns_can_be_chosen(published):
-    panels = shown(find([published / "memoroids"]), None, columns=["repeat_first"])
+    panels, _ = shown(find([published / "memoroids"]), None, columns=["repeat_first"])
     assert [panel.title for panel in panels] == ["repeat_first"]
-    several = shown(find([published]), None)
+    several, _ = shown(find([published]), None)
     assert "memoroids/figure4 laptop: repeat_first" in [panel.title for panel in several]
 
 
@@ -364,7 +365,7 @@ def test_the_shipped_results_are_those_of_the_shipped_numbers():
 
 
 def test_what_was_measured_and_not_trained_has_no_curves(tmp_path, capsys):
-    every = shown(find([ROOT / "results"]), None)
+    every, _ = shown(find([ROOT / "results"]), None)
     assert {panel.title.partition(":")[0] for panel in every} >= {"lprnn/figure4 laptop", "memoroids/figure4 laptop"}
     (tmp_path / "lprnn").mkdir()
     shutil.copy(ROOT / "results/lprnn/figure2.laptop.csv", tmp_path / "lprnn")

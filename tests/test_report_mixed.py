@@ -8,7 +8,7 @@ import pytest
 from test_report import Page
 
 from rlmem.commands.cli import main
-from rlmem.config.compose import load
+from rlmem.config.compose import Config, load
 from rlmem.record import rundir
 from rlmem.report import bands
 from rlmem.report.draw import together
@@ -27,7 +27,7 @@ def made(folder: Path, overrides: str, values: Sequence[float | None], every: in
     words = (SMALL + overrides).split()
     config = load(words)
     folder.mkdir(parents=True)
-    rundir.describe(folder, dict(config.values), config.choices, tuple(words))
+    rundir.describe(folder, config)
     rows = [{"step": every * k, KEY: value} for k, value in enumerate(values, begin)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
@@ -80,14 +80,14 @@ def test_a_run_of_an_earlier_version_lacks_keys_and_is_the_same_row(tmp_path):
     runs = [made(tmp_path / name, f"seed={seed}", [0.0]) for seed, name in enumerate("ab")]
     config, about = rundir.read(runs[0])
     del config["on_nan"], config["algo"]["clip"], config["evaluation"]
-    rundir.describe(runs[0], config, about["choices"], tuple(about["overrides"]))
+    rundir.describe(runs[0], Config(config, about["choices"], tuple(about["overrides"])))
     assert group(*runs).axes == (["ffm"], [""])
 
 
 def test_a_run_with_one_evaluation_is_a_dot_in_report_and_figure(tmp_path, capsys):
     runs = [made(tmp_path / "once", "memory=gru", [0.5]), made(tmp_path / "often", "memory=lru", [0.1, 0.2])]
-    (panel,) = shown(find(runs), None)
-    once, often = together(shown(find(runs), None)).axes[0].lines
+    (panel,), _ = shown(find(runs), None)
+    once, often = together([panel]).axes[0].lines
     assert [line.name for line in panel.lines] == ["gru", "lru"]
     assert (once.get_marker(), often.get_marker()) == ("o", "None")
     seen = Page(page(find(runs), ""))
@@ -120,7 +120,7 @@ def test_what_has_no_value_is_said_in_report_and_figure(tmp_path, capsys):
 
 def test_a_seed_of_one_point_is_a_dot_beside_the_mean_of_the_others(tmp_path):
     runs = [made(tmp_path / f"{seed}", f"seed={seed}", [0.1, 0.2, 0.4][:most]) for seed, most in enumerate((3, 3, 1))]
-    (panel,) = shown(find(runs), None)
+    (panel,), _ = shown(find(runs), None)
     (line,) = panel.lines
     assert (list(line.steps), len(line.seeds), len(line.dots)) == ([100, 200, 300], 2, 1)
     seen = Page(page(find(runs), ""))
@@ -130,7 +130,7 @@ def test_a_seed_of_one_point_is_a_dot_beside_the_mean_of_the_others(tmp_path):
 
 def test_seeds_that_have_no_step_in_common_are_drawn_one_by_one(tmp_path):
     runs = [made(tmp_path / f"{k}", f"seed={k}", [0.0, 1.0], begin=1 + 5 * k) for k in range(2)]
-    assert len(together(shown(find(runs), None)).axes[0].lines) == 2
+    assert len(together(shown(find(runs), None)[0]).axes[0].lines) == 2
     assert "No mean, since no step is common to all: (ffm, seed 0), (ffm, seed 1)." in Page(page(find(runs), "")).text
 
 

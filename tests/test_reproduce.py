@@ -28,8 +28,8 @@ from rlmem.reproduce.outcome import (
 )
 from rlmem.reproduce.published import load as published
 from rlmem.reproduce.spec import BUDGETS, Experiment, read
+from rlmem.reproduce.tables import publish, write
 from rlmem.reproduce.verdict import MEAN, judge, misprinted
-from rlmem.reproduce.write import publish, write
 
 RNG = np.random.default_rng
 

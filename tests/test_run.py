@@ -193,11 +193,14 @@ def test_a_record_that_lost_rows_is_refused(run_dir):
     assert (run_dir / "metrics.jsonl").read_text() == ""
 
 
-def test_two_processes_never_train_in_one_directory(run_dir):
+def test_two_processes_never_train_in_one_directory(run_dir, monkeypatch):
     from rlmem.record import rundir
 
+    closed, close = [], VectorEnv.close
+    monkeypatch.setattr(VectorEnv, "close", lambda env, **how: (closed.append(env), close(env, **how)))
     with rundir.lock(run_dir), pytest.raises(UserError, match="another process"):
         resume(run_dir, ["total_steps=900"])
+    assert len(closed) == 1, "the environments of the run that is refused"
     (run_dir / ".lock").unlink()
     (run_dir / ".lock").mkdir()
     with pytest.raises(UserError, match="is a folder"):

@@ -13,6 +13,7 @@ from helpers import assert_same_weights, killed_at, without_time
 from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem_envs.temporal_order import TemporalOrder, TemporalOrderStream
 
+from rlmem.acting.evaluate import Request
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.dataset.file import Recording, write
@@ -242,7 +243,8 @@ def test_held_out_sequences_are_counted_exactly_and_are_the_same_every_time():
     parts, _ = parts_of(*NETWORKS["lstm"])
     class_two = lambda features: torch.nn.functional.one_hot(torch.full((len(features),), 2), 4).float()  # noqa: E731
     parts.agent.head.forward = class_two
-    results = [parts.algo.held_out(parts.agent, parts.env, 70, parts.streams, parts.device) for _ in range(2)]
+    request = Request(70, parts.streams, parts.device)
+    results = [parts.algo.evaluate(parts.agent, parts.env, request)["held_out"] for _ in range(2)]
     assert results[0] == results[1]
     accuracy = results[0]["accuracy"]
     stream = parts.env.stream(64, 40, parts.streams.int("evaluation/env"))

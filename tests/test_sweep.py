@@ -26,10 +26,9 @@ from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.sweep.axes import axes, expand, label, probes
-from rlmem.sweep.jobs import STALE, Job, NewJob
+from rlmem.sweep.jobs import STALE, Job, NewJob, Owner, started
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.pool import Pool, command, environment, reason_of_failure
-from rlmem.sweep.process import Owner, started
 from rlmem.sweep.run import config_hash
 from rlmem.sweep.search import propose, study
 from rlmem.sweep.spec import SweepSpec, assignment, specify
@@ -207,8 +206,8 @@ def test_jobs_can_be_added_but_not_taken_away(tmp_path):
 WORKER = """
 import sys
 from pathlib import Path
+from rlmem.sweep.jobs import Owner
 from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.process import Owner
 made, me = Manifest(Path.cwd()), Owner.me()
 while (job := made.claim(me, lambda name: False)) is not None:
     print(job.number)
@@ -241,7 +240,7 @@ def test_the_jobs_of_a_dead_process_are_taken_over_and_no_others(tmp_path, dead)
     made, me = manifest(tmp_path, 2), Owner.me()
     mine = claimed(made, me)
     assert claimed(made, dead).name == "002-seed1"
-    assert [row.state for row in rows(made, tmp_path)] == ["running", "interrupted"]
+    assert [row.state for row in rows(made)] == ["running", "interrupted"]
     assert claimed(made, me, busy=["002-seed1"]) is None  # its last process still saves
     taken = claimed(made, me)
     assert (taken.name, taken.attempts, taken.pid) == ("002-seed1", 2, os.getpid())
@@ -345,7 +344,8 @@ def test_the_table_says_where_every_job_is(tmp_path, dead, capsys):
 def test_a_terminal_shows_the_jobs_that_run(tmp_path):
     made, out = manifest(tmp_path, 2), io.StringIO()
     claimed(made, Owner.me())
-    with View(Console(file=out, force_terminal=True, width=100), made, tmp_path) as view:
+    view = View(Console(file=out, force_terminal=True, width=100), made)
+    with view.live:
         view.refresh()
         view.say("a [line]")
     text = out.getvalue()
@@ -524,8 +524,7 @@ def test_gpus_are_shared_out(tmp_path):
     """As the pool starts the jobs, whether or not this machine has GPUs; they are killed before they begin."""
     manifest = Manifest(tmp_path)
     manifest.submit(SweepSpec(("seed=0,1",)), [NewJob(f"s{n}", (f"seed={n}",), f"{n}", 1, 10) for n in range(2)])
-    view = View(Console(file=io.StringIO()), manifest, tmp_path)
-    pool = Pool(manifest, tmp_path, view, places=2, gpus=("5", "6"))
+    pool = Pool(manifest, View(Console(file=io.StringIO()), manifest), places=2, gpus=("5", "6"))
     try:
         pool._fill()
         found = {Path(name).name: job["CUDA_VISIBLE_DEVICES"] for name, job in children(os.getpid()).items()}

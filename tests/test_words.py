@@ -24,9 +24,8 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.reproduce.tables import tables
 from rlmem.reproduce.verdict import judge
 from rlmem.run.train import train
-from rlmem.sweep.jobs import NewJob
+from rlmem.sweep.jobs import NewJob, Owner
 from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import SweepSpec
 from rlmem.system.failures import SIZES, as_faults
 

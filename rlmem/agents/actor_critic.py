@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from rlmem.agents.base import Agent
 from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import hidden_layers, small_output
-from rlmem.nets.policy import PolicyHead
 from rlmem.types import Batch, Inputs, State
 
 MemoryGradient = Literal["both", "critic", "actor"]
@@ -27,10 +27,12 @@ class ActorCritic(Agent):
     make_trunk: builds an encoder with a memory
     action_space: of one environment
     head_sizes: hidden layers of both heads
-    state_dependent_std: see `rlmem.nets.policy.PolicyHead`
+    state_dependent_std: see `rlmem.nets.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each
     memory_gradient: whose loss trains a shared encoder and memory
     """
+
+    value_name = "V(s)"
 
     def __init__(
         self,
@@ -57,6 +59,9 @@ class ActorCritic(Agent):
         distribution = self.policy(features)
         action = distribution.mode() if generator is None else distribution.sample(generator)
         return action, distribution.log_prob(action), state
+
+    def value(self, batch: Batch) -> Tensor:
+        return self.critic(self.trunks.read_critic(batch)).squeeze(-1)
 
     def unroll(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Policy parameters [B, T, P] and values [B, T] of every slot, from the rows' `state0`."""

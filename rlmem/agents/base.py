@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunks
-from rlmem.types import Inputs, State
+from rlmem.types import Batch, Inputs, State
 
 
 class Network(nn.Module):
@@ -21,7 +21,10 @@ class Network(nn.Module):
 
 
 class Agent(Network, ABC):
-    """A network that acts in environments."""
+    """A network that acts in environments, and gives slots values."""
+
+    value_name = "Q(s, a)"
+    """What `value` is, in symbols."""
 
     @abstractmethod
     def act(
@@ -36,3 +39,7 @@ class Agent(Network, ABC):
 
         Returns actions [N, ...], their log-probabilities [N], and the state after the slot.
         """
+
+    @abstractmethod
+    def value(self, batch: Batch) -> Tensor:
+        """The value of every slot and the action taken there, or of the slot alone: [B, T]. Twins: the smaller one."""

@@ -13,7 +13,7 @@ from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.distributions import Categorical, TanhGaussian
 from rlmem.nets.heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
 from rlmem.spaces import JointActions
-from rlmem.types import Inputs, State
+from rlmem.types import Batch, Inputs, State
 
 
 class OffPolicyAgent(Agent):
@@ -49,12 +49,18 @@ class OffPolicyAgent(Agent):
 class JointAgent(OffPolicyAgent):
     """Discrete or multi-discrete actions, numbered jointly."""
 
+    q: nn.Module
+
     def __init__(self, action_space: Space):
         super().__init__()
         self.joint = JointActions(action_space)
 
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
         return self.joint.action(self._random_numbers(features, generator))
+
+    def value(self, batch: Batch) -> Tensor:
+        q, taken = self.q(self.trunks.read_critic(batch)), self.joint.index(batch.action)
+        return q.gather(-1, taken.expand(q.shape[:-1])[..., None]).squeeze(-1)
 
     def _random_numbers(self, features: Tensor, generator: torch.Generator) -> Tensor:
         return torch.randint(self.joint.n, (len(features),), generator=generator, device=features.device)
@@ -98,6 +104,9 @@ class CategoricalAgent(JointAgent):
     def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
         return self.joint.action(Categorical(self.policy(features)).sample(generator))
 
+    def value(self, batch: Batch) -> Tensor:
+        return super().value(batch).amin(0)
+
 
 class ContinuousAgent(OffPolicyAgent):
     """Actions in [-1, 1] per dimension, from a policy head, and two values of a given action."""
@@ -119,6 +128,9 @@ class ContinuousAgent(OffPolicyAgent):
 
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
         return features.new_empty(len(features), self.action_size).uniform_(-1, 1, generator=generator)
+
+    def value(self, batch: Batch) -> Tensor:
+        return self.q(self.trunks.read_critic(batch), batch.action).amin(0)
 
 
 class TanhGaussianAgent(ContinuousAgent):

@@ -35,7 +35,7 @@ class OnPolicy(Algorithm):
     entropy_coef: weight of the entropy bonus
     value_coef: weight of the value loss
     head_sizes: hidden layers of actor and critic
-    state_dependent_std: see `rlmem.nets.policy.PolicyHead`
+    state_dependent_std: see `rlmem.nets.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each; otherwise they share one
     memory_gradient: whose loss trains a shared encoder and memory
     """

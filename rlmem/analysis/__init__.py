@@ -78,34 +78,26 @@ def analyze(
     trust: build what the configuration names, whoever wrote it
     options: keywords of the analysis' `measure`, such as `episodes`
     """
-    measure, accepted = _measure(what), options_of(what)
-    problems = [
-        sentence(f"analyze {what}", f"has no option `{name}`", near=nearest(name, accepted), accepted=accepted)
-        for name in options
-        if name not in accepted
-    ]
-    if problems:
-        raise UserError(*problems)
+    where, measure, accepted = f"analyze {what}", _measure(what), options_of(what)
+    if unknown := [name for name in options if name not in accepted]:
+        said = [sentence(where, f"has no option `{n}`", near=nearest(n, accepted), accepted=accepted) for n in unknown]
+        raise UserError(*said)
     if run_dir is None and (out is None or what not in WITHOUT_RUN):
-        otherwise = " or --out" if what in WITHOUT_RUN else ""
-        example = f"rlmem analyze {shell(what)} runs/my_run"
-        raise UserError(sentence(f"analyze {what}", f"expected a run{otherwise}", example=example))
+        expected = f"expected a run{' or --out' if what in WITHOUT_RUN else ''}"
+        raise UserError(sentence(where, expected, example=f"rlmem analyze {shell(what)} runs/my_run"))
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
-        lacks = f"needs {' and '.join(missing)}, which is not installed"
-        raise UserError(sentence("analyze", lacks, example=extra("report")))
+        raise UserError(f"analyze: needs {' and '.join(missing)}, which is not installed; e.g. {extra('report')}")
     from rlmem.analysis.loaded import load_run
-    from rlmem.analysis.output import write
     from rlmem.loops.base import one_thread
     from rlmem.stats.figures import style
 
     run = None if run_dir is None else load_run(run_dir, step, seed, trust)
-    given = options if run else options | {"seed": seed or 0}
     with one_thread(), style():
-        result = measure(run, **given)
+        result = measure(run, **options, **({} if run else {"seed": seed or 0}))
     folder = out or Path(run_dir or "") / "analysis" / what
     if run is None:
-        return write(result, folder, what, None, None, seed or 0)
-    return write(result, folder, what, str(run_dir), run.step, run.seed)
+        return result.write(folder, what, None, None, seed or 0)
+    return result.write(folder, what, str(run_dir), run.step, run.seed)
 
 
 def options_of(what: str) -> list[str]:
@@ -116,7 +108,6 @@ def options_of(what: str) -> list[str]:
 
 def _measure(what: str) -> Callable[..., Any]:
     if what not in ANALYSES:
-        raise UserError(
-            sentence(f"analyze {what}", "no such analysis", near=nearest(what, ANALYSES), accepted=ANALYSES)
-        )
+        near = nearest(what, ANALYSES)
+        raise UserError(sentence(f"analyze {what}", "no such analysis", near=near, accepted=ANALYSES))
     return import_module(f"rlmem.analysis.{what}").measure

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
-from rlmem.run.environments import EVAL_ENVS, evaluation_node
+from rlmem.run.build import EVAL_ENVS, evaluation_node
 from rlmem.seeding import Streams
 from rlmem.stats.figures import COLOURS, figure
 
@@ -30,18 +31,16 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     95 % intervals come from the standard error for mean returns, and are Wilson's for shares. Every value is evaluated
     as by `rlmem eval RUN env.KEY=VALUE`, on the same random streams.
 
-    over: env.key=v1,v2,...; None: lengths n - floor(n/2), n, n + 1, 2, 3, 4, 8, 16, 32 of regular languages, half to
-        four times the corridor of the T-maze
+    over: env.KEY=V1,V2,...; None: as `usual` gives them
     """
     key, values = usual(run) if over is None else parsed(over)
     fixed = ["env.length=fixed"] if over is None and key == "env.n" else []
-    scores = []
+    most = run.config.settings.evaluation.max_steps
+    rows: list[dict[str, Any]] = []
     for value in values:
-        env = run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])
-        most = run.config.settings.evaluation.max_steps
-        scores.append(evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device, most, print))
-        env.close()
-    rows: list[dict[str, Any]] = [{key: value, **row(score)} for value, score in zip(values, scores, strict=True)]
+        with closing(run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])) as env:
+            scores = evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device, most, print)
+        rows.append({key: value, **row(scores)})
     kinds = {"success": "success_rate", "return": "return_mean"}
     metrics = {f"{kind}/{r[key]}": float(r[name]) for kind, name in kinds.items() for r in rows if name in r}
     trained = run.config.values["env"].get(key.partition(".")[2])
@@ -50,7 +49,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
 
 
 def usual(run: LoadedRun) -> tuple[str, list[str]]:
-    """The key and values that suit a run's environment. Raises UserError where none are known."""
+    """The key and the values that suit a regular language or a T-maze. Raises UserError for other environments."""
     node = evaluation_node(run.config)
     if node["_target_"].endswith(".RegularLanguage"):
         n = node["n"]
@@ -79,8 +78,8 @@ def row(scores: Scores) -> dict[str, Any]:
 
     found = scores.summary()
     mean, half = found["return_mean"], Z * (found["return_sem"] if len(scores.returns) > 1 else math.nan)
-    row = {"length_mean": found["length_mean"], "return_mean": mean, "return_low": mean - half}
-    row |= {"return_high": mean + half}
+    row = {"length_mean": found["length_mean"], "return_mean": mean}
+    row |= {"return_low": mean - half, "return_high": mean + half}
     if scores.success is not None:
         interval = binomtest(int(scores.success.sum()), len(scores.success)).proportion_ci(method="wilson")
         row |= {"success_rate": found["success_rate"], "success_low": interval.low, "success_high": interval.high}
@@ -89,17 +88,17 @@ def row(scores: Scores) -> dict[str, Any]:
 
 def picture(rows: Sequence[dict[str, Any]], key: str, trained: str, episodes: int) -> Any:
     """A bar for each value; the trained one is dark."""
-    kind, label = ("success", "success rate") if "success_rate" in rows[0] else ("return", "mean return")
-    centre = np.array([row["success_rate" if kind == "success" else "return_mean"] for row in rows])
-    low, high = (np.array([row[f"{kind}_{end}"] for row in rows]) for end in ("low", "high"))
+    kind, middle = ("success", "rate") if "success_rate" in rows[0] else ("return", "mean")
+    label = "success rate" if kind == "success" else "mean return"
+    centre, low, high = (np.array([row[f"{kind}_{part}"] for row in rows]) for part in (middle, "low", "high"))
     made, axes = figure(3.7)
     panel, at = axes[0, 0], range(len(rows))
     colours = [COLOURS[0] if row[key] == trained else COLOURS[5] for row in rows]
     panel.bar(at, centre, yerr=[centre - low, high - centre], color=colours, capsize=3)
     panel.bar(0, 0, color=COLOURS[0], label="as trained")
     panel.bar(0, 0, color=COLOURS[5], label="other")
-    panel.set(xticks=at, xlabel=key, ylabel=label, title=f"greedy {label} of {episodes} episodes, 95 % interval")
-    panel.set_xticklabels([row[key] for row in rows])
+    panel.set(xticks=at, xticklabels=[row[key] for row in rows], xlabel=key, ylabel=label)
+    panel.set(title=f"greedy {label} of {episodes} episodes, 95 % interval")
     if kind == "success":
         panel.set_ylim(0, 1.05)
     panel.grid(axis="x", visible=False)

@@ -1,5 +1,6 @@
 """How long the traces of Fast and Forgetful Memory last, and how slowly its contexts turn."""
 
+from dataclasses import replace
 from math import log
 from typing import Any
 
@@ -13,8 +14,7 @@ from rlmem.memory.ffm import FFM
 from rlmem.run.assemble import assemble
 from rlmem.stats.figures import COLOURS, figure
 
-Array = NDArray[np.float64]
-Times = dict[str, Array]
+Times = dict[str, NDArray[np.float64]]
 """t_alpha [m] of the traces and t_omega [c] of the contexts, in slots."""
 
 
@@ -27,54 +27,41 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
     configuration builds it, before `init_from` replaced its weights. The metrics are those of the chosen checkpoint.
     """
     if not 0 < beta < 1:
-        raise UserError(
-            f"analyze ffm: beta={beta} is no fraction that is left; expected one above 0 and below 1; e.g. 0.1"
-        )
-    trained = find(run)
-    last, steps = run.step, run.steps()
-    at = {0: times_of(_as_made(run), beta)}
-    for step in steps:
+        what = "is no fraction that is left; expected one above 0 and below 1"
+        raise UserError(f"analyze ffm: beta={beta} {what}; e.g. 0.1")
+    as_made = assemble(run.config, num_envs=1)
+    as_made.env.close()
+    at, last = {0: times(replace(run, parts=as_made), beta)}, run.step
+    for step in run.steps():
         run.load(step)
-        at[step] = times_of(trained, beta)
+        at[step] = times(run, beta)
     run.load(last)
     metrics = {}
     for when, found in (("", at[last]), ("_initially", at[0])):
-        for memory, times in found.items():
-            prefix = "" if len(trained) == 1 else f"{memory}/"
-            for name, values in times.items():
+        for memory, its in found.items():
+            prefix = "" if len(found) == 1 else f"{memory}/"
+            for name, values in its.items():
                 for kind, reduce in (("min", np.min), ("median", np.median), ("max", np.max)):
                     metrics[f"{prefix}{name}_{kind}{when}"] = float(reduce(values))
     rows = [
         {"step": step, "memory": memory, "time": name, "index": i, "slots": float(value)}
         for step, found in at.items()
-        for memory, times in found.items()
-        for name, values in times.items()
+        for memory, its in found.items()
+        for name, values in its.items()
         for i, value in enumerate(values)
     ]
-    about = {"beta": beta, "steps": list(at), "memories": list(trained)}
+    about = {"beta": beta, "steps": list(at), "memories": list(at[0])}
     return Result(metrics, rows, {"picture": picture(at, beta)}, about)
 
 
-def find(run: LoadedRun) -> dict[str, FFM]:
-    return run.memories(FFM, "ffm", "ffm")
-
-
-def times(memory: FFM, beta: float) -> Times:
-    """t_alpha and t_omega of one memory, from the clipped parameters that its recurrence uses, as positive numbers."""
-    decay, turn = (part.detach().double().flatten().numpy() for part in memory.log_gamma())
-    with np.errstate(divide="ignore"):
-        return {"t_alpha": log(beta) / decay, "t_omega": 2 * np.pi / np.abs(turn)}
-
-
-def times_of(memories: dict[str, FFM], beta: float) -> dict[str, Times]:
-    return {name: times(memory, beta) for name, memory in memories.items()}
-
-
-def _as_made(run: LoadedRun) -> dict[str, FFM]:
-    """The same memories before training."""
-    parts = assemble(run.config, num_envs=1)
-    parts.env.close()
-    return find(LoadedRun(run.path, run.config, parts, 0, run.seed))
+def times(run: LoadedRun, beta: float) -> dict[str, Times]:
+    """The times of each memory, from the clipped parameters that its recurrence uses, as positive numbers."""
+    found: dict[str, Times] = {}
+    for name, memory in run.memories(FFM, "ffm", "ffm").items():
+        decay, turn = (part.detach().double().flatten().numpy() for part in memory.log_gamma())
+        with np.errstate(divide="ignore"):
+            found[name] = {"t_alpha": log(beta) / decay, "t_omega": 2 * np.pi / np.abs(turn)}
+    return found
 
 
 def picture(at: dict[int, dict[str, Times]], beta: float) -> Any:
@@ -85,12 +72,11 @@ def picture(at: dict[int, dict[str, Times]], beta: float) -> Any:
         "t_omega": "contexts: period t_ω = 2π / |b|",
     }
     for panel, (name, title) in zip(axes[:, 0], titles.items(), strict=True):
-        for colour, memory in zip(COLOURS, next(iter(at.values())), strict=False):
+        for colour, memory in zip(COLOURS, at[0], strict=False):
             lines = np.array([found[memory][name] for found in at.values()])
-            drawn = panel.plot(list(at), lines, "o-", color=colour, ms=4, lw=1, alpha=0.7)
-            drawn[0].set_label(memory)
+            panel.plot(list(at), lines, "o-", color=colour, ms=4, lw=1, alpha=0.7)[0].set_label(memory)
         panel.set(yscale="log", ylabel="slots", title=title)
-    if len(next(iter(at.values()))) > 1:
+    if len(at[0]) > 1:
         axes[0, 0].legend()
     axes[1, 0].set(xlabel="environment steps (0: as initialised)")
     return made

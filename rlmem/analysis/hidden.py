@@ -1,6 +1,6 @@
 """Whether the outputs of a memory cluster by the true state of the environment."""
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,15 @@ MARKERS = "o^sDv"
 
 
 class LabelKeeper(VectorWrapper):
-    """Keeps the environment's `labels()` [N], which number the true states, after every reset and step."""
+    """Puts the environment's `labels()` [N], which number the true states, into a list after every reset and step."""
 
-    def __init__(self, env: VectorEnv):
+    def __init__(self, env: VectorEnv, labels: list[NDArray[np.int64]]):
         super().__init__(env)
-        self.labels: list[NDArray[np.int64]] = []
+        self.labels = labels
 
-    def reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        result = self.env.reset(seed=seed, options=dict(options or {}))
-        self.labels = [self.env.unwrapped.labels()]  # type: ignore[attr-defined]
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        result = self.env.reset(**given)
+        self.labels[:] = [self.env.unwrapped.labels()]  # type: ignore[attr-defined]
         return result
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -42,13 +42,15 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
 
     The points are the outputs of the critic's memory at every acted slot of greedy episodes. The silhouette uses the
     Euclidean distance of at most `points` raw outputs, drawn at random, and is computed without the terminal slots and
-    with them as a class T. States that occur only once are left out.
+    with them as a class T. States that occur only once are left out. t-SNE (van der Maaten and Hinton 2008) is
+    initialised with principal components.
     """
-    name, states = run.config.choices["env"], state_names(run)
+    from sklearn.manifold import TSNE
+
+    name, states = run.config.choices["env"], getattr(run.parts.env.unwrapped, "label_names", ())
     if not states:
-        where = f"analyze hidden: env={name}"
         what = "does not tell its true state (an environment does by `labels()` and `label_names`)"
-        raise UserError(sentence(where, what, example="a run with env=parity"))
+        raise UserError(sentence(f"analyze hidden: env={name}", what, example="a run with env=parity"))
     if not 0 < perplexity < np.inf:
         raise UserError(f"analyze hidden: perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
     outputs, labels = collect(run, episodes)
@@ -63,27 +65,22 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
         "points_with_terminal": float(len(names)),
         "states": float(len(set(names[inner]))),
     }
-    places = embed(features, perplexity, run.seed)
+    fitting, init = min(perplexity, (len(features) - 1) / 3), "pca" if features.shape[1] > 1 else "random"
+    places = TSNE(perplexity=fitting, init=init, random_state=run.seed % 2**32).fit_transform(features)
     rows = [{"x": float(x), "y": float(y), "state": n} for (x, y), n in zip(places, names, strict=True)]
     about = {"episodes": episodes, "perplexity": perplexity, "states": sorted(set(names))}
     title = f"{run.config.choices['memory']} on {name}: silhouette {metrics['silhouette']:.2f}"
     return Result(metrics, rows, {"picture": picture(places, names, title)}, about, {"features": features})
 
 
-def state_names(run: LoadedRun) -> tuple[str, ...]:
-    """The environment's names of its true states; () if it has none."""
-    return tuple(getattr(run.parts.env.unwrapped, "label_names", ()))
-
-
 @torch.no_grad()
 def collect(run: LoadedRun, episodes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The memory's outputs [n, H] at all acted slots, and the labels [n] of the true states there."""
-    seen: list[LabelKeeper] = []
-    played = run.play(episodes, lambda env: seen.append(LabelKeeper(env)) or seen[0])  # type: ignore[func-returns-value]
-    batch, trunk = played.batch, run.agent.trunks.critic
+    labels: list[NDArray[np.int64]] = []
+    batch, trunk = run.play(episodes, partial(LabelKeeper, labels=labels)).batch, run.agent.trunks.critic
     y, _ = trunk.memory(trunk.encoder(*batch.inputs), trunk.initial_state(episodes), batch.start)
-    labels = torch.from_numpy(np.stack(seen[0].labels, 1))
-    return y[batch.mask].numpy(), labels[batch.mask].numpy()
+    acted = batch.mask.numpy()
+    return y.numpy()[acted], np.stack(labels, 1)[acted]
 
 
 def sample(features: Any, names: Any, points: int, seed: int) -> tuple[Any, Any]:
@@ -101,15 +98,6 @@ def silhouette(features: Any, names: Any) -> float:
     from sklearn.metrics import silhouette_score
 
     return float(silhouette_score(features, names))
-
-
-def embed(features: Any, perplexity: float, seed: int) -> Any:
-    """Places [n, 2] by t-SNE (van der Maaten and Hinton 2008), initialised with principal components."""
-    from sklearn.manifold import TSNE
-
-    fitting = min(perplexity, (len(features) - 1) / 3)
-    init = "pca" if features.shape[1] > 1 else "random"
-    return TSNE(perplexity=fitting, init=init, random_state=seed % 2**32).fit_transform(features)
 
 
 def picture(places: Any, names: Any, title: str) -> Any:

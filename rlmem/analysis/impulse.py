@@ -1,20 +1,22 @@
 """How the pools of a low-pass RNN answer an impulse, and how they keep a string."""
 
+from collections.abc import Sequence
 from math import ceil
+from string import ascii_lowercase
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
-from rlmem.analysis.stored_string import StringMemory
-from rlmem.analysis.stored_string import picture as string_picture
 from rlmem.errors import UserError
 from rlmem.memory.lprnn import LPRNN
+from rlmem.scan import linear_scan
 from rlmem.seeding import Streams
-from rlmem.stats.figures import figure
+from rlmem.stats.figures import as_image, figure
 
 Array = NDArray[np.float64]
 LONGEST, MOST = 1 << 20, 64
@@ -33,20 +35,19 @@ def measure(
     """Impulse responses of a chain of pools and of parallel ones (Stepleton et al. 2018, arXiv:1805.04955, figure 2).
 
     The input is 1 in the first slot and 0 after it; every curve is divided by its maximum. Pools and base are those of
-    a run's LP-RNN, or else `pools` and `base`. Weights do not matter: pools have none, and I' only scales what enters
-    the first pool.
+    a run's LP-RNN, or else 12 and 2 where not given; pool n follows its source at the rate base^-n. Weights do not
+    matter: pools have none, and I' only scales what enters the first pool.
 
-    pools: the number of pools; None: the run's, or 12
-    base: pool n follows its source at the rate base^-n; None: the run's, or 2
     string: also draw how six such pools, with projections between them, keep this string (appendix A)
     other: another string, drawn beside the first with their difference
     seed: root of these projections, where there is no run
     """
+    about: dict[str, Any] = {}
     if run is not None:
         if pools is not None or base is not None:
             raise UserError("analyze impulse: pools and base are those of the run; leave out the run or these")
         memory = next(iter(run.memories(LPRNN, "lprnn or lprnn_parallel", "impulse").values()))
-        pools, base, filters = len(memory.alpha), memory.base, memory.filters
+        pools, base, seed, about["filters"] = len(memory.alpha), memory.base, run.seed, memory.filters
     pools, base = 12 if pools is None else pools, 2.0 if base is None else base
     if not base > 1 or not 1 <= pools <= MOST:
         raise UserError(f"analyze impulse: expected 1 to {MOST} pools and a base above 1, got {pools} and {base}")
@@ -54,35 +55,30 @@ def measure(
         raise UserError("analyze impulse: other is shown against a string; e.g. --string machinelearning")
     slots = followed(pools, base)
     curves = {name: response(pools, base, name, slots) for name in ("chain", "parallel")}
-    metrics = {}
+    lags = np.unique(np.geomspace(1, slots, 400).astype(np.int64)) - 1  # evenly spread on a logarithmic axis
+    metrics, rows = {}, []
     for name, curve in curves.items():
         for n, values in enumerate(curve.T, 1):
             metrics[f"{name}/peak_{n}"] = float(values.argmax())
             metrics[f"{name}/mean_lag_{n}"] = float((values * np.arange(slots)).sum() / values.sum())
-    rows = [
-        {"filters": name, "pool": n, "lag": int(lag), "response": float(values[lag]), "normalised": float(scaled[lag])}
-        for name, curve in curves.items()
-        for n, (values, scaled) in enumerate(zip(curve.T, (curve / curve.max(0)).T, strict=True), 1)
-        for lag in shown_lags(slots)
-    ]
-    about: dict[str, Any] = {"pools": pools, "base": base, "slots": slots}
-    if run is not None:
-        about["filters"] = filters
-    pictures, arrays = {"picture": picture(curves, base)}, {}
+            shown = (lags.tolist(), values[lags].tolist(), (values[lags] / values.max()).tolist())
+            rows += [
+                {"filters": name, "pool": n, "lag": lag, "response": value, "normalised": scaled}
+                for lag, value, scaled in zip(*shown, strict=True)
+            ]
+    about = {"pools": pools, "base": base, "slots": slots, **about}
+    pictures, arrays = {"picture": picture(curves, lags, base)}, {}
     if string is not None:
         texts = [string] if other is None else [string, other]
-        stored = StringMemory(base, run.seed if run else seed)
-        arrays = {f"string_{i}": stored.keep(text, len(max(texts, key=len))) for i, text in enumerate(texts)}
-        pictures["string"] = string_picture(list(arrays.values()), texts)
+        kept = [stored(text, len(max(texts, key=len)), base, projections(seed)) for text in texts]
+        arrays = {f"string_{i}": values for i, values in enumerate(kept)}
+        pictures["string"] = string_picture(kept, texts)
         about["strings"] = texts
     return Result(metrics, rows, pictures, about, arrays)
 
 
 def followed(pools: int, base: float) -> int:
-    """Slots until the last pool of a chain has forgotten: its mean lag, sum of base^n - 1, and twelve deviations.
-
-    Raises UserError if these are too many.
-    """
+    """Slots until the last pool of a chain has forgotten: its mean lag, sum of base^n - 1, and twelve deviations."""
     with np.errstate(over="ignore", invalid="ignore"):
         rate = base ** np.arange(1.0, pools + 1)
         needed = (rate - 1).sum() + 12 * np.sqrt((rate * (rate - 1)).sum())
@@ -96,18 +92,12 @@ def response(pools: int, base: float, filters: Literal["chain", "parallel"], slo
     """[slots, pools]: the contents of each pool t slots after an impulse, in float64."""
     with Streams(0).module_init("impulse"):
         memory = LPRNN(1, 1, pools, 1, viewport_size=1, summariser_size=1, base=base, filters=filters).double()
-    x = torch.zeros(1, slots, 1, dtype=torch.float64)
-    x[:, 0] = 1
+    x = torch.eye(1, slots, dtype=torch.float64)[..., None]
     with torch.no_grad():
         return memory.pools(x, memory.initial_state(1), torch.zeros(1, slots, dtype=torch.bool))[0, :, :, 0].numpy()
 
 
-def shown_lags(slots: int) -> NDArray[np.int64]:
-    """About 400 lags, evenly spread on a logarithmic axis."""
-    return np.unique(np.geomspace(1, slots, 400).astype(np.int64)) - 1
-
-
-def picture(curves: dict[str, Array], base: float) -> Any:
+def picture(curves: dict[str, Array], lags: NDArray[np.int64], base: float) -> Any:
     """Responses divided by their maxima, lag on a logarithmic axis; the chain above, parallel pools below."""
     import matplotlib
 
@@ -115,11 +105,58 @@ def picture(curves: dict[str, Array], base: float) -> Any:
     pools = curves["chain"].shape[1]
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, pools))
     for panel, (name, curve) in zip(axes[:, 0], curves.items(), strict=True):
-        lags = shown_lags(len(curve))
         for n, (colour, values) in enumerate(zip(colours, curve.T, strict=True), 1):
             label = f"pool {n}" if n in (1, (pools + 1) // 2, pools) else None
             panel.plot(lags + 1, values[lags] / values.max(), "-" if n % 2 else "--", color=colour, lw=1.8, label=label)
         panel.set(xscale="log", ylabel="response / its maximum", title=f"{name}, {pools} pools, rates {base:g}⁻ⁿ")
     axes[1, 0].legend(loc="upper right")
     axes[1, 0].set(xlabel="slots, counted from that of the impulse as 1")
+    return made
+
+
+def projections(seed: int) -> Tensor:
+    """Random orthonormal matrices Q [5, 26, 26], one between each two of the six pools that keep a string."""
+    drawn = torch.randn(5, 26, 26, dtype=torch.float64, generator=Streams(seed).torch("string memory"))
+    return torch.linalg.qr(drawn)[0]
+
+
+def stored(text: str, letters: int, base: float, Q: Tensor) -> Array:
+    """What six pools [T, 6, 26] hold while they read `text`, padded to `letters` letters, and for long after.
+
+    The first filters the one-hot letter, pool n + 1 filters tanh(Q_n p_n), at the rates base^-n (Stepleton et al. 2018,
+    appendix A). Raises UserError for anything but lower-case letters.
+    """
+    if not text or not set(text) <= set(ascii_lowercase):
+        raise UserError(f"analyze impulse: string={text}: expected the letters a to z; e.g. machinelearning")
+    rates = [base**-n for n in range(1, len(Q) + 2)]
+    rest = ceil(1.5 * sum(1 / rate - 1 for rate in rates))
+    source = torch.zeros(1, letters + rest, len(ascii_lowercase), dtype=torch.float64)
+    source[0, range(len(text)), [ascii_lowercase.index(letter) for letter in text]] = 1
+    start = torch.zeros(source.shape[:2], dtype=torch.bool)
+    pools: list[Tensor] = []
+    for n, rate in enumerate(rates):
+        if n:
+            source = torch.tanh(pools[-1] @ Q[n - 1].T)
+        pools.append(linear_scan(source.new_tensor(1 - rate), rate * source, torch.zeros_like(source[:, 0]), start))
+    return torch.stack(pools, 2)[0].numpy()
+
+
+def string_picture(kept: Sequence[Array], texts: Sequence[str]) -> Any:
+    """Slots as rows, units of all pools as columns, scaled to each pool's maximum; last, how two strings differ."""
+    panels = list(zip(texts, kept, strict=True))
+    largest = np.abs(kept[0]).max((0, 2))[:, None]
+    if len(kept) == 2:
+        panels.append((f"|{texts[0]} - {texts[1]}|", np.abs(kept[0] - kept[1])))
+    made, axes = figure(3.0 * len(panels) + 0.7, len(panels), sharex=True)
+    _, pools, width = kept[0].shape
+    for panel, (name, values) in zip(axes[:, 0], panels, strict=True):
+        flat = (values / largest).reshape(len(values), -1)
+        shown = panel.imshow(flat, aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+        for n in range(1, pools):
+            panel.axvline(n * width - 0.5, color="black", lw=0.8)
+        panel.set(title=name, ylabel="slot", xticks=[(n + 0.5) * width for n in range(pools)])
+        panel.set_xticklabels([str(n + 1) for n in range(pools)])
+        as_image(panel)
+    axes[-1, 0].set(xlabel="pool")
+    made.colorbar(shown, ax=axes[:, 0], label="contents / the pool's maximum", location="bottom", shrink=0.8)
     return made

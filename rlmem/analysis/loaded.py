@@ -15,10 +15,9 @@ from rlmem.config.compose import Config, apply
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import step_of
-from rlmem.run.assemble import Parts, assemble
-from rlmem.run.environments import make_evaluation_env, require_same_spaces
-from rlmem.run.experiment import refuse_others
-from rlmem.run.stored import agent_state, checkpoints, fitting, stored_config
+from rlmem.run.assemble import Parts, assemble_trained
+from rlmem.run.build import make_evaluation_env, require_same_spaces
+from rlmem.run.stored import checkpoints, load_agent, refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.types import Batch
 
@@ -42,15 +41,15 @@ class Episodes:
         for i, n in enumerate(self.length.tolist()):
             yield self.batch.map(lambda field, i=i, n=n: field[i : i + 1, :n])  # type: ignore[misc]
 
+    def at_last(self, values: Tensor) -> Tensor:
+        """The values [N] of each episode's last acted slot, from values [N, S]."""
+        return values[torch.arange(len(self.length)), self.length - 1]
+
 
 @dataclass
 class LoadedRun:
     """A run with the agent of one of its checkpoints, on the CPU.
 
-    path: the run directory
-    config: its configuration
-    parts: what was assembled from it, with the agent
-    step: the step of the checkpoint
     seed: root of the streams of the episodes that are played
     best: the step of the best evaluation, once best.pt was loaded; it may have no checkpoint of its own
     """
@@ -69,10 +68,7 @@ class LoadedRun:
     def load(self, step: int | str | None) -> None:
         """Put the weights of another checkpoint into the agent."""
         best = step == "best" or (step is not None and step == self.best)
-        state = agent_state(self.path, "best" if best else step)
-        with fitting(self.path):
-            self.agent.load_state_dict(state["agent"])
-        self.step = state["step"]
+        self.step = load_agent(self.agent, self.path, "best" if best else step)["step"]
         if best:
             self.best = self.step
 
@@ -87,21 +83,17 @@ class LoadedRun:
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
         refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")
         config = apply(self.config, overrides)
-        given = {override.partition("=")[0].split(".")[1] for override in overrides}
-        env = make_evaluation_env(config, num_envs, given)
+        env = make_evaluation_env(config, num_envs, {line.partition("=")[0].split(".")[1] for line in overrides})
         require_same_spaces(config, self.parts.env, env, " ".join(overrides))
         return env
 
     def play(self, episodes: int, wrap: Callable[[VectorEnv], VectorEnv] = lambda env: env) -> Episodes:
-        """Greedy episodes, one in each of `episodes` environments.
-
-        wrap: wraps the vector of environments, to record something at every slot
-        """
+        """Greedy episodes, one in each of `episodes` environments; `wrap` may record something at every slot."""
         if episodes > MOST:
             raise UserError(f"analyze: {episodes:,} episodes; expected at most {MOST:,}, which are played side by side")
-        streams = Streams(self.seed)
+        seed = Streams(self.seed).int("evaluation/env")
         with closing(wrap(self.environment(episodes))) as env:
-            collector = Collector(env, self.agent, streams.int("evaluation/env"), None, self.parts.device)
+            collector = Collector(env, self.agent, seed, None, self.parts.device)
             most = self.config.settings.evaluation.max_steps
             rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True, most_slots=most)
         if rollout.cut:
@@ -126,9 +118,7 @@ class LoadedRun:
         }
         if not found:
             chosen = self.config.choices["memory"]
-            raise UserError(
-                sentence(f"analyze {what}", f"{self.path} has memory={chosen}; it is for runs with memory={option}")
-            )
+            raise UserError(f"analyze {what}: {self.path} has memory={chosen}; it is for runs with memory={option}")
         return found
 
 
@@ -143,13 +133,6 @@ def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = No
     Raises UserError if there is no such checkpoint, or if the configuration is refused.
     """
     config = stored_config(run_dir, ["device=cpu"], trust)
-    parts = assemble(config, num_envs=1)
-    seed = Streams(config.values["seed"]).int("rlmem eval") if seed is None else seed
-    run = LoadedRun(run_dir, config, parts, 0, seed)
-    run.load(step)
-    return run
-
-
-def at_last(values: Tensor, length: Tensor) -> Tensor:
-    """The values [N] of each episode's last acted slot, from values [N, S]."""
-    return values[torch.arange(len(length), device=values.device), length - 1]
+    parts, state = assemble_trained(config, run_dir, step)
+    seed = Streams(config.settings.seed).int("rlmem eval") if seed is None else seed
+    return LoadedRun(run_dir, config, parts, state["step"], seed, best=state["step"] if step == "best" else None)

@@ -8,14 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlmem.analysis.loaded import Episodes, LoadedRun
+from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.memory.shm import SHM
 from rlmem.seeding import Streams
 from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
-
-SHOWN = 4
-"""Slots whose matrices are drawn."""
 
 
 def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
@@ -29,24 +26,26 @@ def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
     """
     name, memory = next(iter(run.memories(SHM, "shm", "shm").items()))
     played = run.play(episodes)
-    x = inputs_of(memory, run, played)
+    seen: list[tuple[Any, ...]] = []  # what the memory reads
+    with torch.no_grad(), memory.register_forward_pre_hook(lambda module, args: seen.append(args)):
+        run.agent.trunks.read(played.batch)
     lengths, slots = played.length.numpy(), int(played.length.max())
-    shown = np.unique(np.linspace(0, int(lengths[0]) - 1, SHOWN).astype(int))
+    shown = np.unique(np.linspace(0, int(lengths[0]) - 1, 4).astype(int))  # the slots whose matrices are drawn
     stats, kept = np.full((3, len(lengths), slots), np.nan), []
     product = torch.ones(len(lengths), memory.k, memory.k, dtype=torch.float64)
-    for t, (C, M) in enumerate(calibrations(memory, x[:, :slots], run.seed)):
+    for t, (C, M) in enumerate(calibrations(memory, seen[0][0][:, :slots], run.seed)):
         product = product * C
         stats[:, :, t] = product_stats(product)
         if t in shown:
             kept.append((C[0].numpy(), M[0].numpy()))
     stats[:, np.arange(slots) >= lengths[:, None]] = np.nan
-    below = np.nanmean(stats[1], 0)
+    mean, below, share = np.nanmean(stats, 1)
     metrics = {
         "below_one_at_end": float(below[-1]),
         **{f"below_one_at_{t}": float(below[t - 1]) for t in (10, 100, 1000) if t <= slots},
-        "share_below_one_at_end": float(np.nanmean(stats[2], 0)[-1]),
+        "share_below_one_at_end": float(share[-1]),
         "steps_to_one_percent": float((below > 0.01).sum()),
-        "product_mean_at_end": float(np.nanmean(stats[0], 0)[-1]),
+        "product_mean_at_end": float(mean[-1]),
     }
     rows = [
         {"episode": i, "t": t + 1, "product_mean": p, "below_one_mean": b, "below_one_share": s}
@@ -60,25 +59,11 @@ def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
 
 
 @torch.no_grad()
-def inputs_of(memory: SHM, run: LoadedRun, played: Episodes) -> Tensor:
-    """The inputs x [N, S, D] of the memory in the episodes."""
-    seen: list[tuple[Any, ...]] = []
-    handle = memory.register_forward_pre_hook(lambda module, args: seen.append(args))
-    try:
-        run.agent.trunks.read(played.batch)
-    finally:
-        handle.remove()
-    return seen[0][0]
-
-
-@torch.no_grad()
 def calibrations(memory: SHM, x: Tensor, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """C_t and M_t [N, k, k] of every slot of episodes x [N, T, D] in turn, in float64.
 
     Episode 0 has the random draws of acting, episode n those after n redraws. Draws depend on seed and age alone, so
-    that all episodes of one rollout would have the same.
-
-    seed: of the rows that draw=fresh draws; the three steps compared at a slot get the same rows
+    that all episodes of one rollout would have the same. The rows of draw=fresh come from `seed`.
     """
     exact = deepcopy(memory).double()
     state = exact.initial_state(len(x))

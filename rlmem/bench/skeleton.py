@@ -18,7 +18,7 @@ from rich.progress import track
 from rlmem.bench.timing import CPU, Stopwatch, using_threads
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError, extra
-from rlmem.run.hardware import choose_device
+from rlmem.run.assemble import choose_device
 from rlmem.stats import tables
 from rlmem.stats.figures import COLOURS, figure, save
 from rlmem.stats.tables import Cell

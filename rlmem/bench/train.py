@@ -104,7 +104,7 @@ class Ours:
         choices = [f"memory={memory}", f"batching={batching}", "total_steps=100000000"]
         config = load([*choices, *sizes.split(), *updates.split()])
         run_dir = Path(tempfile.mkdtemp(dir=scratch))
-        quiet = Progress(config.values["total_steps"], run_dir / "log.txt", console=Console(quiet=True))
+        quiet = Progress(config.settings.total_steps, run_dir / "log.txt", console=Console(quiet=True))
         recorder = Recorder(run_dir, quiet.say)
         self.loop = cast(OnPolicyLoop, make_loop(config, assemble(config), run_dir, recorder, quiet))
         with using_threads(1):

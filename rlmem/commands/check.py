@@ -27,14 +27,14 @@ def run(args: Arguments) -> int:
     config = load(args.overrides)
     from rlmem.conformance import facts, on_two_cores, results
     from rlmem.loops.base import one_thread
+    from rlmem.run.assemble import choose_device
     from rlmem.run.build import build_memory
-    from rlmem.run.hardware import choose_device
     from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []
     with one_thread(), stdout_to_stderr() if args.json else contextlib.nullcontext():
-        with Streams(config.values["seed"]).module_init("init"):
-            device = choose_device(config.values["device"])
+        with Streams(config.settings.seed).module_init("init"):
+            device = choose_device(config.settings.device)
             memory = build_memory(config, args.input_size, device)
         head = {"memory": name} | facts(memory)
         if not args.json:

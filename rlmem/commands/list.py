@@ -28,9 +28,9 @@ def run(args: Arguments) -> None:
             text = env_table.as_json(lines) if args.json else env_table.as_text(lines)
         print(text)
     elif group == "experiment":
-        from rlmem.reproduce import listing
+        from rlmem.reproduce import run as experiments
 
-        print(listing.as_json() if args.json else listing.as_text())
+        print(experiments.as_json() if args.json else experiments.as_text())
     else:
         from rlmem.config.catalog import as_json, as_text, select
 

@@ -26,7 +26,7 @@ def run(args: Arguments) -> None:
 
     config = load(args.overrides)
     from rlmem.acting.play import play
-    from rlmem.run.environments import make_env
+    from rlmem.run.build import make_env
 
     if wrong := [o for o in args.overrides if not o.lstrip("+~").startswith(("env=", "env.", "hydra."))]:
         example = "rlmem play env=cued_catch"

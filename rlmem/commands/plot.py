@@ -23,11 +23,9 @@ PARSER.add_argument("--columns", type=lambda text: text.split(","), default=[], 
 def run(args: Arguments) -> None:
     from rlmem.report.draw import require_matplotlib, save, together
     from rlmem.report.find import find
-    from rlmem.report.series import left_out, shown
+    from rlmem.report.series import shown
 
     require_matplotlib()
-    sections = find(args.folders)
-    save(together(shown(sections, args.metric, args.smooth, args.columns)), args.out)
-    print(f"wrote {args.out}")
-    for sentence in left_out(sections, args.metric, args.columns):
-        print(sentence)
+    panels, left_out = shown(find(args.folders), args.metric, args.smooth, args.columns)
+    save(together(panels), args.out)
+    print("\n".join([f"wrote {args.out}", *left_out]))

@@ -53,7 +53,7 @@ def run(args: Arguments) -> None:
     overrides, places = [text for text in args.what if "=" in text], [text for text in args.what if "=" not in text]
     if places[:1] == ["status"]:
         folder = directory_of_status("population", places[1:], "runs/mine")
-        from rlmem.population.status import print_table
+        from rlmem.population.history import print_table
 
         return print_table(folder)
     if args.gpus and not args.ray:

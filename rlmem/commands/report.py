@@ -17,26 +17,26 @@ PARSER = Parser(
 PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="such directories, or folders of them")
 PARSER.add_argument("--out", type=out_file, metavar="FILE", help="the file to write (report.html)")
 PARSER.add_argument("--title", default="What was run", help="title of the page (What was run)")
-markdown = "write published results as Markdown instead, with the curves as pictures beside them"
-PARSER.add_argument("--markdown", type=out_file, metavar="FILE", help=markdown)
+instead = "write published results as Markdown instead, with the curves as pictures beside them"
+PARSER.add_argument("--markdown", type=out_file, metavar="FILE", help=instead)
 
 
 def run(args: Arguments) -> None:
     from rlmem.record import rundir
     from rlmem.report.draw import require_matplotlib
     from rlmem.report.find import find
-    from rlmem.report.markdown import write
+    from rlmem.report.markdown import markdown
     from rlmem.report.page import page
 
     require_matplotlib()
     sections = find(args.folders)
+    made = []
     if args.markdown:
-        write(sections, args.markdown)
-        print(f"wrote {args.markdown}")
+        made.append((args.markdown, markdown(sections, args.markdown), "--markdown /tmp/RESULTS.md"))
     if args.out or not args.markdown:
-        out = args.out or Path("report.html")
-        text = page(sections, args.title)
-        with writing(out, "--out /tmp/report.html"):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            rundir.write_atomically(out, text)
-        print(f"wrote {out}")
+        made.append((args.out or Path("report.html"), page(sections, args.title), "--out /tmp/report.html"))
+    for path, text, example in made:
+        with writing(path, example):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            rundir.write_atomically(path, text)
+        print(f"wrote {path}")

@@ -40,25 +40,23 @@ def run(args: Arguments) -> int:
     experiment.budget(args.budget)
     options = pool_options(args)
     from rlmem.reproduce.run import runner_of
-    from rlmem.reproduce.tables import print_outcome
-    from rlmem.reproduce.write import publish, write
+    from rlmem.reproduce.tables import print_outcome, publish, write
 
     runner = runner_of(name, experiment, args.budget, args.dir)
-    where = runner.where
     if args.dry_run:
         print(runner.dry_run(args.cells))
         return 0
     if args.show:
-        if not where.runs.is_dir():
+        if not runner.runs.is_dir():
             again = f"rlmem reproduce {shell(args.item)} --budget {args.budget}"
-            raise UserError(sentence(str(where.runs), "nothing has been run there", example=again))
+            raise UserError(sentence(str(runner.runs), "nothing has been run there", example=again))
         outcome, code = runner.so_far(), 0
-        write(outcome, where.folder)
+        write(outcome, runner.folder)
     else:
         from rlmem.commands.cli import main
 
         outcome, code = runner.reproduce(args.cells, options, lambda line: main(shlex.split(line)))
-    print_outcome(outcome, where.folder)
+    print_outcome(outcome, runner.folder)
     if args.publish:
         publish(outcome, args.publish)
     return code

@@ -65,7 +65,7 @@ def run(args: Arguments) -> int:
         raise UserError(sentence("rlmem sweep", "nothing to sweep", example=EXAMPLE))
     if args.trials is None and (args.maximize or args.minimize or args.sampler):
         raise UserError("rlmem sweep: --maximize, --minimize and --sampler are for a search; e.g. --trials 20")
-    direction: Direction | None = "minimize" if args.minimize else "maximize" if args.trials else None
+    direction: Direction = "minimize" if args.minimize else "maximize" if args.trials else None
     spec = specify(place, overrides, args.pair, direction, args.sampler or "tpe")
     folder = args.dir or default_folder(spec, place, whole=not overrides and not args.pair)
     if args.dry_run:

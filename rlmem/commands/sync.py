@@ -42,8 +42,7 @@ def run(args: Arguments) -> int:
             print(f"rlmem: failed: {error}", file=sys.stderr)
             failed = True
             continue
-        sent = f"{done.sent} of {done.rows} rows sent" if done.sent else f"all {done.rows} rows were there already"
-        print(f"{run_dir}: {sent}; {done.url}")
+        print(done)
     if problems:
         raise UserError(*problems)
     return int(failed)

@@ -13,7 +13,7 @@ import multiprocessing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -22,7 +22,7 @@ from rlmem.conformance import calls, influence
 from rlmem.conformance.compare import Measurement
 from rlmem.conformance.probe import Probe, parameter_of
 from rlmem.memory.base import Memory
-from rlmem.scan import Engine, chosen_engine
+from rlmem.scan import chosen_engine
 
 __all__ = ["PROPERTIES", "Result", "check", "facts", "on_two_cores", "results"]
 
@@ -136,7 +136,7 @@ def facts(memory: Memory) -> dict[str, Any]:
     """Class, number of parameters, size of the state and scan engines of a memory, for the head of a report."""
     leaves = tree_leaves(memory.initial_state(1))
     device = parameter_of(memory).device
-    engines = dict.fromkeys(chosen_engine(cast(Engine, part.engine), device) for part in memory.scanning())
+    engines = dict.fromkeys(chosen_engine(part.engine, device) for part in memory.scanning())
     return {
         "class": f"{type(memory).__module__}.{type(memory).__qualname__}",
         "parameters": sum(parameter.numel() for parameter in memory.parameters()),

@@ -87,7 +87,9 @@ def write(path: Path, recording: Recording) -> None:
 def shapes(path: Path) -> tuple[int, int]:
     """The sizes D and A of a file, without reading its data. Raises UserError if it is not a recording."""
     with _opened(path) as file:
-        _require_keys(path, file)
+        if missing := [name for name in REQUIRED if name not in file]:
+            what = f"has no {', '.join(missing)}; expected the layout of D4RL: {', '.join(REQUIRED)}"
+            raise UserError(f"{path}: {what}")
         if any(file[name].ndim != 2 for name in ("observations", "actions")):
             raise UserError(f"{path}: observations and actions must be tables [N, D] and [N, A] of numbers")
         return int(file["observations"].shape[1]), int(file["actions"].shape[1])
@@ -112,9 +114,7 @@ def read(path: Path) -> Recording:
     if len(tables[1]) != number:
         raise UserError(f"{path}: {number} observations and {len(tables[1])} actions; expected equally many")
     terminals = columns["terminals"].reshape(number).astype(bool)
-    timeouts = (
-        columns["timeouts"].reshape(number).astype(bool) if "timeouts" in columns else _assumed_timeouts(terminals)
-    )
+    timeouts = columns["timeouts"].reshape(number).astype(bool) if "timeouts" in columns else _assumed(terminals)
     ends = np.flatnonzero(terminals | timeouts)
     if not ends.size:
         raise UserError(f"{path}: no episode ends in its {number} transitions; expected terminals or timeouts")
@@ -126,18 +126,13 @@ def read(path: Path) -> Recording:
     return Recording(parts[0], parts[1], parts[2], parts[3], parts[4], attrs)
 
 
-def _assumed_timeouts(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _assumed(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Timeouts after every USUAL_LIMIT steps since the last terminal."""
     timeouts = np.zeros_like(terminals)
     bounds = np.concatenate([[-1], np.flatnonzero(terminals), [len(terminals)]])
     for before, end in pairwise(bounds):
         timeouts[before + USUAL_LIMIT : end : USUAL_LIMIT] = True
     return timeouts
-
-
-def _require_keys(path: Path, file: Any) -> None:
-    if missing := [name for name in REQUIRED if name not in file]:
-        raise UserError(f"{path}: has no {', '.join(missing)}; expected the layout of D4RL: {', '.join(REQUIRED)}")
 
 
 def _opened(path: Path) -> Any:

@@ -21,36 +21,28 @@ Player = Callable[[NDArray[Any], NDArray[np.float32], NDArray[np.bool_]], NDArra
 """Maps observations [N, D], rewards [N] of the slots before, and episode starts [N] to actions [N]."""
 
 
-class AgentPlayer:
-    """Plays as an agent, and keeps the state of its memory.
+def agent_player(
+    agent: Actor, env: VectorEnv, seen: list[int], generator: torch.Generator | None, exploration: Exploration
+) -> Player:
+    """A player that acts as an agent, and keeps the state of its memory.
 
-    agent: the agent
-    space: the space of one action
-    num_envs: how many environments it plays
+    env: the environments that it plays
     seen: indices of the numbers of an observation that it sees
     generator: draws its actions; None: it plays greedily
     exploration: how far it explores where actions are drawn
     """
+    convert, state = to_env(env.single_action_space), agent.initial_state(env.num_envs)
+    action = torch.from_numpy(np.zeros_like(env.single_action_space.sample()))
 
-    def __init__(
-        self,
-        agent: Actor,
-        space: Space,
-        num_envs: int,
-        seen: list[int],
-        generator: torch.Generator | None,
-        exploration: Exploration,
-    ):
-        self.agent, self.seen, self.generator, self.exploration = agent, seen, generator, exploration
-        self.to_env, self.state = to_env(space), agent.initial_state(num_envs)
-        self.before = torch.from_numpy(np.zeros_like(space.sample()))
-
-    def __call__(self, obs: NDArray[Any], reward: NDArray[np.float32], start: NDArray[np.bool_]) -> NDArray[Any]:
-        shown = torch.from_numpy(np.ascontiguousarray(obs[:, self.seen]))
+    def act(obs: NDArray[Any], reward: NDArray[np.float32], start: NDArray[np.bool_]) -> NDArray[Any]:
+        nonlocal action, state
+        shown = torch.from_numpy(np.ascontiguousarray(obs[:, seen]))
         before = torch.from_numpy(np.where(start, np.float32(0), reward))
-        inputs = Inputs(shown, self.before, before, torch.from_numpy(start))
-        self.before, _, self.state = self.agent.act(inputs, self.state, self.generator, self.exploration)
-        return self.to_env(self.before.numpy())
+        inputs = Inputs(shown, action, before, torch.from_numpy(start))
+        action, _, state = agent.act(inputs, state, generator, exploration)
+        return convert(action.numpy())
+
+    return act
 
 
 def uniform(space: Space, num_envs: int, rng: np.random.Generator) -> Player:

@@ -182,7 +182,7 @@ class Loop(LoopParts, ABC):
                 self.checkpoints.save_best(self.agent_state())
         best = {} if self.best_return is None else {self.best_metric: self.best_return}
         self.recorder.metrics(self.collector.steps, self.evaluation_metrics(results) | best)
-        self.progress.evaluated(self.collector.steps, self.evaluation_text())
+        self.progress.say(f"evaluation at {self.collector.steps}: {self.evaluation_text()}")
 
     def objective(self) -> float:
         """A single number for the last evaluation, larger for better: the mean return of greedy episodes."""

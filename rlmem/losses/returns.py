@@ -61,11 +61,9 @@ def gae(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: 
     Where no gradient is asked for, the native engine takes differences and scan in one pass. Returns A [B, T].
     """
     gradient = torch.is_grad_enabled() and (reward.requires_grad or value.requires_grad)
-    alike = (
-        reward.shape == value.shape == terminated.shape == mask.shape and terminated.dtype == mask.dtype == torch.bool
-    )
-    supported = alike and reward.dtype == value.dtype and reward.dtype in (torch.float32, torch.float64)
-    if supported and not gradient and chosen_engine("auto", reward.device) == "native":
+    alike = reward.shape == value.shape == terminated.shape == mask.shape and reward.dtype == value.dtype
+    types = reward.dtype in (torch.float32, torch.float64) and terminated.dtype == mask.dtype == torch.bool
+    if alike and types and not gradient and chosen_engine("auto", reward.device) == "native":
         return native.advantages(reward, value, terminated, mask, gamma, gamma * gae_lambda)
     delta = _td_error(reward, value, terminated, mask, gamma)
     return _backwards(gamma * gae_lambda, delta, terminated | ~mask)

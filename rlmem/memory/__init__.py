@@ -1,17 +1,9 @@
 """Memory models under one contract (`rlmem.memory.base.Memory`), usable as a library."""
 
-from rlmem.memory.base import (
-    LinearRecurrence as LinearRecurrence,
-)
-from rlmem.memory.base import (
-    Memoroid as Memoroid,
-)
-from rlmem.memory.base import (
-    Memory as Memory,
-)
-from rlmem.memory.base import (
-    RecurrentCell as RecurrentCell,
-)
+from rlmem.memory.base import LinearRecurrence as LinearRecurrence
+from rlmem.memory.base import Memoroid as Memoroid
+from rlmem.memory.base import Memory as Memory
+from rlmem.memory.base import RecurrentCell as RecurrentCell
 from rlmem.memory.clocked import Clocked as Clocked
 from rlmem.memory.dnc import DNC as DNC
 from rlmem.memory.elman import Elman as Elman

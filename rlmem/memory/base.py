@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.memory.packed.steps import Packing, over_steps
+from rlmem.memory.packed import Packing, over_steps
 from rlmem.scan import Engine, linear_scan, monoid_scan
 from rlmem.scan.linear import check_flags
 from rlmem.types import State, where_start
@@ -22,15 +22,24 @@ class Memory(nn.Module, ABC):
 
     input_size: D, features in
     output_size: H, features out
+    engine: runs the scans of a memory that has any
     `start[b, t]` resets row b *before* it reads slot t; what came earlier then has no influence on outputs, states or
-    gradients. `forward` equals calling `step` for every slot in turn.
+    gradients. `forward` equals calling `step` for every slot in turn. The constructor sets those of the three arguments
+    that it is given; a subclass may set them by itself.
     """
 
     input_size: int
     output_size: int
+    engine: Engine
     breaks: Mapping[str, str] = {}
     """Properties of `rlmem.conformance` that a published option breaks on purpose, with the reason. `rlmem check`
     requires that they do fail. Default options break nothing."""
+
+    def __init__(self, input_size: int | None = None, output_size: int | None = None, engine: Engine | None = None):
+        super().__init__()
+        for name, value in (("input_size", input_size), ("output_size", output_size), ("engine", engine)):
+            if value is not None:
+                setattr(self, name, value)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -155,9 +164,8 @@ class Memoroid(Memory):
 
         def rows(e: Tensor) -> Tensor:
             dtype = torch.promote_types(like.dtype, e.dtype) if e.is_complex() else like.dtype
-            return e.to(like.device, dtype if e.is_floating_point() or e.is_complex() else e.dtype).expand(
-                batch_size, *e.shape
-            )
+            e = e.to(like.device, dtype if e.is_floating_point() or e.is_complex() else e.dtype)
+            return e.expand(batch_size, *e.shape)
 
         return tree_map(rows, self.identity())
 
@@ -170,7 +178,27 @@ class Memoroid(Memory):
         return self.read(h, x), h
 
 
-class LinearRecurrence(Memory):
+class ZeroState(Memory):
+    """Base of memories whose state begins as zeros.
+
+    state_shape: the state's shape without B, or a pytree of shapes
+    complex_state: whether the state is complex
+    """
+
+    state_shape: Any
+    complex_state = False
+
+    def initial_state(self, batch_size: int) -> State:
+        like = self._like_parameters()
+        dtype = like.dtype.to_complex() if self.complex_state else like.dtype
+        return tree_map(
+            lambda shape: torch.zeros(batch_size, *shape, dtype=dtype, device=like.device),
+            self.state_shape,
+            is_leaf=lambda shape: isinstance(shape, tuple) and all(isinstance(n, int) for n in shape),
+        )
+
+
+class LinearRecurrence(ZeroState):
     """Base of memories whose state follows h_t = a_t * h_{t-1} + b_t elementwise: parallel over time.
 
     The author sets `state_shape` and writes `project`, `gates` and `read`; resets and time are done here.
@@ -178,7 +206,6 @@ class LinearRecurrence(Memory):
 
     state_shape: tuple[int, ...]
     engine: Engine = "auto"
-    complex_state = False
 
     def project(self, x: Tensor) -> Any:
         """What `gates` and `read` share, computed once from x [B, T, D]. Default: x itself.
@@ -194,11 +221,6 @@ class LinearRecurrence(Memory):
     @abstractmethod
     def read(self, h: Tensor, p: Any) -> Tensor:
         """y [B, T, H] from the states h [B, T, *state_shape] and `project`."""
-
-    def initial_state(self, batch_size: int) -> Tensor:
-        like = self._like_parameters()
-        dtype = like.dtype.to_complex() if self.complex_state else like.dtype
-        return torch.zeros(batch_size, *self.state_shape, dtype=dtype, device=like.device)
 
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         p = self.project(x)
@@ -247,8 +269,8 @@ class RecurrentCell(Memory):
 
 def redraw(module: nn.Module) -> None:
     """Call `redraw` of every memory in `module`, or of `module`, that is not a layer of another one."""
-    memories = [part for part in module.modules() if isinstance(part, Memory)]
-    layers = {layer for memory in memories for layer in memory.modules() if layer is not memory}
-    for memory in memories:
-        if memory not in layers:
-            memory.redraw()
+    if isinstance(module, Memory):
+        module.redraw()
+    else:
+        for child in module.children():
+            redraw(child)

@@ -1,8 +1,9 @@
-"""What the diagonal complex recurrences share: products with complex weights, and the residual blocks around them."""
+"""What models share: products with complex weights, first step sizes, a normalisation, and residual blocks."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import log
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import LinearRecurrence
+from rlmem.scan import Engine
 from rlmem.scan.matmul import Linear, linear
 
 
@@ -36,7 +38,24 @@ def log_uniform(shape: tuple[int, ...], dt_min: float, dt_max: float) -> Tensor:
     return torch.empty(shape).uniform_(log(dt_min), log(dt_max))
 
 
-class GLUBlock(nn.Module):
+def sum_normalised(u: Tensor) -> Tensor:
+    """The positive parts of u [..., k], divided by their sum plus 1e-5."""
+    u = torch.relu(u)
+    return u / (1e-5 + u.sum(-1, keepdim=True))
+
+
+class Block(nn.Module, ABC):
+    """What makes the recurrence's input u from x, by default x itself, and y from its output o and x."""
+
+    def before(self, x: Tensor) -> Tensor:
+        return x
+
+    @abstractmethod
+    def after(self, o: Tensor, x: Tensor) -> Tensor:
+        """y [..., H]"""
+
+
+class GLUBlock(Block):
     """u = LN(x) and y = x + (W_out1 q) * sigmoid(W_out2 q) with q = GELU(o), tanh approximation."""
 
     def __init__(self, size: int):
@@ -52,7 +71,7 @@ class GLUBlock(nn.Module):
         return x + self.W_out1(q) * torch.sigmoid(self.W_out2(q))
 
 
-class FFNBlock(nn.Module):
+class FFNBlock(Block):
     """u = x and y = LN_2(z + W_2 GELU(W_1 z)) with z = LN_1(o + x) and W_1 [4H, H]."""
 
     def __init__(self, size: int):
@@ -60,15 +79,12 @@ class FFNBlock(nn.Module):
         self.ln1, self.ln2 = nn.LayerNorm(size), nn.LayerNorm(size)
         self.W_1, self.W_2 = Linear(size, 4 * size), Linear(4 * size, size)
 
-    def before(self, x: Tensor) -> Tensor:
-        return x
-
     def after(self, o: Tensor, x: Tensor) -> Tensor:
         z = self.ln1(o + x)
         return self.ln2(z + self.W_2(F.gelu(self.W_1(z))))
 
 
-class LinearBlock(nn.Module):
+class LinearBlock(Block):
     """u = x and y = LN(W_out2 o + x)."""
 
     def __init__(self, size: int):
@@ -76,14 +92,12 @@ class LinearBlock(nn.Module):
         self.ln = nn.LayerNorm(size)
         self.W_out2 = Linear(size, size)
 
-    def before(self, x: Tensor) -> Tensor:
-        return x
-
     def after(self, o: Tensor, x: Tensor) -> Tensor:
         return self.ln(self.W_out2(o) + x)
 
 
-Block = GLUBlock | FFNBlock | LinearBlock
+Kind = Literal["glu", "ffn", "linear"]
+BLOCKS: dict[Kind, type[Block]] = {"glu": GLUBlock, "ffn": FFNBlock, "linear": LinearBlock}
 
 
 class ResidualRecurrence(LinearRecurrence):
@@ -95,11 +109,11 @@ class ResidualRecurrence(LinearRecurrence):
 
     complex_state = True
 
-    def __init__(self, input_size: int, hidden_size: int, block: Block):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+    def __init__(self, input_size: int, hidden_size: int, block: Kind, engine: Engine):
+        super().__init__(input_size, hidden_size, engine)
+        residual = BLOCKS[block](hidden_size)  # its weights are drawn before those of W_in
         self.W_in = Linear(input_size, hidden_size) if input_size != hidden_size else nn.Identity()
-        self.block = block
+        self.block = residual
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         weights = super().symbols(of)

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell
-from rlmem.memory.packed.steps import SharedWeight, over_steps
-from rlmem.scan.matmul import Linear
+from rlmem.memory.base import RecurrentCell, ZeroState
+from rlmem.memory.packed import SharedWeight, over_steps
+from rlmem.scan import Linear
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
@@ -22,7 +22,7 @@ TIE = 1e-5
 rounding must not decide which of them comes first."""
 
 
-class DNC(RecurrentCell):
+class DNC(ZeroState, RecurrentCell):
     """Differentiable Neural Computer (Graves et al. 2016, Nature 538:471-476, Methods), one LSTM layer as controller.
 
         h, s = LSTM([x; r_1 .. r_R], h, s),  xi = W_xi h                       z = [h; r_1 .. r_R]
@@ -54,20 +54,16 @@ class DNC(RecurrentCell):
         cell_size: PositiveInt = 16,
         read_heads: PositiveInt = 4,
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
         self.N, self.W, self.R = num_cells, cell_size, read_heads
         z_size = hidden_size + read_heads * cell_size
+        N, W, R = num_cells, cell_size, read_heads
+        self.state_shape = {"z": (z_size,), "s": (hidden_size,), "M": (N, W), "L": (N, N)}
+        self.state_shape |= {"p": (N,), "u": (N,), "w_w": (N,), "w_r": (R, N)}
         self.W_x = Linear(input_size, 4 * hidden_size)  # of the controller's gates i, f, g, o
         self.U = Linear(z_size, 4 * hidden_size, bias=False)
         self.W_xi = Linear(hidden_size, sum(interface_sizes(read_heads, cell_size)))
         self.W_y = Linear(z_size, hidden_size)
-
-    def initial_state(self, batch_size: int) -> State:
-        H, N, W, R = self.output_size, self.N, self.W, self.R
-        shapes = [(H + R * W,), (H,), (N, W), (N, N), (N,), (N,), (N,), (R, N)]
-        zeros = self._like_parameters().new_zeros
-        return {name: zeros(batch_size, *shape) for name, shape in zip(DNCState._fields, shapes, strict=True)}
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         return self._read(x, [len(x)], state)
@@ -80,15 +76,14 @@ class DNC(RecurrentCell):
         U = SharedWeight(self.U.weight, self.W_x(x), sizes)
         W_xi = SharedWeight(self.W_xi.weight, self.W_xi.bias.expand(len(x), -1), sizes)
 
-        def slot(drives: tuple[Tensor, Tensor], before: tuple[DNCState, Tensor]) -> tuple[Tensor, Any]:
-            (state, M_unit), (wx, bias) = before, drives
-            h, s = controller(U.product(wx, state.z), state.s)
-            ask = interface(W_xi.product(bias, h), self.R, self.W)
-            after = access(ask, h, s, state, M_unit)
+        def slot(step: int, before: tuple[DNCState, Tensor]) -> tuple[Tensor, Any]:
+            state, M_unit = before
+            h, s = controller(U.product(state.z), state.s)
+            after = access(interface(W_xi.product(h), self.R, self.W), h, s, state, M_unit)
             return after[0].z, after
 
         first = DNCState(**state)
-        z, (final, _) = over_steps(slot, zip(U.drive, W_xi.drive, strict=True), sizes, (first, unit(first.M)))
+        z, (final, _) = over_steps(slot, range(len(sizes)), sizes, (first, unit(first.M)))
         return self.W_y(z), final._asdict()
 
 
@@ -149,7 +144,8 @@ def access(ask: Interface, h: Tensor, s: Tensor, before: DNCState, M_unit: Tenso
     w_w = ask.g_w * torch.lerp(content(ask.k_w, M_unit).squeeze(1), allocation(u), ask.g_a)
     w, w_row = w_w.unsqueeze(2), w_w.unsqueeze(1)
     M = torch.addcmul(M, w, torch.addcmul(ask.write, M, ask.erase, value=-1))
-    L = without_diagonal(torch.addcmul(w * p.unsqueeze(1), L, torch.rsub(w, 1) - w_row))
+    L = torch.addcmul(w * p.unsqueeze(1), L, torch.rsub(w, 1) - w_row)
+    L = L * (1 - torch.eye(L.shape[1], dtype=L.dtype, device=L.device))
     p = torch.addcmul(w_w, torch.rsub(w_w.sum(1, keepdim=True), 1), p)
     M_unit = unit(M)
     by_order = torch.baddbmm(torch.bmm(ask.backward * w_r, L), ask.forward * w_r, L.mT)
@@ -173,8 +169,3 @@ def allocation(u: Tensor) -> Tensor:
     order = torch.add(u, torch.arange(u.shape[1], device=u.device), alpha=TIE).argsort(1)
     product = F.pad(u.gather(1, order).cumprod(1), (1, 0), value=1.0)
     return torch.zeros_like(u).scatter(1, order, product[:, :-1] - product[:, 1:])
-
-
-def without_diagonal(L: Tensor) -> Tensor:
-    """L [n, N, N] with zeros on its diagonal."""
-    return L * (1 - torch.eye(L.shape[1], dtype=L.dtype, device=L.device))

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.packed.simple import simple_sequence
+from rlmem.memory.packed import SimpleSequence
 from rlmem.memory.torch_cell import TorchCell
 from rlmem.types import PositiveInt
 
@@ -16,7 +15,7 @@ class Elman(TorchCell):
         h' = tanh(W x + b + U h + c)
 
     State: h [B, H]. Torch's initialisation; cuDNN on CUDA, and on the CPU a loop of one product per step with a
-    hand-written backward (`rlmem.memory.packed.simple`).
+    hand-written backward (`rlmem.memory.packed`).
 
     hidden_size: H, width of state and output
     """
@@ -29,6 +28,6 @@ class Elman(TorchCell):
         h = torch.tanh(F.linear(x, W, b) + F.linear(state, U, c))
         return h, h
 
-    def states_on_cpu(self, packed: PackedSequence, state: Tensor) -> Tensor:
+    def states_on_cpu(self, x: Tensor, state: Tensor, sizes: list[int]) -> Tensor:
         W, U, b, c = self.rnn.all_weights[0]
-        return simple_sequence(F.linear(packed.data, W, b + c), state, U, packed.batch_sizes.tolist())
+        return SimpleSequence.apply(F.linear(x, W, b + c), state, U, sizes, "tanh", None)

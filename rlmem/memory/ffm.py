@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
-from rlmem.memory.published.ffm import Ablation, Version, closed_forward, initial, with_pieces
-from rlmem.scan import Engine, chosen_engine
+from rlmem.memory.published.ffm import Ablation, Version, closed_form, initial, replaced
+from rlmem.scan import Engine, Linear, chosen_engine
 from rlmem.scan.ffm import ffm_unroll
-from rlmem.scan.matmul import Linear
 from rlmem.types import PositiveInt
 
 BETA = 0.01
@@ -44,15 +43,13 @@ def map_out(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
 
 
 class Pieces(NamedTuple):
-    """The parts of the model that published variants replace."""
+    """The parts of the model that published variants replace; by default those of the paper."""
 
-    decay: Callable[[Tensor], Tensor]
-    map_in: Callable[[Tensor, Tensor], Tensor]
-    as_real: Callable[[Tensor], Tensor]
-    map_out: Callable[[Tensor, Tensor, Tensor], Tensor]
+    decay: Callable[[Tensor], Tensor] = decay
+    map_in: Callable[[Tensor, Tensor], Tensor] = map_in
+    as_real: Callable[[Tensor], Tensor] = as_real
+    map_out: Callable[[Tensor, Tensor, Tensor], Tensor] = map_out
 
-
-PAPER = Pieces(decay, map_in, as_real, map_out)
 
 Projected = tuple[Tensor, Tensor, Tensor, Tensor]
 """value [..., m], skip [..., H], gate_in [..., m] and gate_out [..., H]."""
@@ -99,14 +96,12 @@ class FFM(LinearRecurrence):
         form: Literal["scan", "closed"] = "scan",
         engine: Engine = "auto",
     ):
-        super().__init__()
+        super().__init__(input_size, hidden_size, engine)
         if skip == "identity" and input_size != hidden_size:
-            raise ValueError(
-                f"skip=identity needs hidden_size = input size, got {hidden_size} and {input_size}; e.g. skip=linear"
-            )
-        self.input_size, self.output_size = input_size, hidden_size
-        self.pieces = with_pieces(PAPER, ablation, version)
-        self.clip, self.form, self.engine = clip, form, engine
+            sizes = f"{hidden_size} and {input_size}"
+            raise ValueError(f"skip=identity needs hidden_size = input size, got {sizes}; e.g. skip=linear")
+        self.pieces = Pieces(**replaced(ablation, version))
+        self.clip, self.form = clip, form
         if form == "closed":
             self.breaks = {"no_gradient_across_start": "form=closed subtracts sums, which leaves their rounding"}
         m, c = (trace_size * context_size, 1) if ablation == "hp" else (trace_size, context_size)
@@ -155,14 +150,23 @@ class FFM(LinearRecurrence):
         if self.clip == "parameter":
             self.a.data.clamp_(-LIMIT, -1e-8)
         if self.form == "closed":
-            return closed_forward(self, x, state, start, MAX_LENGTH)
+            return self._closed(x, state, start)
         if self._fuses(x):
             weights = (self.project_in.weight, self.project_in.bias, self.gamma(), self.mix.weight, self.mix.bias)
             return ffm_unroll(x, *weights, state, start)
         return super().forward(x, state, start)
 
+    def _closed(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = []
+        for x_part, start_part in zip(x.split(MAX_LENGTH, 1), start.split(MAX_LENGTH, 1), strict=True):
+            p = self.project(x_part)
+            S = closed_form(*self.log_gamma(), self.gates(p)[1], state, start_part)
+            outputs.append(self.read(S, p))
+            state = S[:, -1]
+        return torch.cat(outputs, 1), state.clone()
+
     def _fuses(self, x: Tensor) -> bool:
         """Whether this is the paper's model, on the engine that has a kernel for all of it."""
         supported = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(x.device.type)
-        paper = self.pieces == PAPER and self.sizes[1] > 0
+        paper = self.pieces == Pieces() and self.sizes[1] > 0
         return paper and supported and x.shape[1] > 1 and chosen_engine(self.engine, x.device) == "native"

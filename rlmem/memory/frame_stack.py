@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlmem.memory.window import Past, Window
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import PositiveInt
 
 
@@ -24,14 +24,12 @@ class FrameStack(Window):
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, window: PositiveInt = 4):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
         self.window = window
         self.caches = {"frames": (window - 1, input_size)}
         compressed = max(hidden_size // window, 1)
         self.W_c = Linear(input_size, compressed)
-        self.W_1 = Linear(window * compressed, hidden_size)
-        self.W_2 = Linear(hidden_size, hidden_size)
+        self.W_1, self.W_2 = Linear(window * compressed, hidden_size), Linear(hidden_size, hidden_size)
 
     def read(self, x: Tensor, past: Past) -> Tensor:
         c = self.W_c(past.frames("frames", x, self.window))  # [B, T, n, H / n]

@@ -5,14 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.base import Memory
-from rlmem.scan import Engine
-from rlmem.scan.matmul import Linear
-from rlmem.scan.outer import delta_scan, outer_scan
+from rlmem.memory.base import ZeroState
+from rlmem.memory.blocks import sum_normalised
+from rlmem.scan import Engine, Linear, delta_scan, outer_scan
 from rlmem.types import PositiveInt
 
 
-class FWP(Memory):
+class FWP(ZeroState):
     """Fast weight programmer with the delta rule (Schlag et al. 2021, arXiv:2102.11174), one head.
 
         S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T,   beta_t = sigmoid(w_beta u_t),   v_t = W_v u_t
@@ -40,29 +39,22 @@ class FWP(Memory):
         readout: Literal["linear", "feed_forward"] = "linear",
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size, self.key_size = input_size, hidden_size, key_size
+        # the delta rule is products of chunks on every engine
+        super().__init__(input_size, hidden_size, "chunked" if rule == "delta" and engine == "auto" else engine)
+        self.state_shape = (key_size, key_size)
         self.rule, self.readout = rule, readout
-        self.engine = "chunked" if rule == "delta" and engine == "auto" else engine  # as products of chunks everywhere
         self.ln = nn.LayerNorm(input_size)
-        self.W_k = Linear(input_size, key_size, bias=False)
-        self.W_q = Linear(input_size, key_size, bias=False)
-        self.W_v = Linear(input_size, key_size, bias=False)
+        self.W_k, self.W_q, self.W_v = (Linear(input_size, key_size, bias=False) for _ in range(3))
         if rule == "delta":
             self.w_beta = Linear(input_size, 1, bias=False)
         if readout == "feed_forward":
-            self.W_ff1 = Linear(key_size, key_size)
-            self.W_ff2 = Linear(key_size, key_size)
+            self.W_ff1, self.W_ff2 = Linear(key_size, key_size), Linear(key_size, key_size)
         self.W_shortcut = Linear(input_size, key_size)
-        if key_size != hidden_size:
-            self.W_out = Linear(key_size, hidden_size)
-
-    def initial_state(self, batch_size: int) -> Tensor:
-        return self._like_parameters().new_zeros(batch_size, self.key_size, self.key_size)
+        self.W_out = Linear(key_size, hidden_size) if key_size != hidden_size else nn.Identity()
 
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         u = self.ln(x)
-        q, k, v = _share(self.W_q(u)), _share(self.W_k(u)), self.W_v(u)
+        q, k, v = sum_normalised(self.W_q(u)), sum_normalised(self.W_k(u)), self.W_v(u)
         if self.rule == "delta":
             beta = torch.sigmoid(self.w_beta(u)).squeeze(-1)
             read, S = delta_scan(q, k, v, beta, state, start, self.engine)
@@ -70,11 +62,4 @@ class FWP(Memory):
             read, S = outer_scan(q, k, v, state, start, engine=self.engine)
         if self.readout == "feed_forward":
             read = torch.relu(self.W_ff2(torch.relu(self.W_ff1(read))))
-        y = read + self.W_shortcut(u)
-        return (self.W_out(y) if self.key_size != self.output_size else y), S
-
-
-def _share(u: Tensor) -> Tensor:
-    """Sum normalisation: positive parts divided by their sum plus 1e-5."""
-    u = torch.relu(u)
-    return u / (1e-5 + u.sum(-1, keepdim=True))
+        return self.W_out(read + self.W_shortcut(u)), S

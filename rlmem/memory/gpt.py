@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from rlmem.errors import UserError
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.window import Past, Window
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import Layers, PositiveFloat, PositiveInt
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
@@ -49,10 +49,9 @@ class GPT(Window):
         base: PositiveFloat = 10000.0,
         max_length: PositiveInt = 1024,
     ):
-        super().__init__()
+        super().__init__(input_size, hidden_size)
         if hidden_size % num_heads:
             raise UserError(f"GPT: num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
-        self.input_size, self.output_size = input_size, hidden_size
         self.positions, self.base, self.num_heads = positions, base, num_heads
         self.caches = {f"L{i}.{part}": (window - 1, hidden_size) for i in range(num_layers) for part in "kv"}
         self.layers = nn.ModuleList(Block(hidden_size, num_heads) for _ in range(num_layers))

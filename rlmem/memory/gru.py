@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.packed.gru import GRUSequence
-from rlmem.memory.torch_cell import TorchCell
+from rlmem.memory.torch_cell import GRUSequence, TorchCell
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt
 
@@ -18,7 +16,7 @@ class GRU(TorchCell):
         n = tanh(W_n x + b_n + r * (U_n h + c_n)),  h' = (1 - z) * n + z * h
 
     Differs from the paper as torch does: the reset gate acts after U_n. State: h [B, H]. Torch's initialisation;
-    cuDNN on CUDA, and on the CPU a loop with a hand-written backward (`rlmem.memory.packed.gru`).
+    cuDNN on CUDA, and on the CPU a loop with a hand-written backward (`rlmem.memory.torch_cell`).
 
     hidden_size: H, width of state and output
     """
@@ -35,6 +33,6 @@ class GRU(TorchCell):
         h = n + z * (state - n)
         return h, h
 
-    def states_on_cpu(self, packed: PackedSequence, state: Tensor) -> Tensor:
+    def states_on_cpu(self, x: Tensor, state: Tensor, sizes: list[int]) -> Tensor:
         W, U, b, c = self.rnn.all_weights[0]
-        return GRUSequence.apply(linear(packed.data, W, b), state, U, c, packed.batch_sizes.tolist())
+        return GRUSequence.apply(linear(x, W, b), state, U, c, sizes)

@@ -7,19 +7,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell
-from rlmem.memory.packed.simple import simple_sequence
-from rlmem.scan.matmul import Linear
+from rlmem.memory.base import RecurrentCell, ZeroState
+from rlmem.memory.packed import SimpleSequence
+from rlmem.scan import Linear
 from rlmem.types import Layers, PositiveInt
 
 
-class IndRNN(RecurrentCell):
+class IndRNN(ZeroState, RecurrentCell):
     """Independently Recurrent Neural Network (Li et al. 2018, arXiv:1803.04831).
 
         h_l' = phi(W_l h_{l-1}' + bi_l + u_l * h_l + b_l),   h_{-1}' = x,   y = the last layer's h'
 
     A unit sees only its own past: u_l [H] is a vector, and time is an elementwise loop, layer after layer, with a
-    hand-written backward (`rlmem.memory.packed.simple`). |u| <= 2^(1/max_length) is kept by clamping the weights in
+    hand-written backward (`rlmem.memory.packed`). |u| <= 2^(1/max_length) is kept by clamping the weights in
     place before they are used, so a weight at the bound still has its gradient. Two biases per layer, and
     u, b ~ U(0, 1), as published.
     State: h [B, L, H].
@@ -38,9 +38,9 @@ class IndRNN(RecurrentCell):
         activation: Literal["relu", "tanh"] = "relu",
         max_length: PositiveInt = 1024,
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
         self.activation, self.u_max = activation, 2 ** (1 / max_length)
+        self.state_shape = (num_layers, hidden_size)
         self.W = nn.ModuleList(Linear(hidden_size if l else input_size, hidden_size) for l in range(num_layers))
         self.u = nn.Parameter(torch.rand(num_layers, hidden_size))
         self.b = nn.Parameter(torch.rand(num_layers, hidden_size))
@@ -51,9 +51,6 @@ class IndRNN(RecurrentCell):
             W, bi = map(of, linear.parameters())
             weights |= {f"W_{l}": W, f"bi_{l}": bi, f"u_{l}": u, f"b_{l}": b}
         return weights
-
-    def initial_state(self, batch_size: int) -> Tensor:
-        return self.u.new_zeros(batch_size, *self.u.shape)
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         phi = {"relu": torch.relu, "tanh": torch.tanh}[self.activation]
@@ -66,7 +63,7 @@ class IndRNN(RecurrentCell):
     def sequence(self, packed: PackedSequence, state: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         x, sizes, final = packed.data, packed.batch_sizes.tolist(), []
         for W, u, b, h in zip(self.W, self._clamped_u(), self.b, state.unbind(1), strict=True):
-            x = simple_sequence(W(x) + b, h, u, sizes, self.activation)
+            x = SimpleSequence.apply(W(x) + b, h, u, sizes, self.activation, None)
             final.append(x[last])
         return x, torch.stack(final, 1)
 

@@ -6,14 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import Memory
-from rlmem.scan import Engine, linear_scan
-from rlmem.scan.matmul import Linear
-from rlmem.scan.outer import normalised_scan
+from rlmem.memory.base import ZeroState
+from rlmem.scan import Engine, Linear, linear_scan, normalised_scan
 from rlmem.types import PositiveInt
 
 
-class LinearAttention(Memory):
+class LinearAttention(ZeroState):
     """Linear attention as an RNN (Katharopoulos et al. 2020, arXiv:2006.16236, eq. 16-20), one head.
 
         S_t = S_{t-1} + phi(W_k x_t) (W_v x_t)^T,   z_t = z_{t-1} + phi(W_k x_t),   phi(u) = 1 + elu(u)
@@ -42,48 +40,35 @@ class LinearAttention(Memory):
         denominator: Literal["inner_product", "sum_product"] = "inner_product",
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.key_size, self.value_size = key_size, value_size
-        self.form, self.denominator, self.engine = form, denominator, engine
-        self.W_k = Linear(input_size, key_size, bias=False)
-        self.W_q = Linear(input_size, key_size, bias=False)
+        super().__init__(input_size, hidden_size, engine)
+        self.state_shape = {"S": (key_size, value_size), "z": (key_size,)}
+        self.form, self.denominator = form, denominator
+        self.W_k, self.W_q = (Linear(input_size, key_size, bias=False) for _ in range(2))
         self.W_v = Linear(input_size, value_size, bias=form == "memoroid")
         if form == "memoroid":
             self.W_mlp1 = Linear(value_size, hidden_size)
-            self.W_mlp2 = Linear(hidden_size, hidden_size)
-            self.W_mlp3 = Linear(hidden_size, hidden_size)
+            self.W_mlp2, self.W_mlp3 = Linear(hidden_size, hidden_size), Linear(hidden_size, hidden_size)
             self.W_skip = Linear(input_size, hidden_size)
             self.ln = nn.LayerNorm(hidden_size)
         else:
             self.ln = nn.LayerNorm(input_size)
-            self.W_ff1 = Linear(value_size, value_size)
-            self.W_ff2 = Linear(value_size, value_size)
+            self.W_ff1, self.W_ff2 = Linear(value_size, value_size), Linear(value_size, value_size)
             self.W_shortcut = Linear(input_size, value_size)
-            if value_size != hidden_size:
-                self.W_out = Linear(value_size, hidden_size)
-
-    def initial_state(self, batch_size: int) -> dict[str, Tensor]:
-        like = self._like_parameters()
-        S = like.new_zeros(batch_size, self.key_size, self.value_size)
-        return {"S": S, "z": like.new_zeros(batch_size, self.key_size)}
+            self.W_out = Linear(value_size, hidden_size) if value_size != hidden_size else nn.Identity()
 
     def forward(self, x: Tensor, state: dict[str, Tensor], start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         memoroid = self.form == "memoroid"
         x = x if memoroid else self.ln(x)
         q, k, v = 1 + F.elu(self.W_q(x)), 1 + F.elu(self.W_k(x)), self.W_v(x)
-        numerator, denominator, S, z = normalised_scan(q, k, v, state["S"], state["z"], start, engine=self.engine)
+        numerator, denominator, S, z = normalised_scan(q, k, v, state["S"], state["z"], start, None, self.engine)
         if self.denominator == "sum_product":
             one = x.new_ones(1)
             z_sum = linear_scan(one, k.sum(-1, keepdim=True), state["z"].sum(-1, keepdim=True), start, self.engine)
             denominator = z_sum * q.sum(-1, keepdim=True)
-        read = numerator / (denominator.clamp(min=1e-6) if memoroid else denominator + 1e-5)
-        return self.read(read, x), {"S": S, "z": z}
-
-    def read(self, read: Tensor, x: Tensor) -> Tensor:
-        """y [B, T, H] from the read [B, T, v] and the input, which form popgym has layer-normed."""
-        if self.form == "memoroid":
-            mlp = self.W_mlp3(F.leaky_relu(self.W_mlp2(F.leaky_relu(self.W_mlp1(read)))))
-            return self.ln(mlp + self.W_skip(x))
-        y = torch.relu(self.W_ff2(torch.relu(self.W_ff1(read)))) + self.W_shortcut(x)
-        return self.W_out(y) if self.value_size != self.output_size else y
+        if memoroid:
+            read = numerator / denominator.clamp(min=1e-6)
+            y = self.ln(self.W_mlp3(F.leaky_relu(self.W_mlp2(F.leaky_relu(self.W_mlp1(read))))) + self.W_skip(x))
+        else:
+            read = numerator / (denominator + 1e-5)
+            y = self.W_out(torch.relu(self.W_ff2(torch.relu(self.W_ff1(read)))) + self.W_shortcut(x))
+        return y, {"S": S, "z": z}

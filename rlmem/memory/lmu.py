@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell
-from rlmem.memory.packed.simple import simple_sequence
+from rlmem.memory.base import RecurrentCell, ZeroState
+from rlmem.memory.packed import SimpleSequence
 from rlmem.types import PositiveFloat, PositiveInt
 
 State = dict[str, Tensor]
 
 
-class LMU(RecurrentCell):
+class LMU(ZeroState, RecurrentCell):
     """Legendre Memory Unit (Voelker et al. 2019, NeurIPS 32, eq. 4, 6 and 7).
 
         u = e_x x + e_h h + e_m m                  [1]
@@ -45,14 +45,13 @@ class LMU(RecurrentCell):
         theta: PositiveFloat = 64,
         matrices: Literal["exact", "float32"] = "exact",
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
+        self.state_shape = {"h": (hidden_size,), "m": (memory_size,)}
         self.e_x = nn.Parameter(_lecun_uniform(input_size))
         self.e_h = nn.Parameter(_lecun_uniform(hidden_size))
         self.e_m = nn.Parameter(torch.zeros(1, memory_size))
-        self.W_x = nn.Parameter(nn.init.xavier_normal_(torch.empty(hidden_size, input_size)))
-        self.W_h = nn.Parameter(nn.init.xavier_normal_(torch.empty(hidden_size, hidden_size)))
-        self.W_m = nn.Parameter(nn.init.xavier_normal_(torch.empty(hidden_size, memory_size)))
+        empty = (torch.empty(hidden_size, width) for width in (input_size, hidden_size, memory_size))
+        self.W_x, self.W_h, self.W_m = (nn.Parameter(nn.init.xavier_normal_(W)) for W in empty)
         exact = legendre_delay(memory_size, theta)
         self.constants = exact if matrices == "exact" else tuple(c.float().double() for c in exact)
         self._round_constants()
@@ -66,10 +65,6 @@ class LMU(RecurrentCell):
         moved = super()._apply(fn, recurse)
         self._round_constants()
         return moved
-
-    def initial_state(self, batch_size: int) -> State:
-        zeros = self._like_parameters().new_zeros
-        return {"h": zeros(batch_size, self.output_size), "m": zeros(batch_size, self.e_m.shape[1])}
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, m = state["h"], state["m"]
@@ -85,7 +80,8 @@ class LMU(RecurrentCell):
         of_m = torch.cat([self.W_m @ m_of_m, m_of_m])
         H, sizes = self.output_size, packed.batch_sizes.tolist()
         before = torch.cat([state["h"], state["m"]], 1)
-        hm = simple_sequence(F.linear(packed.data, of_x), before, torch.cat([of_h, of_m], 1), sizes, width=H)
+        of_hm = torch.cat([of_h, of_m], 1)
+        hm = SimpleSequence.apply(F.linear(packed.data, of_x), before, of_hm, sizes, "tanh", H)
         final = hm[last]
         return hm[:, :H], {"h": final[:, :H], "m": final[:, H:]}
 

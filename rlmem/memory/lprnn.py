@@ -7,13 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.errors import UserError
-from rlmem.memory.base import Memory
-from rlmem.scan import Engine, linear_scan
-from rlmem.scan.matmul import Linear
+from rlmem.memory.base import ZeroState
+from rlmem.scan import Engine, Linear, linear_scan
 from rlmem.types import PositiveFloat, PositiveInt, where_start
 
 
-class LPRNN(Memory):
+class LPRNN(ZeroState):
     """Low-pass RNN, "RNN with concrete" (Stepleton et al. 2018, arXiv:1805.04955, sec. 2 and appendix D).
 
         p_n = alpha_n source_n + (1 - alpha_n) p_n(t-1),   alpha_n = base^-n,   n = 1..K     [D]
@@ -48,15 +47,15 @@ class LPRNN(Memory):
         block_gradients: bool = True,
         engine: Engine = "auto",
     ):
-        super().__init__()
+        super().__init__(input_size, hidden_size, engine)
         D = input_size if pool_size is None else pool_size
         if filters == "parallel" and input_size != D:
             raise UserError(f"pool_size={D}: parallel filters read the input itself, of width {input_size}; give null")
         if base <= 1:
             raise UserError(f"base={base}: must be above 1, since pool n forgets with base^-n; e.g. base=2")
-        self.input_size, self.output_size = input_size, hidden_size
-        self.base, self.filters, self.block_gradients, self.engine = base, filters, block_gradients, engine
+        self.base, self.filters, self.block_gradients = base, filters, block_gradients
         K, V = num_pools, viewport_size
+        self.state_shape = (K, D)
         self.I_prime = nn.Parameter(torch.eye(D, input_size))
         self.W_view = nn.Parameter(torch.empty(K, V, D).uniform_(-(D**-0.5), D**-0.5))
         self.b_view = nn.Parameter(torch.empty(K, V).uniform_(-(D**-0.5), D**-0.5))
@@ -68,10 +67,6 @@ class LPRNN(Memory):
         """[K], computed in the type of the parameters."""
         n = torch.arange(1, len(self.W_view) + 1, dtype=self.I_prime.dtype, device=self.I_prime.device)
         return self.base**-n
-
-    def initial_state(self, batch_size: int) -> Tensor:
-        K, _, D = self.W_view.shape
-        return self.W_view.new_zeros(batch_size, K, D)
 
     def pools(self, x: Tensor, state: Tensor, start: Tensor) -> Tensor:
         """p [B, T, K, D] of all slots of x [B, T, input_size]."""

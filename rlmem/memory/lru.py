@@ -2,25 +2,15 @@
 
 from collections.abc import Callable
 from math import pi
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from rlmem.errors import UserError
-from rlmem.memory.blocks import (
-    Block,
-    FFNBlock,
-    GLUBlock,
-    LinearBlock,
-    ResidualRecurrence,
-    complex_from_real,
-    real_from_complex,
-)
+from rlmem.memory.blocks import Kind, ResidualRecurrence, complex_from_real, real_from_complex
 from rlmem.scan import Engine
 from rlmem.types import PositiveFloat, PositiveInt, UnitFloat
 
-BLOCKS: dict[str, type[Block]] = {"glu": GLUBlock, "ffn": FFNBlock, "linear": LinearBlock}
 RING = {"glu": (0.0, 1.0, 6.28), "ffn": (0.8, 0.99, 2 * pi), "linear": (0.0, 1.0, 6.28)}
 """r_min, r_max and max_phase as published for each block."""
 
@@ -53,21 +43,18 @@ class LRU(ResidualRecurrence):
         self,
         input_size: int,
         hidden_size: PositiveInt = 256,
-        block: Literal["glu", "ffn", "linear"] = "glu",
+        block: Kind = "glu",
         state_size: PositiveInt | None = None,
         r_min: UnitFloat | None = None,
         r_max: UnitFloat | None = None,
         max_phase: PositiveFloat | None = None,
         engine: Engine = "auto",
     ):
-        super().__init__(input_size, hidden_size, BLOCKS[block](hidden_size))
-        self.engine = engine
+        super().__init__(input_size, hidden_size, block, engine)
         H, N = hidden_size, state_size or {"glu": 128, "ffn": 2 * hidden_size, "linear": hidden_size}[block]
         self.state_shape = (N,)
-        r_min, r_max, max_phase = (
-            published if given is None else given
-            for given, published in zip((r_min, r_max, max_phase), RING[block], strict=True)
-        )
+        given = (r_min, r_max, max_phase)
+        r_min, r_max, max_phase = (p if g is None else g for g, p in zip(given, RING[block], strict=True))
         if r_min > r_max:
             raise UserError(f"r_min={r_min} is above r_max={r_max}; e.g. r_min=0.8 r_max=0.99")
         if r_min == 1 or r_max == 0:

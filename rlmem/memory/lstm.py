@@ -5,8 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.packed.lstm import LSTMSequence
-from rlmem.memory.torch_cell import TorchCell
+from rlmem.memory.torch_cell import LSTMSequence, TorchCell
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt
 
@@ -20,16 +19,14 @@ class LSTM(TorchCell):
         c' = f * c + i * g,  h' = o * tanh(c')
 
     State: (h, c), each [B, H]. Torch's initialisation; cuDNN on CUDA. On the CPU, oneDNN for episodes of equal length,
-    else a loop with a hand-written backward (`rlmem.memory.packed.lstm`).
+    else a loop with a hand-written backward (`rlmem.memory.torch_cell`).
 
     hidden_size: H, width of state and output
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256):
         super().__init__(input_size, nn.LSTM(input_size, hidden_size))
-
-    def initial_state(self, batch_size: int) -> State:
-        return super().initial_state(batch_size), super().initial_state(batch_size)
+        self.state_shape = ((hidden_size,), (hidden_size,))
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = state
@@ -47,6 +44,6 @@ class LSTM(TorchCell):
         y, (h, c) = self.rnn(packed.data.view(len(sizes), len(last), -1), (state[0][None], state[1][None]))
         return y.flatten(0, 1), (h[0], c[0])
 
-    def states_on_cpu(self, packed: PackedSequence, state: State) -> State:
+    def states_on_cpu(self, x: Tensor, state: State, sizes: list[int]) -> State:
         W, U, b, b_hidden = self.rnn.all_weights[0]
-        return LSTMSequence.apply(linear(packed.data, W, b + b_hidden), *state, U, packed.batch_sizes.tolist())
+        return LSTMSequence.apply(linear(x, W, b + b_hidden), *state, U, sizes)

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from rlmem.memory.base import LinearRecurrence
-from rlmem.scan import Engine
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Engine, Linear
 from rlmem.types import PositiveInt
 
 
@@ -20,10 +19,8 @@ class MinGRU(LinearRecurrence):
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, engine: Engine = "auto"):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size, engine)
         self.state_shape = (hidden_size,)
-        self.engine = engine
         self.W_z, self.W_h = Linear(input_size, hidden_size), Linear(input_size, hidden_size)
 
     def gates(self, p: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import PositiveInt, State
 
 
@@ -18,14 +18,9 @@ class MLP(Memory):
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.layers = nn.Sequential(
-            Linear(input_size, hidden_size),
-            nn.LeakyReLU(),
-            Linear(hidden_size, hidden_size),
-            nn.LeakyReLU(),
-        )
+        super().__init__(input_size, hidden_size)
+        W_1, W_2 = Linear(input_size, hidden_size), Linear(hidden_size, hidden_size)
+        self.layers = nn.Sequential(W_1, nn.LeakyReLU(), W_2, nn.LeakyReLU())
 
     def initial_state(self, batch_size: int) -> State:
         return ()

@@ -4,14 +4,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import Memory
-from rlmem.scan import Engine
-from rlmem.scan.matmul import Linear
-from rlmem.scan.outer import normalised_scan
+from rlmem.memory.base import ZeroState
+from rlmem.scan import Engine, Linear, normalised_scan
 from rlmem.types import NonNegativeFloat, PositiveInt, where_start
 
 
-class MLSTM(Memory):
+class MLSTM(ZeroState):
     """Matrix LSTM, the parallel cell of xLSTM (Beck et al. 2024, arXiv:2405.04517, eq. 19-27), one head.
 
         C_t = f_t C_{t-1} + i_t k_t v_t^T,   n_t = f_t n_{t-1} + i_t k_t,   i_t = exp(w_i x_t),  f_t = sigmoid(w_f x_t)
@@ -39,22 +37,14 @@ class MLSTM(Memory):
         recurrent: bool = True,
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size, self.key_size = input_size, hidden_size, key_size
-        self.recurrent, self.engine = recurrent, engine
-        self.W_q = Linear(input_size, key_size)
-        self.W_k = Linear(input_size, key_size)
-        self.W_v = Linear(input_size, key_size)
-        self.w_i = Linear(input_size, 1)
-        self.w_f = Linear(input_size, 1)
+        super().__init__(input_size, hidden_size, engine)
+        self.state_shape = {"C": (key_size, key_size), "n": (key_size,), "m": ()}
+        self.key_size, self.recurrent = key_size, recurrent
+        self.W_q, self.W_k, self.W_v = (Linear(input_size, key_size) for _ in range(3))
+        self.w_i, self.w_f = Linear(input_size, 1), Linear(input_size, 1)
         self.W_o = Linear(input_size, key_size)
-        if key_size != hidden_size:
-            self.W_out = Linear(key_size, hidden_size)
+        self.W_out = Linear(key_size, hidden_size) if key_size != hidden_size else nn.Identity()
         nn.init.constant_(self.w_f.bias, forget_bias)
-
-    def initial_state(self, batch_size: int) -> dict[str, Tensor]:
-        zeros, k = self._like_parameters().new_zeros, self.key_size
-        return {"C": zeros(batch_size, k, k), "n": zeros(batch_size, k), "m": zeros(batch_size)}
 
     def forward(self, x: Tensor, state: dict[str, Tensor], start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         if not self.recurrent:
@@ -64,12 +54,10 @@ class MLSTM(Memory):
         m_before = torch.cat([state["m"].detach()[:, None], m[:, :-1]], 1)
         log_decay = log_f + torch.where(start, 0, m_before) - m
         k = self.W_k(x) * ((log_i - m).exp() / self.key_size**0.5)[..., None]
-        Cq, nq, C, n = normalised_scan(
-            self.W_q(x), k, self.W_v(x), state["C"], state["n"], start, log_decay, self.engine
-        )
+        q, v = self.W_q(x), self.W_v(x)
+        Cq, nq, C, n = normalised_scan(q, k, v, state["C"], state["n"], start, log_decay, self.engine)
         h = torch.sigmoid(self.W_o(x)) * Cq / torch.maximum(nq.abs(), (-m).exp()[..., None])
-        y = self.W_out(h) if self.key_size != self.output_size else h
-        return y, {"C": C, "n": n, "m": m[:, -1]}
+        return self.W_out(h), {"C": C, "n": n, "m": m[:, -1]}
 
 
 @torch.no_grad()

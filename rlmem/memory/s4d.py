@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.blocks import conjugate, log_uniform
-from rlmem.scan import Engine
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Engine, Linear
 from rlmem.types import PositiveFloat, PositiveInt
 
 
@@ -48,10 +47,8 @@ class S4D(LinearRecurrence):
         step_matrices: Literal["fresh", "cached"] = "fresh",
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size, engine)
         self.state_shape = H, n = hidden_size, state_size
-        self.engine = engine
         self.cached = step_matrices == "cached"
         self.W_in = Linear(input_size, H) if input_size != H else nn.Identity()
         self.log_dt = nn.Parameter(log_uniform((H,), dt_min, dt_max))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.blocks import GLUBlock, ResidualRecurrence, complex_from_real, log_uniform, real_from_complex
+from rlmem.memory.blocks import ResidualRecurrence, complex_from_real, log_uniform, real_from_complex
 from rlmem.scan import Engine
 from rlmem.types import PositiveFloat, PositiveInt
 
@@ -38,8 +38,7 @@ class S5(ResidualRecurrence):
         dt_max: PositiveFloat = 0.1,
         engine: Engine = "auto",
     ):
-        super().__init__(input_size, hidden_size, GLUBlock(hidden_size))
-        self.engine = engine
+        super().__init__(input_size, hidden_size, "glu", engine)
         self.state_shape = (state_size,)
         H, N = hidden_size, state_size
         Lambda, V = hippo_eigenvalues(N)

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from rlmem.memory.base import LinearRecurrence, Memory
+from rlmem.memory.base import LinearRecurrence, ZeroState
 from rlmem.memory.blocks import log_uniform
-from rlmem.scan import Engine, linear_scan
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Engine, Linear, linear_scan
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
 
 STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
@@ -19,7 +18,7 @@ STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
 pass. On a CPU that is also faster, since a piece stays in the cache."""
 
 
-class S6(Memory):
+class S6(ZeroState):
     """Mamba's selective state-space model and its block (Gu and Dao 2023, arXiv:2312.00752, algorithm 2, section 3.4).
 
         v_t = W_x x_t                                                       [E]
@@ -54,10 +53,9 @@ class S6(Memory):
         discretisation: Literal["zoh", "euler"] = "zoh",
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size, engine)
         E, N, R = expand * hidden_size, state_size, ceil(hidden_size / 16)
-        self.engine: Engine = engine
+        self.state_shape = {"h": (E, N)} | ({"v": (conv_size - 1, E)} if conv_size > 1 else {})
         self.conv_size, self.zero_order_hold = conv_size, discretisation == "zoh"
         self.W_x, self.W_z = Linear(input_size, E, bias=False), Linear(input_size, E, bias=False)
         if conv_size:
@@ -73,12 +71,6 @@ class S6(Memory):
         self.A_log = nn.Parameter(torch.arange(1, N + 1).log().repeat(E, 1))
         self.D = nn.Parameter(torch.ones(E))
         self.W_out = Linear(E, hidden_size, bias=False)
-
-    def initial_state(self, batch_size: int) -> State:
-        like = self._like_parameters()
-        E, N = self.A_log.shape
-        state = {"h": like.new_zeros(batch_size, E, N)}
-        return state | {"v": like.new_zeros(batch_size, self.conv_size - 1, E)} if self.conv_size > 1 else state
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         v = self.W_x(x)
@@ -141,11 +133,9 @@ class DiagonalS6(LinearRecurrence):
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, engine: Engine = "auto"):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size, engine)
         H = hidden_size
         self.state_shape = (H,)
-        self.engine = engine
         self.W_in = Linear(input_size, H) if input_size != H else nn.Identity()
         self.W_dt, self.W_B, self.W_C = Linear(H, H), Linear(H, H), Linear(H, H)
         self.A_log = nn.Parameter(torch.randn(H))

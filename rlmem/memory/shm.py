@@ -8,14 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import Memory
+from rlmem.memory.blocks import sum_normalised
 from rlmem.memory.positions import ages, counting
-from rlmem.scan import Engine
-from rlmem.scan.hadamard import hadamard_scan
-from rlmem.scan.matmul import Linear
-from rlmem.scan.outer import outer_scan
+from rlmem.scan import Engine, Linear, hadamard_scan, outer_scan
 from rlmem.types import PositiveFloat, PositiveInt
-
-EPSILON = 1e-5
 
 Calibration = Literal["random_theta", "none", "random_c", "fixed_c", "fixed_theta", "neural_theta"]
 Draw = Literal["seeded", "row0", "fresh"]
@@ -61,11 +57,9 @@ class SHM(Memory):
         limit: PositiveFloat | None = None,
         engine: Engine = "auto",
     ):
-        super().__init__()
-        self.input_size, self.output_size, self.k = input_size, hidden_size, memory_size
-        self.calibration, self.draw, self.shortcut, self.engine = calibration, draw, shortcut, engine
-        self.random_c_std, self.limit = random_c_std, limit
-        k = memory_size
+        super().__init__(input_size, hidden_size, engine)
+        self.calibration, self.draw, self.random_c_std, self.limit = calibration, draw, random_c_std, limit
+        self.k = k = memory_size
         self.ln = nn.LayerNorm(input_size)
         self.parts = {"W_k": k, "W_q": k, "W_v": k, "W_c": k, "w_eta": 1} | ({"W_s": k} if shortcut else {})
         self.project_in = Linear(input_size, sum(self.parts.values()), bias=False)
@@ -101,7 +95,7 @@ class SHM(Memory):
     def forward(self, x: Tensor, state: dict[str, Tensor], start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         u = self.ln(x)
         p = dict(zip(self.parts, self.project_in(u).split(list(self.parts.values()), -1), strict=True))
-        key, query = (_normalised(p[name]) for name in ("W_k", "W_q"))
+        key, query = (sum_normalised(p[name]) for name in ("W_k", "W_q"))
         v = torch.sigmoid(p["w_eta"]) * p["W_v"]
         fresh = start.cumsum(1).bool()
         seed = torch.where(fresh, self.seed.to(state["seed"].dtype), state["seed"][:, None])
@@ -147,21 +141,10 @@ class SHM(Memory):
 
 
 FRESH_BREAKS = (
-    "step_equals_forward",
-    "parameters_take_effect",
-    "starts_separate_episodes",
-    "start_clears_nonfinite",
-    "tape_equals_segments",
-    "padding_changes_nothing",
-    "rows_independent",
-    "no_global_randomness",
-)
+    "step_equals_forward", "parameters_take_effect", "starts_separate_episodes", "start_clears_nonfinite",
+    "tape_equals_segments", "padding_changes_nothing", "rows_independent", "no_global_randomness",
+)  # fmt: skip
 """The properties of `rlmem.conformance` that compare two readings of the same slots."""
-
-
-def _normalised(x: Tensor) -> Tensor:
-    x = torch.relu(x)
-    return x / (EPSILON + x.sum(-1, keepdim=True))
 
 
 def _hash(a: Tensor, b: Tensor) -> Tensor:

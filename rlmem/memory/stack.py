@@ -7,7 +7,7 @@ from typing import Literal, cast
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory, symbol_of
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import Layers, PositiveInt, State
 
 Norm = Literal["none", "pre", "post"]
@@ -44,8 +44,7 @@ class Stack(Memory):
         norm: Norm = "pre",
         encoder: bool = False,
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
         self.residual, self.norm = residual, norm
         self.W_in = Linear(input_size, hidden_size) if encoder or input_size != hidden_size else nn.Identity()
         built = [build_layer(layer, hidden_size, hidden_size) for _ in range(num_layers)]

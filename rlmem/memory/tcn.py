@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.window import Past, Window
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.types import DoublingLayers, PositiveInt
 
 
@@ -38,8 +38,7 @@ class TCN(Window):
         num_layers: DoublingLayers = 4,
         form: Literal["residual", "linear"] = "residual",
     ):
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
+        super().__init__(input_size, hidden_size)
         self.form = form
         if form == "linear":
             if num_layers > 1:
@@ -68,11 +67,8 @@ class Block(nn.Module):
     def __init__(self, width_in: int, width: int, kernel_size: int, dilation: int):
         super().__init__()
         self.dilation = dilation
-        self.W_1 = nn.Conv1d(width_in, width, kernel_size)
-        self.W_2 = nn.Conv1d(width, width, kernel_size)
-        self.g_1, self.g_2 = (
-            nn.Parameter(conv.weight.detach().flatten(1).norm(dim=1)) for conv in (self.W_1, self.W_2)
-        )
+        self.W_1, self.W_2 = nn.Conv1d(width_in, width, kernel_size), nn.Conv1d(width, width, kernel_size)
+        self.g_1, self.g_2 = (nn.Parameter(W.weight.detach().flatten(1).norm(dim=1)) for W in (self.W_1, self.W_2))
         self.W_skip = Linear(width_in, width) if width_in != width else nn.Identity()
 
     def forward(self, z: Tensor, past: Past, name: str) -> Tensor:

@@ -18,16 +18,10 @@ class Distribution(Protocol):
     """What algorithms need of an action distribution."""
 
     def sample(self, generator: torch.Generator) -> Tensor: ...
-
     def mode(self) -> Tensor: ...
-
     def log_prob(self, action: Tensor) -> Tensor: ...
-
     def entropy(self) -> Tensor: ...
-
-    def kl(self, other: Any) -> Tensor:
-        """KL(self || other); `other` is a distribution of the same class."""
-        ...
+    def kl(self, other: Any) -> Tensor: ...  # KL(self || other); `other` is a distribution of the same class
 
 
 @dataclass

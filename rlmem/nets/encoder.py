@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.nets.layers import orthogonal
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 from rlmem.spaces import is_bounded
 from rlmem.types import NonNegativeInt, PositiveInt
 
@@ -61,20 +61,32 @@ class Embedding(Linear):
 
 
 class InputEncoder(nn.Module):
-    """Base of encoders: features of the spaces, an output size, and a shortcut for observations.
+    """Base of encoders: features of the spaces, an output size, plain inputs beside, and a shortcut for observations.
 
     `forward` reads obs [..., *obs_shape], prev_action [..., *action_shape], prev_reward [...] and start [...] bool.
 
-    The shortcut is a second embedding of the observation, which skips the memory and goes to the heads
-    (POMDP-Baselines, Ni et al. 2022, arXiv:2110.05038); shortcut_size is 0 where there is none.
+    shortcut_size: width of a second embedding of the observation, which skips the memory and goes to the heads
+        (POMDP-Baselines, Ni et al. 2022, arXiv:2110.05038); 0 where there is none
+    prev_action, prev_reward, start_flag: what `beside` appends. Previous action and reward are zero on an episode's
+        first slot, so that no action stands for "none yet"
     """
 
     output_size: int
 
-    def __init__(self, observation_space: Space, action_space: Space, shortcut_size: int):
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        shortcut_size: int = 0,
+        prev_action: bool = False,
+        prev_reward: bool = False,
+        start_flag: bool = False,
+    ):
         super().__init__()
         self.obs_features = Features(observation_space)
         self.action_features = Features(action_space, unit=True)
+        self.prev_action, self.prev_reward, self.start_flag = prev_action, prev_reward, start_flag
+        self.plain_size = self.action_features.size * prev_action + int(prev_reward) + int(start_flag)
         self.shortcut_size = shortcut_size
         self.skip = Embedding(self.obs_features.size, shortcut_size) if shortcut_size else None
 
@@ -82,26 +94,6 @@ class InputEncoder(nn.Module):
         """ReLU(W obs + b) [..., shortcut_size]; of width 0 where there is none."""
         features = self.obs_features(obs)
         return features[..., :0].float() if self.skip is None else self.skip(features)
-
-
-class PlainInputs(InputEncoder):
-    """Base of encoders that append previous action, previous reward and start flag, each of them by choice.
-
-    Previous action and reward are zero on an episode's first slot, so that no action stands for "none yet".
-    """
-
-    def __init__(
-        self,
-        observation_space: Space,
-        action_space: Space,
-        shortcut_size: int,
-        prev_action: bool,
-        prev_reward: bool,
-        start_flag: bool,
-    ):
-        super().__init__(observation_space, action_space, shortcut_size)
-        self.prev_action, self.prev_reward, self.start_flag = prev_action, prev_reward, start_flag
-        self.plain_size = self.action_features.size * prev_action + int(prev_reward) + int(start_flag)
 
     def beside(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         """obs [..., D] and the plain inputs, side by side: [..., D + plain_size], of obs's type."""
@@ -115,7 +107,7 @@ class PlainInputs(InputEncoder):
         return torch.cat(inputs, -1)
 
 
-class Encoder(PlainInputs):
+class Encoder(InputEncoder):
     """Observation, previous action, previous reward and start flag to x [..., hidden_size], as in POPGym's baselines.
 
         x = phi(W_2 LN(W_1 [obs, prev_action, prev_reward, start] + b_1) + b_2),   phi = LeakyReLU
@@ -169,22 +161,17 @@ class Embeddings(InputEncoder):
     ):
         if not obs_size + action_size + reward_size:
             raise ValueError("obs_size, action_size and reward_size are all 0, which leaves the memory nothing to read")
-        super().__init__(observation_space, action_space, shortcut_size)
-        self.start_flag = start_flag
+        super().__init__(observation_space, action_space, shortcut_size, start_flag=start_flag)
         self.obs = Embedding(self.obs_features.size, obs_size) if obs_size else None
         self.action = Embedding(self.action_features.size, action_size) if action_size else None
         self.reward = Embedding(1, reward_size) if reward_size else None
-        self.output_size = obs_size + action_size + reward_size + int(start_flag)
+        self.output_size = obs_size + action_size + reward_size + self.plain_size
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         begins = start[..., None]
-        inputs = []
-        if self.obs is not None:
-            inputs.append(self.obs(self.obs_features(obs)))
+        inputs = [] if self.obs is None else [self.obs(self.obs_features(obs))]
         if self.action is not None:
             inputs.append(self.action(self.action_features(prev_action).masked_fill(begins, 0)))
         if self.reward is not None:
             inputs.append(self.reward(prev_reward[..., None].masked_fill(begins, 0)))
-        if self.start_flag:
-            inputs.append(begins.to(inputs[0].dtype))
-        return torch.cat(inputs, -1)
+        return self.beside(torch.cat(inputs, -1), prev_action, prev_reward, start)

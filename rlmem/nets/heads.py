@@ -1,28 +1,42 @@
-"""Heads of the off-policy algorithms: from the memory's output to action values and to actions in [-1, 1]."""
+"""Heads: from the memory's output to action values, to actions in [-1, 1] and to action distributions."""
 
 from collections.abc import Sequence
 
 import torch
+from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.nets.distributions import TanhGaussian
+from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian
 from rlmem.nets.layers import hidden_layers, small_output
 
-LOG_STD_RANGE = (-20.0, 2.0)
+SAC_LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of log_std, as in Haarnoja et al.'s released code and POMDP-Baselines (Ni et al. 2022, arXiv:2110.05038)."""
+LOG_STD_INIT = -0.5
+LOG_STD_RANGE = (-2.5, 2.0)
+"""Bounds of log_std, which keep log-probabilities finite and their rounding small (it grows with 1 / spread)."""
 
 
-class QHead(nn.Module):
+class Head(nn.Module):
+    """Hidden layers and an output [..., output_size] from features [..., input_size]; the base of all heads."""
+
+    def __init__(self, input_size: int, output_size: int, sizes: Sequence[int]):
+        super().__init__()
+        self.trunk, width = hidden_layers(input_size, sizes)
+        self.out = small_output(width, output_size)
+
+    def output(self, features: Tensor) -> Tensor:
+        return self.out(self.trunk(features))
+
+
+class QHead(Head):
     """Values q [..., A] of A actions.
 
     dueling: take q = v + a - mean a, v and a on the same hidden layers (Wang et al. 2016, arXiv:1511.06581, eq. 9)
     """
 
     def __init__(self, input_size: int, actions: int, sizes: Sequence[int], dueling: bool = False):
-        super().__init__()
-        self.trunk, width = hidden_layers(input_size, sizes)
-        self.out = small_output(width, actions)
-        self.value = small_output(width, 1) if dueling else None
+        super().__init__(input_size, actions, sizes)
+        self.value = small_output(self.out.in_features, 1) if dueling else None
 
     def forward(self, features: Tensor) -> Tensor:
         hidden = self.trunk(features)
@@ -42,40 +56,68 @@ class TwinQDiscrete(nn.Module):
         return torch.stack([head(features) for head in self.heads])
 
 
-class TwinQ(nn.Module):
-    """Independent values of a continuous action (Fujimoto et al. 2018, arXiv:1802.09477, section 4.2)."""
+class TwinQ(TwinQDiscrete):
+    """Independent values of one continuous action."""
 
-    def __init__(self, input_size: int, action_size: int, sizes: Sequence[int], twins: int = 2):
-        super().__init__()
-        self.heads = nn.ModuleList(QHead(input_size + action_size, 1, sizes) for _ in range(twins))
+    def __init__(self, input_size: int, action_size: int, sizes: Sequence[int]):
+        super().__init__(input_size + action_size, 1, sizes)
 
-    def forward(self, features: Tensor, action: Tensor) -> Tensor:
-        """q [twins, ...] for features [..., input_size] and action [..., action_size]."""
-        x = torch.cat([features, action], -1)
-        return torch.stack([head(x).squeeze(-1) for head in self.heads])
+    def forward(self, features: Tensor, action: Tensor) -> Tensor:  # type: ignore[override]
+        """q [2, ...] for features [..., input_size] and action [..., action_size]."""
+        return super().forward(torch.cat([features, action], -1)).squeeze(-1)
 
 
-class TanhGaussianHead(nn.Module):
+class TanhGaussianHead(Head):
     """SAC's policy over `actions` continuous actions, with a spread that depends on the features."""
 
     def __init__(self, input_size: int, actions: int, sizes: Sequence[int]):
-        super().__init__()
-        self.trunk, width = hidden_layers(input_size, sizes)
-        self.out = small_output(width, 2 * actions)
+        super().__init__(input_size, 2 * actions, sizes)
 
     def forward(self, features: Tensor) -> TanhGaussian:
-        mean, log_std = self.out(self.trunk(features)).chunk(2, -1)
-        return TanhGaussian(mean, log_std.clamp(*LOG_STD_RANGE))
+        mean, log_std = self.output(features).chunk(2, -1)
+        return TanhGaussian(mean, log_std.clamp(*SAC_LOG_STD_RANGE))
 
 
-class DeterministicHead(nn.Module):
-    """TD3's policy: one action in [-1, 1] per dimension."""
-
-    def __init__(self, input_size: int, actions: int, sizes: Sequence[int]):
-        super().__init__()
-        self.trunk, width = hidden_layers(input_size, sizes)
-        self.out = small_output(width, actions)
+class DeterministicHead(Head):
+    """TD3's policy: one action in [-1, 1] for each of the `output_size` dimensions."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """Action [..., actions] for features [..., input_size]."""
-        return self.out(self.trunk(features)).tanh()
+        return self.output(features).tanh()
+
+
+class PolicyHead(Head):
+    """Hidden layers and an output that parametrises Discrete, MultiDiscrete or Box actions.
+
+    `parameters_of` returns one tensor [..., P], so that a rollout can store the acting policy;
+    `distribution` reads it. Continuous actions live in [-1, 1] (see `rlmem.spaces.to_env`).
+
+    state_dependent_std: the spread of continuous actions comes from the features, else it is one learned vector
+    """
+
+    def __init__(self, input_size: int, action_space: Space, sizes: Sequence[int], state_dependent_std: bool = False):
+        log_std = None
+        if isinstance(action_space, spaces.Discrete):
+            outputs = [int(action_space.n)]
+        elif isinstance(action_space, spaces.MultiDiscrete):
+            outputs = [int(n) for n in action_space.nvec]
+        else:
+            outputs = [action_space.shape[0]] * (2 if state_dependent_std else 1)  # type: ignore[index]
+            log_std = None if state_dependent_std else nn.Parameter(torch.full(outputs, LOG_STD_INIT))
+        super().__init__(input_size, sum(outputs), sizes)
+        self.sizes, self.log_std, self.kind = outputs, log_std, type(action_space)
+
+    def parameters_of(self, features: Tensor) -> Tensor:
+        """Parameters [..., P] of the action distribution for features [..., input_size]."""
+        out = self.output(features)
+        return out if self.log_std is None else torch.cat([out, self.log_std.expand_as(out)], -1)
+
+    def distribution(self, parameters: Tensor) -> Distribution:
+        if self.kind is spaces.Discrete:
+            return Categorical(parameters)
+        if self.kind is spaces.MultiDiscrete:
+            return MultiCategorical(parameters, self.sizes)
+        mean, log_std = parameters.chunk(2, -1)
+        return Gaussian(mean, log_std.clamp(*LOG_STD_RANGE))
+
+    def forward(self, features: Tensor) -> Distribution:
+        return self.distribution(self.parameters_of(features))

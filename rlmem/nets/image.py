@@ -7,15 +7,15 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.nets.encoder import PlainInputs
-from rlmem.scan.matmul import Linear
+from rlmem.nets.encoder import InputEncoder
+from rlmem.scan import Linear
 from rlmem.spaces import channels_first, is_image
 from rlmem.types import NonNegativeInt, PositiveInt
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "leaky_relu": F.leaky_relu}
 
 
-class ImageEncoder(PlainInputs):
+class ImageEncoder(InputEncoder):
     """An image through convolutions and a linear layer; previous action, previous reward and start flag beside it.
 
         x = [W g(conv_n(.. g(conv_1(obs)) ..)) + b, prev_action, prev_reward, start],   g = phi or phi . LN

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from rlmem.scan.matmul import Linear
+from rlmem.scan import Linear
 
 
 def orthogonal(layer: nn.Linear) -> nn.Linear:

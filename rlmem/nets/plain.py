@@ -3,10 +3,10 @@
 from gymnasium import Space
 from torch import Tensor
 
-from rlmem.nets.encoder import PlainInputs
+from rlmem.nets.encoder import InputEncoder
 
 
-class Plain(PlainInputs):
+class Plain(InputEncoder):
     """Observation and, by choice, previous action, previous reward and start flag side by side: x [..., D].
 
     Discrete observations are one-hot. This is the input of the supervised LP-RNN and LSTM of Stepleton et al. 2018

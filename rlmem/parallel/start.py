@@ -8,16 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import torch
 import torch.distributed as dist
 
 from rlmem.errors import Fault, UserError
-from rlmem.parallel.group import PATIENCE, Lost, Place, communicating, joined, launched
+from rlmem.parallel import PATIENCE, Lost, Place, communicating, joined, launched
 from rlmem.system.signals import STOP_SIGNALS
 
-HERE = "127.0.0.1"
+HERE, ANNOUNCED = "127.0.0.1", "announced"
+"""The address of this machine, and the key of a store that counts the processes which have announced themselves."""
 
 START = f"""
 import sys
@@ -52,57 +53,41 @@ def team(work: Callable[[int], object], devices: int, device: torch.device) -> I
             yield
     else:
         store = dist.TCPStore(HERE, 0, devices, is_master=True, wait_for_workers=False, timeout=PATIENCE)
-        crew = Crew(work, devices, store.port)
-        try:
+        with closing(Crew(work, devices, store.port)) as crew:
             crew.wait_for(store)
-            with joined(Place(0, devices, 0), device, store, crew.lost), _not_hanging(crew, device):
+            with joined(Place(0, devices, 0), device, store, crew.lost), ExitStack() as stack:
+                if device.type == "cuda":  # NCCL, unlike gloo, hangs if a process dies for which this one waits
+                    stack.callback((finished := threading.Event()).set)
+                    threading.Thread(target=end_if_hanging, args=(crew, finished), daemon=True).start()
                 yield
-        finally:
-            crew.kill()
 
 
 def announce(port: int, place: Place) -> dist.Store:
-    """Announce this process at the store of the first process on this machine. Returns the store.
-
-    port: the store's port
-    place: the place of this process
-    """
+    """Announce the process at `place` to the first one, whose store has this port of the machine; returns the store."""
     with communicating():
         store = dist.TCPStore(HERE, port, place.size, is_master=False, timeout=PATIENCE)
-        store.set(_key(place.rank), "")
+        store.add(ANNOUNCED, 1)
     return store
 
 
-def _key(rank: int) -> str:
-    return f"there/{rank}"
-
-
 class Crew:
-    """The processes 1 .. size - 1 of a run, which can be killed at any time.
-
-    work: what they do, as in `team`
-    size: how many processes there are, including the first
-    port: the port of the first one's store
-    """
+    """The processes 1 .. size - 1 of a run, which do `work` as in `team`; they can be killed at any time."""
 
     def __init__(self, work: Callable[[int], object], size: int, port: int):
-        self.size = size
+        self.size, self.processes = size, list[subprocess.Popen[bytes]]()
         message = pickle.dumps(sys.path) + pickle.dumps((work, port))
-        self.processes = [self._start(rank, message) for rank in range(1, size)]
-
-    def _start(self, rank: int, message: bytes) -> subprocess.Popen[bytes]:
-        numbers = {"RANK": rank, "WORLD_SIZE": self.size, "LOCAL_RANK": rank}
-        environment = {**os.environ, **{name: str(number) for name, number in numbers.items()}}
-        command = [sys.executable, "-c", START, str(os.getpid())]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, env=environment)
-        assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as pipe:  # a dead one is noticed by `wait_for`
-            pipe.write(message)
-        return process
+        for rank in map(str, range(1, size)):
+            environment = os.environ | {"RANK": rank, "WORLD_SIZE": str(size), "LOCAL_RANK": rank}
+            command = [sys.executable, "-c", START, str(os.getpid())]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, env=environment)
+            self.processes.append(process)
+            assert process.stdin is not None
+            with suppress(BrokenPipeError), process.stdin as pipe:  # a dead one is noticed by `wait_for`
+                pipe.write(message)
 
     def wait_for(self, store: dist.Store) -> None:
         """Wait until every process has announced itself at the store. Raises Lost if one ends before."""
-        while not store.check([_key(rank) for rank in range(1, self.size)]):
+        while store.add(ANNOUNCED, 0) < len(self.processes):
             if lost := self.lost(0):
                 raise Lost(lost)
             time.sleep(0.02)
@@ -112,49 +97,33 @@ class Crew:
         end = time.monotonic() + patience
         while True:
             for rank, process in enumerate(self.processes, 1):
-                code = process.poll()
-                if code is not None:
+                if (code := process.poll()) is not None:
                     by = f" ({signal.Signals(-code).name})" if code < 0 else ""
                     return f"process {rank} of {self.size} (pid {process.pid}) died with exit code {code}{by}"
             if time.monotonic() >= end:
                 return None
             time.sleep(0.02)
 
-    def kill(self) -> None:
+    def close(self) -> None:
+        """Kill the processes."""
         for process in self.processes:
             process.kill()
             process.wait()
 
 
-@contextmanager
-def _not_hanging(crew: Crew, device: torch.device) -> Iterator[None]:
-    """On GPUs, end this process if another one dies inside while this one waits for it: NCCL, unlike gloo, hangs."""
-    finished = threading.Event()
-    if device.type == "cuda":
-        threading.Thread(target=end_if_hanging, args=(crew, finished), daemon=True).start()
-    try:
-        yield
-    finally:
-        finished.set()
-
-
 def end_if_hanging(crew: Crew, finished: threading.Event, grace: float = 30) -> None:
     """End this process if another one has died and this one is not `finished` within `grace` seconds."""
     while not finished.wait(1):
-        lost = crew.lost(0)
-        if lost and not finished.wait(grace):
+        if (lost := crew.lost(0)) and not finished.wait(grace):
             os.write(2, f"rlmem: failed: {lost}\n".encode())
-            crew.kill()
+            crew.close()
             os._exit(1)
 
 
 def run_child(work: Callable[[int], object], port: int) -> int:
-    """Do this process's share of `work`, and return the exit code.
+    """Do `work`, which trains beside the first process, given the port of its store; returns the exit code.
 
     Its own faults are printed here. That another process is gone is reported by the first one.
-
-    work: trains beside the first process, given the port of its store
-    port: where the first process waits on this machine
     """
     try:
         work(port)
@@ -162,8 +131,7 @@ def run_child(work: Callable[[int], object], port: int) -> int:
         return getattr(stop, "code", 130)
     except (Fault, UserError, Lost) as error:
         if not isinstance(error, Lost) and not isinstance(error.__cause__, Lost):
-            there = launched()
             shown = error.traceback if isinstance(error, Fault) else ""
-            print(f"{shown}rlmem: process {there.rank if there else '?'}: {error}", file=sys.stderr)
+            print(f"{shown}rlmem: process {os.environ.get('RANK', '?')}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rlmem.acting.actors.cluster import attached, missing
 from rlmem.errors import Fault, UserError
-from rlmem.population.member import Ask, LazyMember, T
+from rlmem.population.member import Ask, Member, T
 from rlmem.population.spec import name
 from rlmem.system.command import find_modules_in
 
@@ -19,27 +19,33 @@ RESTARTS = 3
 """How many times the process of an agent is replaced when it dies."""
 
 
-class Remote(LazyMember):
-    """A member in a process of Ray, which works in the folder `directory` if that exists on its machine."""
+class Remote:
+    """A member in a process of Ray, which works in the folder `directory` if that exists on its machine.
+
+    It is opened at the first call, also in a process that replaces one that died.
+    """
 
     def __init__(self, folder: Path, number: int, directory: str):
-        super().__init__(folder, number)
+        self.where, self.member = (folder, number), cast(Member | None, None)
         with suppress(OSError):
             os.chdir(directory)
         find_modules_in(directory)
+
+    def ask(self, method: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        self.member = self.member or Member(*self.where)
+        return method(self.member, *arguments)
+
+    def close(self) -> None:
+        if self.member is not None:
+            self.member.close()
 
 
 @contextmanager
 def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
     """Every agent of the population in `folder` on Ray: the cluster of RAY_ADDRESS, or one for this command alone.
 
-    Each takes a core. The machines must share the directory.
-
-    folder: the directory of the population
-    agents: how many there are
-    gpus: GPUs that each of them reserves
-
-    Raises UserError if Ray is not installed, or has too few cores or GPUs.
+    Each takes a core, and reserves so many `gpus`. The machines must share the directory. Raises UserError if Ray is
+    not installed, or has too few cores or GPUs.
     """
     if problem := missing():
         raise UserError(f"--ray: {problem}")

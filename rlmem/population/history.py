@@ -1,29 +1,25 @@
-"""The rounds of a population so far: DIR/population.jsonl, a row for every agent in every round."""
+"""The rounds of a population so far: DIR/population.jsonl, and the table of `rlmem population status`."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
+from rich.console import Console
+
 from rlmem.errors import Fault, UserError
+from rlmem.population.spec import name, read
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
+from rlmem.sweep.status import empty_table, steps_and_return
 from rlmem.system.strictjson import dumps
 
 
 class RoundRow(TypedDict):
-    """One agent in one round.
+    """One agent at the end of a round (from 1): its episodes and environment steps so far, and the agent `other`.
 
-    round: number of the round, from 1
-    agent: number of the agent
-    episodes: episodes of the agent so far
-    step: environment steps of the agent so far
-    mean: mean return of its newest episodes
-    other: the agent that it was compared with
-    other_episodes: episodes of that agent so far
-    other_mean: mean return of that agent's newest episodes
-    p: p-value of the difference of the means
-    copied: whether the agent copied the other's weights
+    `mean` and `other_mean` are the mean returns that were compared, `p` is the p-value of their difference, and
+    `copied` says whether the agent took over the other's weights.
     """
 
     round: int
@@ -75,6 +71,22 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
         return read_jsonl(path) if path.exists() else []
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: is damaged ({error}); restore it") from error
+
+
+def print_table(folder: Path) -> None:
+    """Print the table of the population in `folder`. Raises UserError if there is none."""
+    population = read(folder)
+    history = History(folder, population.spec.agents)
+    table = empty_table("agent", "steps>", "episodes>", "return>", "copied last", "of its own")
+    for agent, own in enumerate(population.own):
+        run_dir = folder / name(agent)
+        (steps, score), total = steps_and_return(run_dir), rundir.read(run_dir)[0]["total_steps"]
+        episodes, returned = len(rows_of(run_dir / "episodes.jsonl")), "" if score is None else f"{score:.3f}"
+        copied = [rows[agent] for rows in history.rounds if rows[agent]["copied"]]
+        source = f"{name(copied[-1]['other'])} in round {copied[-1]['round']}" if copied else ""
+        table.add_row(run_dir.name, f"{steps:,}/{total:,}", f"{episodes:,}", returned, source, " ".join(own[1:]))
+    running = "running" if rundir.is_locked(folder) else "not running"
+    Console().print(table, f"{len(history.rounds)} rounds, {history.copies} copies; {running}", highlight=False)
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -22,8 +22,7 @@ from rlmem.record.checkpoint import State
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder, read_jsonl
-from rlmem.run.assemble import assemble
-from rlmem.run.hardware import learning_threads
+from rlmem.run.assemble import assemble, learning_threads
 from rlmem.run.make_loop import make_loop
 from rlmem.run.resume import Fresh, Restored, Start, begin, unfit, warm_start
 from rlmem.run.stored import checkpoints, fitting, stored_config
@@ -41,15 +40,7 @@ Weights = dict[str, Any]
 
 @dataclass(frozen=True)
 class Standing:
-    """The progress of an agent.
-
-    steps: environment steps that it has taken
-    total_steps: its budget of environment steps
-    episodes: episodes that it has ended
-    recent: mean return of its newest episodes
-    done: whether it has spent its budget
-    greedy: mean return of its greedy evaluation at the end; None before
-    """
+    """An agent's progress. `recent`: mean return of its newest episodes; `greedy`: of the evaluation at the end."""
 
     steps: int
     total_steps: int
@@ -65,9 +56,6 @@ class Member:
     Every method that takes `episodes` first trains until the agent has so many, or has spent its budget. So a process
     that dies can be replaced at any time, and the call repeated. Everything is a function of the configuration, the
     seed and the weights that were copied.
-
-    folder: the directory of the population
-    number: the number of the agent
     """
 
     def __init__(self, folder: Path, number: int):
@@ -88,17 +76,14 @@ class Member:
         config = stored_config(self.run_dir, trust=True)  # `rounds.train` has checked whose it is
         torch.set_num_threads(learning_threads(config.settings))
         parts, start = assemble(config), self._start(rounds, step)
-        total, log = config.settings.total_steps, self.run_dir / "log.txt"
-        quiet = Console(quiet=True, force_terminal=False)
-        with closing(parts.env), Progress(total, log, start.step, quiet) as progress:
+        console, log = Console(quiet=True, force_terminal=False), self.run_dir / "log.txt"
+        with closing(parts.env), Progress(config.settings.total_steps, log, start.step, console) as progress:
             progress.say(summary(config, parts, str(self.run_dir)))
             if isinstance(start, Restored):
-                about = (config.values, config.choices, config.overrides)
-                rundir.describe(self.run_dir, *about, resumed_at=start.step)
+                rundir.describe(self.run_dir, config, resumed_at=start.step)
             recorder, loop = Recorder(self.run_dir, progress.say), None
             try:
-                warmed = warm_start(config, parts) if isinstance(start, Fresh) else None
-                if warmed:
+                if warmed := warm_start(config, parts) if isinstance(start, Fresh) else None:
                     progress.say(warmed)
                 loop = make_loop(config, parts, self.run_dir, recorder, progress)
                 with fitting(self.run_dir):
@@ -111,10 +96,9 @@ class Member:
                 recorder.close(failed=loop is None or not loop.done)
 
     def _start(self, rounds: int, step: int) -> Start:
-        """Where the agent continues: its newest checkpoint after the last complete round. Newer ones are deleted.
+        """Where the agent continues: its newest checkpoint since `step`, the end of the last complete round.
 
-        rounds: the number of complete rounds
-        step: environment steps of the agent at the end of the last one
+        Checkpoints of a round that did not end are deleted.
         """
         kept = checkpoints(self.run_dir)
 
@@ -129,8 +113,8 @@ class Member:
             state = kept.load(unusable)[1]
         except FileNotFoundError as error:
             if rounds:
-                what = f"no intact checkpoint of step {step} or later, where round {rounds} left it"
-                raise UserError(f"{self.run_dir}: {what}; restore its files or start a new population") from error
+                what = f"{self.run_dir}: no intact checkpoint of step {step} or later, where round {rounds} left it"
+                raise UserError(f"{what}; restore its files or start a new population") from error
             kept.drop_after(-1)
             return Fresh()
         kept.drop_after(state["step"])
@@ -148,15 +132,10 @@ class Member:
         return self.standing()
 
     def standing(self) -> Standing:
-        loop, greedy = self.loop, self.loop.last_evaluation.get("greedy", {}).get("return_mean")
-        return Standing(
-            steps=loop.collector.steps,
-            total_steps=loop.total_steps,
-            episodes=self.episodes,
-            recent=sum(loop.recent) / len(loop.recent) if loop.recent else None,
-            done=loop.done,
-            greedy=greedy if loop.done else None,
-        )
+        loop = self.loop
+        recent = sum(loop.recent) / len(loop.recent) if loop.recent else None
+        greedy = loop.last_evaluation.get("greedy", {}).get("return_mean") if loop.done else None
+        return Standing(loop.collector.steps, loop.total_steps, self.episodes, recent, loop.done, greedy)
 
     def last_returns(self, episodes: int) -> list[float]:
         """The returns of the newest `window` episodes."""
@@ -210,22 +189,6 @@ class Member:
             raise Fault(f"{self.name}: {error}", error.traceback) from error
 
 
-class LazyMember:
-    """A Member that is opened at the first call, also in a process that replaces one that died."""
-
-    def __init__(self, folder: Path, number: int):
-        self.where = folder, number
-        self.member: Member | None = None
-
-    def ask(self, method: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-        self.member = self.member or Member(*self.where)
-        return method(self.member, *arguments)
-
-    def close(self) -> None:
-        if self.member is not None:
-            self.member.close()
-
-
 class Ask(Protocol):
     """Call a method of Member, such as `Member.train`, for several agents; {agent: arguments} -> {agent: result}."""
 
@@ -235,8 +198,6 @@ class Ask(Protocol):
 @contextmanager
 def in_this_process(folder: Path, agents: int) -> Iterator[Ask]:
     """Every agent of the population in `folder` in this process, one after the other."""
-    members = [LazyMember(folder, agent) for agent in range(agents)]
     with ExitStack() as stack:
-        for member in members:
-            stack.callback(member.close)
-        yield lambda method, arguments: {agent: members[agent].ask(method, given) for agent, given in arguments.items()}
+        members = [stack.enter_context(closing(Member(folder, agent))) for agent in range(agents)]
+        yield lambda method, arguments: {agent: method(members[agent], *given) for agent, given in arguments.items()}

@@ -5,27 +5,26 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rlmem.config.compose import Config
+from rlmem.config.compose import Config, load
 from rlmem.config.messages import shell
 from rlmem.errors import Fault, UserError
 from rlmem.population.cluster import SLICE, on_ray
 from rlmem.population.history import History, RoundRow
 from rlmem.population.member import Ask, Member, Standing, in_this_process
-from rlmem.population.rule import Comparison, compare, partners
+from rlmem.population.rule import compare, partners
 from rlmem.population.spec import Population, PopulationSpec, holds_population, name, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import assemble
-from rlmem.run.experiment import require_resumable
-from rlmem.run.stored import AGENT_PREFIX, checkpoints, stored_config
+from rlmem.run.stored import AGENT_PREFIX, checkpoints, require_resumable, stored_config
 from rlmem.system.signals import stopping_politely
 
 
 def start(spec: PopulationSpec, folder: Path) -> None:
     """Make the population of `spec`, if it is not in `folder` yet. Raises UserError before anything is written."""
     if holds_population(folder):
-        require_same(read(folder).spec, spec, folder)
+        _require_same(read(folder).spec, spec, folder)
         return
     if left := [run for run in folder.glob(f"{AGENT_PREFIX}*") if (run / "checkpoints").exists()]:
         raise UserError(f"{folder}: holds runs already, such as {left[0].name}; e.g. --dir {folder}_2")
@@ -34,7 +33,7 @@ def start(spec: PopulationSpec, folder: Path) -> None:
     with rundir.lock(folder):
         for agent, config in enumerate(configs):
             rundir.make(folder / name(agent))
-            rundir.describe(folder / name(agent), config.values, config.choices, config.overrides)
+            rundir.describe(folder / name(agent), config)
         population.write(folder)  # last: it marks a complete directory
 
 
@@ -46,7 +45,8 @@ def dry_run(spec: PopulationSpec) -> str:
 
 def check(population: Population) -> list[Config]:
     """The configuration of every agent. Raises UserError if one is wrong, or could not take over another's weights."""
-    configs = population.configs()
+    shared = [line for line in population.spec.overrides if not line.startswith("seed=")]
+    configs = [load([*shared, *own]) for own in population.own]
     _require_fit(configs)
     shapes = [_shapes(config) for config in configs]
     for agent, (own, found) in enumerate(zip(population.own, shapes, strict=True)):
@@ -59,7 +59,7 @@ def check(population: Population) -> list[Config]:
 def _require_fit(configs: Sequence[Config]) -> None:
     """Raise UserError for settings that a run may have, but not an agent of a population."""
     problems = []
-    if any(config.values["checkpoint"]["keep"] < 2 for config in configs):
+    if any(config.settings.checkpoint.keep < 2 for config in configs):
         what = "a round that is interrupted goes back to the checkpoint before"
         problems.append(f"checkpoint.keep=1: {what}; expected 2 or more; e.g. checkpoint.keep=2")
     what = "every agent of a population acts and learns in one process; --ray gives each its own"
@@ -77,7 +77,7 @@ def _shapes(config: Config) -> dict[str, Any]:
     return {key: tensor.shape for key, tensor in parts.agent.state_dict().items()}
 
 
-def require_same(stored: PopulationSpec, given: PopulationSpec, folder: Path) -> None:
+def _require_same(stored: PopulationSpec, given: PopulationSpec, folder: Path) -> None:
     """Raise UserError with every difference of two specifications."""
     goes_on = f"`rlmem population {shell(folder)}` goes on with it; e.g. --dir {folder}_2"
     problems = [
@@ -94,33 +94,25 @@ def _as_text(value: Any) -> str:
 
 
 def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
-    """Set other values of RESUMABLE keys, with which every agent continues. Raises UserError.
-
-    folder: the directory of the population
-    overrides: `key=value` for all of its agents
-    trust: accept configurations that another user wrote or edited (`stored_config`)
-    """
-    population = read(folder)
-    example = f"rlmem population {shell(folder)} total_steps=2e6"
+    """Set other values of RESUMABLE keys, with which every agent continues; `trust` as in `train`. Raises UserError."""
+    agents, example = read(folder).spec.agents, f"rlmem population {shell(folder)} total_steps=2e6"
     require_resumable(overrides, example)
     with rundir.lock(folder):
-        changed = {}
-        for run_dir in (folder / name(agent) for agent in range(population.spec.agents)):
-            changed[run_dir] = config = stored_config(run_dir, overrides, trust)
-            total, saved = config.values["total_steps"], checkpoints(run_dir).paths()
-            if saved and total < step_of(saved[-1]):
-                raise UserError(f"total_steps={total}: {run_dir} has taken {step_of(saved[-1])}; e.g. {example}")
-        _require_fit(list(changed.values()))
-        for run_dir, config in changed.items():
-            saved = checkpoints(run_dir).paths()
-            step = step_of(saved[-1]) if saved else 0
-            rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=step)
+        changed = []
+        for run_dir in (folder / name(agent) for agent in range(agents)):
+            config, saved = stored_config(run_dir, overrides, trust), checkpoints(run_dir).paths()
+            total, step = config.settings.total_steps, step_of(saved[-1]) if saved else 0
+            if total < step:
+                raise UserError(f"total_steps={total}: {run_dir} has taken {step}; e.g. {example}")
+            changed.append((run_dir, config, step))
+        _require_fit([config for _, config, _ in changed])
+        for run_dir, config, step in changed:
+            rundir.describe(run_dir, config, resumed_at=step)
 
 
-def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = False) -> list[Standing]:
-    """Begin or continue training the population in `folder` to its end; returns the progress of every agent then.
+def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = False) -> None:
+    """Begin or continue training the population in `folder` to its end.
 
-    folder: the directory of the population
     ray: whether each agent has a process of its own, on Ray; numbers stay the same on equal machines
     gpus: GPUs that each agent reserves on Ray
     trust: accept configurations that another user wrote or edited (`stored_config`)
@@ -136,7 +128,7 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
         history.cut()
         try:
             with on_ray(folder, agents, gpus) if ray else in_this_process(folder, agents) as ask:
-                return Rounds(folder, population, history, ask, SLICE if ray else 0.0).run()
+                Rounds(folder, population, history, ask, SLICE if ray else 0.0).run()
         except Fault as error:
             raise Fault(f"{error}; go on with    rlmem population {shell(folder)}", error.traceback) from error
 
@@ -146,14 +138,8 @@ class Rounds:
     """The rounds of a population: all agents train until each has so many episodes, then they are compared.
 
     In a round every agent is compared and copied as it was when the round began, so results do not depend on the order
-    of the agents or on their speed.
-
-    folder: the directory of the population
-    population: its specification and the overrides of its agents
-    history: the rounds so far
-    ask: calls a method of several agents
-    slice: seconds that agents train between checks of their progress
-    stop: set by a signal, raised when everything is saved
+    of the agents or on their speed. Between checks of their progress and of signals (`stop`), agents train for `slice`
+    seconds.
     """
 
     folder: Path
@@ -163,21 +149,19 @@ class Rounds:
     slice: float
     stop: BaseException | None = None
 
-    def run(self) -> list[Standing]:
-        agents = range(self.population.spec.agents)
-        standing = self.ask(Member.standing, dict.fromkeys(agents, ()))
+    def run(self) -> None:
+        """Train to the end; after a signal, raise `stop` once everything is saved."""
+        standing = self.ask(Member.standing, dict.fromkeys(range(self.population.spec.agents), ()))
         total = sum(one.total_steps for one in standing.values())
         begin = sum(one.steps for one in standing.values())
         with Progress(total, self.folder / "log.txt", begin) as progress, stopping_politely(self):
             done = len(self.history.rounds)
             progress.say(f"{self.folder}: {len(standing)} agents, {begin:,} of {total:,} steps, {done} rounds so far")
-            while True:
-                self._train(standing, progress)
-                if all(one.done for one in standing.values()):
-                    break
+            self._train(standing, progress)
+            while not all(one.done for one in standing.values()):
                 self._round(standing, progress)
-            progress.say(_conclusion(self.folder, standing, self.history))
-        return [standing[agent] for agent in agents]
+                self._train(standing, progress)
+            progress.say(self._conclude(standing))
 
     def _train(self, standing: dict[int, Standing], progress: Progress) -> None:
         """Train until every agent has the episodes of the next round, or has spent its budget."""
@@ -219,27 +203,20 @@ class Rounds:
                 for agent in standing
             ]
         )
-        progress.say(f"round {number + 1}, {target:,} episodes each: {_copies_as_text(found, copying)}")
+        copies = [
+            f"agent {agent} copies {other} ({one.mean:.3f} < {one.other_mean:.3f}, p {one.p:.1g})"
+            for agent, other in copying.items()
+            for one in [found[agent]]
+        ]
+        progress.say(f"round {number + 1}, {target:,} episodes each: {', '.join(copies) or 'nobody copies'}")
 
-
-def _copies_as_text(found: Mapping[int, Comparison], copying: Mapping[int, int]) -> str:
-    copies = [
-        f"agent {agent} copies {copying[agent]} ({one.mean:.3f} < {one.other_mean:.3f}, p {one.p:.1g})"
-        for agent, one in found.items()
-        if agent in copying
-    ]
-    return ", ".join(copies) or "nobody copies"
-
-
-def _conclusion(folder: Path, standing: Mapping[int, Standing], history: History) -> str:
-    scores = {agent: one.greedy for agent, one in standing.items() if one.greedy is not None}
-    best = max(scores, key=lambda agent: scores[agent])
-    lines = [
-        f"done: {len(history.rounds)} rounds, {history.copies} copies",
-        "  greedy return    " + ", ".join(f"{score:.3f}" for score in scores.values()) + f" (best: {name(best)})",
-        f"  evaluate         rlmem eval {shell(folder / name(best))}",
-    ]
-    if not history.rounds:
-        ready = f"{read(folder).spec.ready:,}"
-        lines.insert(1, f"  nobody was compared: total_steps ended before all had {ready} episodes (--ready)")
-    return "\n".join(lines)
+    def _conclude(self, standing: Mapping[int, Standing]) -> str:
+        scores = {agent: one.greedy for agent, one in standing.items() if one.greedy is not None}
+        best = max(scores, key=lambda agent: scores[agent])
+        lines = [f"done: {len(self.history.rounds)} rounds, {self.history.copies} copies"]
+        if not self.history.rounds:
+            ready = f"{self.population.spec.ready:,} episodes (--ready)"
+            lines.append(f"  nobody was compared: total_steps ended before all had {ready}")
+        returns = ", ".join(f"{score:.3f}" for score in scores.values())
+        lines.append(f"  greedy return    {returns} (best: {name(best)})")
+        return "\n".join([*lines, f"  evaluate         rlmem eval {shell(self.folder / name(best))}"])

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, astuple, dataclass, fields
+from itertools import chain
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 import numpy as np
 import yaml
 
-from rlmem.config.compose import Config, load
+from rlmem.config.compose import load
 from rlmem.config.messages import sentence
 from rlmem.config.targets import locate
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.run.stored import AGENT_PREFIX, POPULATION_FILE
 from rlmem.seeding import Streams
-from rlmem.sweep.axes import Axis, NumberRange, axes
+from rlmem.sweep.axes import Axis, axes
 from rlmem.sweep.spec import SweepSpec
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
@@ -50,21 +51,11 @@ class PopulationSpec:
 
 @dataclass(frozen=True)
 class Population:
-    """A specification, with the values that were drawn when the population began.
-
-    spec: the specification
-    seed: root of the random streams
-    own: for every agent its own overrides
-    """
+    """A specification, with what was drawn from the root `seed` at the beginning: every agent's own overrides."""
 
     spec: PopulationSpec
     seed: int
     own: tuple[tuple[str, ...], ...]
-
-    def configs(self) -> list[Config]:
-        """The checked configuration of every agent. Raises UserError."""
-        shared = [line for line in self.spec.overrides if not line.startswith("seed=")]
-        return [load([*shared, *lines]) for lines in self.own]
 
     def write(self, folder: Path) -> None:
         content = json.loads(json.dumps({**asdict(self.spec), "seed": self.seed, "own": self.own}))  # tuples as lists
@@ -72,15 +63,15 @@ class Population:
 
 
 def name(agent: int) -> str:
-    """The run directory of an agent, in that of its population."""
+    """The name of an agent and of its run directory."""
     return f"{AGENT_PREFIX}{agent}"
 
 
 def default_folder(spec: PopulationSpec) -> Path:
     """runs/population-<memory>-<algo>-<env>-s<seed>: the same for the same command."""
     config = load(spec.overrides)
-    parts = [*(str(config.choices[group]) for group in ("memory", "algo", "env")), f"s{config.values['seed']}"]
-    return Path("runs") / "-".join(["population", *parts])
+    choices = "-".join(str(config.choices[group]) for group in ("memory", "algo", "env"))
+    return Path("runs") / f"population-{choices}-s{config.settings.seed}"
 
 
 def holds_population(folder: Path) -> bool:
@@ -113,42 +104,30 @@ def populate(spec: PopulationSpec) -> Population:
     Each number has a stream of its own, by key and agent, so that adding a key or agent changes no other number. The
     values of a list are assigned in turn.
     """
-    config, found = load(spec.overrides), _varied(spec)
-    seed, target = config.values["seed"], locate(config.values["algo"]["_target_"])
-    if not getattr(target, "acts", True):
+    config = load(spec.overrides)
+    varied = axes(SweepSpec((*spec.overrides, *spec.vary), direction="maximize"))[len(spec.overrides) :]
+    for line, axis in zip(spec.vary, varied, strict=True):
+        if not axis.varies:
+            raise UserError(sentence(f"--vary {line}", "expected a list of values or an interval", example=EXAMPLE))
+    if not getattr(locate(config.values["algo"]["_target_"]), "acts", True):
         what = f"algo={config.choices['algo']}: has no episodes, by which agents are compared"
         raise UserError(f"{what}; e.g. rlmem sweep for several agents")
-    own = []
+    seed, own = config.settings.seed, []
     for agent in range(spec.agents):
-        lines = [f"seed={Streams(seed).int(f'population/seed/{agent}')}"]
-        for axis in found:
-            lines += _line_of(axis, seed, agent)
-        own.append(tuple(lines))
+        first = f"seed={Streams(seed).int(f'population/seed/{agent}')}"
+        own.append((first, *chain.from_iterable(_lines_of(axis, seed, agent) for axis in varied)))
     return Population(spec, seed, tuple(own))
 
 
-def _varied(spec: PopulationSpec) -> list[Axis]:
-    found = axes(SweepSpec((*spec.overrides, *spec.vary), direction="maximize"))[len(spec.overrides) :]
-    for line, axis in zip(spec.vary, found, strict=True):
-        if not axis.varies:
-            raise UserError(sentence(f"--vary {line}", "expected a list of values or an interval", example=EXAMPLE))
-    return found
-
-
-def _line_of(axis: Axis, seed: int, agent: int) -> tuple[str, ...]:
-    """The overrides that an agent takes from an axis."""
+def _lines_of(axis: Axis, seed: int, agent: int) -> tuple[str, ...]:
+    """The overrides that an agent takes from an axis: those of a value in turn, or of a number that is drawn."""
     numbers = axis.numbers
     if numbers is None or numbers.step is not None:
         return axis.points[agent % len(axis.points)]
     key = axis.points[0][0].partition("=")[0]
     u = np.random.default_rng(Streams(seed).int(f"population/{key}/{agent}")).random()
-    return (f"{key}={_draw(numbers, u)!r}",)
-
-
-def _draw(numbers: NumberRange, u: float) -> float:
-    """The number at fraction `u` in [0, 1) of an interval or of its logarithm; an integer if both ends are."""
     low, high = numbers.low, numbers.high
     whole = isinstance(low, int) and isinstance(high, int)
     top = high + 1 if whole else high
     drawn = exp(log(low) + u * (log(top) - log(low))) if numbers.log else low + u * (top - low)
-    return int(drawn) if whole else drawn
+    return (f"{key}={int(drawn) if whole else drawn!r}",)

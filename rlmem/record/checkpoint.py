@@ -1,7 +1,6 @@
 """Checkpoints that survive a crash: each is written to another name, synced and renamed, with a checksum beside it."""
 
 import errno
-import hashlib
 import os
 import re
 import warnings
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from rlmem.errors import first_line
+from rlmem.record.recorder import hashed, synced
 
 State = dict[str, Any]
 
@@ -38,8 +38,8 @@ class Checkpoints:
     def save(self, step: int, state: State) -> Path:
         """Write `state` as the checkpoint at `step`, and delete older checkpoints beyond the newest `keep`.
 
-        Those that are superfluous already are deleted first, so that a smaller `keep` makes room on a full disk. Raises
-        OSError if the checkpoint cannot be written; the newest earlier ones are intact then.
+        Superfluous ones are deleted first, too, so that a smaller `keep` makes room on a full disk. Raises OSError if
+        the checkpoint cannot be written; the newest earlier ones are intact then.
         """
         self.prune()
         path = self._write(f"step_{step:012d}.pt", state)
@@ -77,22 +77,24 @@ class Checkpoints:
         path = self.directory / name
         partial, digest = path.with_suffix(".partial"), path.with_suffix(".sha256.partial")
         try:
-            with open(partial, "wb") as file:
+            with synced(partial, "wb") as file:
                 torch.save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            with open(digest, "w") as file:
+            with synced(digest, "w") as file:
                 file.write("\n".join([sha256(partial), *_digests(path)[:1]]))
-                file.flush()
-                os.fsync(file.fileno())
-        except (OSError, RuntimeError) as error:  # torch's writer wraps the errors of the system
+        except (OSError, RuntimeError) as error:
             partial.unlink(missing_ok=True)
             digest.unlink(missing_ok=True)
-            raise _system_error(error) from error
+            # torch's writer keeps the error of the system only as the context of its own error.
+            cause = error if isinstance(error, OSError) else error.__context__
+            raise cause if isinstance(cause, OSError) else OSError(first_line(error)) from error
         # Between these two lines, the checksums of both the old and the new checkpoint of this name are there.
         os.replace(digest, path.with_suffix(".sha256"))
         os.replace(partial, path)
-        _sync(self.directory)
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # makes the renames durable
+        finally:
+            os.close(descriptor)
         return path
 
     def paths(self) -> list[Path]:
@@ -103,9 +105,7 @@ class Checkpoints:
     def load(self, unfit: Callable[[State], str | None] = lambda state: None) -> tuple[Path, State]:
         """The newest checkpoint that is intact and usable; a warning names each one that is skipped.
 
-        unfit: returns why a checkpoint cannot be used, or None if it can
-
-        Raises FileNotFoundError if there is none.
+        unfit: returns why a checkpoint cannot be used, or None if it can. FileNotFoundError is raised if none can.
         """
         for path in reversed(self.paths()):
             try:
@@ -154,23 +154,4 @@ def _digests(path: Path) -> list[str]:
 
 def sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _system_error(error: OSError | RuntimeError) -> OSError:
-    """The error of the system, which torch's writer keeps only as the context of its own error."""
-    context = error if isinstance(error, OSError) else error.__context__
-    return context if isinstance(context, OSError) else OSError(first_line(error))
-
-
-def _sync(directory: Path) -> None:
-    """Make the renames in `directory` durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return hashed(path)[0].hexdigest()

@@ -1,20 +1,16 @@
-"""Loggers show the metrics of a run in TensorBoard and Weights & Biases, whose libraries are imported only when used.
-
-A logger is given all rows of metrics.jsonl in order, also when a run is resumed. It therefore stores no state, and
-skips the rows that it has shown before.
-"""
+"""Loggers show the metrics of a run in TensorBoard and Weights & Biases, which are imported only when they are used."""
 
 import json
 import os
-import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+from rlmem.config.messages import shell
 from rlmem.config.targets import build, require_kind
 from rlmem.errors import UserError, first_line
 from rlmem.record.recorder import Logger
@@ -30,10 +26,9 @@ class RunInfo:
     config: dict[str, Any]
 
 
-def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> list[tuple[str, Logger]]:
+def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], None]) -> dict[str, Logger]:
     """The loggers of a configuration, by name. One that cannot start is reported to `say` and left out."""
-    run = RunInfo(run_dir.name, dict(values))
-    loggers: list[tuple[str, Logger]] = []
+    run, loggers = RunInfo(run_dir.name, dict(values)), dict[str, Logger]()
     for name, node in values["logger"].items():
         if "_target_" not in node:
             continue
@@ -42,18 +37,15 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
             logger = build(node, run_dir=run_dir, run=run)
         except Exception as error:  # a logger must never stop a run, whatever its library raises
             say(f"logger={name} could not start: {first_line(error)}; the run goes on, metrics.jsonl has every row")
-            continue
-        if note := getattr(logger, "note", None):
-            say(note)
-        loggers.append((name, logger))
+        else:
+            loggers[name] = logger
+            if note := getattr(logger, "note", None):
+                say(note)
     return loggers
 
 
 class TensorBoardLogger:
-    """Writes event files in <run>/tensorboard, a scalar per metric over environment steps.
-
-    A resumed run writes all of them again.
-    """
+    """Writes a scalar per metric to event files in <run>/tensorboard; a resumed run writes all of them again."""
 
     def __init__(self, run_dir: Path, run: RunInfo):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -79,39 +71,20 @@ class WandbRun:
     Row k of metrics.jsonl is W&B's step k, so W&B knows how many rows it has and a row is never there twice; charts
     are over `step`, the environment steps.
 
-    run_dir: the run directory
-    run: its name and configuration
     mode: online, offline or disabled
     folder: where W&B keeps its files
-    project: project of the run
-    entity: user or team that owns the project; None: the user's default
-    group: group of the run in the project
-    tags: tags of the run
     timeout: seconds to reach the server at the start, and again to send the rest at the end; then an error is raised
+    place: project, entity, group and tags of the run at W&B
     """
 
-    def __init__(
-        self,
-        run_dir: Path,
-        run: RunInfo,
-        mode: str,
-        folder: Path,
-        project: str,
-        entity: str | None,
-        group: str | None,
-        tags: Sequence[str],
-        timeout: float,
-    ):
+    def __init__(self, run_dir: Path, run: RunInfo, mode: str, folder: Path, timeout: float, place: dict[str, Any]):
         wandb = fresh_wandb(mode)
         if mode == "online" and not wandb.login(prompt=False, verify=False):
             raise NoKey("no W&B API key on this machine; expected one; e.g. `wandb login`, or set WANDB_API_KEY")
         self.run = wandb.init(
             mode=mode,
             dir=str(folder.resolve()),  # the service may have started in another directory
-            project=project,
-            entity=entity,
-            group=group,
-            tags=list(tags) or None,  # [] would remove what was tagged by hand
+            **place | {"tags": list(place["tags"]) or None},  # [] would remove what was tagged by hand
             name=run.name,
             config=run.config,
             id=None if mode == "disabled" else _stored_id(run_dir),
@@ -149,10 +122,14 @@ class WandbLogger(WandbRun):
 
     Online mode goes offline by itself, and says so, if there is no API key or the server does not answer in time.
 
+    run_dir: the run directory
+    run: its name and configuration
     mode: online, offline or disabled; None: what the environment says (WANDB_MODE, `wandb offline`), else online
+    project: project of the run
+    entity: user or team that owns the project; None: the user's default
+    group: group of the run in the project
+    tags: tags of the run
     init_timeout: seconds to reach the server, at the start and at the end
-
-    The other arguments are those of `WandbRun`.
     """
 
     def __init__(
@@ -166,36 +143,29 @@ class WandbLogger(WandbRun):
         tags: Sequence[str] = (),
         init_timeout: PositiveInt = 6,
     ):
-        def start(mode: str) -> None:
-            super(WandbLogger, self).__init__(
-                run_dir, run, mode, run_dir, project, entity, group, tags, timeout=init_timeout
-            )
-
-        self.later = f"upload what is missing with    rlmem sync {shlex.quote(str(run_dir))}"
+        place = {"project": project, "entity": entity, "group": group, "tags": tags}
+        self.later = f"upload what is missing with    rlmem sync {shell(run_dir)}"
         self.note: str | None = None
         chosen = mode or {"dryrun": "offline", "run": "online"}.get(found := fresh_wandb().setup().settings.mode, found)
         try:
-            start(chosen)
+            super().__init__(run_dir, run, chosen, run_dir, init_timeout, place)
         except Exception as error:  # of many kinds, of W&B and of its service
             if chosen == "offline":
                 raise
             self.note = f"logger=wandb goes offline ({first_line(error)}); {self.later}"
-            start("offline")
+            super().__init__(run_dir, run, "offline", run_dir, init_timeout, place)
         if chosen == "online" and self.note is None:
             self.note = f"logger=wandb: {self.run.url}"
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
-        with self._advising():
-            super().log(number, row)
+        self._advising(super().log, number, row)
 
     def close(self, failed: bool) -> None:
-        with self._advising():
-            super().close(failed)
+        self._advising(super().close, failed)
 
-    @contextmanager
-    def _advising(self) -> Iterator[None]:
+    def _advising(self, method: Callable[..., None], *arguments: Any) -> None:
         try:
-            yield
+            method(*arguments)
         except Exception as error:
             raise RuntimeError(f"{first_line(error)}; {self.later}") from error
 
@@ -205,9 +175,9 @@ class NoKey(UserError):
 
 
 def fresh_wandb(mode: Any = None) -> Any:
-    """The wandb module, set up from the environment as it is now and without what earlier runs left behind.
+    """The wandb module, set up from the environment as it is now.
 
-    Otherwise a mode, an id in use or a dead service would last as long as this process.
+    Otherwise a mode, an id in use or a dead service of an earlier run would last as long as this process.
     """
     # W&B's reports of its own errors go to the same server; if it does not answer, the process ends 20 s later.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")

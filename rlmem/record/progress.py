@@ -31,12 +31,10 @@ class FittingColumn(ProgressColumn):
         self.console = console
 
     def render(self, task: Task) -> RenderableType:
-        shown = {"bar": " " * BAR, **task.fields["shown"]}
+        shown, line = {"bar": " " * BAR, **task.fields["shown"]}, Table.grid(padding=(0, 1))
         for name in FIRST_TO_GO:
-            if len(" ".join(shown.values())) <= self.console.width:
-                break
-            shown.pop(name, None)
-        line = Table.grid(padding=(0, 1))
+            if len(" ".join(shown.values())) > self.console.width:
+                shown.pop(name, None)
         drawn = [ProgressBar(task.total, task.completed, width=BAR)] if shown.pop("bar", None) else []
         line.add_row(*drawn, " ".join(shown.values()))
         return line
@@ -87,13 +85,7 @@ class Progress:
             self.log.flush()
 
     def update(self, steps: int, score: float | None, shares: dict[str, float], name: str = "return") -> None:
-        """Show the progress.
-
-        steps: environment steps taken so far
-        score: the recent score; None: there is none yet
-        shares: the fraction of the time that each part of the loop took
-        name: the name of the score; beside a return, the best one so far is shown
-        """
+        """Show the steps so far, the recent score (beside a return, also the best), and where the time went."""
         if score is not None:
             self.best = score if self.best is None else max(self.best, score)
         rate = (steps - self.start) / max(monotonic() - self.began, 1e-9)
@@ -101,21 +93,17 @@ class Progress:
         shown = {
             "steps": self._counted(steps),
             "rate": f"{rate:,.0f}/s",
-            "left": f"left {left:.0f}s",
+            "left": f"left {left:.0f}s" if self.bar is None else f"left {clock(left)}",
             "score": f" {name} -" if score is None else f" {name} {score:.3f}",
             "best": f"best {self.best:.3f}" if name == "return" and self.best is not None else "",
             "split": " ".join(["", *(f"{part} {share:.0%}" for part, share in shares.items())]),
         }
         shown = {part: text for part, text in shown.items() if text}
         if self.bar is not None:
-            shown["left"] = f"left {clock(left)}"
             self.bar.update(self.task, completed=steps, shown=shown)
         elif monotonic() - self.last_line > LINE_EVERY or steps >= self.total:
             self.last_line = monotonic()
             self.say(" ".join(shown.values()))
-
-    def evaluated(self, steps: int, result: str) -> None:
-        self.say(f"evaluation at {steps}: {result}")
 
     def _counted(self, steps: int) -> str:
         return f"{steps:>{len(str(self.total))}}/{self.total}"
@@ -124,5 +112,4 @@ class Progress:
 def clock(seconds: float) -> str:
     """`12:34`, or `1:23:45` from an hour on."""
     minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

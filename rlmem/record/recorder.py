@@ -6,11 +6,10 @@ import errno
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import IO, Any, Protocol, runtime_checkable
 
 from rlmem.errors import Fault, UserError, first_line
 from rlmem.system import strictjson
@@ -21,7 +20,7 @@ class Logger(Protocol):
     """Shows the metrics of a run elsewhere. An exception that it raises is reported once and turns it off."""
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
-        """Show row `number` of metrics.jsonl. Rows are counted from 0 and come in order, each once."""
+        """Show row `number` of metrics.jsonl. Rows come in order from 0, each once, and all again in a resumed run."""
 
     def close(self, failed: bool) -> None:
         """Finish; `failed`: whether the run did not reach its end."""
@@ -38,69 +37,55 @@ class Recorder:
     """
 
     def __init__(self, run_dir: Path, say: Callable[[str], None]):
-        self.say = say
-        self.loggers: list[tuple[str, Logger]] = []
-        self.shown = 0
+        self.say, self.shown = say, 0
+        self.loggers: dict[str, Logger] = {}
         self.dropped: deque[dict[str, Any]] = deque()
         """Rows of metrics that `rewind` dropped and that have not been written again."""
         self.description = [path for path in (run_dir / "config.yaml", run_dir / "run.json") if path.exists()]
         self.files = {name: RecordFile(run_dir / f"{name}.jsonl") for name in ("metrics", "episodes")}
 
-    def attach(self, loggers: Sequence[tuple[str, Logger]]) -> None:
+    def attach(self, loggers: Mapping[str, Logger]) -> None:
         """Show every row so far and all rows to come to `loggers`, by name. A resumed run calls `rewind` first."""
-        self.loggers = list(loggers)
+        self.loggers = dict(loggers)
         try:
             rows = read_jsonl(self.files["metrics"].path) if loggers else []
         except ValueError as error:
-            self._turn_off(self.loggers, ValueError(f"metrics.jsonl is damaged ({error})"))
-            return
+            rows = []
+            for name in loggers:
+                self._turn_off(name, ValueError(f"metrics.jsonl is damaged ({error})"))
         for row in rows:
             self._show(row)
 
     def _show(self, row: Mapping[str, float]) -> None:
-        for name, logger in list(self.loggers):
+        for name, logger in list(self.loggers.items()):
             try:
                 logger.log(self.shown, row)
             except Exception as error:  # a logger must never stop a run, whatever its library raises
-                self._turn_off([(name, logger)], error)
+                self._turn_off(name, error)
         self.shown += 1
 
-    def _turn_off(self, loggers: Sequence[tuple[str, Logger]], error: Exception) -> None:
-        for name, logger in list(loggers):
-            self.loggers.remove((name, logger))
-            with suppress(Exception):
-                logger.close(failed=True)
-            self.say(f"logger={name} stopped: {first_line(error)}; the run goes on, metrics.jsonl has every row")
+    def _turn_off(self, name: str, error: Exception) -> None:
+        with suppress(Exception):
+            self.loggers.pop(name).close(failed=True)
+        self.say(f"logger={name} stopped: {first_line(error)}; the run goes on, metrics.jsonl has every row")
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write a row of metrics after `step` environment steps, and show it."""
         row = {"step": step, **values}
-        self._write("metrics", [row])
+        self.files["metrics"].append([row])
         if self.dropped and _reproducible(self.dropped.popleft()) != _reproducible(row):
             self.dropped.clear()
-            self.say(
-                f"step {step}: not the row that was here before the run was resumed, under other settings or on "
-                f"another machine; metrics.jsonl holds the new rows, a server may keep the old"
-            )
+            what = "not the row that was here before the run was resumed, under other settings or on another machine"
+            self.say(f"step {step}: {what}; metrics.jsonl holds the new rows, a server may keep the old")
         self._show(row)
 
     def episodes(self, rows: Iterable[dict[str, Any]]) -> None:
-        self._write("episodes", rows)
-
-    def _write(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
-        self.files[name].append("".join(strictjson.dumps(row) + "\n" for row in rows))
+        self.files["episodes"].append(rows)
 
     def position(self) -> Position:
-        """Write the files to disk; their sizes and hashes, for a checkpoint.
-
-        Raises Fault if somebody changed a file.
-        """
+        """Write the files to disk; their sizes and hashes, for a checkpoint. Raises Fault if a file was changed."""
         self.require_intact()
-        found = {name: file.position() for name, file in self.files.items()}
-        for name, file in self.files.items():
-            if problem := changed(file.path, found[name]):
-                raise Fault(f"{problem} while the run was training")
-        return found
+        return {name: file.position() for name, file in self.files.items()}
 
     def require_intact(self) -> None:
         """Raise Fault if somebody deleted or changed a file of the record, or deleted the description of the run."""
@@ -110,9 +95,7 @@ class Recorder:
             raise Fault(f"{gone[0]} was deleted while the run was training")
 
     def rewind(self, position: Position) -> None:
-        """Drop the rows that were written after a checkpoint, so that a resumed run neither repeats nor loses a row.
-
-        position: the sizes and hashes of the files at the checkpoint
+        """Drop the rows after the `position` of a checkpoint, so that a resumed run neither repeats nor loses a row.
 
         Raises UserError if the rows before the checkpoint have changed.
         """
@@ -129,7 +112,7 @@ class Recorder:
         for file in self.files.values():
             with suppress(OSError):  # rows that did not fit on the disk, which was reported
                 file.stream.close()
-        for name, logger in self.loggers:
+        for name, logger in self.loggers.items():
             try:
                 logger.close(failed)
             except Exception as error:  # as in `_show`
@@ -143,31 +126,15 @@ START: Position = {name: {"bytes": 0, "sha256": hashlib.sha256().hexdigest()} fo
 """The position in the record of a run that has not begun."""
 
 
-@dataclass
 class RecordFile:
-    """A file to which rows are appended, with the hash of its contents.
+    """A file to which rows are appended, with the hash of its contents; it is made if it does not exist."""
 
-    path: the file, which is made if it does not exist
-    """
+    def __init__(self, path: Path):
+        self.path, self.stream = path, open(path, "ab")
+        self.digest, self.size, _ = hashed(path)
 
-    path: Path
-    stream: BinaryIO = field(init=False)
-    digest: Any = field(init=False)
-    size: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.stream = open(self.path, "ab")
-        self._measure()
-
-    def _measure(self) -> None:
-        self.digest, self.size = hashlib.sha256(), 0
-        with open(self.path, "rb") as file:
-            while block := file.read(1 << 20):
-                self.digest.update(block)
-                self.size += len(block)
-
-    def append(self, text: str) -> None:
-        data = text.encode()
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        data = "".join(strictjson.dumps(row) + "\n" for row in rows).encode()
         with self._writing():
             self.stream.write(data)
             self.stream.flush()
@@ -177,11 +144,14 @@ class RecordFile:
     def position(self) -> dict[str, Any]:
         with self._writing():
             os.fsync(self.stream.fileno())
-        return {"bytes": self.size, "sha256": self.digest.hexdigest()}
+        position = {"bytes": self.size, "sha256": self.digest.hexdigest()}
+        if problem := changed(self.path, position):
+            raise Fault(f"{problem} while the run was training")
+        return position
 
     def cut(self, size: int) -> None:
         self.stream.truncate(size)
-        self._measure()
+        self.digest, self.size, _ = hashed(self.path)
 
     def require_intact(self) -> None:
         """Raise Fault unless the file that is written to still lies at its path and has the size that was written."""
@@ -205,23 +175,34 @@ class RecordFile:
 
 
 def changed(path: Path, position: Mapping[str, Any] | int) -> str | None:
-    """What has happened to the rows of a file before `position`; None if they are unchanged.
-
-    path: the file
-    position: its size and hash then, as `RecordFile.position` returns them; old checkpoints hold the size alone
-    """
+    """What has happened to the rows before a position, of which old checkpoints hold the size alone; None: nothing."""
     if isinstance(position, int):
         return None if path.is_file() and path.stat().st_size >= position else f"{path} lost rows"
     if not path.is_file():
         return f"{path} is missing"
-    digest, left, block = hashlib.sha256(), position["bytes"], b"\n"
-    with open(path, "rb") as file:
-        while left > 0 and (read := file.read(min(left, 1 << 20))):
-            digest.update(block := read)
-            left -= len(block)
-    if left:
+    digest, size, last = hashed(path, position["bytes"])
+    if size != position["bytes"]:
         return f"{path} lost rows"
-    return None if digest.hexdigest() == position["sha256"] and block.endswith(b"\n") else f"{path} was changed"
+    return None if digest.hexdigest() == position["sha256"] and last in (b"", b"\n") else f"{path} was changed"
+
+
+def hashed(path: Path, most: int | None = None) -> tuple[Any, int, bytes]:
+    """The SHA-256 of the first `most` bytes of a file (None: of all), how many there are, and the last one."""
+    digest, size, last = hashlib.sha256(), 0, b""
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20 if most is None else min(max(most - size, 0), 1 << 20)):
+            digest.update(block)
+            size, last = size + len(block), block[-1:]
+    return digest, size, last
+
+
+@contextmanager
+def synced(path: Path, mode: str) -> Iterator[IO[Any]]:
+    """A file that is open for writing inside, and on the disk afterwards."""
+    with open(path, mode, encoding=None if "b" in mode else "utf-8") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _size(position: Mapping[str, Any] | int) -> int:
@@ -234,14 +215,10 @@ def _reproducible(row: Mapping[str, float]) -> str:
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
-    """The rows of a `.jsonl` file, with NaN for null, which stands for a number that is not finite.
+    """The rows of a `.jsonl` file from byte `begin` on, with NaN for null: a number that is not finite.
 
-    An incomplete row at the end, which a killed process left, is ignored.
-
-    path: the file
-    begin: the byte at which the first row begins
-
-    Raises OSError if `path` is not a regular file, and ValueError for a line that is not a JSON object.
+    An incomplete row at the end, which a killed process left, is ignored. Raises OSError if `path` is no regular file,
+    and ValueError for a line that is not a JSON object.
     """
     if path.exists() and not path.is_file():  # opening a pipe would wait for ever
         raise OSError(errno.EINVAL, "is no regular file", str(path))

@@ -3,9 +3,10 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,9 @@ import yaml
 from filelock import FileLock, Timeout
 
 from rlmem import __version__
+from rlmem.config.compose import Config
 from rlmem.errors import UserError
+from rlmem.record.recorder import synced
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
 from rlmem.system.hardware import installed_version, machine_class
 
@@ -27,32 +30,29 @@ class NoRun(UserError):
     """A directory that holds no run, or one whose description cannot be read."""
 
 
-def create(run_dir: str | None, choices: Mapping[str, Any], seed: int, numbered: bool = False) -> Path:
+def create(config: Config) -> Path:
     """Make the directory of a new run and return it.
 
-    run_dir: the directory; None: runs/<date>/<time>-<memory>-<algo>-<env>-s<seed>, with a number if that exists
-    choices: the chosen option of each group, for the name
-    seed: the seed of the run, for the name
-    numbered: add a number to `run_dir`, too, if it exists
-
-    Raises UserError if `run_dir` holds a run and is not `numbered`, or if nothing can be written there.
+    Without `run_dir` it is runs/<date>/<time>-<memory>-<algo>-<env>-s<seed>, with a number if that exists. With
+    `on_exists=new`, `run_dir` gets a number, too. Raises UserError if it holds a run, or if it cannot be written.
     """
-    if run_dir is not None:
-        if not run_dir:
-            raise UserError("run_dir= (command line): expected a directory; e.g. run_dir=runs/my_run")
-        path = Path(run_dir)
-        if numbered and path.exists():
-            return _numbered(path)
-        if _files_of_a_run(path):
-            raise UserError(
-                f"run_dir={run_dir} (command line): holds a run already; expected a new directory; "
-                f"e.g. on_exists=resume to continue it, on_exists=new for another beside it"
-            )
-        make(path)
-        return path
-    now = datetime.now()
-    name = "-".join([now.strftime("%H%M%S"), *(str(choices[g]) for g in ("memory", "algo", "env")), f"s{seed}"])
-    return _numbered(Path("runs") / now.strftime("%Y-%m-%d") / name)
+    settings = config.settings
+    if settings.run_dir is None:
+        now, env_id = datetime.now(), config.values["env"].get("id")  # such as CartPole-v1; else the option of conf/env
+        env_name = re.sub(r"[^\w.+-]+", "_", env_id) if isinstance(env_id, str) else config.choices["env"]
+        names = (now.strftime("%H%M%S"), config.choices["memory"], config.choices["algo"], env_name)
+        return _numbered(Path("runs") / now.strftime("%Y-%m-%d") / "-".join([*map(str, names), f"s{settings.seed}"]))
+    if not settings.run_dir:
+        raise UserError("run_dir= (command line): expected a directory; e.g. run_dir=runs/my_run")
+    path = Path(settings.run_dir)
+    if settings.on_exists == "new" and path.exists():
+        return _numbered(path)
+    if _files_of_a_run(path):
+        what = "(command line): holds a run already; expected a new directory"
+        example = "on_exists=resume to continue it, on_exists=new for another beside it"
+        raise UserError(f"run_dir={settings.run_dir} {what}; e.g. {example}")
+    make(path)
+    return path
 
 
 def _numbered(first: Path) -> Path:
@@ -68,10 +68,7 @@ def _numbered(first: Path) -> Path:
 
 
 def make(path: Path, exist_ok: bool = True) -> None:
-    """Make a directory and check that files can be written in it.
-
-    Raises UserError if not, and FileExistsError if it exists and `exist_ok` is false.
-    """
+    """Make a directory, in which files can be written; else a UserError. FileExistsError unless `exist_ok`."""
     try:
         path.mkdir(parents=True, exist_ok=exist_ok)
         TemporaryFile(dir=path).close()
@@ -90,11 +87,9 @@ RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "chec
 
 def move_aside(path: Path) -> Path | None:
     """Move the files of a run in `path` into a new directory beside it, which is returned; None if there are none."""
-    left = _files_of_a_run(path)
-    if not left:
-        return None
-    aside = _numbered(path.with_name(f"{path.name}.damaged"))
-    for item in left:
+    aside = None
+    for item in _files_of_a_run(path):
+        aside = aside or _numbered(path.with_name(f"{path.name}.damaged"))
         os.replace(item, aside / item.name)
     return aside
 
@@ -109,60 +104,39 @@ def _files_of_a_run(path: Path) -> list[Path]:
 def lock(path: Path) -> Iterator[None]:
     """Keep every other process from training in this directory.
 
-    Raises UserError if another process trains here, if the lock cannot be written, or if the directory holds links
-    through which writing would reach another place.
+    Raises UserError if another trains here, if the lock cannot be written, or as `require_plain` does.
     """
     require_plain(path)
-    held = FileLock(path / ".lock")
     try:
-        held.acquire(timeout=0)
+        held = FileLock(path / ".lock").acquire(timeout=0)
     except Timeout as error:
         raise UserError(f"{path}: is being trained by another process; wait for it, or choose another run") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); e.g. copy the run elsewhere") from error
-    try:
+    with held:
         yield
-    finally:
-        held.release()
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process trains in this directory.
-
-    This holds the lock for a moment: a process that starts there meanwhile may be refused it.
-    """
+    """Whether a process trains in this directory; one that starts at this moment may be refused the lock."""
     if (path / ".lock").is_symlink() or not (path / ".lock").is_file():  # opening it would write through the link
         return False
-    probe = FileLock(path / ".lock")
     try:
-        probe.acquire(timeout=0)
+        with FileLock(path / ".lock", timeout=0):
+            return False
     except Timeout:
         return True
     except OSError:
         return False
-    probe.release()
-    return False
 
 
-def describe(
-    path: Path,
-    config: Mapping[str, Any],
-    choices: Mapping[str, Any],
-    overrides: tuple[str, ...],
-    resumed_at: int | None = None,
-) -> None:
+def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     """Write run.json (choices, overrides, versions, machine, commit), then config.yaml (resolved and sealed).
 
-    A run has begun when both exist.
-
-    path: the run directory
-    config: the checked values
-    choices: the chosen option of each group
-    overrides: as given on the command line
-    resumed_at: the step from which a run continues: run.json keeps how it began and gets an entry in `resumed`; None:
-        a new run
+    A run has begun when both exist. With `resumed_at`, the step from which it continues, run.json keeps how it began
+    and gets an entry in `resumed`.
     """
-    about: dict[str, Any] = {"choices": dict(choices), "overrides": list(overrides)}
+    about: dict[str, Any] = {"choices": config.choices, "overrides": list(config.overrides)}
     try:
         before = read(path)[1] if resumed_at is not None else {}
     except NoRun:
@@ -171,7 +145,7 @@ def describe(
     if resumed_at is not None:
         about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **_provenance()}]
     write_atomically(path / "run.json", json.dumps(about, indent=2) + "\n")
-    write_atomically(path / "config.yaml", sealed(yaml.safe_dump(dict(config), sort_keys=False)))
+    write_atomically(path / "config.yaml", sealed(yaml.safe_dump(config.values, sort_keys=False)))
 
 
 def _provenance() -> dict[str, Any]:
@@ -194,10 +168,8 @@ def write_atomically(path: Path, text: str) -> None:
     partial = path.with_suffix(".partial")
     try:
         partial.unlink(missing_ok=True)
-        with open(partial, "x", encoding="utf-8") as file:  # "x" follows no link
+        with synced(partial, "x") as file:  # "x" follows no link
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
@@ -211,20 +183,19 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except OSError:  # a name that is too long, or a folder that may not be read
         described = False
     if not described:
-        raise NoRun(
-            f"{path}: not a run directory (no config.yaml and run.json in it); expected the directory that "
-            f"`rlmem train` printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0"
-        )
+        what = "not a run directory (no config.yaml and run.json in it); expected the directory that `rlmem train`"
+        raise NoRun(f"{path}: {what} printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0")
     try:
         name = "config.yaml"
         config = yaml.safe_load((path / name).read_text(encoding="utf-8"))
         _require(isinstance(config, dict) and is_data(config))
         name = "run.json"
         about = json.loads((path / name).read_text(encoding="utf-8"))
-        _require(isinstance(about, dict) and is_data(about))
-        _require(isinstance(about.get("choices"), dict) and isinstance(about.get("overrides"), list))
-        _require(all(isinstance(line, str) for line in about["overrides"]))
-        _require(isinstance(resumed := about.get("resumed", []), list) and all(isinstance(e, dict) for e in resumed))
+        _require(isinstance(about, dict) and is_data(about) and isinstance(about.get("choices"), dict))
+        for key, kind in (("overrides", str), ("resumed", dict)):
+            entries = about.get(key, [])
+            _require(isinstance(entries, list) and all(isinstance(entry, kind) for entry in entries))
+        _require("overrides" in about)
     except Exception as error:  # a file that holds anything can break the readers in any way
         # A parser explains an error in many lines, of which the last says where it is.
         mark = getattr(error, "problem_mark", None)

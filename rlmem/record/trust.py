@@ -1,8 +1,6 @@
 """Whether a directory can be trusted: who wrote a file in it, what it may hold, and what may be written there.
 
-A configuration names the classes that a run is built from. Only a configuration that this user wrote, and that nobody
-has edited since, may name code outside rlmem (`rlmem.config.foreign`). It is recognised by its seal, a hash with a
-secret key of the user (HMAC), in the first line of the file.
+Only a configuration with this user's seal (HMAC), unedited, may name code outside rlmem (`rlmem.config.foreign`).
 """
 
 import hashlib
@@ -93,10 +91,9 @@ SUFFIXES = (".jsonl", ".json", ".yaml", ".txt", ".pt", ".sha256", ".partial", ".
 
 
 def require_plain(path: Path) -> None:
-    """Raise UserError if a run directory holds something through which writing there could do harm.
+    """Raise UserError if a run directory holds a link, a pipe, a device, or a folder with the name of a file.
 
-    That is a link, which may lead out of the directory, a pipe or device, or a folder with the name of a file. The
-    directory itself may be a link, which its user made.
+    Writing through them could do harm. The directory itself may be a link, which its user made.
     """
     root = Path(os.path.realpath(path))
 
@@ -106,28 +103,25 @@ def require_plain(path: Path) -> None:
     for folder, folders, files in os.walk(root, onerror=failed if root.exists() else None):
         for name in [*folders, *files]:
             found = Path(folder) / name
-            inside = found.relative_to(root)
+            inside, what = found.relative_to(root), None
             try:
                 mode = found.lstat().st_mode
             except FileNotFoundError:  # deleted meanwhile by a run that is training
                 continue
-            if stat.S_ISLNK(mode):
-                # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
-                _, _, beyond = inside.as_posix().rpartition("wandb/")
-                within = Path(os.path.realpath(found)).is_relative_to(root)
-                of_wandb = "wandb" in inside.parts[:-1] and (within or "/" in beyond)
-                what = None if of_wandb else "is a link"
-            elif stat.S_ISDIR(mode):
-                what = "is a folder" if found.suffix in SUFFIXES or name in SUFFIXES else None
-            else:
-                what = None if stat.S_ISREG(mode) else "is no regular file"
             if inside.parts[-2:] == ("wandb", "settings"):
                 what = "would tell W&B another server"
+            elif stat.S_ISLNK(mode):
+                # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
+                within = Path(os.path.realpath(found)).is_relative_to(root)
+                if "wandb" not in inside.parts[:-1] or not (within or "/" in inside.as_posix().rpartition("wandb/")[2]):
+                    what = "is a link"
+            elif stat.S_ISDIR(mode) and (found.suffix in SUFFIXES or name in SUFFIXES):
+                what = "is a folder"
+            elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                what = "is no regular file"
             if what:
-                raise UserError(
-                    f"{path / inside}: {what}; a run directory may hold only plain files and folders where rlmem "
-                    f"writes; e.g. remove it"
-                )
+                plain = "a run directory may hold only plain files and folders where rlmem writes"
+                raise UserError(f"{path / inside}: {what}; {plain}; e.g. remove it")
 
 
 MAX_VALUES = 100_000
@@ -141,9 +135,7 @@ def is_data(tree: Any) -> bool:
         node, number = left.pop(), number + 1
         if number > MAX_VALUES:
             return False
-        if isinstance(node, dict):
-            if not all(isinstance(key, str) for key in node):
-                return False
+        if isinstance(node, dict) and all(isinstance(key, str) for key in node):
             left += node.values()
         elif isinstance(node, list):
             left += node

@@ -1,7 +1,6 @@
 """Upload the record of a run to Weights & Biases after the run (`rlmem sync`)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,22 +12,10 @@ from rlmem.record.loggers import NoKey, RunInfo, WandbRun
 from rlmem.record.recorder import read_jsonl
 
 
-@dataclass(frozen=True)
-class Uploaded:
-    """The result of an upload.
+def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> str:
+    """Send to W&B the rows of metrics.jsonl that it does not have; returns how many were sent, and the run's page.
 
-    sent: rows that the server did not have
-    rows: rows of the run
-    url: the page of the run
-    """
-
-    sent: int
-    rows: int
-    url: str
-
-
-def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
-    """Send to W&B the rows of metrics.jsonl that it does not have. The run directory keeps only the id.
+    The run directory keeps only the id.
 
     run_dir: the run directory
     given: project, entity, group and tags that replace those of the run's own logger=wandb; None: not replaced
@@ -41,13 +28,16 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
     values, _ = rundir.read(run_dir)
     defaults: dict[str, Any] = {"project": "rlmem", "entity": None, "group": None, "tags": []}
     chosen = defaults | values["logger"].get("wandb", {}) | {key: v for key, v in given.items() if v is not None}
-    run, where = RunInfo(run_dir.resolve().name, values), {key: chosen[key] for key in defaults}
+    run, place = RunInfo(run_dir.resolve().name, values), {key: chosen[key] for key in defaults}
     with rundir.lock(run_dir), TemporaryDirectory() as folder:
-        rows = _rows(run_dir / "metrics.jsonl")
+        try:
+            rows = read_jsonl(path := run_dir / "metrics.jsonl")
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read ({error}); restore the file") from error
         failed = not rows or rows[-1]["step"] < values["total_steps"]
 
         def send() -> WandbRun:
-            logger = WandbRun(run_dir, run, "online", Path(folder), **where, timeout=timeout)
+            logger = WandbRun(run_dir, run, "online", Path(folder), timeout, place)
             for number, row in enumerate(rows):
                 logger.log(number, row)
             logger.close(failed)
@@ -63,11 +53,6 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> Uploaded:
             raise Fault(f"{run_dir}: not uploaded: {first_line(error)}; {again}") from error
     if arrived < len(rows):
         raise Fault(f"{run_dir}: W&B took {arrived} of {len(rows)} rows; {again}")
-    return Uploaded(max(0, len(rows) - logger.held), len(rows), logger.run.url)
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        return read_jsonl(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); restore the file") from error
+    sent = max(0, len(rows) - logger.held)
+    said = f"{sent} of {len(rows)} rows sent" if sent else f"all {len(rows)} rows were there already"
+    return f"{run_dir}: {said}; {logger.run.url}"

@@ -1,7 +1,7 @@
 """Learning curves of several seeds as a mean with its interval."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,8 @@ POINTS = 200
 class Line:
     """The curve of a row in one panel: a mean over seeds with its pointwise 95 % bootstrap interval, all [points].
 
-    name: the row
-    index: its place among all rows, which gives it the same colour in every panel
-    steps: environment steps
-    mean: the mean over seeds
-    low, high: the bounds of its interval, NaN with one seed
+    index: the row's place among all rows, which gives it the same colour in every panel
+    low, high: the bounds of the interval, NaN with one seed
     seeds: the curves of the single seeds, smoothed like the mean
     dots: runs with a single point, left out of the mean because other runs have more points, or theirs elsewhere
     """
@@ -35,17 +32,12 @@ class Line:
     low: Points
     high: Points
     seeds: Sequence[Curve]
-    dots: Sequence[Curve] = ()
+    dots: Sequence[Curve]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The curves of one column.
-
-    title: the column
-    what: the quantity, in words
-    lines: a line for each row that has curves in this column
-    """
+    """The curves of one column: its title, the quantity in words, and a line for each row that has curves there."""
 
     title: str
     what: str
@@ -55,26 +47,17 @@ class Panel:
 def panels(
     curves: Sequence[Curve], rows: Sequence[str], columns: Sequence[str], what: str, smooth: int = 1
 ) -> list[Panel]:
-    """One panel for each column that has curves, with one line for each row that has curves there.
-
-    curves: the curves of all rows and columns
-    rows, columns: their names, in order
-    what: the quantity, in words
-    smooth: replace every value by the mean of the last `smooth` points of its curve
-    """
-    said = f"{what}, mean of {smooth} points" if smooth > 1 else what
-    made = [Panel(column, said, _lines(curves, rows, column, smooth)) for column in columns]
-    return [panel for panel in made if panel.lines]
-
-
-def _lines(curves: Sequence[Curve], rows: Sequence[str], column: str, smooth: int) -> list[Line]:
-    found = []
-    for index, row in enumerate(rows):
-        own = [smoothed(c, smooth) for c in curves if (c.row, c.column) == (row, column)]
-        if own:
-            counted, dots = apart(own)
-            found.append(Line(row, index, *band(counted), counted, dots))
-    return found
+    """One panel for each column that has curves. Every value becomes the mean of the last `smooth` points."""
+    said, made = f"{what}, mean of {smooth} points" if smooth > 1 else what, []
+    for column in columns:
+        lines = []
+        for index, row in enumerate(rows):
+            if own := [smoothed(c, smooth) for c in curves if (c.row, c.column) == (row, column)]:
+                counted, dots = apart(own)
+                lines.append(Line(row, index, *band(counted), counted, dots))
+        if lines:
+            made.append(Panel(column, said, lines))
+    return made
 
 
 def apart(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
@@ -88,8 +71,8 @@ def smoothed(curve: Curve, over: int) -> Curve:
     if over == 1:
         return curve
     values = np.asarray(curve.values, dtype=np.float64)
-    means = [float(values[max(0, end - over) : end].mean()) for end in range(1, len(values) + 1)]
-    return Curve(curve.row, curve.column, curve.seed, curve.steps, means)
+    ends = range(1, len(values) + 1)
+    return replace(curve, values=[float(values[max(0, end - over) : end].mean()) for end in ends])
 
 
 def disjoint(curves: Sequence[Curve]) -> bool:
@@ -98,26 +81,19 @@ def disjoint(curves: Sequence[Curve]) -> bool:
 
 
 def band(curves: Sequence[Curve]) -> tuple[Points, Points, Points, Points]:
-    """Steps, mean, low and high, each [points], over the range that all curves cover, which may be empty."""
-    steps, values = _aligned(curves)
-    if not len(steps):
-        return steps, steps, steps, steps
+    """Steps, mean, low and high, each [points], over the range of all curves; interpolated where their steps differ."""
+    nothing = np.empty(0)
+    if not curves or disjoint(curves):
+        return nothing, nothing, nothing, nothing
+    if all(list(curve.steps) == list(curves[0].steps) for curve in curves):
+        steps = np.asarray(curves[0].steps, dtype=np.float64)
+        values = np.array([curve.values for curve in curves], dtype=np.float64)
+    else:
+        begin, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
+        steps = np.linspace(begin, end, POINTS if begin < end else 1)
+        values = np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])
     mean, runs = values.mean(0), len(values)
     if runs == 1:
-        nothing = np.full_like(mean, np.nan)
-        return steps, mean, nothing, nothing
+        return steps, mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
     drawn = np.random.default_rng(SEED).multinomial(runs, np.full(runs, 1 / runs), size=REPETITIONS)
-    low, high = percentile_bounds(drawn @ values / runs)
-    return steps, mean, low, high
-
-
-def _aligned(curves: Sequence[Curve]) -> tuple[Points, Points]:
-    """Common steps [points], and values [run, points], interpolated where the steps of the curves differ."""
-    if not curves:
-        return np.empty(0), np.empty((0, 0))
-    first = np.asarray(curves[0].steps, dtype=np.float64)
-    if all(list(curve.steps) == list(curves[0].steps) for curve in curves):
-        return first, np.array([curve.values for curve in curves], dtype=np.float64)
-    begin, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
-    steps = np.linspace(begin, end, POINTS if begin < end else int(begin == end))
-    return steps, np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])
+    return steps, mean, *percentile_bounds(drawn @ values / runs)

@@ -1,12 +1,16 @@
-"""Learning curves drawn with matplotlib, for reports and `rlmem plot` alike."""
+"""Learning curves drawn with matplotlib, for reports and `rlmem plot` alike: as files, and as SVG inside of a page."""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -14,7 +18,7 @@ from rlmem.config.messages import sentence
 from rlmem.errors import UserError, extra, printable, writing
 from rlmem.report.bands import Panel
 from rlmem.stats import figures
-from rlmem.stats.figures import COLOURS, DASHES
+from rlmem.stats.figures import COLOURS, DASHES, GRID, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,31 +26,22 @@ if TYPE_CHECKING:
 
 PANEL = (4.6, 3.0)
 """Width and height of a panel in inches; on a phone its letters are as large as those of the text around it."""
-ACROSS = 3
-"""The greatest number of panels side by side."""
-MOST, LINE, ENTRY, LETTER = 4, 0.25, 0.7, 0.085
-"""A legend's greatest number of names on a line, and in inches: the height of a line, the width of an entry without
-its name, and the width of a letter."""
-WIDE = 0.1
-"""An upper bound on the width of a letter in inches, for wrapping long names."""
+ACROSS, MOST = 3, 4
+"""The greatest number of panels side by side, and of names on a line of the legend."""
+LINE, ENTRY, LETTER, WIDE = 0.25, 0.7, 0.085, 0.1
+"""Of a legend, in inches: the height of a line, the width of an entry without its name, that of a letter, and an upper
+bound on the latter, for wrapping long names."""
 WRAP, TITLE = 32, 46
 """The greatest number of letters on a line of a panel's side label and of its title."""
 FORMATS = ("png", "pdf", "svg")
+VARIABLES = {INK: "currentColor", GRID: "var(--grid)"} | {c: f"var(--row-{k})" for k, c in enumerate(COLOURS)}
+"""Colours -> variables of the page's style sheet: one drawing is readable on light and on dark background."""
+REFERENCE = re.compile(r"#([\w-]+)")
 
 
 def require_matplotlib() -> None:
-    from importlib.util import find_spec
-
     if find_spec("matplotlib") is None:
         raise UserError(sentence("curves", "matplotlib is not installed", example=extra("report")))
-
-
-def single(panel: Panel) -> Figure:
-    """A figure of one panel with the curves of all seeds, for a page that has a legend of its own."""
-    figure, axes = figures.figure(PANEL[1], width=PANEL[0])
-    with figures.style():
-        draw(axes[0, 0], panel, seeds=True)
-    return figure
 
 
 def together(shown: Sequence[Panel]) -> Figure:
@@ -56,10 +51,10 @@ def together(shown: Sequence[Panel]) -> Figure:
     abreast = max(1, min(MOST, int(width / (ENTRY + LETTER * longest))))
     wrap = max(longest, 1) if ENTRY + LETTER * longest <= width else int((width - ENTRY) / WIDE)
     wrapped = {name: fill(_literal(name), wrap) for name in names}
-    handles: dict[str, Any] = {}
     lines = sum(text.count("\n") for text in wrapped.values()) + ceil(len(names) / abreast)
     down = ceil(len(shown) / across)
     figure, grid = figures.figure(PANEL[1] * down + LINE * lines, down, across, width=width)
+    handles: dict[str, Any] = {}
     with figures.style():
         for panel, axes in zip(shown, grid.flat, strict=False):
             handles |= draw(axes, panel)
@@ -86,17 +81,16 @@ def draw(axes: Axes, panel: Panel, seeds: bool = False) -> dict[str, Any]:
         for curve in line.seeds if seeds else ():
             axes.plot(curve.steps, curve.values, **look, linewidth=0.8, alpha=0.55, gid=f"seed-{line.index}")
         if np.isfinite(line.low).any():
-            edge: Any = {"lw": 1.8 if len(line.steps) == 1 else 0}
-            axes.fill_between(line.steps, line.low, line.high, **look, **edge, alpha=0.18, gid=f"band-{line.index}")
+            edge = 1.8 if len(line.steps) == 1 else 0
+            axes.fill_between(line.steps, line.low, line.high, **look, lw=edge, alpha=0.18, gid=f"band-{line.index}")
         means = [(line.steps, line.mean)] if len(line.steps) else [(curve.steps, curve.values) for curve in line.seeds]
         for steps, values in means:
-            dot: Any = {"marker": "o"} if len(steps) == 1 else {}
-            (handles[line.name],) = axes.plot(steps, values, **thick, **dot, gid=f"mean-{line.index}")
+            marker = "o" if len(steps) == 1 else None
+            (handles[line.name],) = axes.plot(steps, values, **thick, marker=marker, gid=f"mean-{line.index}")
         for curve in line.dots:
             (drawn,) = axes.plot(curve.steps, curve.values, **thick, marker="o", gid=f"dot-{line.index}")
             handles.setdefault(line.name, drawn)
-    axes.set_title(fill(_literal(panel.title), TITLE))
-    axes.set_xlabel("environment steps")
+    axes.set(title=fill(_literal(panel.title), TITLE), xlabel="environment steps")
     axes.set_ylabel(fill(_literal(panel.what), WRAP))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -111,6 +105,54 @@ def save(figure: Figure, path: Path) -> None:
     with writing(path, "--out /tmp/figure.png"):
         path.parent.mkdir(parents=True, exist_ok=True)
         figures.save(figure, path, kind)
+
+
+def inline(panel: Panel, prefix: str, title: str) -> str:
+    """The curves of all seeds as markup that is as wide as the page allows, for a page with a legend of its own.
+
+    The groups `seed-N`, `band-N`, `mean-N` and `dot-N` get the classes `seed row-N`, ... All other names begin with
+    `prefix`, which makes them unique in the page. `title` is for readers who cannot see the figure.
+    """
+    figure, axes = figures.figure(PANEL[1], width=PANEL[0])
+    with figures.style():
+        draw(axes[0, 0], panel, seeds=True)
+    text = io.StringIO()
+    figures.save(figure, text, "svg", transparent=True)
+    root = ElementTree.fromstring(text.getvalue())
+    used = {name for element in root.iter() for value in element.attrib.values() for name in REFERENCE.findall(value)}
+    for element in root.iter():
+        _rewrite(element, prefix, used)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    label = ElementTree.Element("title", id=f"{prefix}-title")
+    label.text = title
+    root.insert(0, label)
+    root.attrib |= {"role": "img", "aria-labelledby": f"{prefix}-title"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _rewrite(element: ElementTree.Element, prefix: str, used: set[str]) -> None:
+    """Drop namespaces, which HTML has no use for, make names unique, colours variables, and numbers short."""
+    plain = lambda name: name.rpartition("}")[2]  # noqa: E731
+    for child in [child for child in element if plain(child.tag) in ("metadata", "style")]:
+        element.remove(child)  # matplotlib's style would apply to the whole page
+    own = element.attrib = {plain(name): value for name, value in element.attrib.items()}
+    element.tag = plain(element.tag)
+    name = own.pop("id", None)
+    if name and (group := re.fullmatch(r"(seed|band|mean|dot)-(\d+)", name)):
+        own["class"] = f"{group[1]} row-{group[2]}"
+    elif name in used:
+        own["id"] = f"{prefix}-{name}"
+    for key in ("href", "clip-path"):
+        if key in own:
+            own[key] = REFERENCE.sub(rf"#{prefix}-\1", own[key])
+    if "style" in own:
+        style = re.sub(r"'DejaVu Sans'[^;]*", "system-ui, sans-serif", own["style"])
+        for colour, variable in VARIABLES.items():
+            style = style.replace(colour, variable)
+        own["style"] = style
+    if "d" in own:
+        own["d"] = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.2f}", own["d"])
 
 
 def _literal(text: str) -> str:

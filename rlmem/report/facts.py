@@ -1,8 +1,9 @@
 """What a report says about an item beside its numbers: what was run, where, and what differs from the paper."""
 
-import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -23,38 +24,41 @@ KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
 """Key of a curve -> its description."""
 NAMED = 4
 """The greatest number of cells or runs that a sentence names."""
+PLACE = attrgetter("row", "column", "seed")
+"""The place of a run or a curve among the others, which sentences name it by."""
 
 
 def facts_of(records: Sequence[Record]) -> dict[str, str]:
     """Name -> what holds for all runs together; unknown facts are left out."""
-    states = Counter(record.state for record in records)
+    machines, versions, commits = (
+        [text for text in dict.fromkeys(map(attrgetter(name), records)) if text]
+        for name in ("machine", "version", "commit")
+    )
     seconds = [record.seconds for record in records if np.isfinite(record.seconds)]
     steps = sum(record.steps for record in records)
     found = {
-        "runs": ", ".join(f"{number} {state}" for state, number in states.items()),
+        "runs": ", ".join(f"{number} {state}" for state, number in Counter(r.state for r in records).items()),
         "seeds": ", ".join(str(seed) for seed in sorted({record.seed for record in records})),
         "steps": f"{steps:,} environment steps" if steps else "",
         "time": f"{duration(sum(seconds))} of training, one run after another" if seconds else "",
-        "machine": "; ".join(_each(record.machine for record in records)),
-        "version": ", ".join(f"rlmem {version}" for version in _each(record.version for record in records)),
-        "commit": ", ".join(_each(record.commit for record in records)),
+        "machine": "; ".join(machines),
+        "version": ", ".join(f"rlmem {version}" for version in versions),
+        "commit": ", ".join(commits),
     }
     return {name: text for name, text in found.items() if text}
 
 
 def departures(outcome: Outcome) -> list[tuple[str, str]]:
     """(reason, cells) of every exception at this budget, every cell left out, and every misprint of the paper."""
-    planned = cells(outcome.experiment, outcome.budget)
     changed: dict[str, list[str]] = defaultdict(list)
-    for cell in planned:
+    for cell in cells(outcome.experiment, outcome.budget):
         for reason in cell.reasons:
             changed[reason].append(cell.name)
     left: dict[str, list[str]] = defaultdict(list)
     for (row, column), reason in skipped(outcome.experiment, outcome.budget).items():
-        left[reason].append(f"{row}/{column}" if column else row)
-    found = [(reason, _which(names)) for reason, names in changed.items()]
-    found += [(sentence, "") for sentence in misprinted(outcome)]
-    return found + [(f"left out: {reason}", _which(names)) for reason, names in left.items()]
+        left[f"left out: {reason}"].append(f"{row}/{column}" if column else row)
+    found = [*changed.items(), *((sentence, []) for sentence in misprinted(outcome)), *left.items()]
+    return [(reason, _which(names)) for reason, names in found]
 
 
 def key_in_words(key: str) -> str:
@@ -67,48 +71,30 @@ def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list
     cell: dict[tuple[str, str], list[Curve]] = defaultdict(list)
     for curve in curves:
         cell[curve.row, curve.column].append(curve)
-    missing = Counter((run.row, run.column, run.seed) for run in records)
-    missing.subtract((curve.row, curve.column, curve.seed) for curve in curves)
+    missing = Counter(map(PLACE, records)) - Counter(map(PLACE, curves))
     counted, dots = zip(*map(apart, cell.values()), strict=True) if cell else ((), ())
     said = {
-        f"no curve, since there is no value of {key}" if key else "no curve": list((+missing).elements()),
-        "one point alone, a dot beside the mean": _named(itertools.chain(*dots)),
-        "no mean, since no step is common to all": _named(itertools.chain(*(own for own in counted if disjoint(own)))),
+        f"no curve, since there is no value of {key}" if key else "no curve": missing.elements(),
+        "one point alone, a dot beside the mean": map(PLACE, chain(*dots)),
+        "no mean, since no step is common to all": map(PLACE, chain(*filter(disjoint, counted))),
     }
-    return [f"{reason}: {_runs(runs)}" for reason, runs in said.items() if runs]
-
-
-def uncounted(records: Sequence[Record], metric: str) -> list[str]:
-    """Sentences that name the runs that a table of `metric` leaves out."""
-    said: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
-    for run in records:
-        if metric not in run.metrics:
-            state = "ended without a finite value" if run.state == "done" else run.state
-            said[state].append((run.row, run.column, run.seed))
-    return [f"not in the table, {state}: {_runs(runs)}" for state, runs in said.items()]
+    return sentences(said)
 
 
 def unreadable(half: Sequence[Path]) -> list[str]:
     """A sentence that names directories of runs that have not begun or lack a file."""
-    names = [str(path) for path in half]
-    return [f"left out, no config.yaml or no run.json: {_which(names, 'directories')}"] if names else []
+    return [f"left out, no config.yaml or no run.json: {_which(map(str, half), 'directories')}"] if half else []
 
 
-def _named(curves: Iterable[Curve]) -> list[tuple[str, str, int]]:
-    return [(curve.row, curve.column, curve.seed) for curve in curves]
+def sentences(said: Mapping[str, Iterable[tuple[str, str, int]]]) -> list[str]:
+    """A sentence for every reason that concerns runs, which it names."""
+    named = {
+        reason: [f"({' on '.join(filter(None, (row, column)))}, seed {seed})" for row, column, seed in runs]
+        for reason, runs in said.items()
+    }
+    return [f"{reason}: {_which(names, 'runs')}" for reason, names in named.items() if names]
 
 
-def _runs(runs: Sequence[tuple[str, str, int]]) -> str:
-    names = [f"{' on '.join(part for part in (row, column) if part)}, seed {seed}" for row, column, seed in runs]
-    return _which([f"({name})" for name in names], "runs")
-
-
-def _which(names: Sequence[str], things: str = "cells") -> str:
-    if len(names) <= NAMED:
-        return ", ".join(names)
-    return f"{len(names)} {things}, such as {', '.join(names[:NAMED])}"
-
-
-def _each(names: Iterable[str]) -> list[str]:
-    """The names without repetitions and empty ones."""
-    return [name for name in dict.fromkeys(names) if name]
+def _which(things: Iterable[str], kind: str = "cells") -> str:
+    names = list(things)
+    return ", ".join(names) if len(names) <= NAMED else f"{len(names)} {kind}, such as {', '.join(names[:NAMED])}"

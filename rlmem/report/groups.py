@@ -2,19 +2,19 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import to_text
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
-from rlmem.report.facts import facts_of, uncounted, unreadable, unseen
+from rlmem.report.facts import PLACE, facts_of, sentences, unreadable, unseen
 from rlmem.report.labels import COLUMN, Settings, labels
 from rlmem.reproduce import metrics
 from rlmem.reproduce.expect import across
@@ -30,48 +30,42 @@ APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger")
 
 
 @dataclass(frozen=True)
-class Group:
-    """Runs side by side: a section of a report.
+class Section:
+    """What a report shows under one heading: runs side by side, with their learning curves.
 
-    name: the heading
-    key: the key of metrics.jsonl that curves and table show; "" if no run has any
-    records: a record of each run
-    curves: the learning curves of the runs that have one
+    name, label: the heading, and the name in messages and above panels
+    key: the key of metrics.jsonl that the curves show; "" if there is none
+    axes: the names of the rows and of the columns, in order
+    asked: the number of runs that belong here, whether they have begun or not
     command: the command that makes these runs, if it is a single one
-    alike: `all runs` or options -> the overrides that these runs share and that no row's name shows
     half: directories that lack config.yaml or run.json, and are not shown
     """
 
     name: str
+    label: str
     key: str
     records: Sequence[Record]
     curves: Sequence[Curve]
+    axes: tuple[list[str], list[str]]
+    asked: int
     command: str | None = None
-    alike: Mapping[str, str] = field(default_factory=dict)
     half: Sequence[Path] = ()
 
     @property
-    def label(self) -> str:
-        return self.name
+    def done(self) -> str:
+        """`12 of 36`: the runs that have ended, out of those that belong here."""
+        return f"{sum(record.state == 'done' for record in self.records)} of {self.asked}"
 
-    @property
-    def axes(self) -> tuple[list[str], list[str]]:
-        """Names of the rows and columns in the order of the runs."""
-        rows, columns = ([getattr(record, side) for record in self.records] for side in ("row", "column"))
-        return list(dict.fromkeys(rows)), list(dict.fromkeys(columns))
+
+@dataclass(frozen=True)
+class Group(Section):
+    """Runs of no experiment; `alike` maps `all runs` or options to the overrides that they share and no name shows."""
+
+    alike: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def metric(self) -> str:
         return "final_eval" if self.key == metrics.GREEDY else f"last {self.key or None}"
-
-    @property
-    def listed_metrics(self) -> Sequence[str]:
-        return [self.metric]
-
-    @property
-    def done(self) -> str:
-        """`12 of 36`: the runs that have ended, out of all."""
-        return f"{sum(record.state == 'done' for record in self.records)} of {len(self.records)}"
 
     @property
     def not_drawn(self) -> list[str]:
@@ -80,7 +74,13 @@ class Group:
 
     @property
     def not_counted(self) -> list[str]:
-        return uncounted(self.records, self.metric)
+        """Sentences that name the runs that the table leaves out."""
+        said: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
+        for run in self.records:
+            if self.metric not in run.metrics:
+                state = "ended without a finite value" if run.state == "done" else run.state
+                said[f"not in the table, {state}"].append(PLACE(run))
+        return sentences(said)
 
     def facts(self) -> dict[str, str]:
         return facts_of(self.records) | {f"set in {who}": keys for who, keys in self.alike.items()}
@@ -88,38 +88,27 @@ class Group:
     def tables(self) -> list[Table]:
         """One table of the means over seeds with their intervals: a line per row and column that has finished runs."""
         rng = np.random.default_rng(SEED)
-        names = [name for name in (self.metric, *metrics.BESIDE) if any(name in r.metrics for r in self.records)]
-        names = list(dict.fromkeys(names))
-        places = list(dict.fromkeys((record.row, record.column) for record in self.records))
-        several = any(column for _, column in places)
+        there = {name for record in self.records for name in record.metrics}
+        names = [name for name in dict.fromkeys([self.metric, *metrics.BESIDE]) if name in there]
+        several = any(record.column for record in self.records)
         lines: list[list[Cell]] = []
-        for row, column in places:
-            runs = [record.metrics for record in self.records if (record.row, record.column) == (row, column)]
-            ended = [r for r in runs if self.metric in r]
-            means: list[Cell] = [_mean(np.array([r[name] for r in ended if name in r]), rng) for name in names]
-            lines.append([row, *([column] if several else []), *means[:1], len(ended), *means[1:]])
+        for row, column in dict.fromkeys((record.row, record.column) for record in self.records):
+            runs = [r.metrics for r in self.records if (r.row, r.column) == (row, column) and self.metric in r.metrics]
+            means = [_mean([run[name] for run in runs if name in run], rng) for name in names]
+            lines.append([row, *([column] if several else []), *means[:1], len(runs), *means[1:]])
         head = [f"{metrics.in_words(name)} [95 % CI]" if name == self.metric else name for name in names]
         columns = ["row", *(["column"] if several else []), *head[:1], "runs", *head[1:]]
         return [Table(f"{self.name}: runs that have ended", columns, lines)]
 
 
-def _mean(runs: NDArray[np.float64], rng: np.random.Generator) -> Value:
-    found = across({("", ""): runs}, "", [""], rng)
-    if found is None:
-        return Value(None)
-    low, high = map(float, percentile_bounds(found[1]))
-    return Value(found[0], low=low, high=high, n=len(runs))
+def _mean(runs: Sequence[float], rng: np.random.Generator) -> Value:
+    mean, draws = across({("", ""): np.array(runs)}, "", [""], rng) or (None, np.array([np.nan]))
+    low, high = map(float, percentile_bounds(draws))
+    return Value(mean, low=low, high=high, n=len(runs))
 
 
-@dataclass(frozen=True)
-class Run:
-    """What is known of a run before its directory is read.
-
-    run_dir: its directory, which may not exist yet
-    state: done | failed | running | interrupted | waiting
-    overrides: the overrides that it was started with
-    config_hash: the hash of its configuration, "" if unknown
-    """
+class Run(NamedTuple):
+    """A run before its directory is read, which may not exist yet: its state and the overrides it was started with."""
 
     run_dir: Path
     state: str
@@ -137,44 +126,44 @@ def of_sweep(folder: Path) -> Group:
     return group(f"Sweep {folder.name}", runs, shlex.join(["rlmem", "sweep", *words]) if words else None)
 
 
-def of_runs(run_dirs: Sequence[Path], half: Sequence[Path] = ()) -> Group:
-    """The group of run directories. Raises UserError."""
+def of_runs(run_dirs: Sequence[Path], half: Sequence[Path]) -> Group:
+    """The group of run directories, beside those that are only half of one. Raises UserError."""
     runs = []
     for run_dir in run_dirs:
         config, about = _read(run_dir)
         done = RunRecord(run_dir).last_step >= config.get("total_steps", float("inf"))
         state = "done" if done else "running" if rundir.is_locked(run_dir) else "interrupted"
         runs.append(Run(run_dir, state, about["overrides"]))
-    alone = runs[0].run_dir if len(runs) == 1 else None
-    command = None if alone is None else shlex.join(["rlmem", "train", *_asked(runs[0].overrides)])
-    return replace(group(f"Run {alone.name}" if alone else "Runs", runs, command), half=half)
+    if len(runs) != 1:
+        return group("Runs", runs, None, half)
+    command = shlex.join(["rlmem", "train", *_asked(runs[0].overrides)])
+    return group(f"Run {run_dirs[0].name}", runs, command, half)
 
 
-def group(name: str, runs: Sequence[Run], command: str | None) -> Group:
+def group(name: str, runs: Sequence[Run], command: str | None, half: Sequence[Path] = ()) -> Group:
     """The group of runs, with rows and columns named by what varies among them."""
     described = [_settings(run) for run in runs]
-    named = labels([settings for settings, _ in described])
+    places, alike = labels([settings for settings, _ in described])
     found = [RunRecord(run.run_dir) for run in runs]
     keys = {key for run in found for row in run.rows for key in row}
     key = next((key for key in RETURNS if key in keys), "")
     wanted = [*metrics.BESIDE, *([f"last {key}"] if key else [])]
     records = []
-    for run, directory, (_, seed), place in zip(runs, found, described, named.places, strict=True):
+    for run, directory, (_, seed), place in zip(runs, found, described, places, strict=True):
         values = metrics.read(directory, wanted) if run.state == "done" else {}
         finite = {name: value for name, value in values.items() if np.isfinite(value)}
         asked = " ".join(_asked(run.overrides))
-        records.append(Record.of_run(directory, *place, seed, run.state, finite, asked, run.config_hash))
-    return Group(name, key, records, of_metric(records, key) if key else [], command, named.alike)
+        made = Record(*place, seed, run.state, finite, overrides=asked, config_hash=run.config_hash)
+        records.append(made.of(directory))
+    curves = of_metric(records, key) if key else []
+    axes = list(dict.fromkeys(row for row, _ in places)), list(dict.fromkeys(column for _, column in places))
+    return Group(name, name, key, records, curves, axes, len(records), command, half, alike)
 
 
 def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
     """The learning curves of a key of metrics.jsonl, for the runs that have values of it."""
-    made = []
-    for run in records:
-        steps, values = ([], []) if run.run_dir is None else metrics.curve(RunRecord(run.run_dir), key)
-        if steps:
-            made.append(Curve(run.row, run.column, run.seed, steps, values))
-    return made
+    found = ((run, *metrics.curve(RunRecord(run.run_dir), key)) for run in records if run.run_dir is not None)
+    return [Curve(run.row, run.column, run.seed, steps, values) for run, steps, values in found if steps]
 
 
 def _settings(run: Run) -> tuple[Settings, int]:
@@ -183,12 +172,12 @@ def _settings(run: Run) -> tuple[Settings, int]:
     defaults = default_choices()
     try:
         config, about = _read(run.run_dir)
-        values, choices = dict(_flat(config)), {group: to_text(option) for group, option in about["choices"].items()}
+        values, choices = dict(_flat(config)), about["choices"]
     except rundir.NoRun:  # a job that has not begun
         values = dict(given)
-        choices = {group: given.get(group, to_text(option)) for group, option in defaults.items()}
+        choices = {group: given.get(group, option) for group, option in defaults.items()}
     seed = values.get("seed", "0")
-    options = {group: choices[group] for group in [*defaults, *choices] if group in choices and group not in APART}
+    options = {g: to_text(choices[g]) for g in [*defaults, *choices] if g in choices and g not in APART}
     if COLUMN in options:
         options[COLUMN] = values.pop("env.id", options[COLUMN])  # the id says more than `gym`
     kept = {key: value for key, value in values.items() if key.partition(".")[0] not in APART and key not in choices}
@@ -213,7 +202,7 @@ def _as_kept(value: str) -> str:
         return value
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

@@ -1,7 +1,6 @@
 """Short names of runs side by side: what differs among them, without what follows from it.
 
-Every key of the configurations is compared. Keys of a group, such as `algo.gamma`, are compared where they exist. A
-default that differs only because the option differs is not named: the option's name is enough.
+A default that differs only because the option of its group differs is not named: the option's name is enough.
 """
 
 from collections import Counter, defaultdict
@@ -35,67 +34,44 @@ class Settings:
         return self.options.get(key.partition(".")[0])
 
 
-@dataclass(frozen=True)
-class Labels:
-    """The names of runs.
+def labels(runs: Sequence[Settings]) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Row and column of every run, and `all runs` or options -> the overrides that they share and no name shows.
 
-    places: row and column of every run
-    alike: `all runs` or options -> overrides that these runs share and that no name shows
+    Rows are named by what varies, and columns by the environment if it varies.
     """
-
-    places: Sequence[tuple[str, str]]
-    alike: Mapping[str, str]
-
-
-def labels(runs: Sequence[Settings]) -> Labels:
-    """Name rows by what varies, and columns by the environment if it varies."""
-    groups = _varying(runs)
-    columns = [COLUMN] if COLUMN in groups else []
-    rows = [group for group in groups if group != COLUMN]
-    every = _keys(runs)
+    groups = dict.fromkeys(group for run in runs for group in run.options)
+    varying = [group for group in groups if len({run.options.get(group) for run in runs}) > 1]
+    rows = [group for group in varying if group != COLUMN]
+    unsorted = dict.fromkeys(key for run in runs for key in run.values)
+    every = sorted(unsorted, key=lambda key: not any(run.asks(key) for run in runs))  # those that were set come first
     often = Counter(key.rpartition(".")[2] for key in every)
     keys = {key: _by_option(key, runs) for key in every if _differs(key, runs)}
     kinds = [(*(run.options.get(g, "") for g in rows), *(run.values.get(key, "") for key in keys)) for run in runs]
-    short: dict[tuple[str, ...], str] = {}
-    long: dict[tuple[str, ...], str] = {}
+    names: dict[tuple[str, ...], list[str]] = {}  # a short one and a long one
     for kind in dict.fromkeys(kinds):
         same = [run for run, own in zip(runs, kinds, strict=True) if own == kind]
         one, words = same[0], _options(same[0], rows, runs)
         there = [key for key in keys if key in one.values]
         named = [key for key in there if key == BUDGET or any(run.asks(key) for run in same)]
         among = [key for key in there if key in named or len(keys[key][one.option_of(key)]) > 1]
-        short[kind] = " ".join([*words, *(_word(key, one, often) for key in named)])
-        long[kind] = " ".join([*words, *(_word(key, one, often) for key in among)])
-    taken = Counter(short.values())
-    names = {kind: name if name and taken[name] == 1 else long[kind] for kind, name in short.items()}
-    places = [
-        (names[kind] or run.options.get("memory", ""), " ".join(run.options.get(column, "") for column in columns))
-        for run, kind in zip(runs, kinds, strict=True)
-    ]
-    return Labels(places, _alike(runs, keys) if len(runs) > 1 else {})
-
-
-def _varying(runs: Sequence[Settings]) -> list[str]:
-    groups = dict.fromkeys(group for run in runs for group in run.options)
-    return [group for group in groups if len({run.options.get(group) for run in runs}) > 1]
-
-
-def _keys(runs: Sequence[Settings]) -> list[str]:
-    """The keys of all runs; those set on the command line come first."""
-    every = dict.fromkeys(key for run in runs for key in run.values)
-    return sorted(every, key=lambda key: not any(run.asks(key) for run in runs))
+        names[kind] = [" ".join([*words, *(_word(key, one, often) for key in chosen)]) for chosen in (named, among)]
+    taken = Counter(short for short, _ in names.values())
+    places = []
+    for run, kind in zip(runs, kinds, strict=True):
+        short, long = names[kind]
+        name = short if short and taken[short] == 1 else long
+        places.append((name or run.options.get("memory", ""), run.options.get(COLUMN, "") if COLUMN in varying else ""))
+    return places, _alike(runs, [key for key in every if key not in keys]) if len(runs) > 1 else {}
 
 
 def _differs(key: str, runs: Sequence[Settings]) -> bool:
     """Whether a key distinguishes runs with equal options, or was set to different values."""
+    having = [run for run in runs if key in run.values]
     if any(run.asks(key) for run in runs):
-        there = {run.values[key] for run in runs if key in run.values}
+        there = {run.values[key] for run in having}
         return len(there) > 1 or any(len(values) > 1 for values in _by_option(key, runs).values())
-    defaults: dict[tuple[str, ...], set[str]] = defaultdict(set)  # defaults may differ with options and versions
-    for run in runs:
-        if key in run.values:
-            defaults[tuple(run.options.values())].add(run.values[key])
-    return any(len(values) > 1 for values in defaults.values())
+    defaults = {(tuple(run.options.values()), run.values[key]) for run in having}
+    return len(defaults) > len({options for options, _ in defaults})  # defaults may differ with options and versions
 
 
 def _by_option(key: str, runs: Sequence[Settings]) -> dict[str | None, set[str | None]]:
@@ -119,13 +95,12 @@ def _word(key: str, run: Settings, often: Mapping[str, int]) -> str:
     return f"{last if often[last] == 1 and run.option_of(key) else key}={run.values[key]}"
 
 
-def _alike(runs: Sequence[Settings], named: Iterable[str]) -> dict[str, str]:
-    """`all runs` or options -> the overrides that these runs share and that no name shows."""
+def _alike(runs: Sequence[Settings], keys: Iterable[str]) -> dict[str, str]:
+    """`all runs` or options -> the overrides of these keys that they share."""
     found: dict[str, list[str]] = defaultdict(list)
-    for key in _keys(runs):
+    for key in keys:
         having = [run for run in runs if key in run.values]
-        if key not in named and any(run.asks(key) for run in having):
+        if any(run.asks(key) for run in having):
             options = ", ".join(dict.fromkeys(str(run.option_of(key)) for run in having))
-            who = "all runs" if len(having) == len(runs) else options
-            found[who].append(f"{key}={having[0].values[key]}")
+            found["all runs" if len(having) == len(runs) else options].append(f"{key}={having[0].values[key]}")
     return {who: " ".join(words) for who, words in found.items()}

@@ -1,23 +1,23 @@
 """RESULTS.md: the published results with their verdicts, and their curves as pictures."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from rlmem.config.messages import sentence
-from rlmem.errors import UserError, writing
-from rlmem.record import rundir
+from rlmem.errors import UserError
 from rlmem.report.bands import panels
 from rlmem.report.draw import save, together
-from rlmem.report.facts import INTERVALS, facts_of, key_in_words
-from rlmem.report.find import Item, Section
-from rlmem.reproduce.outcome import Outcome
+from rlmem.report.facts import INTERVALS, departures, facts_of, key_in_words
+from rlmem.report.find import Item
+from rlmem.report.groups import Section
 from rlmem.stats.tables import Cell, Table
 
 
-def write(sections: Sequence[Section], path: Path) -> None:
-    """Write the document, and <item>.<budget>.svg beside the numbers of every item that has curves.
+def markdown(sections: Sequence[Section], path: Path) -> str:
+    """The document that belongs at `path`; draws <item>.<budget>.svg beside the numbers of every item with curves.
 
     Raises UserError for sections that are not published results.
     """
@@ -28,9 +28,7 @@ def write(sections: Sequence[Section], path: Path) -> None:
     for item in items:
         if item.outcome.curves:
             save(together(panels(item.curves, *item.axes, key_in_words(item.key))), picture(item))
-    with writing(path, "--markdown /tmp/RESULTS.md"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        rundir.write_atomically(path, document(items, path.parent))
+    return document(items, path.parent)
 
 
 def picture(item: Item) -> Path:
@@ -45,31 +43,27 @@ def document(items: Sequence[Item], folder: Path) -> str:
         "Numbers of this repository beside those of the papers. This file is written by "
         "`rlmem report results --markdown RESULTS.md` from the files in `results`, and is not edited.",
         INTERVALS,
-        _summary(items).markdown(),
+        Table("", ["item", "what the paper says", "verdict", "runs", "budget"], list(map(_line, items))).markdown(),
         *(part for item in items for part in _item(item, folder)),
     ]
     return "\n\n".join(line.strip() for line in lines) + "\n"
 
 
-def _summary(items: Sequence[Item]) -> Table:
-    rows: list[list[Cell]] = []
-    for item in items:
-        outcome = item.outcome
-        link = f"[{outcome.name}](#{_anchor(outcome)})"
-        rows.append([link, outcome.experiment.title, f"**{item.verdict.word}**", item.done, outcome.budget])
-    return Table("", ["item", "what the paper says", "verdict", "runs", "budget"], rows)
+def _line(item: Item) -> list[Cell]:
+    anchor = re.sub(r"[^\w -]", "", _heading(item).lower()).replace(" ", "-")
+    outcome, link = item.outcome, f"[{item.name}](#{anchor})"
+    return [link, outcome.experiment.title, f"**{item.verdict.word}**", item.done, outcome.budget]
 
 
 def _item(item: Item, folder: Path) -> Iterator[str]:
-    outcome = item.outcome
-    experiment, verdict = outcome.experiment, item.verdict
-    yield f"## {_heading(outcome)}"
+    outcome, experiment, verdict = item.outcome, item.outcome.experiment, item.verdict
+    yield f"## {_heading(item)}"
     yield f"**{verdict.word}**: {verdict.why}."
     yield f"Claim: {experiment.claim}"
     yield f"Source: {experiment.source}."
     if note := experiment.budget(outcome.budget).note:
         yield f"This budget: {note}"
-    if found := item.departures:
+    if found := departures(outcome):
         yield "\n".join(f"- {reason} ({which})" if which else f"- {reason}" for reason, which in found)
     if outcome.curves:
         yield _shown(f"{key_in_words(item.key)} of {outcome.name}", picture(item), folder)
@@ -83,14 +77,8 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
 
 
 def _shown(caption: str, path: Path, folder: Path) -> str:
-    link = quote(Path(os.path.relpath(path, folder)).as_posix())
-    return f"![{caption}]({link})"
+    return f"![{caption}]({quote(Path(os.path.relpath(path, folder)).as_posix())})"
 
 
-def _heading(outcome: Outcome) -> str:
-    return f"{outcome.name}, budget {outcome.budget}"
-
-
-def _anchor(outcome: Outcome) -> str:
-    kept = "".join(letter for letter in _heading(outcome).lower() if letter.isalnum() or letter in " -_")
-    return kept.replace(" ", "-")
+def _heading(item: Item) -> str:
+    return f"{item.name}, budget {item.outcome.budget}"

@@ -1,69 +1,51 @@
-"""The page of `rlmem report`: one self-contained HTML file without scripts.
+"""The page of `rlmem report`: one self-contained HTML file without scripts, in which every text is escaped.
 
-Showing and hiding works by check boxes that the style sheet reads. The page's policy forbids everything from outside,
-and the template escapes every text, so that the name of a run is never more than text.
+Showing and hiding works by check boxes that the style sheet reads. The page's policy forbids everything from outside.
 """
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 
-from jinja2 import Environment
+from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from rlmem.report.bands import panels
-from rlmem.report.draw import single
-from rlmem.report.facts import INTERVALS, key_in_words
-from rlmem.report.find import Item, Section
-from rlmem.report.svg import inline
+from rlmem.report.draw import inline
+from rlmem.report.facts import INTERVALS, departures, key_in_words
+from rlmem.report.find import Item
+from rlmem.report.groups import Group, Section
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Cell, cell_text
 
-RUN_COLUMNS = (
-    "row", "column", "seed", "state", "steps", "seconds", "config hash", "version", "commit", "machine", "overrides"
-)  # fmt: skip
 STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
 """`rlmem.stats.figures.DASHES` as SVG writes them."""
 MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
-BADGES = {
-    "matches": "good",
-    "direction holds": "good",
-    "holds": "good",
-    "done": "good",
-    "differs": "bad",
-    "fails": "bad",
-    "failed": "bad",
-    "not run": "none",
-    "waiting": "none",
-    "running": "busy",
-    "interrupted": "busy",
-}
+BADGES = (
+    dict.fromkeys(("matches", "direction holds", "holds", "done"), "good")
+    | dict.fromkeys(("differs", "fails", "failed"), "bad")
+    | dict.fromkeys(("not run", "waiting"), "none")
+    | dict.fromkeys(("running", "interrupted"), "busy")
+)
 """Word of a verdict or state -> the class that colours it."""
 
 
 def page(sections: Sequence[Section], title: str) -> str:
     """The whole page. The same sections give the same text."""
     items = sum(isinstance(section, Item) for section in sections)
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"cell_text": cell_text, "badged": _badged}
-    folder = files("rlmem.report")
-    return environment.from_string(folder.joinpath("page.html.jinja").read_text(encoding="utf-8")).render(
+    loader = PackageLoader("rlmem.report", "")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
+    used = (badge, badged, cell_text, departures, drawings, key_in_words, legend, pictures, runs)
+    environment.globals |= {function.__name__: function for function in used}
+    return environment.get_template("page.html.jinja").render(
         title=title,
-        style=Markup(folder.joinpath("page.css").read_text(encoding="utf-8")),
         most_rows=max(len(section.axes[0]) for section in sections),
         items=items,
         total=sum(len(section.records) for section in sections),
         intervals=INTERVALS,
         summary=[_summary(section, f"#s{k}", bool(items)) for k, section in enumerate(sections, 1)],
         sections=sections,
-        badge=_badge,
         colours=len(COLOURS),
         strokes=STROKES,
-        key_in_words=key_in_words,
-        legend=_legend,
-        drawings=_drawings,
-        pictures=_pictures,
-        runs=_runs,
     )
 
 
@@ -74,52 +56,52 @@ def _summary(section: Section, link: str, judged: bool) -> list[Cell]:
         return [name, "", section.done, "", ""] if judged else [name, section.done]
     outcome = section.outcome
     claim = Markup('<span class="claim">{}</span>').format(outcome.experiment.claim)
-    return [name, _badge(section.verdict.word), section.done, outcome.budget, claim]
+    return [name, badge(section.verdict.word), section.done, outcome.budget, claim]
 
 
-def _legend(section: Section) -> list[tuple[int, str]]:
+def legend(section: Section) -> list[tuple[int, str]]:
     """The rows that have curves, each with its place among all rows."""
     rows, columns = section.axes
     there = {curve.row for curve in section.curves if curve.column in columns}
     return [(index, row) for index, row in enumerate(rows) if row in there]
 
 
-def _drawings(section: Section, prefix: str) -> Iterator[Markup]:
+def drawings(section: Section, prefix: str) -> Iterator[Markup]:
     """An SVG for each column. The names of its elements begin with `prefix`, which is unique to the section."""
     what = key_in_words(section.key)
     for k, panel in enumerate(panels(section.curves, *section.axes, what)):
         where = f" on {panel.title}" if panel.title else ""
         title = f"{what}{where} over environment steps: {', '.join(line.name for line in panel.lines)}"
-        yield inline(single(panel), f"{prefix}-c{k}", title)
+        yield Markup(inline(panel, f"{prefix}-c{k}", title))
 
 
-def _runs(section: Section) -> list[list[Cell]]:
+def runs(section: Section) -> list[list[Cell]]:
     """A table of the runs: the names of the columns, and a row for each run."""
-    metrics, code = section.listed_metrics, Markup("<code>{}</code>")
-    lines: list[list[Cell]] = [[*RUN_COLUMNS[:4], *metrics, *RUN_COLUMNS[4:]]]
+    metrics = [section.metric] if isinstance(section, Group) else []
+    names = ["steps", "seconds", "config hash", "version", "commit", "machine", "overrides"]
+    lines: list[list[Cell]] = [["row", "column", "seed", "state", *metrics, *names]]
     for run in section.records:
         shown = [cell_text(run.metrics.get(name)) for name in metrics]
-        lines.append([run.row, run.column, run.seed, _badge(run.state), *shown, run.steps, run.seconds])
-        lines[-1] += [run.config_hash, run.version, run.commit, run.machine, code.format(run.overrides)]
+        about = [run.config_hash, run.version, run.commit, run.machine, Markup("<code>{}</code>").format(run.overrides)]
+        lines.append([run.row, run.column, run.seed, badge(run.state), *shown, run.steps, run.seconds, *about])
     return lines
 
 
-def _pictures(section: Section) -> Iterator[tuple[str, str]]:
+def pictures(section: Section) -> Iterator[tuple[str, str]]:
     """Captions and pictures of analyses as data URLs: the smaller of SVG and PNG where both exist.
 
     As an image, an SVG shares no names with the page, and can neither run nor load anything.
     """
     for caption, path in section.outcome.pictures.items() if isinstance(section, Item) else ():
-        there = [file for suffix in MEDIA_TYPES if (file := path.with_suffix(suffix)).is_file()]
-        if there:
-            file = min(there, key=lambda file: file.stat().st_size)
+        there = [form for suffix in MEDIA_TYPES if (form := path.with_suffix(suffix)).is_file()]
+        if file := min(there, key=lambda file: file.stat().st_size, default=None):
             yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(file.read_bytes()).decode()}"
 
 
-def _badge(word: str) -> Markup:
+def badge(word: str) -> Markup:
     return Markup('<span class="badge {}">{}</span>').format(BADGES.get(word, "none"), word)
 
 
-def _badged(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
+def badged(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
     """The rows of a table with the words in BADGES as badges."""
-    return [[_badge(cell) if isinstance(cell, str) and cell in BADGES else cell for cell in row] for row in rows]
+    return [[badge(cell) if isinstance(cell, str) and cell in BADGES else cell for cell in row] for row in rows]

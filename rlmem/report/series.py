@@ -8,55 +8,36 @@ from rlmem.errors import UserError
 from rlmem.record.facts import RunRecord
 from rlmem.report.bands import Panel, panels
 from rlmem.report.facts import key_in_words, unreadable, unseen
-from rlmem.report.find import Section
-from rlmem.report.groups import of_metric
-from rlmem.reproduce.outcome import Curve
+from rlmem.report.groups import Section, of_metric
 
 
-def shown(sections: Sequence[Section], metric: str | None, smooth: int = 1, columns: Sequence[str] = ()) -> list[Panel]:
-    """The panels of all sections.
+def shown(
+    sections: Sequence[Section], metric: str | None, smooth: int = 1, columns: Sequence[str] = ()
+) -> tuple[list[Panel], list[str]]:
+    """The panels of all sections, and sentences that name the runs that are left out, or shown without a mean.
 
-    sections: the sections found in the folders
-    metric: a key of metrics.jsonl; None: the key of each section's curves
-    smooth: replace every value by the mean of the last `smooth` points of its run
-    columns: the columns to draw; () for all
-
+    Each section shows the metric of its own curves where `metric` is None, and all columns where `columns` is empty.
     Raises UserError if nothing is left to draw.
     """
-    _require_columns(sections, columns)
-    rows = list(dict.fromkeys(row for section in sections for row in section.axes[0]))
-    made = []
-    for section in sections:
-        wanted = [column for column in section.axes[1] if not columns or column in columns]
-        for panel in panels(_curves(section, metric), rows, wanted, key_in_words(metric or section.key), smooth):
-            parts = [section.label if len(sections) > 1 or not panel.title else "", panel.title]
-            made.append(replace(panel, title=": ".join(part for part in parts if part)))
-    if not made:
-        raise UserError(_nothing(sections, metric))
-    return made
-
-
-def left_out(sections: Sequence[Section], metric: str | None, columns: Sequence[str] = ()) -> list[str]:
-    """A sentence for each section that has runs that `shown` leaves out, or shows without a mean."""
-    said = []
-    for section in sections:
-        runs = [run for run in section.records if not columns or run.column in columns]
-        sentences = unseen(runs, _curves(section, metric), metric or section.key)
-        said += [f"{section.label}: {sentence}" for sentence in [*sentences, *unreadable(section.half)]]
-    return said
-
-
-def _curves(section: Section, metric: str | None) -> Sequence[Curve]:
-    """The curves of a section, or those of another metric, read from the run directories."""
-    return section.curves if metric in (None, section.key) else of_metric(section.records, metric)
-
-
-def _require_columns(sections: Sequence[Section], columns: Sequence[str]) -> None:
     known = list(dict.fromkeys(name for section in sections for name in section.axes[1] if name))
     for name in columns:
         if name not in known:
             what = "no such column" if known else "no such column; these runs have none"
             raise UserError(sentence(f"--columns {name}", what, near=nearest(name, known), accepted=known))
+    rows = list(dict.fromkeys(row for section in sections for row in section.axes[0]))
+    made, said = [], []
+    for section in sections:
+        key = section.key if metric is None else metric
+        curves = section.curves if key == section.key else of_metric(section.records, key)
+        wanted = [column for column in section.axes[1] if not columns or column in columns]
+        for panel in panels(curves, rows, wanted, key_in_words(key), smooth):
+            parts = [section.label if len(sections) > 1 or not panel.title else "", panel.title]
+            made.append(replace(panel, title=": ".join(filter(None, parts))))
+        runs = [run for run in section.records if not columns or run.column in columns]
+        said += [f"{section.label}: {text}" for text in [*unseen(runs, curves, key), *unreadable(section.half)]]
+    if not made:
+        raise UserError(_nothing(sections, metric))
+    return made, said
 
 
 def _nothing(sections: Sequence[Section], metric: str | None) -> str:
@@ -64,8 +45,7 @@ def _nothing(sections: Sequence[Section], metric: str | None) -> str:
     if metric is None:
         return f"{names}: no learning curves there; no run has an evaluation that can be read"
     found = [RunRecord(run.run_dir) for section in sections for run in section.records if run.run_dir is not None]
-    known = sorted({key for run in found for row in run.rows for key in row} - {"step"})
-    if not known:
-        known = sorted({section.key for section in sections})
-        return sentence(f"--metric {metric}", f"{names}: of published results, one metric is kept", accepted=known)
-    return sentence(f"--metric {metric}", "no run has it", near=nearest(metric, known), accepted=known)
+    if known := sorted({key for run in found for row in run.rows for key in row} - {"step"}):
+        return sentence(f"--metric {metric}", "no run has it", near=nearest(metric, known), accepted=known)
+    known = sorted({section.key for section in sections})
+    return sentence(f"--metric {metric}", f"{names}: of published results, one metric is kept", accepted=known)

@@ -7,22 +7,17 @@ from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
 from rlmem.reproduce.spec import Experiment, read
 
-NOT_PAPERS = ("first_run", "published")
-"""Folders of `experiments` that belong to no paper."""
-
 
 def names() -> list[str]:
     """The names of the shipped experiments, sorted by paper and item."""
     root = experiments_dir()
-    if root is None:
-        return []
-    files = (file.relative_to(root) for file in root.glob("*/*.yaml"))
-    return sorted(file.with_suffix("").as_posix() for file in files if file.parts[0] not in NOT_PAPERS)
+    files = [file.relative_to(root) for file in root.glob("*/*.yaml")] if root else []
+    return sorted(f.with_suffix("").as_posix() for f in files if f.parts[0] not in ("first_run", "published"))
 
 
 def find(item: str) -> tuple[str, Experiment]:
     """The name and the experiment of `<paper>/<item>`, or of a file of the user's own. Raises UserError."""
-    root, known = experiments_dir(), names()
+    root, known, name = experiments_dir(), names(), item
     if item.endswith((".yaml", ".yml")):
         path = Path(item).resolve()
         name = f"{path.parent.name}/{path.stem}"
@@ -31,11 +26,9 @@ def find(item: str) -> tuple[str, Experiment]:
         if path != (root / f"{name}.yaml").resolve():
             what = f"{name} is the name of a shipped experiment; rename the file or its folder"
             raise UserError(sentence(item, what, example=f"my_{path.name}"))
-        item = name
-    if root is None or item not in known:
-        near = nearest(item, known) or nearest(item, [name.partition("/")[2] for name in known])
+    if root is None or name not in known:
+        near = nearest(name, known) or nearest(name, [name.partition("/")[2] for name in known])
         shown = sorted({name.partition("/")[0] + "/..." for name in known})
-        raise UserError(
-            sentence(item, "no such experiment", near=near, accepted=shown, example="rlmem list experiment")
-        )
-    return item, read(root / f"{item}.yaml")
+        what, example = "no such experiment", "rlmem list experiment"
+        raise UserError(sentence(item, what, near=near, accepted=shown, example=example))
+    return name, read(root / f"{name}.yaml")

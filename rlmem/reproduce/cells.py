@@ -1,7 +1,7 @@
 """The cells of an experiment at a budget, and the training run of each seed."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import product
@@ -13,13 +13,7 @@ from rlmem.reproduce.spec import Experiment, Lines, words
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the table.
-
-    row, column: the names of its row and column
-    overrides: the overrides of its runs, without the seed
-    seeds: the seeds of its runs
-    reasons: the reasons for overrides that other cells do not have
-    """
+    """A cell of the table: the overrides of its runs but the seed, and `reasons` for those that other cells lack."""
 
     row: str
     column: str
@@ -47,8 +41,7 @@ def cells(experiment: Experiment, budget: str, wanted: Sequence[str] = ()) -> li
     Raises UserError for a pattern that fits nothing.
     """
     chosen = experiment.budget(budget)
-    rows = [name for name in experiment.rows if chosen.rows is None or _among(name, chosen.rows)]
-    columns = [name for name in experiment.columns if chosen.columns is None or _among(name, chosen.columns)]
+    rows, columns = _among(experiment.rows, chosen.rows), _among(experiment.columns, chosen.columns)
     every = [made for row in rows for column in columns if (made := _cell(experiment, budget, row, column))]
     for pattern in wanted:
         if not any(_fits(pattern, cell) for cell in every):
@@ -63,15 +56,16 @@ def skipped(experiment: Experiment, budget: str) -> dict[tuple[str, str], str]:
     """(row, column) -> reason, for the cells that are left out at this budget."""
     every = (*experiment.exceptions, *experiment.budget(budget).exceptions)
     there = {(cell.row, cell.column) for cell in cells(experiment, budget)}
-    left = [place for place in product(experiment.rows, experiment.columns) if place not in there]
-    because = lambda place: (e.reason for e in every if e.skip and e.concerns(*place))  # noqa: E731
-    return {place: next(because(place), f"not part of the budget {budget}") for place in left}
+    return {
+        place: next((e.reason for e in every if e.skip and e.concerns(*place)), f"not part of the budget {budget}")
+        for place in product(experiment.rows, experiment.columns)
+        if place not in there
+    }
 
 
 def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | None:
     chosen = experiment.budget(budget)
-    special = [exception for exception in experiment.exceptions if exception.concerns(row, column)]
-    own = [exception for exception in chosen.exceptions if exception.concerns(row, column)]
+    special, own = ([e for e in part.exceptions if e.concerns(row, column)] for part in (experiment, chosen))
     if any(exception.skip for exception in (*special, *own)):
         return None
     lines = [*experiment.overrides, *experiment.rows[row], *experiment.columns[column]]
@@ -83,24 +77,20 @@ def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | 
 
 def merged(lines: Sequence[str]) -> Lines:
     """The last override of every key, at the place of the first one."""
-    last: dict[str, str] = {}
-    for line in lines:
-        last[line.lstrip("+~").partition("=")[0]] = line
-    return tuple(last.values())
+    return tuple({line.lstrip("+~").partition("=")[0]: line for line in lines}.values())
 
 
-def _among(name: str, patterns: Sequence[str]) -> bool:
-    return any(_matches(pattern, name) for pattern in patterns)
+def _among(names: Iterable[str], patterns: Sequence[str] | None) -> list[str]:
+    """The names that fit one of the patterns; all names without patterns."""
+    return [name for name in names if patterns is None or any(_matches(pattern, name) for pattern in patterns)]
 
 
 def _fits(pattern: str, cell: Cell) -> bool:
     row, slash, column = pattern.partition("/")
-    if slash:
-        return _matches(row, cell.row) and _matches(column, cell.column)
-    return _matches(pattern, cell.row) or _matches(pattern, cell.column)
+    matches = _matches(row, cell.row), _matches(column if slash else row, cell.column)
+    return all(matches) if slash else any(matches)
 
 
 def _matches(pattern: str, name: str) -> bool:
     """Whether a name fits a pattern. A word of a crossed name is enough; `_` stands for a space."""
-    spelled = name.replace(" ", "_")
-    return fnmatch(name, pattern) or fnmatch(spelled, pattern) or any(fnmatch(word, pattern) for word in name.split())
+    return any(fnmatch(text, pattern) for text in (name, name.replace(" ", "_"), *name.split()))

@@ -2,30 +2,34 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
-from math import ceil
+from math import ceil, isnan, nan
+from typing import NamedTuple
 
 import yaml
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.paths import conf_dir, results_dir
 from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.outcome import Record, read_results
-
-Kind = tuple[str, ...]
-"""(algo, memory, env) or a prefix of it."""
+from rlmem.reproduce.outcome import read_results
 
 
-def estimate(planned: Iterable[Cell]) -> float:
-    """Seconds of one core for all runs; 0 if no run of such an algorithm was ever timed."""
-    total = 0.0
+class Cost(NamedTuple):
+    """The cost of runs together: environment steps, and seconds of one core, 0 where no such run was timed."""
+
+    steps: int
+    seconds: float
+
+
+def cost_of(planned: Sequence[Cell]) -> Cost:
+    """The cost of the runs of these cells; 0 seconds if for one of them no run of such an algorithm was ever timed."""
+    steps, seconds = 0, 0.0
     for cell in planned:
-        rate = _rate(kind(cell.overrides))
-        if rate is None:
-            return 0.0
-        total += rate * steps_of(cell.overrides) * len(cell.seeds)
-    return total
+        each = steps_of(cell.overrides)
+        steps += each * len(cell.seeds)
+        seconds += _rate(kind(cell.overrides)) * each * len(cell.seeds)
+    return Cost(steps, 0.0 if isnan(seconds) else seconds)
 
 
 def steps_of(lines: Iterable[str]) -> int:
@@ -34,21 +38,14 @@ def steps_of(lines: Iterable[str]) -> int:
     if "total_steps" in given:
         return int(float(given["total_steps"]))
     algo, _, env = kind(lines)
-    for file in (f"_tasks/{algo}/{env}", f"algo/{algo}", "config"):
-        if (steps := _yaml(file).get("total_steps")) is not None:
-            return int(steps)
-    return 0
+    found = (_yaml(file).get("total_steps") for file in (f"_tasks/{algo}/{env}", f"algo/{algo}", "config"))
+    return next((int(steps) for steps in found if steps is not None), 0)
 
 
-def kind(lines: Iterable[str]) -> Kind:
+def kind(lines: Iterable[str]) -> tuple[str, ...]:
     """(algo, memory, env) of a run with these overrides."""
-    given = dict(line.partition("=")[::2] for line in lines)
-    return tuple(str(given.get(group, _defaults()[group])) for group in ("algo", "memory", "env"))
-
-
-@cache
-def _defaults() -> dict[str, str | list[str]]:
-    return default_choices()
+    given = default_choices() | dict(line.partition("=")[::2] for line in lines)
+    return tuple(str(given[group]) for group in ("algo", "memory", "env"))
 
 
 def duration(seconds: float) -> str:
@@ -59,30 +56,23 @@ def duration(seconds: float) -> str:
     return f"{ceil(seconds / 86400)} days"
 
 
-def _rate(wanted: Kind) -> float | None:
-    """Seconds per step of the most similar runs; None if there are none."""
-    for length in (3, 2, 1):
-        if found := _rates().get(wanted[:length]):
-            return statistics.median(found)
-    return None
+def _rate(wanted: tuple[str, ...]) -> float:
+    """Seconds per step of the most similar runs; NaN if there are none."""
+    return next((statistics.median(found) for n in (3, 2, 1) if (found := _rates().get(wanted[:n]))), nan)
 
 
 @cache
-def _rates() -> dict[Kind, list[float]]:
+def _rates() -> dict[tuple[str, ...], list[float]]:
     """Seconds per step of every shipped run, by its kind and every prefix of it."""
-    rates: dict[Kind, list[float]] = defaultdict(list)
-    for record in _shipped():
+    rates = defaultdict(list)
+    root = results_dir()
+    files = sorted(root.glob("*/*.csv")) if root else []
+    for record in (r for f in files if not f.name.endswith(".curves.csv") for r in read_results(f)):
         if record.steps and record.seconds > 0 and record.overrides:
             own = kind(record.overrides.split(" "))
             for length in (1, 2, 3):
                 rates[own[:length]].append(record.seconds / record.steps)
     return rates
-
-
-def _shipped() -> Iterable[Record]:
-    root = results_dir()
-    files = [] if root is None else [f for f in root.glob("*/*.csv") if not f.name.endswith(".curves.csv")]
-    return (record for file in sorted(files) for record in read_results(file))
 
 
 @cache

@@ -1,7 +1,7 @@
 """Items that are measured instead of trained: speeds, and what follows from equations alone.
 
-A measurement is one of MEASUREMENTS. It takes the options of the experiment and its budget, and returns the number of
-every row and column for one repetition.
+A measurement is one of MEASUREMENTS. It takes the path of its files without suffix, the number of the repetition, the
+rows, and the options of the experiment and its budget; it returns the number of every row and column.
 """
 
 import json
@@ -17,50 +17,43 @@ from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.facts import short_commit
 from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.outcome import RESULTS, Outcome, Record, read_results, write_results
-from rlmem.reproduce.runner import Runner
+from rlmem.reproduce.outcome import RESULTS, Record, read_results, write_results
+from rlmem.reproduce.runner import Collected, Runner
 from rlmem.sweep.run import Options
 from rlmem.system.hardware import machine_class
 
 Values = Mapping[str, Mapping[str, float]]
 """row -> column -> number"""
-Measurement = Callable[..., Values]
 
 
-def figure3(folder: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
+def figure3(path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
     """FFM's figure 3: `rlmem bench memory --figure3`. Rows are options of conf/memory, and torch's GRUs beside them."""
     from rlmem.bench.figure3 import Figure3Bench, by_model
     from rlmem.bench.memory import PEERS
 
-    json_path, plot_path = _files(folder, "figure3", repetition)
     models = [row for row in rows if row not in PEERS]
-    return by_model(Figure3Bench.run(json_path, plot_path, models=models, **options))
+    return by_model(Figure3Bench.run(path.with_suffix(".json"), path.with_suffix(".png"), models=models, **options))
 
 
-def returns(folder: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
+def returns(path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
     """Memoroids' figure 5, left: `rlmem bench returns`."""
     from rlmem.bench.returns import ReturnsBench, sums_by_method
 
-    json_path, plot_path = _files(folder, "returns", repetition)
-    return sums_by_method(ReturnsBench.run(json_path, plot_path, **options))
+    return sums_by_method(ReturnsBench.run(path.with_suffix(".json"), path.with_suffix(".png"), **options))
 
 
-def impulse(folder: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
+def impulse(path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
     """LP-RNN's figure 2 and appendix A: what an impulse leaves in chained and in parallel pools."""
     from rlmem.analysis import analyze
 
     found: dict[str, dict[str, float]] = {}
-    for name, value in analyze("impulse", None, seed=repetition, out=folder, **options).metrics.items():
+    for name, value in analyze("impulse", None, seed=repetition, out=path.parent, **options).metrics.items():
         row, _, column = name.partition("/")
         found.setdefault(row, {})[column] = value
     return found
 
 
-def _files(folder: Path, what: str, repetition: int) -> tuple[Path, Path]:
-    return folder / f"{what}-{repetition}.json", folder / f"{what}-{repetition}.png"
-
-
-MEASUREMENTS: dict[str, Measurement] = {"figure3": figure3, "returns": returns, "impulse": impulse}
+MEASUREMENTS: dict[str, Callable[..., Values]] = {"figure3": figure3, "returns": returns, "impulse": impulse}
 
 
 class Measured(Runner):
@@ -72,34 +65,27 @@ class Measured(Runner):
             near = nearest(name, accepted)
             raise UserError(sentence(f"run: {name}", "no such measurement", near=near, accepted=accepted))
 
-    def begin(self, planned: Sequence[Cell], options: Options) -> None:
-        self.check(planned)
-        self.where.folder.mkdir(parents=True, exist_ok=True)
-
     def run(self, planned: Sequence[Cell], options: Options) -> int:
-        about: dict[str, Any] = {
-            "version": __version__,
-            "commit": short_commit(rundir.git_commit()),
-            "machine": machine_class(),
-        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name, commit = self.experiment.run, short_commit(rundir.git_commit())
+        about: dict[str, Any] = {"commit": commit, "machine": machine_class(), "overrides": self.asked}
         for seed in planned[0].seeds if planned else ():
             rows = list(dict.fromkeys(c.row for c in planned if (c.row, c.column, seed) not in self.records))
-            measurement = MEASUREMENTS[self.experiment.run]
-            for row, numbers in (measurement(self.where.folder, seed, rows, **self.options) if rows else {}).items():
+            values = MEASUREMENTS[name](self.folder / f"{name}-{seed}", seed, rows, **self.options) if rows else {}
+            for row, numbers in values.items():
                 for column, value in numbers.items():
                     if column in self.experiment.columns:
                         metrics = {self.experiment.metric: value}
-                        made = Record(row, column, seed, "done", metrics, overrides=self.asked, **about)
+                        made = Record(row, column, seed, "done", metrics, version=__version__, **about)
                         self.records[row, column, seed] = made
-            write_results(self.records.values(), self.where.folder / RESULTS)
+            write_results(self.records.values(), self.folder / RESULTS)
         return 0
 
-    def collect(self) -> Outcome:
+    def collect(self) -> Collected:
         """What has been measured with the present options of the file, and the pictures of repetition 0."""
-        folder = self.where.folder
-        files = sorted([*folder.glob("*.png"), *folder.glob("*.svg")])
+        files = sorted([*self.folder.glob("*.png"), *self.folder.glob("*.svg")])
         pictures = {f.stem.removesuffix("-0"): f for f in files if not re.search(r"-[1-9]\d*$", f.stem)}
-        return Outcome(self.where.name, self.experiment, self.where.budget, list(self.records.values()), (), pictures)
+        return list(self.records.values()), (), pictures
 
     def cost(self, planned: Sequence[Cell]) -> None:
         """None: a measurement takes no environment steps."""
@@ -107,7 +93,7 @@ class Measured(Runner):
     @cached_property
     def records(self) -> dict[tuple[str, str, int], Record]:
         """(row, column, seed) -> record of what was measured with these options."""
-        file = self.where.folder / RESULTS
+        file = self.folder / RESULTS
         kept = read_results(file) if file.exists() else []
         return {(r.row, r.column, r.seed): r for r in kept if r.overrides == self.asked}
 

@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,27 +12,11 @@ from rlmem.record.facts import RunRecord
 from rlmem.stats import expert_normalised, reference_of
 
 GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
-
-
 Reduction = Callable[[np.ndarray], float]
 """Reduces the values of a key over a run to one number, [row] -> float."""
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A number of a run.
-
-    about: a description in words
-    key: the key of metrics.jsonl
-    how: the name of one of REDUCTIONS
-    """
-
-    about: str
-    key: str
-    how: str
-
-
-def _late(values: np.ndarray, percent: int = 5) -> float:
+def _late(values: np.ndarray, percent: int) -> float:
     """The mean of the last `percent` % of the values, of at least one."""
     return float(values[-max(1, len(values) * percent // 100) :].mean())
 
@@ -43,20 +25,23 @@ REDUCTIONS: dict[str, Reduction] = {
     "last": lambda values: float(values[-1]),
     "best": lambda values: float(np.fmax.reduce(values)),  # NaNs are ignored
     "least": lambda values: float(np.fmin.reduce(values)),
-    "late": _late,
-    "late_15": partial(_late, percent=15),
+    "late": lambda values: _late(values, 5),
+    "late_15": lambda values: _late(values, 15),
 }
-METRICS = {
-    "final_eval": Metric("greedy evaluation return at the end", GREEDY, "last"),
-    "late_eval": Metric("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, "late"),
-    "late_15_eval": Metric("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, "late_15"),
-    "best_eval": Metric("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, "best"),
-    "mmer": Metric("MMER: running maximum of the mean training return, as published", TRAINING, "best"),
-    "final_train": Metric("mean training return at the end", TRAINING, "last"),
-    "success": Metric("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
-    "sampled_eval": Metric("evaluation return of the sampling policy at the end", "eval/sampled/return_mean", "last"),
+METRICS: dict[str, tuple[str, str, str]] = {
+    "final_eval": ("greedy evaluation return at the end", GREEDY, "last"),
+    "late_eval": ("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, "late"),
+    "late_15_eval": ("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, "late_15"),
+    "best_eval": ("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, "best"),
+    "mmer": ("MMER: running maximum of the mean training return, as published", TRAINING, "best"),
+    "final_train": ("mean training return at the end", TRAINING, "last"),
+    "success": ("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
+    "sampled_eval": ("evaluation return of the sampling policy at the end", "eval/sampled/return_mean", "last"),
 }
-"""The metrics with a name. `last KEY`, `best KEY`, `least KEY` and `late KEY` are metrics of any key, too."""
+"""Name of a metric -> it in words, its key of metrics.jsonl, and the name of its reduction.
+
+`last KEY`, `best KEY`, `least KEY` and `late KEY` are metrics of any key, too.
+"""
 NORMALISED = "normalised "
 """Prefix of a metric that is normalised by a random policy and an expert (`rlmem.stats.expert_normalised`)."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
@@ -71,38 +56,35 @@ def curve_key(metric: str) -> str:
 def made_of(metric: str) -> tuple[str, Reduction]:
     """The key of metrics.jsonl behind a metric, and the reduction of its values over a run."""
     how, _, key = metric.partition(" ")
-    known = METRICS.get(metric) or Metric(key, key, how)
-    return known.key, REDUCTIONS[known.how]
+    _, key, how = METRICS.get(metric, (metric, key, how))
+    return key, REDUCTIONS[how]
 
 
 def in_words(metric: str) -> str:
     """The description of a metric, or its name if it has none."""
-    return METRICS[metric].about if metric in METRICS else metric
+    return METRICS[metric][0] if metric in METRICS else metric
 
 
 def read(run: RunRecord, metrics: Sequence[str]) -> dict[str, float]:
-    """Those of `metrics` that the run has, by name."""
+    """Those of `metrics` that the run has, by name. Raises UserError for an environment without a known expert."""
     found = {}
     for metric in metrics:
         plain = metric.removeprefix(NORMALISED)
         if plain.startswith("analysis/"):
-            value = _analysed(run.run_dir, plain)
+            value = _analysed(run.run_dir, *plain.split("/", 2)[1:])
         else:
             key, reduce = made_of(plain)
             values = np.array([row[key] for row in run.rows if key in row], dtype=np.float64)
             value = reduce(values) if len(values) else None
+        if value is not None and plain != metric:
+            env = rundir.read(run.run_dir)[1]["choices"]["env"]
+            try:
+                value = float(expert_normalised(value, reference_of(env)))
+            except ValueError as error:
+                raise UserError(f"{run.run_dir}: {error}") from error
         if value is not None:
-            found[metric] = value if plain == metric else _normalised(run.run_dir, value)
+            found[metric] = value
     return found
-
-
-def _normalised(run_dir: Path, value: float) -> float:
-    """Raises UserError if no expert is known for the run's environment."""
-    env = rundir.read(run_dir)[1]["choices"]["env"]
-    try:
-        return float(expert_normalised(value, reference_of(env)))
-    except ValueError as error:
-        raise UserError(f"{run_dir}: {error}") from error
 
 
 def curve(run: RunRecord, key: str, most: int = 200) -> tuple[list[int], list[float]]:
@@ -114,8 +96,7 @@ def curve(run: RunRecord, key: str, most: int = 200) -> tuple[list[int], list[fl
     return [int(part[-1, 0]) for part in parts], [float(part[:, 1].mean()) for part in parts]
 
 
-def _analysed(run_dir: Path, metric: str) -> float | None:
-    _, what, name = metric.split("/", 2)
+def _analysed(run_dir: Path, what: str, name: str) -> float | None:
     try:
         summary = json.loads((run_dir / "analysis" / what / "summary.json").read_text(encoding="utf-8"))
         return float(summary["metrics"][name])

@@ -6,7 +6,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,9 @@ RESULTS = "results.csv"
 class Record:
     """A run of a cell, or a repetition of a measurement.
 
-    row, column, seed: which run it is
     state: done | failed | running | interrupted | waiting
     metrics: name -> value, for the metrics that the run has
-    steps: environment steps
-    seconds: wall time, NaN if unknown
+    steps, seconds: environment steps, and wall time, NaN if unknown
     config_hash: the hash of its configuration, "" for a measurement
     version, commit, machine: the rlmem and the kind of machine that made it, "" if unknown
     overrides: the overrides of the run in one line, or the options of a measurement
@@ -51,23 +49,10 @@ class Record:
     overrides: str = ""
     run_dir: Path | None = None
 
-    @classmethod
-    def of_run(
-        cls,
-        found: RunRecord,
-        row: str,
-        column: str,
-        seed: int,
-        state: str,
-        metrics: Mapping[str, float],
-        overrides: str,
-        config_hash: str = "",
-        machine: str = "",
-    ) -> Record:
-        """The record of a run directory, which fills in what is not given."""
-        who = {"version": found.version, "commit": found.commit, "machine": machine}
-        about = {"config_hash": config_hash, "overrides": overrides, **who}
-        return cls(row, column, seed, state, metrics, found.last_step, found.elapsed, run_dir=found.run_dir, **about)
+    def of(self, run: RunRecord) -> Record:
+        """The record with the steps, the time and the origin that a run directory tells."""
+        known = replace(self, steps=run.last_step, seconds=run.elapsed, run_dir=run.run_dir)
+        return replace(known, version=run.version, commit=run.commit)
 
 
 FIXED = tuple(field.name for field in fields(Record) if field.name not in ("metrics", "run_dir"))
@@ -91,8 +76,6 @@ class Outcome:
 
     name: `<paper>/<item>`
     experiment: the experiment; becomes that of the budget
-    budget: the name of the budget
-    records: a record of each run
     curves: learning curves, of the key that `rlmem.reproduce.metrics.curve_key` gives
     pictures: caption -> picture of an analysis
     """
@@ -114,35 +97,37 @@ class Outcome:
     def scores(self, metric: str | None = None) -> dict[tuple[str, str], NDArray[np.float64]]:
         """(row, column) -> the metric of the runs that count, [seed], sorted by seed."""
         wanted = metric or self.experiment.metric
-        found: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
-        for record in self.records:
+        found: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for record in sorted(self.records, key=lambda record: record.seed):
             if self.counts(record, wanted):
-                found[record.row, record.column].append((record.seed, record.metrics[wanted]))
-        return {cell: np.array([value for _, value in sorted(runs)]) for cell, runs in found.items()}
+                found[record.row, record.column].append(record.metrics[wanted])
+        return {cell: np.array(runs) for cell, runs in found.items()}
 
 
 def write_results(records: Iterable[Record], file: Path) -> None:
-    """Write one line per run, with unrounded numbers."""
-    records = list(records)
-    metrics = sorted({name for record in records for name in record.metrics})
+    """Write one line per run, with six digits of every number."""
+    rows = [{name: getattr(record, name) for name in FIXED} | dict(record.metrics) for record in records]
+    metrics = sorted({name for row in rows for name in row} - {*FIXED})
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*FIXED, *metrics])
-    for record in records:
-        own = [getattr(record, name) for name in FIXED]
-        writer.writerow([*map(_shown, own), *(_shown(record.metrics.get(name, "")) for name in metrics)])
+    writer = csv.DictWriter(out, [*FIXED, *metrics], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()})
     rundir.write_atomically(file, out.getvalue())
 
 
 def read_results(file: Path) -> list[Record]:
     """What `write_results` wrote. Raises UserError."""
+    types: dict[str, Callable[[str], Any]] = {"seed": int, "steps": int, "seconds": float}
+    records = []
     try:
-        with open(file, encoding="utf-8", newline="") as lines:
-            return [_record(line) for line in csv.DictReader(lines)]
+        for line in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))):
+            metrics = {name: float(value) for name, value in line.items() if name not in FIXED and value != ""}
+            records.append(Record(**{k: types.get(k, str)(line[k]) for k in FIXED}, metrics=metrics))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{file}: cannot be read as results ({error}); expected what `rlmem reproduce` wrote"
-        ) from error
+        what = f"cannot be read as results ({error}); expected what `rlmem reproduce` wrote"
+        raise UserError(f"{file}: {what}") from error
+    return records
 
 
 def write_curves(curves: Iterable[Curve], file: Path) -> None:
@@ -157,19 +142,7 @@ def write_curves(curves: Iterable[Curve], file: Path) -> None:
 def read_curves(file: Path) -> list[Curve]:
     """What `write_curves` wrote; [] if there is no such file."""
     points: dict[tuple[str, str, int], list[tuple[int, float]]] = defaultdict(list)
-    if file.exists():
-        with open(file, encoding="utf-8", newline="") as lines:
-            for line in csv.DictReader(lines):
-                key = (line["row"], line["column"], int(line["seed"]))
-                points[key].append((int(line["step"]), float(line["value"])))
+    for line in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8") if file.exists() else "")):
+        key = (line["row"], line["column"], int(line["seed"]))
+        points[key].append((int(line["step"]), float(line["value"])))
     return [Curve(*key, [s for s, _ in pairs], [v for _, v in pairs]) for key, pairs in points.items()]
-
-
-def _record(line: Mapping[str, str]) -> Record:
-    metrics = {name: float(value) for name, value in line.items() if name not in FIXED and value != ""}
-    numbers: dict[str, Callable[[str], Any]] = {"seed": int, "steps": int, "seconds": float}
-    return Record(**{name: numbers.get(name, str)(line[name]) for name in FIXED}, metrics=metrics)
-
-
-def _shown(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value

@@ -1,6 +1,6 @@
 """Items whose runs are populations of agents. The result of one is the mean of its best few agents at every step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.facts import RunRecord
 from rlmem.reproduce.cells import Cell
+from rlmem.reproduce.cost import Cost, cost_of
 from rlmem.reproduce.metrics import BESIDE, curve_key, made_of
-from rlmem.reproduce.outcome import Curve, Outcome, Record
-from rlmem.reproduce.place import read_cells
-from rlmem.reproduce.runner import Cost, Runner
+from rlmem.reproduce.outcome import Curve, Record
+from rlmem.reproduce.runner import Collected, Runner
 from rlmem.run.stored import AGENT_PREFIX, checkpoints
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options
@@ -43,12 +43,10 @@ class Populations(Runner):
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
         if options != Options():
             what = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
-            again = f"rlmem reproduce {shell(self.where.name)} --budget {self.where.budget}"
-            raise UserError(sentence(self.where.name, what, example=again))
+            again = f"rlmem reproduce {shell(self.name)} --budget {self.budget}"
+            raise UserError(sentence(self.name, what, example=again))
         self.check(planned)
-        self.where.ask_for(
-            {"row": c.row, "column": c.column, "seed": s, "folder": c.label(s)} for c in planned for s in c.seeds
-        )
+        self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in planned for seed in cell.seeds))
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
         if find_spec("scipy") is None:
@@ -56,36 +54,33 @@ class Populations(Runner):
         from rlmem.population import rounds
 
         code = 0
-        for cell in planned:
-            for seed in cell.seeds:
-                place = self.where.runs / cell.label(seed)
-                try:
-                    rounds.start(self.specification(cell, seed), place)
-                    if not has_ended(place):
-                        rounds.train(place)
-                except Fault as error:
-                    print(f"{place.name}: {error}")
-                    code = 1
+        for cell, seed in [(c, s) for c in planned for s in c.seeds]:
+            place = self.runs / cell.label(seed)
+            try:
+                rounds.start(self.specification(cell, seed), place)
+                if not has_ended(place):
+                    rounds.train(place)
+            except Fault as error:
+                print(f"{place.name}: {error}")
+                code = 1
         return code
 
-    def collect(self) -> Outcome:
+    def collect(self) -> Collected:
+        """The records, and curves with at most POINTS of their points."""
         key, top = curve_key(self.experiment.metric), int(self.options.get("top", TOP))
         records, curves = [], []
-        for cell in read_cells(self.where.runs)["cells"]:
-            place = self.where.runs / cell["folder"]
-            records.append(self._record(cell["row"], cell["column"], cell["seed"], place, top))
+        for cell in self.read_cells()["cells"]:
+            where, place = (cell["row"], cell["column"], cell["seed"]), self.runs / cell["folder"]
+            records.append(self._record(where, place, top))
             if records[-1].state == "done":
                 steps, values = best(place, key, top)
                 kept = np.unique(np.linspace(0, max(len(steps) - 1, 0), POINTS).astype(int))[: len(steps)]
-                if len(kept) > 1:
-                    ends = steps[kept].tolist(), values[kept].tolist()
-                    curves.append(Curve(cell["row"], cell["column"], cell["seed"], *ends))
-        return Outcome(self.where.name, self.experiment, self.where.budget, records, curves)
+                curves += [Curve(*where, steps[kept].tolist(), values[kept].tolist())] if len(kept) > 1 else []
+        return records, curves, {}
 
-    def cost(self, planned: Sequence[Cell]) -> Cost | None:
-        agents = int(self.options.get("agents", PopulationSpec.agents))
-        one = super().cost(planned)
-        return one and Cost(agents * one.steps, agents * one.seconds)
+    def cost(self, planned: Sequence[Cell]) -> Cost:
+        agents, one = int(self.options.get("agents", PopulationSpec.agents)), cost_of(planned)
+        return Cost(agents * one.steps, agents * one.seconds)
 
     def specification(self, cell: Cell, seed: int) -> PopulationSpec:
         """The population of a cell and seed, as `rlmem population` would train it. Raises UserError."""
@@ -95,26 +90,24 @@ class Populations(Runner):
         given = {name: value for name, value in self.options.items() if name not in ("vary", "top")}
         return PopulationSpec(cell.lines(seed), tuple(self.options.get("vary", ())), **given)
 
-    def _record(self, row: str, column: str, seed: int, place: Path, top: int) -> Record:
-        agents = _agents(place)
-        elapsed = [[seconds for _, seconds in agent.series("time/elapsed") if seconds] for agent in agents]
-        return Record(
-            *(row, column, seed, "done" if has_ended(place) else "interrupted" if agents else "waiting"),
-            metrics=dict(self._metrics(place, top)),
-            steps=sum(agent.last_step for agent in agents),
-            seconds=sum(max(own, default=0) for own in elapsed),
-            version=agents[0].version if agents else "",
-            commit=agents[0].commit if agents else "",
-            machine=(agents and agents[0].machine) or machine_class(),
-            overrides=" ".join(read(place).spec.overrides if holds_population(place) else ()),
-        )
-
-    def _metrics(self, place: Path, top: int) -> Iterator[tuple[str, float]]:
+    def _record(self, where: tuple[str, str, int], place: Path, top: int) -> Record:
+        agents, metrics = _agents(place), {}
         for metric in dict.fromkeys([self.experiment.metric, *self.experiment.also, *BESIDE]):
             key, reduce = made_of(metric)
-            values = best(place, key, top)[1]
-            if len(values):
-                yield metric, reduce(values)
+            if len(values := best(place, key, top)[1]):
+                metrics[metric] = reduce(values)
+        first = agents[0] if agents else RunRecord(place)
+        return Record(
+            *where,
+            "done" if has_ended(place) else "interrupted" if agents else "waiting",
+            metrics,
+            steps=sum(agent.last_step for agent in agents),
+            seconds=sum(max((s for _, s in agent.series("time/elapsed") if s), default=0) for agent in agents),
+            version=first.version,
+            commit=first.commit,
+            machine=first.machine or machine_class(),
+            overrides=" ".join(read(place).spec.overrides if holds_population(place) else ()),
+        )
 
 
 def best(place: Path, key: str, top: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

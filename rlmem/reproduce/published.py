@@ -5,9 +5,11 @@ docs/statistics.md names the source of every table, and what its spreads are.
 """
 
 import csv
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +39,7 @@ RETURNS_OF = {"table2": "table6", "table7": "table7"}
 
 
 @dataclass(frozen=True)
-class Published:
+class Printed:
     """A number as it is printed."""
 
     paper: str
@@ -59,8 +61,8 @@ class Published:
 class Average:
     """A printed average, and the average recomputed from its printed cells."""
 
-    printed: Published
-    cells: tuple[Published, ...]
+    printed: Printed
+    cells: tuple[Printed, ...]
     recomputed: float
     """From the cells; for normalised scores from the printed returns by equation 3, as these have more digits."""
 
@@ -74,30 +76,39 @@ class Average:
 class Misprint:
     """A printed number that contradicts others of its table."""
 
-    published: Published
+    published: Printed
     restored: float
     """The value that would agree, as far as rounding allows to tell."""
     reason: str
 
 
-def load(paper: str | None = None, item: str | None = None) -> list[Published]:
+def load(paper: str | None = None, item: str | None = None) -> list[Printed]:
     """The numbers of one paper, or of one of its tables or figures; of all papers by default.
 
     Raises UserError for an unknown paper or item, Fault if the data are not installed.
     """
-    if paper is not None and paper not in PAPERS:
-        raise UserError(_unknown("paper", paper, PAPERS))
-    rows = [row for name in ([paper] if paper else PAPERS) for row in _read(_folder() / f"{name}.csv")]
-    items = list(dict.fromkeys(row.item for row in rows))
-    if item is not None and item not in items:
-        raise UserError(_unknown("item", item, items))
+    _require("paper", paper, PAPERS)
+    root = experiments_dir()
+    if root is None or not (folder := root / "published").is_dir():
+        raise Fault("the published numbers are missing from this installation: no experiments/published beside conf")
+    rows = [row for name in ([paper] if paper else PAPERS) for row in _read(folder / f"{name}.csv")]
+    _require("item", item, dict.fromkeys(row.item for row in rows))
     return [row for row in rows if item in (None, row.item)]
 
 
 def averages() -> list[Average]:
     """Every printed average whose cells are printed too, recomputed."""
-    rows = load()
-    return [_average(row, rows) for row in rows if row.task == AVERAGE]
+    rows, found = load(), []
+    for printed in [row for row in rows if row.task == AVERAGE]:
+        same = [row for row in rows if (row.paper, row.model) == (printed.paper, printed.model) and row.task != AVERAGE]
+        cells = tuple(row for row in same if (row.item, row.metric) == (printed.item, printed.metric))
+        values = [cell.mean for cell in cells]
+        if printed.metric == "normalised_score":
+            source = RETURNS_OF[printed.item], "return"
+            returns = {row.task: row.mean for row in same if (row.item, row.metric) == source}
+            values = [float(expert_normalised(returns[cell.task], reference_of(cell.task))) for cell in cells]
+        found.append(Average(printed, cells, float(np.mean(values))))
+    return found
 
 
 def misprints() -> list[Misprint]:
@@ -105,24 +116,11 @@ def misprints() -> list[Misprint]:
     return [_misprint(average) for average in averages() if not average.agrees]
 
 
-def _average(printed: Published, rows: Iterable[Published]) -> Average:
-    same = [row for row in rows if (row.paper, row.model) == (printed.paper, printed.model) and row.task != AVERAGE]
-    cells = tuple(row for row in same if (row.item, row.metric) == (printed.item, printed.metric))
-    values = [cell.mean for cell in cells]
-    if printed.metric == "normalised_score":
-        source = RETURNS_OF[printed.item]
-        returns = {row.task: row.mean for row in same if (row.item, row.metric) == (source, "return")}
-        values = [float(expert_normalised(returns[cell.task], reference_of(cell.task))) for cell in cells]
-    return Average(printed, cells, float(np.mean(values)))
-
-
 def _misprint(average: Average) -> Misprint:
     printed, cells = average.printed, average.cells
     gap = f"the {len(cells)} cells average {average.recomputed:.2f}, the paper prints {printed.mean:g}"
-    first: dict[tuple[float, float | None], Published] = {}
-    for cell in cells:
-        original = first.setdefault((cell.mean, cell.std), cell)
-        if original is not cell:
+    for cell, original in ((cell, other) for k, cell in enumerate(cells) for other in cells[:k]):
+        if (cell.mean, cell.std) == (original.mean, original.std):
             restored = cell.mean + (printed.mean - average.recomputed) * len(cells)
             repeats = f"{cell.task} of {cell.model} repeats {original.task}"
             return Misprint(cell, restored, f"{repeats}, and {gap}; about {restored:.1f} would agree.")
@@ -130,23 +128,13 @@ def _misprint(average: Average) -> Misprint:
     return Misprint(printed, average.recomputed, reason)
 
 
-def _folder() -> Path:
-    experiments = experiments_dir()
-    if experiments is None or not (experiments / "published").is_dir():
-        raise Fault("the published numbers are missing from this installation: no experiments/published beside conf")
-    return experiments / "published"
+def _read(path: Path) -> Iterator[Printed]:
+    for texts in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))):
+        mean, std, n = (texts.pop(name) for name in ("mean", "std", "n"))
+        yield Printed(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
 
 
-def _read(path: Path) -> list[Published]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [_row(record) for record in csv.DictReader(file)]
-
-
-def _row(record: dict[str, str]) -> Published:
-    texts = {field.name: record[field.name] for field in fields(Published)}
-    mean, std, n = (texts.pop(name) for name in ("mean", "std", "n"))
-    return Published(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
-
-
-def _unknown(what: str, word: str, known: Iterable[str]) -> str:
-    return sentence(f"published {what} {word}", "no such one", near=nearest(word, known), accepted=known)
+def _require(what: str, word: str | None, known: dict[str, Any]) -> None:
+    if word is not None and word not in known:
+        where = f"published {what} {word}"
+        raise UserError(sentence(where, "no such one", near=nearest(word, known), accepted=known))

@@ -1,30 +1,52 @@
-"""The runner of an item."""
+"""The runner of every item, and `rlmem list experiment`: what can be reproduced, and what it costs."""
 
 from pathlib import Path
+from typing import Any
 
+from rlmem.reproduce.catalog import find, names
 from rlmem.reproduce.measure import Measured
-from rlmem.reproduce.place import Place
 from rlmem.reproduce.populations import Populations
 from rlmem.reproduce.runner import Runner
-from rlmem.reproduce.spec import Experiment
+from rlmem.reproduce.spec import BUDGETS, Experiment
 from rlmem.reproduce.training import Training
-
-RUNNERS: dict[str, type[Runner]] = {"train": Training, "population": Populations}
-"""Value of `run` in an experiment -> its runner; any other value is a measurement."""
+from rlmem.system.strictjson import dumps
 
 
-def runner_at(experiment: Experiment, where: Place) -> Runner:
-    """The runner of an experiment in given directories. Raises UserError if it has no such budget."""
-    return RUNNERS.get(experiment.at(where.budget).run, Measured)(experiment, where)
+def runner_of(
+    name: str, experiment: Experiment, budget: str, root: Path = Path("reproduce"), folder: Path | None = None
+) -> Runner:
+    """The runner of an experiment, with `root` and `folder` as in `Runner`. Raises UserError if it lacks the budget."""
+    kinds: dict[str, type[Runner]] = {"train": Training, "population": Populations}
+    return kinds.get(experiment.at(budget).run, Measured)(name, experiment, budget, root, folder)
 
 
-def runner_of(name: str, experiment: Experiment, budget: str, root: Path = Path("reproduce")) -> Runner:
-    """The runner of an experiment below the directory of all reproductions.
+def as_text() -> str:
+    """The title of every item, and its cost at each budget."""
+    lines = []
+    for name in names():
+        experiment, runners = _runners(name)
+        shared = f" (the runs of {experiment.runs})" if experiment.runs else ""
+        lines.append(f"{name}: {experiment.title}{shared}")
+        lines += [f"    {r.budget:<7} {r.cost_line(r.cells()).partition(': ')[2]}" for r in runners]
+    return "\n".join([*lines, "", "rlmem reproduce ITEM --budget BUDGET runs one; --dry-run shows its cells"])
 
-    name: `<paper>/<item>`
-    budget: the name of the budget
-    root: the directory of all reproductions
 
-    Raises UserError if the experiment has no such budget.
-    """
-    return runner_at(experiment, Place.below(root, name, experiment, budget))
+def as_json() -> str:
+    """The items with their claims, sources and costs."""
+    items = []
+    for name in names():
+        experiment, runners = _runners(name)
+        budgets: dict[str, dict[str, Any]] = {}
+        for runner in runners:
+            planned = runner.cells()
+            budgets[runner.budget] = {"cells": len(planned), "runs": sum(len(cell.seeds) for cell in planned)}
+            if cost := runner.cost(planned):
+                budgets[runner.budget] |= {"steps": cost.steps, "core_seconds": cost.seconds or None}
+        about = {"name": name, "title": experiment.title, "claim": " ".join(experiment.claim.split())}
+        items.append({**about, "source": experiment.source, "runs_of": experiment.runs, "budgets": budgets})
+    return dumps(items, indent=2)
+
+
+def _runners(name: str) -> tuple[Experiment, list[Runner]]:
+    experiment = find(name)[1]
+    return experiment, [runner_of(name, experiment, budget) for budget in BUDGETS]

@@ -1,79 +1,75 @@
-"""Runners: the common interface of all ways to run the cells of an item."""
+"""Runners: the common interface of all ways to run the cells of an item, and the directories that they work in."""
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rlmem.errors import Fault
+from filelock import FileLock
+
+from rlmem.config.messages import sentence
+from rlmem.errors import Fault, UserError, writing
+from rlmem.record import rundir
+from rlmem.record.trust import require_plain
 from rlmem.reproduce.cells import Cell, cells
-from rlmem.reproduce.cost import duration, estimate, steps_of
-from rlmem.reproduce.outcome import Outcome
-from rlmem.reproduce.place import Place
+from rlmem.reproduce.cost import Cost, cost_of, duration
+from rlmem.reproduce.outcome import Curve, Outcome, Record
 from rlmem.reproduce.spec import Experiment
-from rlmem.reproduce.write import write
+from rlmem.reproduce.tables import ELSEWHERE, write
+from rlmem.sweep.manifest import holds_sweep
 from rlmem.sweep.run import Options
 from rlmem.system.hardware import cores
 
-
-class Cost(NamedTuple):
-    """The cost of runs together: environment steps, and seconds of one core, 0 where no such run was timed."""
-
-    steps: int
-    seconds: float
+CELLS = "cells.json"
+"""The file with the item and budget of a reproduction, and the job or folder of every run."""
+Collected = tuple[Sequence[Record], Sequence[Curve], Mapping[str, Path]]
+"""A record of every run, learning curves, and pictures by caption."""
 
 
 class Runner(ABC):
-    """One way of running the cells of an experiment at a budget.
+    """One way of running the cells of an item, `<paper>/<item>`, at a budget, below the `root` of all reproductions.
 
-    experiment: the experiment as the budget has it
-    where: its directories, its name and its budget
+    Its table lies in `folder`, by default `root`/<paper>/<item>-<budget>. Its runs lie in `runs`; they belong to the
+    item `owner`, which may be another one.
     """
 
-    def __init__(self, experiment: Experiment, where: Place):
-        self.experiment = experiment.at(where.budget)
-        self.where = where
-        self.budget = experiment.budget(where.budget)
+    def __init__(self, name: str, experiment: Experiment, budget: str, root: Path, folder: Path | None):
+        self.name, self.budget = name, budget
+        self.experiment, self.chosen = experiment.at(budget), experiment.budget(budget)
+        self.options = self.experiment.options | self.chosen.options
+        self.owner = experiment.runs or name
+        self.folder = folder or root / f"{name}-{budget}"
+        self.runs = self.folder if self.owner == name else root / f"{self.owner}-{budget}"
 
     @abstractmethod
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
-        """Refuse what cannot run, before anything is started.
+        """Raise UserError for what cannot run, before anything is started; `files`: whether what runs read exists."""
 
-        planned: the cells
-        files: whether the files that the runs read exist
-
-        Raises UserError.
-        """
-
-    @abstractmethod
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
         """Check the cells, and list their runs among those that are asked for. Raises UserError."""
+        self.check(planned)
 
     @abstractmethod
     def run(self, planned: Sequence[Cell], options: Options) -> int:
         """Run what has not been run yet, and return 1 if a run failed, else 0. Raises Stopped after a signal."""
 
     @abstractmethod
-    def collect(self) -> Outcome:
-        """A record of every run that was asked for, as far as it has come. Raises UserError."""
-
-    def so_far(self) -> Outcome:
-        """What has been run, without running more. Raises UserError if nothing has, or if something else lies there."""
-        self.where.require_own()
-        return self.collect()
+    def collect(self) -> Collected:
+        """What every run that was asked for has come to so far. Raises UserError."""
 
     def cost(self, planned: Sequence[Cell]) -> Cost | None:
         """The cost of the runs of these cells; None where it is not counted in steps."""
-        return Cost(sum(len(c.seeds) * steps_of(c.overrides) for c in planned), estimate(planned))
+        return cost_of(planned)
 
     def cells(self, wanted: Sequence[str] = ()) -> list[Cell]:
         """The cells at the budget, or those that fit the patterns `wanted`. Raises UserError for one that fits none."""
-        return cells(self.experiment, self.where.budget, wanted)
+        return cells(self.experiment, self.budget, wanted)
 
     def cost_line(self, planned: Sequence[Cell]) -> str:
         """`memoroids/figure4 at the budget laptop: 12 cells, 36 runs, 720,000 steps, about 25 min on 2 cores`."""
         runs = sum(len(cell.seeds) for cell in planned)
-        parts = [f"{self.where.name} at the budget {self.where.budget}: {len(planned)} cells, {runs} runs"]
+        parts = [f"{self.name} at the budget {self.budget}: {len(planned)} cells, {runs} runs"]
         if cost := self.cost(planned):
             time = f"about {duration(cost.seconds / cores())} on {cores()} cores"
             parts += [f"{cost.steps:,} steps", time if cost.seconds else "nobody has timed such runs yet"]
@@ -86,7 +82,7 @@ class Runner(ABC):
         self.check(corners(planned), files=not missing)
         lines = [f"{cell.name}: {' '.join(cell.overrides)}" for cell in planned]
         lines += [f"  because: {reason}" for reason in dict.fromkeys(r for cell in planned for r in cell.reasons)]
-        lines += [f"  this budget: {self.budget.note}"] if self.budget.note else []
+        lines += [f"  this budget: {self.chosen.note}"] if self.chosen.note else []
         lines += [f"  first, {path}: rlmem {how}" for path, how in missing.items()]
         return "\n".join([*lines, self.cost_line(planned)])
 
@@ -100,7 +96,7 @@ class Runner(ABC):
         Raises UserError for what is refused before anything is started, and Stopped after a signal.
         """
         planned = self.cells(wanted)
-        self.where.require_own()
+        self.require_own()
         print(self.cost_line(planned), flush=True)
         for path, how in self._missing().items():
             print(f"{path}: made by    rlmem {how}", flush=True)
@@ -112,17 +108,48 @@ class Runner(ABC):
             code = self.run(planned, options)
         finally:
             outcome = self.so_far()
-            write(outcome, self.where.folder)
+            write(outcome, self.folder)
         return outcome, code
+
+    def so_far(self) -> Outcome:
+        """What has been run, without running more. Raises UserError if nothing has, or if something else lies there."""
+        self.require_own()
+        return Outcome(self.name, self.experiment, self.budget, *self.collect())
+
+    def require_own(self) -> None:
+        """Raise UserError if the directory of the runs holds something else, or links that lead out of it."""
+        for written in {self.folder, self.runs}:
+            require_plain(written)
+        if (self.runs / CELLS).exists():
+            there = self.read_cells()
+            if (there["item"], there["budget"]) != (self.owner, self.budget):
+                what = f"holds {there['item']} at the budget {there['budget']}"
+                raise UserError(sentence(str(self.runs), what, example=ELSEWHERE))
+        elif holds_sweep(self.runs) or (self.runs / "config.yaml").exists():
+            raise UserError(sentence(str(self.runs), "holds a run or a sweep of something else", example=ELSEWHERE))
+
+    def ask_for(self, kind: str, runs: Iterable[tuple[Cell, int, str]]) -> None:
+        """Add runs (a cell, a seed, and the job or folder that `kind` says) to CELLS. Raises UserError."""
+        asked = [{"row": cell.row, "column": cell.column, "seed": seed, kind: own} for cell, seed, own in runs]
+        with writing(self.runs, ELSEWHERE):
+            self.runs.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.runs / ".cells.lock"):
+                before = self.read_cells()["cells"] if (self.runs / CELLS).exists() else []
+                merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *asked]}
+                about = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
+                rundir.write_atomically(self.runs / CELLS, json.dumps(about, indent=1) + "\n")
+
+    def read_cells(self) -> dict[str, Any]:
+        """The content of CELLS. Raises UserError."""
+        file = self.runs / CELLS
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{file}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
 
     def _missing(self) -> dict[str, str]:
         """Missing file that the runs read -> the command that makes it."""
-        return {path: how for path, how in self.budget.files.items() if not Path(path).exists()}
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of the experiment with those of the budget."""
-        return {**self.experiment.options, **self.budget.options}
+        return {path: how for path, how in self.chosen.files.items() if not Path(path).exists()}
 
 
 def corners(planned: Sequence[Cell]) -> list[Cell]:

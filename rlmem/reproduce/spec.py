@@ -21,28 +21,22 @@ BUDGETS = ("smoke", "laptop", "paper")
 BudgetName = Literal["smoke", "laptop", "paper"]
 
 
-def _crossed(given: Any) -> Any:
-    """[{a: x, b: y}, {c: z}] as {"a c": x + z, "b c": y + z}: a list of mappings is crossed."""
-    if not isinstance(given, list) or not all(isinstance(part, Mapping) for part in given):
-        return given
-    return {
-        " ".join(name for name, _ in point): [line for _, lines in point for line in lines or ()]
-        for point in product(*(part.items() for part in given))
-    }
-
-
-def _named(given: Any) -> Any:
-    """{a: null} as {a: []}: a name without overrides."""
-    return {str(k): v or [] for k, v in given.items()} if isinstance(given, Mapping) else given
+def _axis(given: Any) -> Any:
+    """Name -> overrides, or none for null; a list [{a: x, b: y}, {c: z}] is crossed: {"a c": x + z, "b c": y + z}."""
+    if isinstance(given, list) and all(isinstance(part, Mapping) for part in given):
+        points = list(product(*(part.items() for part in given)))
+        given = {" ".join(name for name, _ in p): [line for _, lines in p for line in lines or ()] for p in points}
+    return {str(name): lines or [] for name, lines in given.items()} if isinstance(given, Mapping) else given
 
 
 def _seeds(given: Any) -> Any:
     """n as the seeds 0 to n - 1; a list as it is."""
-    return list(range(given)) if isinstance(given, int) and not isinstance(given, bool) else given
+    return list(range(given)) if type(given) is int else given
 
 
-Axis = Annotated[dict[str, Lines], BeforeValidator(lambda given: _named(_crossed(given)))]
+Axis = Annotated[dict[str, Lines], BeforeValidator(_axis)]
 Seeds = Annotated[tuple[int, ...], BeforeValidator(_seeds), Field(min_length=1)]
+Expectations = tuple[Annotated[InstanceOf[Expectation], BeforeValidator(parse)], ...]
 
 
 class Part(BaseModel):
@@ -60,15 +54,8 @@ class Exceptional(Part):
 
     def concerns(self, row: str, column: str) -> bool:
         """Whether this applies to a cell. One word of a crossed name is enough: `ffm` fits the row `ffm tape`."""
-        fits = lambda wanted, name: wanted is None or wanted == name or wanted in name.split()  # noqa: E731
-        return fits(self.row, row) and fits(self.column, column)
-
-
-def _expectation(given: Any) -> Any:
-    return parse(given) if isinstance(given, str) else given
-
-
-Expectations = tuple[Annotated[InstanceOf[Expectation], BeforeValidator(_expectation)], ...]
+        sides = ((self.row, row), (self.column, column))
+        return all(wanted in (None, name, *name.split()) for wanted, name in sides)
 
 
 class Budget(Part):
@@ -120,19 +107,15 @@ class Analysis(Part):
 class Experiment(Part):
     """One table or figure.
 
-    title: the first line of the file
-    claim: what the paper claims
-    source: where it does so
+    title, claim, source: the first line of the file, what the paper claims, and where it does so
     runs: another item whose runs are used, such as the figure that a table is read off; keys that this file does not
         give, in its budgets too, are taken from there
     run: `train` for training runs, `population` for populations, or the name of a measurement in
         `rlmem.reproduce.measure`, which makes all cells at once
-    metric: the number in a cell, see `rlmem.reproduce.metrics`
-    higher: whether more of it is better
-    overrides: overrides of every run
+    metric, higher: the number in a cell, see `rlmem.reproduce.metrics`, and whether more of it is better
+    overrides, exceptions: overrides of every run, and of single cells
     rows, columns: name -> overrides; a list of such mappings is crossed
     seeds: a list of seeds, or how many there are
-    exceptions: overrides for single cells
     budgets: name -> how much of the experiment is run
     expect: what must hold for the claim to hold, see `rlmem.reproduce.expect`
     published: which published numbers stand beside ours
@@ -167,7 +150,7 @@ class Experiment(Part):
 
     @property
     def text(self) -> str | None:
-        """The whole file of an experiment that is not shipped, for `read_kept`; None for a shipped one."""
+        """The whole file of an experiment that is not shipped; None for a shipped one."""
         return self._text
 
     @property
@@ -194,23 +177,15 @@ class Experiment(Part):
         return self.budgets[name]
 
 
-def read(file: Path, own: bool = False) -> Experiment:
+def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
     """The experiment in a file, whose first comment line is its title. Raises UserError with every problem.
 
     own: the file is not shipped, so its text is kept with its results
+    whole: the file holds such a text, which needs no other file
     """
     title, content = _content(file)
-    if other := content.get("runs"):
+    if (other := content.get("runs")) and not whole:
         content = _upon(_content(_beside(file, str(other)))[1], content)
-    return _validated(file, title, content, own)
-
-
-def read_kept(file: Path) -> Experiment:
-    """The experiment whose `text` was written to a file, which needs no other file. Raises UserError."""
-    return _validated(file, *_content(file), own=True)
-
-
-def _validated(file: Path, title: str, content: dict[str, Any], own: bool) -> Experiment:
     try:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:
@@ -247,10 +222,9 @@ def _upon(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
 
 def _beside(file: Path, item: str) -> Path:
     """The file of another item. Raises UserError if there is none."""
-    shipped = experiments_dir()
-    folder = file.resolve().parent
-    roots = [folder.parent, *([shipped] if shipped else [])]
-    path = next((root / f"{item}.yaml" for root in roots if (root / f"{item}.yaml").is_file()), None)
+    folder, shipped = file.resolve().parent, experiments_dir()
+    roots = [folder.parent, shipped] if shipped else [folder.parent]
+    path = next((path for root in roots if (path := root / f"{item}.yaml").is_file()), None)
     if path is None:
         known = [other.relative_to(folder.parent).with_suffix("").as_posix() for other in folder.glob("*.yaml")]
         raise UserError(sentence(f"{file}: runs: {item}", "no such item", near=nearest(item, known), accepted=known))
@@ -260,38 +234,33 @@ def _beside(file: Path, item: str) -> Path:
 def _sentence(file: Path, problem: Mapping[str, Any]) -> str:
     where, last = ".".join(map(str, problem["loc"])), str(problem["loc"][-1])
     if problem["type"] == "extra_forbidden":
-        models: dict[str, type[BaseModel]] = {"budgets": Budget, "exceptions": Exceptional, "published": Published}
-        accepted = list((models | {"analyses": Analysis}).get(str(problem["loc"][0]), Experiment).model_fields)
+        parts: dict[str, type[BaseModel]]
+        parts = {"budgets": Budget, "exceptions": Exceptional, "published": Published, "analyses": Analysis}
+        accepted = list(parts.get(str(problem["loc"][0]), Experiment).model_fields)
         return sentence(f"{file}: {where}", "unknown key", near=nearest(last, accepted), accepted=accepted)
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{file}: {where}: {message[:1].lower()}{message[1:]}" + (
-        "" if problem["type"] == "missing" else f"; got {got(problem['input'])}"
-    )
+    given = "" if problem["type"] == "missing" else f"; got {got(problem['input'])}"
+    return f"{file}: {where}: {message[:1].lower()}{message[1:]}{given}"
 
 
 def _inconsistent(experiment: Experiment) -> Iterator[str]:
     """A sentence for every name of a row or column that is not defined, and for every budget that is missing."""
-    axes = {"row": list(experiment.rows), "column": list(experiment.columns)}
-    budgets, published = experiment.budgets.items(), experiment.published
-    partly: list[tuple[str, str, str | None]] = []  # names that may be a word of a crossed name
-    exact: list[tuple[str, str, str]] = []
+    budgets = experiment.budgets.items()
     special = [("exceptions", e) for e in experiment.exceptions]
     special += [(f"budgets.{name}.exceptions", e) for name, budget in budgets for e in budget.exceptions]
     expected = [*experiment.expect, *(e for _, budget in budgets for e in budget.expect or ())]
-    for axis in axes:
-        partly += [(where, axis, getattr(exception, axis)) for where, exception in special]
-        partly += [(f"budgets.{k}.{axis}s", axis, name) for k, b in budgets for name in getattr(b, f"{axis}s") or ()]
-        exact += [("expect", axis, name) for e in expected for name in (e.rows if axis == "row" else e.on)]
-        exact += [(f"published.{axis}s", axis, name) for name in getattr(published, f"{axis}s", ())]
-    wrong = [
-        (where, axis, name) for where, axis, name in partly if name and name not in [*axes[axis], *words(axes[axis])]
-    ]
-    for where, axis, name in [*wrong, *(entry for entry in exact if entry[2] not in axes[entry[1]])]:
-        near = nearest(name, [*axes[axis], *words(axes[axis])])
-        yield sentence(where, f"`{name}` is no name here", near=near, accepted=axes[axis])
-    for name in BUDGETS:
-        if name not in experiment.budgets:
-            yield f"budgets: {name} is missing; expected {', '.join(BUDGETS)}"
+    for axis, names in (("row", list(experiment.rows)), ("column", list(experiment.columns))):
+        parts = [*names, *words(names)]  # a word of a crossed name is enough in some places
+        used: list[tuple[str, str | None, list[str]]]
+        used = [(where, getattr(exception, axis), parts) for where, exception in special]
+        used += [(f"budgets.{k}.{axis}s", name, parts) for k, b in budgets for name in getattr(b, f"{axis}s") or ()]
+        used += [("expect", name, names) for e in expected for name in (e.rows if axis == "row" else e.on)]
+        used += [(f"published.{axis}s", name, names) for name in getattr(experiment.published, f"{axis}s", ())]
+        for where, name, accepted in used:
+            if name is not None and name not in accepted:
+                yield sentence(where, f"`{name}` is no name here", near=nearest(name, parts), accepted=names)
+    lacking = [name for name in BUDGETS if name not in experiment.budgets]
+    yield from (f"budgets: {name} is missing; expected {', '.join(BUDGETS)}" for name in lacking)
 
 
 def words(names: Sequence[str]) -> list[str]:

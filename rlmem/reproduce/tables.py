@@ -1,17 +1,28 @@
-"""The tables of a reproduction: our numbers beside the paper's, expectations, and where the files lie."""
+"""The tables of a reproduction, on the screen and in files: our numbers beside the paper's, and expectations."""
 
+import json
+import re
+import shutil
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from rlmem.errors import UserError, writing
+from rlmem.record import rundir
+from rlmem.reproduce.expect import Scores
 from rlmem.reproduce.metrics import BESIDE, in_words
-from rlmem.reproduce.outcome import Outcome
+from rlmem.reproduce.outcome import RESULTS, Outcome, read_results, write_curves, write_results
 from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.stats.tables import Cell, Table, Value
 
 WIDEST = 6
 """The greatest number of columns that are printed side by side."""
+VERDICT, EXPERIMENT = "verdict.json", "experiment.yaml"
+ELSEWHERE = "--dir /tmp/reproduce"
+"""The example for a directory that cannot be used."""
 
 
 def print_outcome(outcome: Outcome, folder: Path) -> None:
@@ -27,75 +38,110 @@ def print_outcome(outcome: Outcome, folder: Path) -> None:
     print(f"runs     {counted or 'none'}; in {folder}")
 
 
+def write(outcome: Outcome, folder: Path) -> None:
+    """Write results.csv, curves.csv, verdict.json, table.md, table.tex and table.csv into `folder`.
+
+    The file of an experiment that is not shipped is kept there as experiment.yaml.
+    """
+    with writing(folder, ELSEWHERE):
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_numbers(outcome, folder / RESULTS, folder / "curves.csv", folder / EXPERIMENT)
+        verdict = judge(outcome)
+        about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
+        rundir.write_atomically(folder / VERDICT, json.dumps(about, indent=2) + "\n")
+        for suffix, how in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
+            shown = tables(outcome, verdict, to_read=suffix != "csv")
+            text = "\n".join(getattr(table, how)() for table in shown)
+            rundir.write_atomically(folder / f"table.{suffix}", text.rstrip() + "\n")
+
+
+def publish(outcome: Outcome, folder: Path) -> None:
+    """Keep the numbers of every finished run, its curves and pictures in `folder`/<paper>/<item>.<budget>.csv, ...
+
+    Raises UserError if the files cannot be written, or hold a run that this outcome lacks.
+    """
+    done = replace(outcome, records=[record for record in outcome.records if record.state == "done"])
+    path = folder / f"{outcome.name}.{outcome.budget}.csv"
+    counting = lambda records: {(r.row, r.column, r.seed) for r in records if outcome.counts(r)}  # noqa: E731
+    if lost := counting(read_results(path) if path.exists() else []) - counting(done.records):
+        row, column, seed = min(lost)
+        what = f"{len(lost)} of its runs would be lost, first {f'{row} {column}'.strip()} seed {seed}"
+        raise UserError(f"{path}: {what}; finish them here, or delete that file first")
+    with writing(path, "--publish results"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_numbers(done, path, path.with_suffix(".curves.csv"), path.with_suffix(".yaml"))
+        for caption, picture in outcome.pictures.items():
+            name = re.sub(r"[^\w-]+", "_", caption).strip("_")
+            shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
+    print(f"wrote {path}")
+
+
+def _write_numbers(outcome: Outcome, results: Path, curves: Path, experiment: Path) -> None:
+    """Write the records, the curves if there are any, and the text of an experiment that is not shipped.
+
+    A report needs this text to judge the numbers.
+    """
+    write_results(outcome.records, results)
+    if outcome.curves:
+        write_curves(outcome.curves, curves)
+    if text := outcome.experiment.text:
+        rundir.write_atomically(experiment, text)
+    else:
+        experiment.unlink(missing_ok=True)
+
+
 def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[Table]:
     """The numbers of every cell, and the findings of the expectations, if there are any.
 
     to_read: for people, as a grid where that fits; else for programs, with a line for each cell
     """
-    numbers = (to_read and _grid(outcome, verdict)) or _numbers(outcome, verdict)
-    return [numbers, *([_findings(outcome, verdict)] if verdict.findings else [])]
-
-
-def metric_name(outcome: Outcome) -> str:
-    metric, scale = outcome.experiment.metric, outcome.experiment.scale
-    return in_words(metric) if scale == 1 else f"{in_words(metric)}, times {scale:g}"
-
-
-def _numbers(outcome: Outcome, verdict: Verdict) -> Table:
-    experiment = outcome.experiment
-    others = {name: scores for name in _beside(outcome) if (scores := outcome.scores(name))}
-    several, published = len(experiment.columns) > 1, any(cell.published is not None for cell in verdict.cells)
-    head = ["row", *(["column"] if several else []), "ours [95 % CI]", "runs"]
-    head += ["paper", "difference", "verdict"] if published else []
-    rows: list[list[Cell]] = []
-    columns = list(dict.fromkeys(cell.column for cell in verdict.cells if cell.column != MEAN))
-    for cell in verdict.cells:
-        line: list[Cell] = [cell.row, *([cell.column] if several else []), _ours(cell), cell.seeds]
-        if published:
-            paper = None if cell.published is None else Value(cell.published, cell.published_std)
-            line += [paper, cell.difference, cell.verdict]
-        rows.append([*line, *(_mean(scores, cell, columns) for scores in others.values())])
-    return Table(_title(outcome), [*head, *others], rows)
-
-
-def _grid(outcome: Outcome, verdict: Verdict) -> Table | None:
-    """A grid of rows by columns, if the columns fit and every cell is one number of equally many runs; else None."""
-    columns = list(dict.fromkeys(cell.column for cell in verdict.cells))
-    alone = not any(outcome.scores(name) for name in _beside(outcome))
-    published = any(cell.published is not None for cell in verdict.cells)
-    runs = {cell.seeds for cell in verdict.cells if cell.seeds}
-    if not 1 < len(columns) <= WIDEST or published or not alone or len(runs) != 1:
-        return None
-    found = {(cell.row, cell.column): _ours(cell) for cell in verdict.cells}
-    rows = [[row, *(found.get((row, column)) for column in columns)] for row in dict.fromkeys(row for row, _ in found)]
-    interval = " [95 % CI]" if any(np.isfinite(cell.low) for cell in verdict.cells) else ""
-    return Table(f"{_title(outcome)}{interval}, runs of each: {runs.pop()}", ["row", *columns], rows)
-
-
-def _title(outcome: Outcome) -> str:
-    return f"{outcome.name}, budget {outcome.budget}: {metric_name(outcome)}"
-
-
-def _beside(outcome: Outcome) -> list[str]:
-    """The metrics that are shown beside the claim's."""
-    experiment = outcome.experiment
-    return [name for name in dict.fromkeys([*experiment.also, *BESIDE]) if name != experiment.metric]
-
-
-def _findings(outcome: Outcome, verdict: Verdict) -> Table:
-    rows: list[list[Cell]] = [
+    experiment, cells = outcome.experiment, verdict.cells
+    title = f"{outcome.name}, budget {outcome.budget}: {in_words(experiment.metric)}"
+    title += "" if experiment.scale == 1 else f", times {experiment.scale:g}"
+    names = [name for name in dict.fromkeys([*experiment.also, *BESIDE]) if name != experiment.metric]
+    others = {name: scores for name in names if (scores := outcome.scores(name))}
+    fits = 1 < len({cell.column for cell in cells}) <= WIDEST and len({cell.seeds for cell in cells} - {0}) == 1
+    if to_read and fits and not others and all(cell.published is None for cell in cells):
+        numbers = _grid(title, cells)
+    else:
+        numbers = _list(title, cells, len(experiment.columns) > 1, others)
+    lines: list[list[Cell]] = [
         [f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state]
         for f in verdict.findings
     ]
     title = f"What the claim expects of {outcome.name}: {verdict.word}"
-    return Table(title, ["expected", "where", "left", "right", "difference [95 % CI]", "came out"], rows)
+    expected = Table(title, ["expected", "where", "left", "right", "difference [95 % CI]", "came out"], lines)
+    return [numbers, expected] if lines else [numbers]
+
+
+def _list(title: str, cells: Sequence[Compared], several: bool, others: Mapping[str, Scores]) -> Table:
+    """A line for each cell, which names the column if there are several, and has `others` at its end."""
+    published = any(cell.published is not None for cell in cells)
+    head = ["row", *(["column"] if several else []), "ours [95 % CI]", "runs"]
+    head += ["paper", "difference", "verdict"] if published else []
+    lines: list[list[Cell]] = []
+    columns = list(dict.fromkeys(cell.column for cell in cells if cell.column != MEAN))
+    for cell in cells:
+        line: list[Cell] = [cell.row, *([cell.column] if several else []), _ours(cell), cell.seeds]
+        if published:
+            paper = None if cell.published is None else Value(cell.published, cell.published_std)
+            line += [paper, cell.difference, cell.verdict]
+        for scores in others.values():
+            places = [(cell.row, column) for column in (columns if cell.column == MEAN else [cell.column])]
+            whole = all(place in scores for place in places)
+            line.append(float(np.mean([scores[place].mean() for place in places])) if whole else None)
+        lines.append(line)
+    return Table(title, [*head, *others], lines)
+
+
+def _grid(title: str, cells: Sequence[Compared]) -> Table:
+    """A grid of rows by columns, for cells that are one number of equally many runs."""
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    found = {(cell.row, cell.column): _ours(cell) for cell in cells}
+    lines = [[row, *(found.get((row, column)) for column in columns)] for row in dict.fromkeys(row for row, _ in found)]
+    interval = " [95 % CI]" if any(np.isfinite(cell.low) for cell in cells) else ""
+    return Table(f"{title}{interval}, runs of each: {max(cell.seeds for cell in cells)}", ["row", *columns], lines)
 
 
 def _ours(cell: Compared) -> Value:
     return Value(cell.mean, low=cell.low, high=cell.high, n=cell.seeds)
-
-
-def _mean(scores: dict[tuple[str, str], np.ndarray], cell: Compared, columns: list[str]) -> float | None:
-    places = columns if cell.column == MEAN else [cell.column]
-    runs = [scores.get((cell.row, place), np.empty(0)) for place in places]
-    return float(np.mean([run.mean() for run in runs])) if all(len(run) for run in runs) else None

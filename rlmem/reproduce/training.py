@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from rlmem.errors import Fault, UserError
@@ -10,9 +11,8 @@ from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read
-from rlmem.reproduce.outcome import Curve, Outcome, Record
-from rlmem.reproduce.place import read_cells
-from rlmem.reproduce.runner import Runner
+from rlmem.reproduce.outcome import Curve, Record
+from rlmem.reproduce.runner import Collected, Runner
 from rlmem.reproduce.spec import Analysis
 from rlmem.sweep.jobs import Job, NewJob
 from rlmem.sweep.manifest import Manifest
@@ -37,92 +37,74 @@ class Training(Runner):
                 values = config.values | {"seed": seed}
                 own = config_hash(replace(config, values=values))
                 jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
-                listed.append({"row": cell.row, "column": cell.column, "seed": seed, "config_hash": own})
-        self.where.ask_for(listed)
-        about = (f"experiment={self.where.owner}", f"budget={self.where.budget}")
-        Manifest(self.where.runs).submit(SweepSpec(about), jobs)
+                listed.append((cell, seed, own))
+        self.ask_for("config_hash", listed)
+        Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
-        code = sweep(None, self.where.runs, replace(options, places=1) if self.experiment.alone else options)
+        code = sweep(None, self.runs, replace(options, places=1) if self.experiment.alone else options)
         self._analyse()
         return code
 
-    def collect(self) -> Outcome:
-        key, records, curves = curve_key(self.experiment.metric), [], []
+    def collect(self) -> Collected:
+        wanted = dict.fromkeys([self.experiment.metric, *self.experiment.also, *BESIDE])
+        records, curves = [], []
         for cell, seed, job in self._listed():
-            found = RunRecord(self.where.runs / job.name)
-            records.append(self._record(cell, seed, job, found))
+            run, state = RunRecord(self.runs / job.name), "interrupted" if job.abandoned else job.state
+            lacking = tuple(f"analysis/{a.what}/" for a in self.experiment.analyses if not _is_made(a, run.run_dir))
+            metrics = read(run, [name for name in wanted if not name.startswith(lacking)])
+            made = Record(cell.row, cell.column, seed, state, metrics, config_hash=job.config_hash).of(run)
+            records.append(replace(made, machine=run.machine or machine_class(), overrides=" ".join(job.overrides)))
             if job.state == "done":
-                steps, values = curve(found, key)
+                steps, values = curve(run, curve_key(self.experiment.metric))
                 curves += [Curve(cell.row, cell.column, seed, steps, values)] if steps else []
-        return Outcome(self.where.name, self.experiment, self.where.budget, records, curves, self._pictures(records))
+        return records, curves, self._pictures(records)
 
     def _listed(self) -> Iterator[tuple[Cell, int, Job]]:
         """Every run of the experiment that has a job, in the order of the experiment.
 
         Jobs of other items, and of earlier versions of the file, may lie in the same folder and are left out.
         """
-        jobs = {job.config_hash: job for job in Manifest(self.where.runs).jobs()}
-        there = {
-            (c["row"], c["column"], c["seed"]): jobs.get(c["config_hash"]) for c in read_cells(self.where.runs)["cells"]
-        }
+        jobs = {job.config_hash: job for job in Manifest(self.runs).jobs()}
+        there = {(c["row"], c["column"], c["seed"]): jobs.get(c["config_hash"]) for c in self.read_cells()["cells"]}
         for cell in self.cells():
             for seed in cell.seeds:
                 job = there.get((cell.row, cell.column, seed))
                 if job and job.overrides == cell.lines(seed):
                     yield cell, seed, job
 
-    def _record(self, cell: Cell, seed: int, job: Job, found: RunRecord) -> Record:
-        lacking = tuple(f"analysis/{a.what}/" for a in self.experiment.analyses if not _is_made(a, found.run_dir))
-        wanted = dict.fromkeys([self.experiment.metric, *self.experiment.also, *BESIDE])
-        return Record.of_run(
-            found,
-            *(cell.row, cell.column, seed, "interrupted" if job.abandoned else job.state),
-            read(found, [name for name in wanted if not name.startswith(lacking)]),
-            " ".join(job.overrides),
-            job.config_hash,
-            found.machine or machine_class(),
-        )
-
     def _analyse(self) -> None:
         """Make the experiment's analyses of every finished run that lacks them."""
-        for _, _, job in self._listed() if self.experiment.analyses else ():
+        done = [self.runs / job.name for _, _, job in self._listed() if job.state == "done"]
+        for run_dir, analysis in product(done, self.experiment.analyses):
             from rlmem.analysis import analyze
 
-            run_dir = self.where.runs / job.name
-            for analysis in self.experiment.analyses if job.state == "done" else ():
-                if not _is_made(analysis, run_dir):
-                    try:
-                        analyze(analysis.what, run_dir, **analysis.options)
-                        rundir.write_atomically(_note(analysis, run_dir), _asked(analysis))
-                    except (UserError, Fault) as error:
-                        print(f"{job.name}: {analysis.what}: {error}")
+            if not _is_made(analysis, run_dir):
+                try:
+                    analyze(analysis.what, run_dir, **analysis.options)
+                    rundir.write_atomically(*_note(analysis, run_dir))
+                except (UserError, Fault) as error:
+                    print(f"{run_dir.name}: {analysis.what}: {error}")
 
     def _pictures(self, records: Sequence[Record]) -> dict[str, Path]:
         """The pictures of the experiment's analyses, for the first seed of every cell."""
         found: dict[str, Path] = {}
-        for made in sorted(records, key=lambda made: made.seed):
-            for analysis in self.experiment.analyses:
-                assert made.run_dir is not None
-                path = made.run_dir / "analysis" / analysis.what / "picture.svg"
-                if _is_made(analysis, made.run_dir) and path.exists():
-                    caption = " · ".join(part for part in (analysis.what, made.row, made.column) if part)
-                    found.setdefault(caption, path)
+        for made, analysis in product(sorted(records, key=lambda made: made.seed), self.experiment.analyses):
+            assert made.run_dir is not None
+            path = made.run_dir / "analysis" / analysis.what / "picture.svg"
+            if _is_made(analysis, made.run_dir) and path.exists():
+                found.setdefault(" · ".join(filter(None, (analysis.what, made.row, made.column))), path)
         return found
 
 
-def _note(analysis: Analysis, run_dir: Path) -> Path:
-    """The file beside an analysis with the options that an experiment asked for."""
+def _note(analysis: Analysis, run_dir: Path) -> tuple[Path, str]:
+    """The file beside an analysis that holds the options an experiment asked for, and these options as text."""
     from rlmem.analysis.output import ASKED
 
-    return run_dir / "analysis" / analysis.what / ASKED
-
-
-def _asked(analysis: Analysis) -> str:
-    return json.dumps(analysis.options, sort_keys=True)
+    return run_dir / "analysis" / analysis.what / ASKED, json.dumps(analysis.options, sort_keys=True)
 
 
 def _is_made(analysis: Analysis, run_dir: Path) -> bool:
     """Whether the run has this analysis with these options, rather than one made by hand or for another item."""
-    note = _note(analysis, run_dir)
-    return note.exists() and note.read_text(encoding="utf-8") == _asked(analysis)
+    note, asked = _note(analysis, run_dir)
+    return note.exists() and note.read_text(encoding="utf-8") == asked

@@ -7,9 +7,10 @@ from typing import Literal
 import numpy as np
 
 from rlmem.reproduce.cells import cells
-from rlmem.reproduce.expect import Finding, across, check
+from rlmem.reproduce.expect import Finding, Scores, across, check
 from rlmem.reproduce.outcome import Outcome
-from rlmem.reproduce.published import Published, load, misprints
+from rlmem.reproduce.published import Printed, load, misprints
+from rlmem.reproduce.spec import Experiment
 from rlmem.stats import percentile_bounds
 from rlmem.stats.resampling import SEED
 
@@ -18,16 +19,16 @@ MEAN = "mean"
 """The column that holds a row's mean over the others."""
 OF_ALL = ("average", "all")
 """The names that papers give to the task of such a mean."""
+Place = tuple[str, str, list[str]]
+"""The row and column of a cell, or of the mean of a row, and the columns that it is about."""
 
 
 @dataclass(frozen=True)
 class Compared:
     """A cell beside the published number.
 
-    row, column: the cell
     seeds: the number of our runs
-    mean: our mean over seeds
-    low, high: the 95 % bootstrap interval of the mean
+    mean: our mean over seeds, with `low` and `high`, the bounds of its 95 % bootstrap interval
     published, published_std: the printed number and its spread
     difference: our mean minus the printed one
     verdict: `matches` if the published number lies within our interval, widened by its own spread; None if nothing is
@@ -67,22 +68,18 @@ def judge(outcome: Outcome) -> Verdict:
     experiment, scores = outcome.experiment, outcome.scores()
     planned = cells(experiment, outcome.budget)
     rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in planned)) for side in ("row", "column"))
-    known = _published(outcome, columns)
-    compared = [_compare(outcome, cell.row, cell.column, [cell.column], known, rng) for cell in planned]
+    places: list[Place] = [(cell.row, cell.column, [cell.column]) for cell in planned]
     if len(columns) > 1 and experiment.mean:
-        whole = [row for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
-        compared += [_compare(outcome, row, MEAN, columns, known, rng) for row in whole]
-    findings = [
-        finding
-        for expectation in experiment.expect
-        for finding in check(expectation, scores, rows, columns, experiment.higher, rng)
-    ]
+        places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
+    printed = _printed(experiment, columns)
+    compared = [_compare(outcome, scores, place, printed.get(place[:2]), rng) for place in places]
+    findings = [f for e in experiment.expect for f in check(e, scores, rows, columns, experiment.higher, rng)]
     wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
     lacking = len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)})
+    if outcome.budget == "smoke":  # too short to show anything
+        findings = [replace(finding, state="not run") for finding in findings]
     if lacking or outcome.budget == "smoke":
         why = f"{lacking} of {len(wanted)} runs have not ended" if lacking else "this budget only shows that it runs"
-        if outcome.budget == "smoke":  # too short to show anything
-            findings = [replace(finding, state="not run") for finding in findings]
         return Verdict("not run", why, compared, findings)
     return Verdict(*_word(outcome, compared, findings), compared, findings)
 
@@ -90,7 +87,8 @@ def judge(outcome: Outcome) -> Verdict:
 def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Finding]) -> tuple[Word, str]:
     """The verdict's word and reason for an item whose runs have all ended."""
     if failed := [finding for finding in findings if finding.state == "fails"]:
-        return "differs", f"{len(failed)} of {len(findings)} expectations fail: " + "; ".join(map(_numbers, failed))
+        each = "; ".join(f"{f.text} ({f.where}: {f.left:.3g} and {f.right:.3g})" for f in failed)
+        return "differs", f"{len(failed)} of {len(findings)} expectations fail: {each}"
     parts = [cell for cell in compared if cell.column != MEAN], [cell for cell in compared if cell.column == MEAN]
     rows, trained = {cell.row for cell in compared}, outcome.experiment.is_trained
     for part in parts if outcome.budget == "paper" else ():
@@ -109,56 +107,42 @@ def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Fin
     return "not run", "nothing is expected of these numbers at this budget"
 
 
-def _numbers(finding: Finding) -> str:
-    return f"{finding.text} ({finding.where}: {finding.left:.3g} and {finding.right:.3g})"
-
-
-def _published(outcome: Outcome, columns: Sequence[str]) -> dict[tuple[str, str], Published]:
-    """Our (row, column) -> the published number; at column MEAN the one for all tasks, if `columns` has all."""
-    where = outcome.experiment.published
-    if where is None:
-        return {}
-    numbers = [n for n in load(where.paper, where.item) if where.metric in (None, n.metric)]
-    theirs = {(number.model, number.task): number for number in numbers}
-    ours = {where.columns.get(column, column) for column in columns}
-    tasks = {number.task for number in numbers} - set(OF_ALL)
-    whole = len(columns) == len(outcome.experiment.columns) and tasks <= ours
-    found = {}
-    for row in outcome.experiment.rows:
-        for column in outcome.experiment.columns:
-            key = (where.rows.get(row, row), where.columns.get(column, column))
-            if key in theirs:
-                found[row, column] = theirs[key]
-        for task in OF_ALL if whole else ():
-            if (key := (where.rows.get(row, row), task)) in theirs:
-                found[row, MEAN] = theirs[key]
-    return found
-
-
 def misprinted(outcome: Outcome) -> list[str]:
     """A sentence for every number of the paper's table that contradicts other numbers in it."""
-    where = outcome.experiment.published
+    numbers = _numbers(outcome.experiment)
+    found = [misprint for misprint in (misprints() if numbers else ()) if misprint.published in numbers]
+    return [f"misprint in {misprint.published.item}: {misprint.reason}" for misprint in found]
+
+
+def _numbers(experiment: Experiment) -> list[Printed]:
+    """The paper's numbers that belong to the item."""
+    where = experiment.published
+    return [n for n in load(where.paper, where.item) if where.metric in (None, n.metric)] if where else []
+
+
+def _printed(experiment: Experiment, columns: Sequence[str]) -> dict[tuple[str, str], Printed]:
+    """Our (row, column) -> the published number; at column MEAN the one for all tasks, if `columns` has all."""
+    where, numbers = experiment.published, _numbers(experiment)
     if where is None:
-        return []
-    found = [misprint for misprint in misprints() if misprint.published.paper == where.paper]
-    return [
-        f"misprint in {where.item}: {m.reason}"
-        for m in found
-        if m.published.item == where.item and where.metric in (None, m.published.metric)
-    ]
+        return {}
+    theirs = {(number.model, number.task): number for number in numbers}
+    tasks = {column: where.columns.get(column, column) for column in experiment.columns}
+    places = list(tasks.items())
+    whole = len(columns) == len(tasks) and {number.task for number in numbers} <= {*tasks.values(), *OF_ALL}
+    places += [(MEAN, task) for task in OF_ALL if whole]
+    return {
+        (row, column): number
+        for row in experiment.rows
+        for column, task in places
+        if (number := theirs.get((where.rows.get(row, row), task)))
+    }
 
 
 def _compare(
-    outcome: Outcome,
-    row: str,
-    column: str,
-    columns: Sequence[str],
-    known: dict[tuple[str, str], Published],
-    rng: np.random.Generator,
+    outcome: Outcome, scores: Scores, place: Place, printed: Printed | None, rng: np.random.Generator
 ) -> Compared:
-    """A cell, or the mean of a row over several `columns`, beside the published number of (row, column)."""
-    scores, printed, scale = outcome.scores(), known.get((row, column)), outcome.experiment.scale
-    runs = min((len(scores.get((row, one), ())) for one in columns), default=0)
+    row, column, columns = place
+    scale, runs = outcome.experiment.scale, min((len(scores.get((row, one), ())) for one in columns), default=0)
     found = across(scores, row, columns, rng)
     mean, draws = found or (np.nan, np.array([np.nan]))
     mean, (low, high) = mean * scale, map(float, percentile_bounds(draws * scale))

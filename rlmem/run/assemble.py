@@ -1,8 +1,9 @@
-"""From a checked configuration to the parts of a run; nothing is written here."""
+"""From a checked configuration to the parts of a run, which fit its machine; nothing is written here."""
 
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,14 +15,17 @@ from rlmem.algos.base import Algorithm, Plan
 from rlmem.batching import Batching
 from rlmem.config.compose import Config
 from rlmem.config.messages import to_text
-from rlmem.errors import UserError, one_line
+from rlmem.config.schema import Settings
+from rlmem.errors import NotHere, UserError, one_line
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
-from rlmem.run.build import build_group, build_memory
-from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, require_same_spaces
+from rlmem.parallel import launched
+from rlmem.record.checkpoint import State
+from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluation_env, make_source, require_same_spaces
 from rlmem.run.forecast import large_agent, require_memory
-from rlmem.run.hardware import choose_device, share_of_envs
+from rlmem.run.stored import load_agent
 from rlmem.seeding import Streams
+from rlmem.system.hardware import cores
 
 
 @dataclass
@@ -54,7 +58,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     streams = Streams(settings.seed)
     device = choose_device(settings.device)
     algo, batching = build_group(config, "algo"), build_group(config, "batching")
-    asked = num_envs or share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
+    asked = num_envs or _share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
     only_one = asked is not None and (dry_run or asked > MANY_ENVS)
     env = make_source(config, asked, only_one)
     if replaced := config.values["env"].get("evaluation"):
@@ -87,3 +91,45 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         env = make_source(config, asked)
         plan = replace(plan, env=env)
     return Parts(streams, device, env, agent, algo, batching, rows, plan)
+
+
+def assemble_trained(config: Config, run_dir: Path, which: int | str | None = None) -> tuple[Parts, State]:
+    """The parts of a run with one environment and the agent of a checkpoint (`agent_state`), and that checkpoint."""
+    parts = assemble(config, num_envs=1)
+    return parts, load_agent(parts.agent, run_dir, which)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called cpu, cuda or auto, which is cuda if there is one. Raises NotHere without a GPU for `cuda`."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise NotHere("device=cuda: no CUDA device is available here; accepted: cpu, auto; e.g. device=auto")
+    # cuDNN's recurrent kernels round to TF32 by default: training would not read what acting read.
+    torch.backends.cudnn.allow_tf32 = False
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+
+
+def learning_threads(settings: Settings) -> int:
+    """The CPU threads of each process of a run while it learns."""
+    return settings.threads or max(1, cores() // settings.trainer.devices)
+
+
+def _share_of_envs(config: Config, algo: Algorithm, device: torch.device) -> int | None:
+    """Environments per process of a run, None if there is one; UserError if so many cannot train together."""
+    devices, there = config.settings.trainer.devices, launched()
+    where = f"trainer.devices={devices}"
+    if there is not None and there.size != devices:
+        what = f"this is one of {there.size} processes (WORLD_SIZE={there.size}); expected as many devices"
+        raise UserError(f"{where}: {what}; e.g. trainer.devices={there.size}")
+    if devices == 1:
+        return None
+    if algo.one_process is not None:
+        what = f"algo={config.choices['algo']} {algo.one_process}, in one process"
+        raise UserError(f"{where}: {what}; expected 1; e.g. algo=ppo")
+    num_envs = config.values["env"].get("num_envs")
+    if num_envs is None or num_envs % devices:
+        what = f"cannot be divided among {where}; expected a multiple; e.g. env.num_envs={devices * 32}"
+        raise UserError(f"env.num_envs={to_text(num_envs)}: {what}")
+    if device.type == "cuda" and torch.cuda.device_count() < (devices if there is None else there.local + 1):
+        what = f"each process takes a GPU, and there are {torch.cuda.device_count()} here; expected at most as many"
+        raise UserError(f"{where}: {what}; e.g. device=cpu")
+    return num_envs // devices

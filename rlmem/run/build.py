@@ -1,9 +1,10 @@
-"""From the node of a group to the object that it describes; what cannot be built becomes a UserError."""
+"""From the nodes of a configuration to the objects that they describe; what cannot be built becomes a UserError."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+import gymnasium as gym
 import torch
 from gymnasium.vector import VectorEnv
 
@@ -11,12 +12,20 @@ from rlmem.algos.base import Algorithm
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
-from rlmem.config.targets import build, require_kind
+from rlmem.config.messages import to_text
+from rlmem.config.targets import build, locate, require_kind
 from rlmem.errors import UserError, one_line
 from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
+from rlmem.run.forecast import require_environments
 from rlmem.scan import Engine, chosen_engine, native, triton_scan
 from rlmem.supervised.classify import Labelled
+
+EVAL_ENVS = 64
+"""The most environments that play evaluation episodes side by side."""
+
+MANY_ENVS = 1024
+"""Above this count, one environment is built first to estimate the memory of all."""
 
 BASES: dict[str, tuple[type, ...]] = {
     "algo": (Algorithm,),
@@ -29,14 +38,10 @@ BASES: dict[str, tuple[type, ...]] = {
 
 
 @contextmanager
-def refused(where: str, what: str, hint: str, plain: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn an exception of third-party code into a UserError.
-
-    where: the choice that the error names, such as `env=gym`
-    what: the code and what happened to it, such as `my.Memory cannot be built`
-    hint: what the user may do
-    plain: exceptions that are quoted without their class, since their text is written for users
-    """
+def _refused(
+    where: str, what: str, hint: str = "--debug shows the traceback", plain: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Turn an exception of third-party code into a UserError, which quotes `plain` ones without their class."""
     try:
         yield
     except UserError:
@@ -46,60 +51,111 @@ def refused(where: str, what: str, hint: str, plain: tuple[type[Exception], ...]
         raise UserError(f"{where}: {what} ({reason}); {hint}") from error
 
 
-DEBUG = "--debug shows the traceback"
-
-
 def build_group(config: Config, group: str, **runtime: Any) -> Any:
     """The object that a group describes; `runtime` are the arguments that the configuration does not supply."""
     where, node = f"{group}={config.choices[group]}", config.values[group]
-    with refused(where, f"{node['_target_']} cannot be built", DEBUG):
+    with _refused(where, f"{node['_target_']} cannot be built"):
         try:
-            return build_node(where, group, node, **runtime)
+            return _build_node(where, group, node, **runtime)
         except ValueError as error:  # values that do not go together
             raise UserError(f"{where}: {error}; see `rlmem config {group}=...`") from error
 
 
-def build_node(where: str, group: str, node: dict[str, Any], **runtime: Any) -> Any:
+def _build_node(where: str, group: str, node: dict[str, Any], **runtime: Any) -> Any:
     """The object that a node describes. Raises UserError before anything is called if it is of another kind."""
-    example = f"{group}={default_choices()[group]}"
-    if group == "memory":
-        example = "derive it from rlmem.memory.Memory, LinearRecurrence or RecurrentCell"
+    option = "" if group == "memory" else f"; e.g. {group}={default_choices()[group]}"
     try:
         require_kind(node["_target_"], BASES[group])
     except UserError as error:
-        raise UserError(f"{where}: {error}; e.g. {example}") from error
+        own = "; e.g. derive it from rlmem.memory.Memory, LinearRecurrence or RecurrentCell"
+        raise UserError(f"{where}: {error}{option or own}") from error
     made = build(node, **runtime)
     if not isinstance(made, BASES[group]):
         what = f"{node['_target_']} returned a {type(made).__name__}, not what its annotation says"
-        raise UserError(f"{where}: {what}" + ("" if group == "memory" else f"; e.g. {example}"))
+        raise UserError(f"{where}: {what}{option}")
     return made
 
 
 def build_memory(config: Config, input_size: int, device: torch.device) -> Memory:
-    """The memory of `config` on `device`, for inputs of `input_size` features. Raises UserError if that fails."""
+    """The memory of `config`, for inputs of `input_size` features. Raises UserError if it cannot be built."""
     where, node = f"memory={config.choices['memory']}", config.values["memory"]
     name = node["_target_"]
-    with refused(where, f"{name} cannot be built", DEBUG):
-        memory = build_node(where, "memory", node, input_size=input_size)
+    with _refused(where, f"{name} cannot be built"):
+        memory = _build_node(where, "memory", node, input_size=input_size)
         if missing := [size for size in ("input_size", "output_size") if not hasattr(memory, size)]:
             raise UserError(f"{where}: {name} does not set {' and '.join(missing)}; e.g. self.{missing[0]} = ...")
         memory = memory.to(device)
-    with refused(where, f"{name} fails in initial_state(1)", DEBUG):
+    with _refused(where, f"{name} fails in initial_state(1)"):
         memory.initial_state(1)
     scan_engines(memory, device)
     return memory
 
 
 def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
-    """The engines that the scans of a memory run on, with the reason where the fastest is missing.
-
-    Raises UserError if an engine that the memory asks for cannot run.
-    """
-    engines = dict.fromkeys(str(module.engine) for module in memory.modules() if hasattr(module, "engine"))
+    """The engines that the scans of a memory run on, and why not the fastest; UserError if one of them cannot run."""
+    name, fastest = ("triton", triton_scan) if device.type == "cuda" else ("native", native)
     found = []
-    for engine in engines:
+    for engine in dict.fromkeys(str(module.engine) for module in memory.modules() if hasattr(module, "engine")):
         chosen = chosen_engine(cast(Engine, engine), device)
-        name, fastest = ("triton", triton_scan) if device.type == "cuda" else ("native", native)
         why = fastest.missing() if (engine, chosen) == ("auto", "chunked") else None
         found.append(f"{chosen} scan" + (f" (the {name} engine {why})" if why else ""))
     return found
+
+
+def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
+    """The vector environment of `config`, of `num_envs` instead of `env.num_envs`. Raises UserError."""
+    env = make_source(config, num_envs)
+    if not isinstance(env, VectorEnv):
+        what = "holds labelled sequences, in which nothing acts"
+        raise UserError(f"env={config.choices['env']}: {what}; e.g. env={default_choices()['env']}")
+    return env
+
+
+def make_source(config: Config, num_envs: int | None = None, only_one: bool = False) -> Any:
+    """What `env` describes: environments, or a `Labelled`; only one, after a check that `num_envs` fit in memory."""
+    node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
+    number = num_envs or node.get("num_envs") or 1
+    if only_one or number > MANY_ENVS:
+        one = _make(config, node, 1)
+        require_environments(one, number)
+        if only_one:
+            return one
+        one.close()
+    return _make(config, node, num_envs)
+
+
+def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
+    """The node of `env` for an evaluation: the keys of `env.evaluation` replace its own, but none of those `given`."""
+    node = dict(config.values["env"])
+    replaced = node.pop("evaluation", None) or {}
+    return node | {key: value for key, value in replaced.items() if key not in given}
+
+
+def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = ()) -> VectorEnv:
+    """The vector environment of `evaluation_node`; UserError as for `make_env`."""
+    replaced = config.values["env"].get("evaluation")
+    changed = f" with env.evaluation={to_text(replaced)}" if replaced else ""
+    return _make(config, evaluation_node(config, given), num_envs, changed)
+
+
+def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, what: str) -> None:
+    """Raise UserError, blaming `what`, if an agent that was trained in one environment cannot play the other."""
+    for kind in ("observation", "action"):
+        was, now = (getattr(env, f"single_{kind}_space") for env in (trained, other))
+        if was != now:
+            changes = f"changes the {kind} space from {was} to {now}, which the agent cannot read"
+            example = f"another length of env={config.choices['env']}"
+            raise UserError(f"{what}: {changes}; expected the same spaces; e.g. {example}")
+
+
+def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: str = "") -> Any:
+    """What a node of `env` describes; `changed` is what the errors add to the name of the option."""
+    name, target = config.choices["env"], locate(node["_target_"])
+    if num_envs is not None and not (isinstance(target, type) and issubclass(target, Labelled)):
+        node = node | {"num_envs": num_envs}
+    where, quoted = f"env={name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
+    with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
+        try:
+            return _build_node(where, "env", node)
+        except ImportError as error:  # names the package that is missing
+            raise UserError(f"{where}: {error}") from error

@@ -13,13 +13,13 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.config.compose import Config, load
 from rlmem.dataset.file import Recording, joined, read, require_new_file, write
-from rlmem.dataset.play import AgentPlayer, play, uniform
+from rlmem.dataset.play import agent_player, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.record.checkpoint import sha256
-from rlmem.run.assemble import assemble
-from rlmem.run.environments import EVAL_ENVS, make_env
-from rlmem.run.stored import agent_state, fitting, parse_source, stored_config
+from rlmem.run.assemble import assemble_trained
+from rlmem.run.build import EVAL_ENVS, make_env
+from rlmem.run.stored import parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
 from rlmem.system.hardware import installed_version
@@ -35,25 +35,19 @@ def from_runs(
     sources: the runs, each as RUN, RUN@step or RUN@best; each becomes a level of the data set
     episodes: how many episodes of each run
     out: the file to write
-    seed: root of the random streams
     greedy: whether agents act without the noise of their policies
     trust: accept configurations that another user wrote or edited (`stored_config`)
-
-    Returns the recording. Raises UserError.
     """
     require_new_file(out)
-    parts, levels, full = [], [], None
+    parts, configs, levels = list[Recording](), list[Config](), []
     for number, source in enumerate(sources):
         recording, config = _record_run(source, episodes, Streams(seed).int(f"dataset/{number}"), greedy, trust)
         levels.append(_level(recording, policy=source, greedy=greedy))
         parts.append(recording)
-        if parts[0].observations.shape[1:] + parts[0].actions.shape[1:] != (
-            recording.observations.shape[1:] + recording.actions.shape[1:]
-        ):
+        configs.append(config)
+        if len({(part.observations.shape[1], part.actions.shape[1]) for part in parts}) > 1:
             raise UserError(f"{source}: other observations or actions than {sources[0]}; e.g. runs in one environment")
-        full = full or config
-    assert full is not None
-    return _write(out, joined(parts), full, levels, seed)
+    return _write(out, joined(parts), configs[0], levels, seed)
 
 
 def from_random(overrides: Sequence[str], episodes: int, out: Path, seed: int) -> Recording:
@@ -82,12 +76,10 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
 def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
     run, which = parse_source(source)
     trained = stored_config(run, ["device=cpu"], trust)
-    parts = assemble(trained, num_envs=1)
+    parts, _ = assemble_trained(trained, run, which)
     parts.env.close()
     if not parts.algo.acts:
         raise UserError(f"{run}: nothing acts in a run of algo={trained.choices['algo']}; e.g. a run of algo=ppo")
-    with fitting(run):
-        parts.agent.load_state_dict(agent_state(run, which)["agent"])
     streams, config = Streams(seed), _with_full_state(trained)
     total_steps = trained.settings.total_steps
     exploration = parts.algo.explore(total_steps, total_steps)  # as at the end of its run
@@ -95,7 +87,7 @@ def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool
         size = _sizes(env)[0]
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]
         generator = None if greedy else streams.torch("act")
-        player = AgentPlayer(parts.agent, env.single_action_space, env.num_envs, seen, generator, exploration)
+        player = agent_player(parts.agent, env, seen, generator, exploration)
         return play(env, player, episodes, streams.int("env"), config.settings.evaluation.max_steps), config
 
 
@@ -126,21 +118,18 @@ def _sizes(env: VectorEnv) -> tuple[int, int]:
 def _level(recording: Recording, **about: Any) -> dict[str, Any]:
     """A level of the data set: who played it, and how well."""
     returns = recording.returns
-    return about | {
-        "episodes": len(returns),
-        "transitions": len(recording.rewards),
-        "return_mean": float(returns.mean()),
-        "return_std": float(returns.std()),
-    }
+    counts = {"episodes": len(returns), "transitions": len(recording.rewards)}
+    return about | counts | {"return_mean": float(returns.mean()), "return_std": float(returns.std())}
 
 
-def _write(out: Path, recording: Recording, config: Config, levels: list[dict[str, Any]], seed: int | None) -> Any:
+def _write(
+    out: Path, recording: Recording, config: Config, levels: list[dict[str, Any]], seed: int | None
+) -> Recording:
     recording.attrs = {
         "env": str(config.choices["env"]),
         "env_config": json.dumps(config.values["env"], sort_keys=True),
         "versions": json.dumps({name: found for name in PACKAGES if (found := installed_version(name))}),
         "levels": json.dumps(levels),
-        **({} if seed is None else {"seed": seed}),
-    }
+    } | ({} if seed is None else {"seed": seed})
     write(out, recording)
     return recording

@@ -37,26 +37,18 @@ class Row:
 
 
 def rows(lines: Sequence[str] = ()) -> list[Row]:
-    """A row for every option at each of its levels. One that cannot be built on this machine has a description alone.
-
-    lines: overrides that add folders of options, as for `rlmem.config.catalog.catalog`
-    """
+    """A row for every option, also of the folders in `lines`, at each level; of what cannot be built, a description."""
     found = []
     files = {file.stem: file for folder in reversed(option_dirs("env", lines)) for file in folder.glob("[!_]*.yaml")}
     for _, file in sorted(files.items()):
-        node = merged(file)
-        first = _row(file, node)
-        levels = list(getattr(first[1], "levels", {})) if "level" in node else [None]
-        found += [_row(file, node | {"level": level})[0] if level else first[0] for level in levels or [None]]
+        node: dict[str, Any] = {}
+        for part in with_parents(file):
+            node |= yaml.safe_load(part.read_text(encoding="utf-8")) or {}
+        node = {key: value for key, value in node.items() if key not in ("defaults", "evaluation")}
+        first, env = _row(file, node)
+        levels = getattr(env, "levels", ()) if "level" in node else ()
+        found += [_row(file, node | {"level": level})[0] for level in levels] or [first]
     return found
-
-
-def merged(file: Path) -> dict[str, Any]:
-    """The mapping of a config file, merged with those of its `defaults`."""
-    node: dict[str, Any] = {}
-    for part in with_parents(file):
-        node |= yaml.safe_load(part.read_text(encoding="utf-8")) or {}
-    return {key: value for key, value in node.items() if key not in ("defaults", "evaluation")}
 
 
 def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
@@ -84,7 +76,7 @@ def short(space: Space) -> str:
     if isinstance(space, spaces.Discrete):
         return str(space.n)
     if isinstance(space, spaces.MultiDiscrete):
-        sizes = [int(n) for n in space.nvec]
+        sizes = space.nvec.tolist()
         return f"{sizes[0]}^{len(sizes)}" if len(sizes) > 2 and len(set(sizes)) == 1 else ",".join(map(str, sizes))
     shape = space.shape or ()
     return f"R{shape[0]}" if len(shape) == 1 else "x".join(map(str, shape))
@@ -96,10 +88,8 @@ def as_json(lines: Sequence[str] = ()) -> str:
 
 def as_text(lines: Sequence[str] = ()) -> str:
     """Aligned columns; `*` marks the default."""
-    default = default_choices()["env"]
-    head = ("env", "level", "observes", "acts", "steps", *PLAYERS, "")
-    table: list[tuple[str, ...]] = [head]
-    last = ""
+    default, last = default_choices()["env"], ""
+    table: list[tuple[str, ...]] = [("env", "level", "observes", "acts", "steps", *PLAYERS, "")]
     for row in rows(lines):
         name = "" if row.name == last else f"{row.name}{' *' if row.name == default else ''}"
         scores = [_number(getattr(row, player)) for player in PLAYERS]
@@ -107,15 +97,11 @@ def as_text(lines: Sequence[str] = ()) -> str:
         table.append((name, row.level or "", row.observation, row.action, row.steps, *scores, text))
         last = row.name
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    aligned = [
-        "  ".join(f"{cell:{'>' if 4 < k < 8 else '<'}{widths[k]}}" for k, cell in enumerate(line)).rstrip()
-        for line in table
-    ]
-    legend = [
-        "observes, acts: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image",
-        "random, memoryless, oracle: mean return of an episode of `steps` (docs/environments.md)",
-    ]
-    return "\n".join([*aligned, "", *legend])
+    formats = [f"{'>' if 4 < column < 8 else '<'}{width}" for column, width in enumerate(widths)]
+    aligned = ["  ".join(map(format, line, formats)).rstrip() for line in table]
+    legend = "observes, acts: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image"
+    scored = "random, memoryless, oracle: mean return of an episode of `steps` (docs/environments.md)"
+    return "\n".join([*aligned, "", legend, scored])
 
 
 def _number(score: float | None) -> str:

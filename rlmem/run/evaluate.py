@@ -12,10 +12,9 @@ from rlmem.config.compose import apply
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.run.assemble import assemble
-from rlmem.run.environments import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
-from rlmem.run.experiment import refuse_others
-from rlmem.run.stored import agent_state, fitting, stored_config
+from rlmem.run.assemble import assemble_trained
+from rlmem.run.build import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
+from rlmem.run.stored import refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.system.strictjson import dumps
 
@@ -50,17 +49,15 @@ def evaluate_run(
     refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
     trained = stored_config(run_dir, trust=trust)
     config = apply(trained, overrides)
-    parts = assemble(replace(trained, values=trained.values | {"device": config.settings.device}), num_envs=1)
-    checkpoint = agent_state(run_dir, step)
-    with fitting(run_dir):
-        parts.agent.load_state_dict(checkpoint["agent"])
+    there = replace(trained, values=trained.values | {"device": config.settings.device})
+    parts, checkpoint = assemble_trained(there, run_dir, step)
     keys = [override.lstrip("+").partition("=")[0].split(".") for override in overrides]
     given = {key[1] for key in keys if key[0] == "env"}
     env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
     require_same_spaces(config, parts.env, env, " ".join(overrides))
     if video and not parts.algo.acts:
-        what = f"nothing acts in a run of algo={config.choices['algo']}"
-        raise UserError(f"video=true: {what}; e.g. rlmem eval {shell(run_dir)}")
+        what = f"video=true: nothing acts in a run of algo={config.choices['algo']}"
+        raise UserError(f"{what}; e.g. rlmem eval {shell(run_dir)}")
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(trained.settings.seed).int("rlmem eval") if seed is None else seed
     max_steps, film = config.settings.evaluation.max_steps, {}
@@ -76,15 +73,8 @@ def evaluate_run(
         exploration = parts.algo.explore(total_steps, total_steps)
         request = Request(episodes, Streams(seed), parts.device, max_steps, print, exploration)
         results = parts.algo.evaluate(parts.agent, env, request)
-    row = {
-        "run": str(run_dir),
-        "step": checkpoint["step"],
-        "episodes": episodes,
-        "seed": seed,
-        "env": evaluation_node(config, given),
-        **results,
-        **film,
-    }
+    row = {"run": str(run_dir), "step": checkpoint["step"], "episodes": episodes, "seed": seed}
+    row |= {"env": evaluation_node(config, given)} | results | film
     try:
         with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
             file.write(dumps(row) + "\n")

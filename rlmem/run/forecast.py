@@ -1,13 +1,11 @@
-"""Whether a run fits into the memory of its machine, estimated before anything large is allocated or written.
+"""Whether a run fits into the memory of its machine, by lower bounds, before anything large is allocated or written.
 
-Every estimate is a lower bound. What is refused cannot run; what is accepted may still turn out to be too much. The
-sizes of networks are those of tensors on torch's meta device, which allocates nothing and computes nothing.
+What is refused cannot run; what is accepted may still turn out to be too much.
 """
 
 import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,34 +38,27 @@ STATE_COPIES = 3
 def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, learns: bool) -> Any:
     """An agent that takes long to build, as shapes without numbers; None for any other agent.
 
-    config: the configuration of the run
-    make_agent: builds the agent, given a function that builds a memory for a number of input features
-    device: where the agent will be
-    learns: whether it will be trained, which takes memory for gradients and moments
-
-    Raises UserError if the device has not enough memory for it.
+    Training takes more memory than acting. Raises UserError if the device has not enough for what the agent `learns`.
     """
-    values = config.values
-    nodes = {"memory": values["memory"], "encoder": values["encoder"], "algo": values["algo"]}
+    nodes = {group: config.values[group] for group in ("memory", "encoder", "algo")}
     large = {path: number for path, value in leaf_paths(nodes) if (number := _largest(value)) > LARGE}
     if not large:
         return None
-    names = {name: config.choices[name] for name in ("memory", "encoder")}
-    where, there = " ".join(f"{name}={choice}" for name, choice in names.items()), size(memory_of(device))
+    where, there = " ".join(f"{group}={config.choices[group]}" for group in ("memory", "encoder")), memory_of(device)
     example = f"e.g. a smaller {' or '.join(sorted(large, key=large.__getitem__, reverse=True))}"
     try:
-        with shapes_only() as made:
-            agent = make_agent(lambda size: build(values["memory"], input_size=size))
+        with torch.device("meta"), _TensorCount() as made:
+            agent = make_agent(lambda size: build(nodes["memory"], input_size=size))
             state = tensor_bytes(agent.initial_state(1))
     except Exception as error:
         if "overflow" in str(error).lower():  # of 64 bits
-            raise UserError(f"{where}: larger than any memory, and {device} has {there}; {example}") from error
+            raise UserError(f"{where}: larger than any memory, and {device} has {size(there)}; {example}") from error
         return None  # third-party code that needs real numbers, or a mistake that building will report
     weights = tensor_bytes(list(agent.parameters()))
     needed = max((4 if learns else 1) * weights + state, made.largest)  # Adam keeps two moments beside the gradient
-    if needed > memory_of(device):
+    if needed > there:
         what = f"{parameters(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
-        raise UserError(f"{where}: {what}, and {device} has {there}; {example}")
+        raise UserError(f"{where}: {what}, and {device} has {size(there)}; {example}")
     return agent if made.total > PLANNED_BYTES else None
 
 
@@ -80,7 +71,13 @@ def _largest(value: Any) -> int:
 
 def require_environments(env: VectorEnv, number: int) -> None:
     """Raise UserError if this machine cannot hold `number` environments like `env`."""
-    needed, there = number * (_bytes(env.single_observation_space) + _state_bytes(env)), memory_of(torch.device("cpu"))
+    try:
+        env.reset(seed=0)
+        state = env.state()  # type: ignore[attr-defined]
+    except Exception:  # third-party code; the same call is made, and its error shown, when the run begins
+        state = None
+    arrays = sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, np.ndarray))
+    needed, there = number * (_bytes(env.single_observation_space) + arrays), memory_of(torch.device("cpu"))
     if needed > there:
         what = f"so many take {size(needed)} of memory or more, and this machine has {size(there)}"
         raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
@@ -88,35 +85,30 @@ def require_environments(env: VectorEnv, number: int) -> None:
 
 def require_memory(plan: Plan, agent: Any, algo: Algorithm, device: torch.device) -> None:
     """Raise UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
-    storage, host = algo.storage(plan.batching), torch.device("cpu")
+    storage, host, num_envs = algo.storage(plan.batching), torch.device("cpu"), plan.num_envs
     if storage is None:
         return
     observation, action = _bytes(plan.env.single_observation_space), _bytes(plan.env.single_action_space)
     trunk = agent.trunks.critic
     features = 4 * (trunk.encoder.output_size + trunk.memory.output_size) if storage.with_gradient else 0
-    slots = min(storage.slots, -(-plan.total_steps // plan.num_envs)) + 1
-    states = STATE_COPIES * plan.num_envs * tensor_bytes(agent.initial_state(1))
-    rollout = plan.num_envs * slots * (observation + 2 * action + FLAG_BYTES + features)
+    slots = min(storage.slots, -(-plan.total_steps // num_envs)) + 1
+    states = STATE_COPIES * num_envs * tensor_bytes(agent.initial_state(1))
+    rollout = num_envs * slots * (observation + 2 * action + FLAG_BYTES + features)
     replay = 0 if storage.directory else sum(replay_bytes(plan, agent, storage))
     for where, needed in ((device, states + rollout), (host, replay + (states + rollout if device == host else 0))):
-        if needed > (there := memory_of(where)):
-            raise UserError(_too_much(storage, plan.num_envs, slots, replay, needed, where, there))
-
-
-def _too_much(
-    storage: Storage, num_envs: int, slots: int, replay: int, needed: float, where: torch.device, there: float
-) -> str:
-    """The sentence of the error, which names the key whose value must be smaller."""
-    takes = f"{size(needed)} of memory or more, and {where} has {size(there)}"
-    if 2 * replay > needed:
-        what = f"algo.capacity={storage.capacity}: a replay of so many transitions, as the run fills it, takes {takes}"
-        return f"{what}; e.g. algo.replay_dir=/tmp, which keeps it on the disk, or a smaller algo.capacity"
-    fitting = max(1, 2 ** int(math.log2(max(1, num_envs * there / needed / 2))))
-    if fitting < 8 and storage.slots_key:
-        key = f"algo.{storage.slots_key}"
-        return f"{key}={storage.slots}: rollouts of {num_envs} x {slots} slots take {takes}; e.g. {key}=128"
-    what = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take {takes}"
-    return f"{what}; e.g. env.num_envs={fitting}"
+        if needed <= (there := memory_of(where)):
+            continue
+        takes = f"{size(needed)} of memory or more, and {where} has {size(there)}"
+        if 2 * replay > needed:
+            what = f"algo.capacity={storage.capacity}: a replay of so many transitions, as the run fills it, takes"
+            example = "algo.replay_dir=/tmp, which keeps it on the disk, or a smaller algo.capacity"
+        elif (fitting := 2 ** int(math.log2(max(1, num_envs * there / needed / 2)))) < 8 and storage.slots_key:
+            key = f"algo.{storage.slots_key}"
+            what, example = f"{key}={storage.slots}: rollouts of {num_envs} x {slots} slots take", f"{key}=128"
+        else:
+            what = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take"
+            example = f"env.num_envs={fitting}"
+        raise UserError(f"{what} {takes}; e.g. {example}")
 
 
 def replay_bytes(plan: Plan, agent: Any, storage: Storage | None) -> tuple[int, int]:
@@ -139,22 +131,8 @@ def _bytes(space: Space) -> int:
     return max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
 
 
-def _state_bytes(env: VectorEnv) -> int:
-    """Bytes of the arrays in the state of an environment; 0 where they are unknown."""
-    try:
-        env.reset(seed=0)
-        state = env.state()  # type: ignore[attr-defined]
-    except Exception:  # third-party code; the same call is made, and its error shown, when the run begins
-        return 0
-    return sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, np.ndarray))
-
-
-class TensorCount(TorchFunctionMode):
-    """Counts the tensors that are made inside.
-
-    total: bytes of all of them
-    largest: bytes of the largest
-    """
+class _TensorCount(TorchFunctionMode):
+    """Counts the bytes of the tensors that are made inside: `total`, of all of them, and `largest`, of one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,13 +145,6 @@ class TensorCount(TorchFunctionMode):
                 self.total += tensor.numel() * tensor.element_size()
                 self.largest = max(self.largest, tensor.untyped_storage().nbytes())
         return result
-
-
-@contextmanager
-def shapes_only() -> Iterator[TensorCount]:
-    """Inside, new tensors have a shape and a type, and no numbers."""
-    with torch.device("meta"), TensorCount() as made:
-        yield made
 
 
 def tensor_bytes(tree: Any) -> int:

@@ -1,5 +1,7 @@
-"""From the parts of a run to its loop, which collects, learns, evaluates and saves."""
+"""From the parts of a run to its loop, the record of what the loop does, and what is said at its end."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,16 +11,17 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.agents.base import Agent
 from rlmem.config.compose import Config
-from rlmem.errors import UserError
+from rlmem.config.messages import shell
+from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
 from rlmem.loops.parts import LoopParts, Schedule
 from rlmem.parallel import place
+from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
 from rlmem.run.assemble import Parts, assemble
-from rlmem.run.environments import EVAL_ENVS, make_evaluation_env
-from rlmem.run.experiment import experiment_of
-from rlmem.run.stored import checkpoints
+from rlmem.run.build import EVAL_ENVS, make_evaluation_env
+from rlmem.run.stored import checkpoints, experiment_of
 
 
 class Silent:
@@ -37,7 +40,6 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
     if (devices := settings.trainer.devices) != place().size:
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
-    kept = SILENT if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep)
     episodes = settings.evaluation.episodes
     return parts.algo.make_loop(
         LoopParts(
@@ -55,7 +57,7 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
             evaluation_episodes=episodes,
             evaluation_steps=settings.evaluation.max_steps,
             recorder=recorder,
-            checkpoints=kept,
+            checkpoints=SILENT if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep),
             checkpoint=Schedule(settings.checkpoint.every),
             progress=progress,
             experiment=experiment_of(config.values),
@@ -67,3 +69,45 @@ def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
     """The environments of an actor in another process, and its agent, which acts on the CPU."""
     parts = assemble(replace(config, values=config.values | {"device": "cpu"}))
     return parts.env, parts.agent
+
+
+@contextmanager
+def recorded(run_dir: Path, progress: Progress) -> Iterator[Recorder]:
+    """The record of a run, which is closed at the end.
+
+    If the run ends early, its log says why and how to continue. A Fault or a UserError, which is printed, says so, too.
+    """
+    recorder, failed = Recorder(run_dir, progress.say), True
+    try:
+        yield recorder
+        failed = False
+    except (Fault, UserError) as error:
+        *first, last = error.problems if isinstance(error, UserError) else (str(error),)
+        problems = [*first, f"{last}; {_how_to_continue(run_dir)}"]
+        progress.note(f"failed: {'; '.join(problems)}")
+        if isinstance(error, Fault):
+            raise Fault(problems[0], error.traceback) from error
+        raise UserError(*problems) from error
+    except BaseException as error:
+        reason = "stopped" if isinstance(error, KeyboardInterrupt) else f"failed: {error!r}"
+        progress.say(f"{reason}; {_how_to_continue(run_dir)}")
+        raise
+    finally:
+        recorder.close(failed)
+
+
+def _how_to_continue(run_dir: Path) -> str:
+    paths, command = checkpoints(run_dir).paths(), f"rlmem resume {shell(run_dir)}"
+    if not paths:
+        return f"there is no checkpoint yet; `{command}` starts from the beginning"
+    return f"saved up to step {step_of(paths[-1])}; continue with    {command}"
+
+
+def conclusion(run_dir: Path, loop: Loop) -> str:
+    """The result of a run that reached its end, and what may be done next."""
+    return f"""\
+done: {loop.collector.steps:,} steps, {loop.updates:,} updates in {loop.elapsed:.0f} s
+  mean evaluation {loop.evaluation_text()} ({loop.evaluation_sample()})
+  results lie in   {run_dir}
+  evaluate         rlmem eval {shell(run_dir)}
+  train longer     rlmem resume {shell(run_dir)} total_steps={2 * loop.total_steps}"""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,13 +14,8 @@ from rlmem.parallel import of_first, place
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
 from rlmem.record.recorder import START, changed
+from rlmem.run import stored
 from rlmem.run.assemble import Parts
-from rlmem.run.experiment import experiment_of, require_same_experiment
-from rlmem.run.stored import agent_state, checkpoints, parse_source, require_alone
-from rlmem.run.summary import env_name
-
-AGENT_GROUPS = ("memory", "algo", "encoder", "env")
-"""The groups that shape an agent."""
 
 
 @dataclass(frozen=True)
@@ -60,25 +55,16 @@ Start = Fresh | Restored
 
 
 def find_start(run_dir: Path) -> Start:
-    """Where the run in `run_dir` continues. Raises UserError if it has checkpoints, but none can be used."""
-    if not checkpoints(run_dir).paths():
+    """Where a run continues: its newest checkpoint that `unfit` accepts. Raises UserError if it has only others."""
+    kept = stored.checkpoints(run_dir)
+    if not kept.paths():
         return Fresh(again=True)
-    state = newest(run_dir)
-    return Restored(state, state["step"])
-
-
-def newest(run_dir: Path) -> State:
-    """The newest checkpoint of a run that is intact and whose record still has all its rows.
-
-    Raises UserError if there is none.
-    """
     try:
-        return checkpoints(run_dir).load(lambda state: unfit(run_dir, state))[1]
+        state = kept.load(lambda state: unfit(run_dir, state))[1]
     except FileNotFoundError as error:
-        raise UserError(
-            f"{run_dir}: {error}, of which the record has all rows; expected what `rlmem train` wrote; restore the "
-            f"files or start a new run"
-        ) from error
+        what = f"{error}, of which the record has all rows; expected what `rlmem train` wrote"
+        raise UserError(f"{run_dir}: {what}; restore the files or start a new run") from error
+    return Restored(state, state["step"])
 
 
 def unfit(run_dir: Path, state: State) -> str | None:
@@ -92,94 +78,70 @@ def unfit(run_dir: Path, state: State) -> str | None:
 
 
 @contextmanager
-def open_run(config: Config, parts: Parts) -> Iterator[tuple[Path, Start]]:
+def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tuple[Path, Start]]:
     """The directory of the run of `config`, locked and described, and where the run begins.
 
     With `on_exists=resume` the directory may hold the run already: it continues, and unusable files are moved aside.
     Weights that the run begins with are loaded into `parts.agent`.
+
+    resumed: a run that continues, of which nothing is moved aside; None: `run_dir` and `on_exists` name the directory
     """
     settings = config.settings
-    if settings.on_exists == "resume":
-        assert settings.run_dir is not None  # `assemble` requires it
-        run_dir = Path(settings.run_dir)
-        require_alone(run_dir)
-        rundir.make(run_dir)
+    if resumed is None and settings.on_exists != "resume":
+        start: Start = Fresh(warm_start(config, parts))
+        run_dir = rundir.create(config)
         with rundir.lock(run_dir):
-            yield run_dir, _start_or_continue(config, parts, run_dir)
+            rundir.describe(run_dir, config)
+            yield run_dir, start
         return
-    start = Fresh(warm_start(config, parts))
-    choices, numbered = config.choices | {"env": env_name(config)}, settings.on_exists == "new"
-    run_dir = rundir.create(settings.run_dir, choices, settings.seed, numbered)
+    run_dir = resumed or Path(str(settings.run_dir))  # `assemble` requires one
+    if resumed is None:
+        stored.require_alone(run_dir)
+        rundir.make(run_dir)
     with rundir.lock(run_dir):
-        rundir.describe(run_dir, config.values, config.choices, config.overrides)
+        example = f"rlmem resume {shell(run_dir)} total_steps=2000000"
+        elsewhere = f"restore {run_dir / 'config.yaml'}" if resumed else f"run_dir={run_dir}_2"
+        found = find_start(run_dir) if resumed else _usable_start(config, run_dir, elsewhere)
+        if isinstance(found, Restored):
+            where = f"the checkpoint in {run_dir}"
+            stored.require_same_experiment(found.state["experiment"], config, where, elsewhere)
+            if (total := settings.total_steps) < found.step:
+                what = f"total_steps={total}: the run has taken {found.step} steps; expected at least as many"
+                raise UserError(f"{what}; e.g. {example if resumed else f'total_steps={found.step}'}")
+            start = found
+        else:
+            start = Fresh(warm_start(config, parts), again=found is not None)
+        if found is not None:
+            stored.checkpoints(run_dir, settings.checkpoint.keep).drop_after(start.step)
+        elif aside := rundir.move_aside(run_dir):
+            print(f"{run_dir}: what was there is damaged and lies in {aside} now; starting from the beginning")
+        rundir.describe(run_dir, config, resumed_at=None if found is None else start.step)
         yield run_dir, start
 
 
-@contextmanager
-def reopen_run(run_dir: Path, config: Config, parts: Parts) -> Iterator[tuple[Path, Start]]:
-    """The directory of a run that continues, as in `open_run`. Raises UserError if all its checkpoints are damaged."""
-    with rundir.lock(run_dir):
-        start = find_start(run_dir)
-        if isinstance(start, Restored):
-            stored, example = start.state["experiment"], f"restore {run_dir / 'config.yaml'}"
-            require_same_experiment(stored, experiment_of(config.values), f"the checkpoint in {run_dir}", example)
-        yield run_dir, _go_on(config, parts, run_dir, start, f"rlmem resume {shell(run_dir)} total_steps=2000000")
-
-
-def _start_or_continue(config: Config, parts: Parts, run_dir: Path) -> Start:
-    """Prepare `run_dir`, which may hold the run of `config` already; UserError if it holds another experiment.
+def _usable_start(config: Config, run_dir: Path, elsewhere: str) -> Start | None:
+    """Where the run in `run_dir` continues; None if nothing can be used. UserError if it is another experiment.
 
     The description of the run may be damaged or edited: `config` has all of it, and every checkpoint its experiment.
     """
-    experiment, elsewhere = experiment_of(config.values), f"run_dir={run_dir}_2"
     try:
         described = not rundir.is_edited(run_dir)
         if described:
-            stored = experiment_of(rundir.read(run_dir)[0])
-            require_same_experiment(stored, experiment, f"the run in {run_dir}", elsewhere)
+            experiment = stored.experiment_of(rundir.read(run_dir)[0])
+            stored.require_same_experiment(experiment, config, f"the run in {run_dir}", elsewhere)
     except (rundir.NoRun, OSError, ValueError):
         described = False
-    start: Start | None
     try:
         start = find_start(run_dir)
     except UserError:
-        start = None
-    if isinstance(start, Restored):
-        require_same_experiment(start.state["experiment"], experiment, f"the checkpoint in {run_dir}", elsewhere)
-    elif start is None or not described:
-        fresh = Fresh(warm_start(config, parts))
-        if aside := rundir.move_aside(run_dir):
-            print(f"{run_dir}: what was there is damaged and lies in {aside} now; starting from the beginning")
-        rundir.describe(run_dir, config.values, config.choices, config.overrides)
-        return fresh
-    return _go_on(config, parts, run_dir, start, f"total_steps={start.step}")
-
-
-def _go_on(config: Config, parts: Parts, run_dir: Path, start: Start, example: str) -> Start:
-    """Prepare `run_dir` for a run that continues from `start`. Raises UserError if it has exceeded its budget.
-
-    example: what the user may do then
-    """
-    total = config.settings.total_steps
-    if total < start.step:
-        raise UserError(
-            f"total_steps={total}: the run has taken {start.step} steps; expected at least as many; e.g. {example}"
-        )
-    if isinstance(start, Fresh):
-        start = replace(start, weights=warm_start(config, parts))
-    checkpoints(run_dir, config.settings.checkpoint.keep).drop_after(start.step)
-    rundir.describe(run_dir, config.values, config.choices, config.overrides, resumed_at=start.step)
-    return start
+        return None
+    return start if described or isinstance(start, Restored) else None
 
 
 def begin(loop: Loop, start: Start | None = None) -> Start:
-    """Bring the loop of every process to the start of the first process; returns that start.
-
-    loop: the loop of this process
-    start: where to begin; None in the other processes, which receive it from the first
-    """
-    fields = of_first({} if start is None else vars(start))
-    start = Restored(**fields) if "state" in fields else Fresh(**fields)
+    """Bring the loop to the `start` of the run, which is returned; the first process sends it to the others."""
+    restored, fields = of_first((isinstance(start, Restored), {} if start is None else vars(start)))
+    start = Restored(**fields) if restored else Fresh(**fields)
     if isinstance(start, Restored):
         loop.load_state_dict(start.state)
         start.state.clear()
@@ -191,26 +153,23 @@ def begin(loop: Loop, start: Start | None = None) -> Start:
 
 
 def warm_start(config: Config, parts: Parts) -> str | None:
-    """Load the weights that `init_from` names into the agent; returns a sentence about them, None without `init_from`.
-
-    Raises UserError if there are none, or if the shapes of the agents differ.
-    """
+    """Load the weights that `init_from` names, if any; a sentence about them. Raises UserError if they do not fit."""
     source = config.settings.init_from
     if source is None:
         return None
-    run, which = parse_source(source)
+    run, which = stored.parse_source(source)
     try:
-        about, state = rundir.read(run)[1], agent_state(run, which)
+        about, state = rundir.read(run)[1], stored.agent_state(run, which)
     except UserError as error:
         raise UserError(*(f"init_from={source}: {problem}" for problem in error.problems)) from error
     shapes = {name: tensor.shape for name, tensor in parts.agent.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in state["agent"].items()}:
-        differing = {group: choice for group, choice in about["choices"].items() if choice != config.choices.get(group)}
-        theirs = ", ".join(f"{group}={to_text(choice)}" for group, choice in differing.items() if group in AGENT_GROUPS)
-        raise UserError(
-            f"init_from={source}: its agent is made otherwise ({theirs or 'other sizes or spaces'}); expected the same "
-            f"memory, encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
-        )
+        shaping = [group for group in about["choices"] if group in ("memory", "algo", "encoder", "env")]
+        theirs = {group: about["choices"][group] for group in shaping}
+        differing = [f"{g}={to_text(choice)}" for g, choice in theirs.items() if choice != config.choices.get(g)]
+        what = f"its agent is made otherwise ({', '.join(differing) or 'other sizes or spaces'})"
+        example = f"expected the same memory, encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
+        raise UserError(f"init_from={source}: {what}; {example}")
     if next(parts.agent.parameters()).device.type != "meta":  # else it is a dry run
         parts.agent.load_state_dict(state["agent"])
     return f"weights of {run} at step {state['step']}; everything else begins anew"

@@ -1,13 +1,18 @@
-"""The configuration and the weights of a trained agent, read from its run directory."""
+"""What a run directory holds of a trained agent, its configuration and its weights, and what of it may be changed."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
+
+from torch.nn import Module
 
 from rlmem.config.compose import Config, apply
 from rlmem.config.foreign import foreign_problems, refuse
-from rlmem.config.messages import sentence, shell
+from rlmem.config.messages import sentence, shell, to_text
+from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError, first_line
 from rlmem.record import rundir
@@ -21,16 +26,19 @@ POPULATION_FILE = "population.yaml"
 AGENT_PREFIX = "agent_"
 """The prefix of the run directories in a population."""
 
+RESUMABLE = (
+    "total_steps", "device", "threads", "on_nan", "checkpoint.*", "evaluation.*", "env.evaluation", "env.evaluation.*",
+    "logger", "logger.*", "algo.replay_dir", "algo.ray_address",
+)  # fmt: skip
+"""Keys that a resumed run may change, since they do not affect what was learnt so far."""
+
 
 def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = False) -> Config:
     """The checked configuration of the run in `run_dir`, from which its parts can be built.
 
     Building imports and calls what a configuration names. A run that another user made, or whose configuration was
-    edited, may therefore name nothing but rlmem's own classes, which is checked before anything is imported.
-
-    run_dir: the run directory
-    overrides: `key=value` that replace stored values
-    trust: accept a configuration that another user wrote or edited
+    edited, may therefore name nothing but rlmem's own classes, which is checked before anything is imported. With
+    `trust`, any configuration is accepted.
 
     Raises UserError for a configuration that is refused and for links in the directory, through which writing would
     reach other places; NoRun where there is no run.
@@ -49,30 +57,57 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
     return apply(stored, overrides)
 
 
+def experiment_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that determine the numbers of a run: all but its place and what a resumed run may change."""
+    others = (*RESUMABLE, "run_dir", "on_exists")
+    return {key: value for key, value in leaf_paths(values) if not _matches(key, others)}
+
+
+def require_same_experiment(stored: Mapping[str, Any], config: Config, where: str, example: str) -> None:
+    """Raise UserError with every key in which `config` differs from the stored experiment, which is in `where`."""
+    shown = lambda side, key: to_text(side[key]) if key in side else "not set"  # noqa: E731
+    given, missing = experiment_of(config.values), object()
+    differing = [key for key in {**stored, **given} if stored.get(key, missing) != given.get(key, missing)]
+    if differing:
+        raise UserError(*(f"{k}={shown(given, k)}: {where} has {shown(stored, k)}; e.g. {example}" for k in differing))
+
+
+def require_resumable(overrides: Sequence[str], command: str) -> None:
+    """Raise UserError for overrides of keys that a resumed run may not change; `command` is a correct example."""
+    refuse_others(overrides, RESUMABLE, "would change the experiment; a resumed run accepts", command)
+
+
+def refuse_others(overrides: Sequence[str], accepted: Sequence[str], reason: str, command: str) -> None:
+    """Raise UserError for overrides of keys that match none of the patterns `accepted`."""
+    others = [override for override in overrides if not _matches(override.lstrip("+~").split("=")[0], accepted)]
+    if others:
+        raise UserError(*(f"{override}: {reason} {', '.join(accepted)}; e.g. {command}" for override in others))
+
+
+def _matches(key: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(key, pattern) for pattern in patterns)
+
+
 def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
     """The checkpoints of a run; saving another deletes all but the newest `keep` (None: keeps all)."""
     return Checkpoints(run_dir / "checkpoints", keep)
 
 
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:
-    """A checkpoint of a run, to take its agent from; unlike for resuming, its record may have changed since.
+    """The checkpoint at a step, the "best" one, or for None the newest that is intact. Raises UserError without one.
 
-    run_dir: the run directory
-    which: the step of the checkpoint, or "best" for the best evaluation; None: the newest that is intact
-
-    Raises UserError if there is none.
+    It is to take the agent from: unlike for resuming, the record of the run may have changed since.
     """
+    kept = checkpoints(run_dir)
     if which is None:
         try:
-            return checkpoints(run_dir).load()[1]
+            return kept.load()[1]
         except FileNotFoundError as error:
             raise UserError(f"{run_dir}: {error}; expected what `rlmem train` wrote; restore the files") from error
-    found: dict[int | str, Path] = {step_of(path): path for path in checkpoints(run_dir).paths()}
-    if (best := run_dir / "checkpoints" / BEST).exists():
-        found = {"best": best, **found}
+    best: dict[int | str, Path] = {"best": path} if (path := kept.directory / BEST).exists() else {}
+    found = best | {step_of(path): path for path in kept.paths()}
     if which not in found:
-        accepted = ", ".join(map(str, found))
-        raise UserError(f"{run_dir}: no checkpoint {which}; accepted: {accepted or 'none yet'}")
+        raise UserError(f"{run_dir}: no checkpoint {which}; accepted: {', '.join(map(str, found)) or 'none yet'}")
     try:
         return read(found[which])
     except ValueError as error:
@@ -88,6 +123,14 @@ def parse_source(text: str) -> tuple[Path, int | str | None]:
     return Path(path), int(which) if which and which.isdigit() else which
 
 
+def load_agent(agent: Module, run_dir: Path, which: int | str | None = None) -> State:
+    """Load the weights of a checkpoint into an agent and return the checkpoint; see `agent_state`."""
+    state = agent_state(run_dir, which)
+    with fitting(run_dir):
+        agent.load_state_dict(state["agent"])
+    return state
+
+
 @contextmanager
 def fitting(run_dir: Path) -> Iterator[None]:
     """Raise UserError where loading an intact checkpoint fails: another version of rlmem wrote it."""
@@ -96,11 +139,8 @@ def fitting(run_dir: Path) -> Iterator[None]:
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         if lacks_memory(error):
             raise
-        reason = first_line(error)
-        raise UserError(
-            f"{run_dir}: its checkpoint was written by another version of rlmem ({reason}); expected one of this "
-            f"version; start a new run"
-        ) from error
+        what = f"its checkpoint was written by another version of rlmem ({first_line(error)})"
+        raise UserError(f"{run_dir}: {what}; expected one of this version; start a new run") from error
 
 
 def require_alone(run_dir: Path) -> None:

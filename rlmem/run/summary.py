@@ -1,6 +1,5 @@
 """What a run says about itself before it starts."""
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import disk_usage
@@ -13,10 +12,9 @@ from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_problems
 from rlmem.config.messages import to_text
 from rlmem.record import rundir
-from rlmem.run.assemble import Parts
+from rlmem.run.assemble import Parts, learning_threads
 from rlmem.run.build import scan_engines
 from rlmem.run.forecast import checkpoint_bytes, parameters, replay_bytes, size
-from rlmem.run.hardware import learning_threads
 
 
 def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
@@ -32,11 +30,14 @@ def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
 
 def summary(config: Config, parts: Parts, where: str) -> str:
     """What a run is about to do, on one screen; `where` is the place of its output."""
-    settings, choices, algo = config.settings, config.choices, parts.algo
-    devices, described, replay = settings.trainer.devices, algo.describe(parts.plan), _replay(parts)
+    settings, choices, devices = config.settings, config.choices, config.settings.trainer.devices
+    described, replay = parts.algo.describe(parts.plan), _replay(parts)
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"
+    checkpoint, whole = settings.checkpoint, " with the replay" if replay else ""
+    when = "at the end only" if checkpoint.every is None else f"every {checkpoint.every:,} steps and at the end"
+    most = checkpoint_bytes(parts.plan, parts.agent, parts.algo)
     rows = {
         "memory": f"{choices['memory']}: {_memory(parts)}",
         "agent": f"{parameters(parts.agent):,} parameters on {parts.device}{threads}",
@@ -45,18 +46,12 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "env": f"{parts.num_envs * devices} x {choices['env']}{_env(config.values['env'], parts)}",
         "training": f"{training} {described['training']}",
         "replay": replay,
-        "saving": _saving(config, parts, " with the replay" if replay else ""),
+        "saving": f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept",
         "logging": ", ".join(config.values["logger"]),
         "output": where,
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items() if text is not None]
     return "\n".join([f"rlmem {__version__}, seed {settings.seed}", *lines])
-
-
-def env_name(config: Config) -> str:
-    """The name of the environment in a run's name: its id, such as CartPole-v1, or else the option of conf/env."""
-    name = config.values["env"].get("id")
-    return re.sub(r"[^\w.+-]+", "_", name) if isinstance(name, str) else str(config.choices["env"])
 
 
 def _memory(parts: Parts) -> str:
@@ -85,15 +80,5 @@ def _replay(parts: Parts) -> str | None:
         return None
     where = f"mapped from {storage.directory}" if storage.directory else "in memory"
     slots, states = replay_bytes(parts.plan, parts.agent, storage)
-    text = f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}"
-    return text + (
-        f", and memory states every {storage.state_every} slots, {size(states)}" if storage.state_every else ""
-    )
-
-
-def _saving(config: Config, parts: Parts, whole: str) -> str:
-    """When checkpoints are written, and how large they may become."""
-    checkpoint = config.settings.checkpoint
-    when = "at the end only" if checkpoint.every is None else f"every {checkpoint.every:,} steps and at the end"
-    most = checkpoint_bytes(parts.plan, parts.agent, parts.algo)
-    return f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept"
+    kept = f", and memory states every {storage.state_every} slots, {size(states)}" if storage.state_every else ""
+    return f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}{kept}"

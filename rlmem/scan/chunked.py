@@ -10,11 +10,6 @@ import torch
 from torch import Tensor
 
 
-def missing() -> str | None:
-    """None: this engine runs everywhere."""
-    return None
-
-
 def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
     """All states h [B, T, N]; see `rlmem.scan.linear._Scan` for shapes."""
     if reverse:

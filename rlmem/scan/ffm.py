@@ -1,9 +1,4 @@
-"""A whole unroll of Fast and Forgetful Memory on the native engine, with few passes over memory.
-
-The plain form in `rlmem.memory.ffm` spends half its time on elementwise operations that read and write [B, T, H]
-again and again. Here each gate takes one pass in either direction, and the gradients of the four projections are
-written where the following products read them.
-"""
+"""A whole unroll of Fast and Forgetful Memory on the native engine, with one pass over memory for each of its gates."""
 
 from typing import Any
 
@@ -61,21 +56,13 @@ class _Unroll(torch.autograd.Function):
         _rows("ffm_out_backward", (p, z, native.addressable(grad_y), grad_z, grad_p), m, H)
         grad_h = torch.view_as_complex(product(grad_z, W_mix.t()).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
-        needs_gamma = ctx.needs_input_grad[3]
+        needs_x, needs_gamma = ctx.needs_input_grad[0], ctx.needs_input_grad[3]
         grad_gamma, grad_u, grad_first = native.backward(decay, h, first, start, grad_h, m, needs_gamma, False)
         _rows("ffm_in_backward", (p, grad_u.real.contiguous() if c == 1 else grad_u, grad_p), m, H)
-        grad_W_in, grad_b_in = weight_gradients(grad_p, flat, W_in)
-        grad_W_mix, grad_b_mix = weight_gradients(grad_z, _pairs(h), W_mix)
-        return (
-            product(grad_p, W_in.t()).view(B, T, -1) if ctx.needs_input_grad[0] else None,
-            grad_W_in,
-            grad_b_in,
-            None if grad_gamma is None else grad_gamma.view(m, c),
-            grad_W_mix,
-            grad_b_mix,
-            grad_first.view(B, m, c),
-            None,
-        )
+        grad_x = product(grad_p, W_in.t()).view(B, T, -1) if needs_x else None
+        grad_gamma = None if grad_gamma is None else grad_gamma.view(m, c)
+        grad_in, grad_mix = weight_gradients(grad_p, flat, W_in), weight_gradients(grad_z, _pairs(h), W_mix)
+        return grad_x, *grad_in, grad_gamma, *grad_mix, grad_first.view(B, m, c), None
 
 
 def _pairs(h: Tensor) -> Tensor:

@@ -1,9 +1,7 @@
 """M_t = M_{t-1} * C_t + v_t key_t^T, read as M_t q_t: the scan of Stable Hadamard Memory, without storing [T, H, H].
 
-C is a full matrix that acts elementwise, so no product of matrices shortens the scan: every cell is a recurrence of
-its own. What can be saved is memory traffic. The native engine walks the slots with M in the cache, keeps M every few
-slots, and recomputes the rest on the way back; elsewhere chunks of slots are scanned one after the other under
-checkpointing. Both store O(T H) numbers and a few matrices.
+The native engine keeps M every few slots and recomputes the rest on the way back; elsewhere chunks of slots are scanned
+one after the other under checkpointing. Both store O(T H) numbers and a few matrices.
 """
 
 from collections.abc import Callable
@@ -84,7 +82,7 @@ class _Native(torch.autograd.Function):
         y, last = torch.empty_like(inputs[2]), torch.empty_like(inputs[5])
         saved = M0.new_empty(B, -(-T // every), H, H) if any(ctx.needs_input_grad) else None
         native.run_rows("shm_forward", (*inputs, limit, y, last, saved), (T, H, every), B, T * H * H)
-        ctx.save_for_backward(*inputs[:5], inputs[6], *([] if saved is None else [saved]))
+        ctx.save_for_backward(*inputs[:5], inputs[6], saved)
         ctx.limit, ctx.every = limit, every
         return y, last
 
@@ -93,7 +91,8 @@ class _Native(torch.autograd.Function):
     def backward(ctx, grad_y: Tensor, grad_last: Tensor):
         *inputs, saved = ctx.saved_tensors
         B, T, H = inputs[2].shape
-        grads = [torch.empty_like(x) for x in inputs[:5]] + [torch.empty_like(grad_last.contiguous())]
-        arguments = (*inputs, ctx.limit, saved, native.addressable(grad_y), native.addressable(grad_last), *grads)
+        grad_y, grad_last = native.addressable(grad_y), native.addressable(grad_last)
+        grads = [torch.empty_like(x) for x in (*inputs[:5], grad_last)]
+        arguments = (*inputs, ctx.limit, saved, grad_y, grad_last, *grads)
         native.run_rows("shm_backward", arguments, (T, H, ctx.every), B, T * H * H)
         return *grads, None, None

@@ -526,7 +526,7 @@ void narrow(const R* a, const R* b, const R* h0, const uint8_t* start, R* h, con
 }  // namespace
 
 #define KERNELS(R, X)                                                                                                  \
-  void real_forward_##X(const R* a, I constant, const R* b, const R* h0, const uint8_t* start, R* h, Range s) {        \
+  void real_forward_##X(const R* a, I constant, const R* b, I, const R* h0, const uint8_t* start, R* h, Range s) {     \
     if (s.N > 1)                                                                                                       \
       real_forward<R>(a, constant, b, h0, start, h, s);                                                                \
     else if (constant)                                                                                                 \
@@ -535,7 +535,7 @@ void narrow(const R* a, const R* b, const R* h0, const uint8_t* start, R* h, con
       narrow<R, false>(a, b, h0, start, h, s);                                                                         \
   }                                                                                                                    \
   void real_backward_##X(const R* a, const R* h, const R* h0, const uint8_t* start, const R* gh, R* ga, R* gb, R* gh0, \
-                         I constant, Range s) {                                                                        \
+                         I constant, I, Range s) {                                                                     \
     real_backward<R>(a, h, h0, start, gh, ga, gb, gh0, constant, s);                                                   \
   }                                                                                                                    \
   void complex_forward_##X(const R* a, I constant, const R* b, I each, const R* h0, const uint8_t* start, R* h,        \

@@ -1,10 +1,5 @@
 """The linear recurrence h_t = a_t * h_{t-1} + b_t with resets, real or complex, differentiable, on several engines.
 
-    loop     the definition (`naive.py`): one step after the other, differentiated by autograd
-    chunked  pure torch, everywhere: chunks of about sqrt(T) slots side by side
-    native   CPU: compiled when first used, sequential in time and vectorised over channels
-    triton   CUDA: one program per block of channels
-
 All but `loop` share one hand-written backward rule: dL/db_t = g_t and dL/da_t = g_t * conj(h_{t-1}), where
 g_t = dL/dh_t + conj(a_{t+1}) g_{t+1} is the same recurrence in reversed time, cut where slot t+1 is a start.
 """
@@ -17,8 +12,8 @@ from torch import Tensor
 
 from rlmem.errors import UserError
 from rlmem.scan import chunked, native, triton_scan
-from rlmem.scan.naive import naive_scan
 from rlmem.scan.native import addressable
+from rlmem.types import where_start
 
 Engine = Literal["auto", "loop", "chunked", "native", "triton"]
 
@@ -30,9 +25,9 @@ _ENGINES: dict[str, ModuleType] = {"chunked": chunked, "native": native, "triton
 def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
     """The engine that a scan on `device` runs on. Raises UserError if the one asked for cannot run there."""
     kind = torch.device(device).type
-    best: Engine = {"cpu": "native", "cuda": "triton"}.get(kind, "chunked")  # type: ignore[assignment]
+    best: Engine | None = {"cpu": "native", "cuda": "triton"}.get(kind)  # type: ignore[assignment]
     if engine == "auto":
-        return best if _ENGINES[best].missing() is None else "chunked"
+        return best if best and _ENGINES[best].missing() is None else "chunked"
     if engine not in get_args(Engine):
         raise UserError(f"engine={engine}: no such engine; accepted: {', '.join(get_args(Engine))}; e.g. engine=auto")
     if engine in ("native", "triton"):
@@ -82,6 +77,16 @@ def linear_scan(
     module = _ENGINES[chosen] if h0.dtype in COMPILED else chunked
     h = _Scan.apply(a, b, h0.reshape(B, -1), start, module, reverse)
     return h.view(B, T, *features)
+
+
+def naive_scan(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
+    """The definition of `linear_scan`, one slot after the other, for a and b [B, T, *F]."""
+    h, states, zero = h0, [], torch.zeros_like(h0)
+    steps = list(zip(a.unbind(1), b.unbind(1), start.unbind(1), strict=True))
+    for a_t, b_t, start_t in reversed(steps) if reverse else steps:
+        h = a_t * where_start(start_t, zero, h) + b_t
+        states.append(h)
+    return torch.stack(states[::-1] if reverse else states, 1)
 
 
 class _Scan(torch.autograd.Function):

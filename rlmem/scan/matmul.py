@@ -1,8 +1,7 @@
-"""Matrix products in single precision on the CPU, by the faster of torch's two libraries.
+"""Matrix products in single precision on the CPU, by the faster of torch's two libraries (docs/design.md).
 
-torch sends them to MKL, which reaches about half of oneDNN's rate on processors that are not Intel's (95 against 210
-GFLOP/s on one core of an AMD EPYC). oneDNN's product has no public name for float32; where torch lacks the operator,
-and everywhere but on such processors, this is `torch.nn.functional.linear`.
+oneDNN's product has no public name for float32; where torch lacks the operator, and on processors that are not AMD's,
+this is `torch.nn.functional.linear`.
 """
 
 from functools import cache
@@ -73,8 +72,6 @@ def _uses_onednn(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:
 @cache
 def _onednn_is_faster() -> bool:
     info = Path("/proc/cpuinfo")
-    other = info.exists() and "AuthenticAMD" in info.read_text()
-    operators = hasattr(torch.ops.mkldnn, "_linear_pointwise") and hasattr(
-        torch.ops.aten, "mkldnn_linear_backward_weights"
-    )
-    return other and torch.backends.mkldnn.is_available() and operators
+    operators = (torch.ops.mkldnn, "_linear_pointwise"), (torch.ops.aten, "mkldnn_linear_backward_weights")
+    there = torch.backends.mkldnn.is_available() and all(hasattr(*operator) for operator in operators)
+    return there and info.exists() and "AuthenticAMD" in info.read_text()

@@ -1,13 +1,6 @@
-"""The `native` engine: C++ kernels, compiled when first used, for scans on the CPU.
+"""The `native` engine: C++ kernels for scans on the CPU, compiled when first used and called through ctypes.
 
-`kernels.cpp` is compiled once per machine and compiler (about two seconds) into the user's cache folder
-(`RLMEM_CACHE`, else `XDG_CACHE_HOME/rlmem`, else `~/.cache/rlmem`) and called through ctypes, which releases the
-interpreter lock: rows or channels are shared by `torch.get_num_threads()` threads of a pool that sleeps, not spins,
-between calls. Without a compiler (`CXX`, c++, g++ or clang++) `missing` says so and scans run on `chunked`.
-
-Large tensors would be handed back to the system after every use, and zeroed page by page at the next: four times the
-cost of a scan. Loading this engine therefore tells glibc's allocator to keep freed tensors of up to 256 MiB for reuse:
-the process stays near its peak memory. `RLMEM_MALLOC=system` prevents this.
+docs/memory.md ("Scans and engines") has the environment variables that it reads, and docs/design.md its design.
 """
 
 import ctypes
@@ -18,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
@@ -48,18 +41,12 @@ def missing() -> str | None:
 
 def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
     """See `rlmem.scan.linear._Scan` for shapes."""
-    B, T = start.shape
-    N = h0.shape[1]
-    each = 0 if b.shape[2] == N else N // b.shape[2]
+    N, drivers = h0.shape[1], b.shape[2]
+    each = N // drivers if drivers < N else 0
     if each > MOST_SHARED:
         b, each = b.repeat_interleave(each, 2).to(h0.dtype), 0
-    h = torch.empty(B, T, N, dtype=h0.dtype, device=h0.device)
-    constant = a.dim() == 1
-    if h.is_complex():
-        arguments: tuple[Any, ...] = (a, constant, b, each, h0, start, h)
-    else:
-        arguments = (a, constant, b, h0, start, h)
-    _run("forward", arguments, h, T, reverse, each or 1)
+    h = torch.empty(*start.shape, N, dtype=h0.dtype, device=h0.device)
+    _run("forward", (a, a.dim() == 1, b, each, h0, start, h), h, reverse, each)
     return h
 
 
@@ -68,27 +55,30 @@ def backward(
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """(grad_a or None, grad_b, grad_h0)."""
     B, T, N = h.shape
-    constant, each = a.dim() == 1, 0 if drivers == N else N // drivers
+    constant, each = a.dim() == 1, N // drivers if drivers < N else 0
     expanded = each > MOST_SHARED
-    grad_a = (torch.empty_like(h0) if constant else torch.empty_like(h)) if needs_a else None
-    if each and not expanded:
-        grad_b = torch.empty(B, T, drivers, dtype=h.real.dtype, device=h.device)
-    else:
-        grad_b = torch.empty_like(h)
-    grad_h0 = torch.empty_like(h0)
     inside = 0 if expanded else each
-    arguments: tuple[Any, ...] = (a, h, h0, start, grad_h, grad_a, grad_b, grad_h0, constant)
-    _run("backward", (*arguments, inside) if h.is_complex() else arguments, h, T, reverse, inside or 1)
+    grad_a = torch.empty_like(h0 if constant else h) if needs_a else None
+    grad_b = h.real.new_empty(B, T, drivers) if inside else torch.empty_like(h)
+    grad_h0 = torch.empty_like(h0)
+    _run("backward", (a, h, h0, start, grad_h, grad_a, grad_b, grad_h0, constant, inside), h, reverse, inside)
     if grad_a is not None and constant:
         grad_a = grad_a.sum(0)  # one sum per row
     return grad_a, grad_b.real.unflatten(2, (drivers, -1)).sum(-1) if expanded else grad_b, grad_h0
 
 
-def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, T: int, reverse: bool, each: int) -> None:
-    B, _, N = h.shape
+def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, reverse: bool, each: int) -> None:
+    """Run a kernel of the scan, shared by threads: by rows if there are enough, else by groups of `each` channels."""
+    B, T, N = h.shape
+    threads, group = _threads(h.numel()), each or 1
+    if threads <= B:
+        parts = [(r0, r1, 0, N) for r0, r1 in _shares(B, threads)]
+    else:
+        grain = 16 if 16 % group == 0 else group  # whole cache lines, whole groups
+        cuts = [min(N, -(-N * k // (threads * grain)) * grain) for k in range(threads + 1)]
+        parts = [(0, B, n0, n1) for n0, n1 in pairwise(cuts) if n0 < n1]
     kind = "complex" if h.is_complex() else "real"
-    kernel = getattr(_library(), f"{kind}_{direction}_{str(h.real.dtype).removeprefix('torch.')}")
-    call_in_parallel(kernel, arguments, [(T, N, reverse, *part) for part in _parts(B, N, each, h.numel())])
+    call_in_parallel(f"{kind}_{direction}", arguments, [(T, N, reverse, *part) for part in parts])
 
 
 def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:
@@ -101,41 +91,36 @@ def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, 
 
 
 def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: int, work: int) -> None:
-    """Run a kernel whose rows are independent, shared by threads.
+    """Run a kernel whose rows are independent, shared by threads; see `call_in_parallel`.
 
-    name: the kernel's name without its suffix, the type of the first tensor
-    arguments: tensors, None, and Python floats, which are passed in the type of the first tensor
     sizes: the first integers of the kernel's last argument; the rows (r0, r1) of each thread follow
     B: number of rows
     work: numbers per row, from which the number of threads follows
     """
-    dtype = next(x.dtype for x in arguments if isinstance(x, Tensor))
-    real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
-    kernel = getattr(_library(), f"{name}_{str(dtype).removeprefix('torch.')}")
-    passed = tuple(real(x) if isinstance(x, float) else x for x in arguments)
-    threads = min(torch.get_num_threads() if B * work >= PARALLEL_FROM else 1, B)
-    threads = max(threads, 1)  # also for no rows
-    cuts = [B * k // threads for k in range(threads + 1)]
-    call_in_parallel(kernel, passed, [(*sizes, *rows) for rows in pairwise(cuts)])
+    threads = max(1, min(_threads(B * work), B))  # one also for no rows
+    call_in_parallel(name, arguments, [(*sizes, *rows) for rows in _shares(B, threads)])
 
 
-def _parts(B: int, N: int, each: int, work: int) -> list[tuple[int, int, int, int]]:
-    """Rows and channels (r0, r1, n0, n1) of each thread: by rows if there are enough, else by channels."""
-    threads = torch.get_num_threads() if work >= PARALLEL_FROM else 1
-    if threads <= B:
-        cuts = [B * k // threads for k in range(threads + 1)]
-        return [(r0, r1, 0, N) for r0, r1 in pairwise(cuts)]
-    grain = max(16, each) if 16 % each == 0 else each  # whole cache lines, whole groups
-    cuts = [min(N, -(-N * k // (threads * grain)) * grain) for k in range(threads + 1)]
-    return [(0, B, n0, n1) for n0, n1 in pairwise(cuts) if n0 < n1]
+def _threads(work: int) -> int:
+    return torch.get_num_threads() if work >= PARALLEL_FROM else 1
 
 
-def call_in_parallel(kernel: Callable[..., None], arguments: tuple[Any, ...], parts: list[tuple[int, ...]]) -> None:
-    """Call a kernel once per part, the first on this thread; tensors are passed by address, None as null.
+def _shares(B: int, threads: int) -> Iterator[tuple[int, int]]:
+    return pairwise(B * k // threads for k in range(threads + 1))
 
+
+def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tuple[int, ...]]) -> None:
+    """Call a kernel once per part, the first on this thread.
+
+    name: the kernel's name without its suffix, the real type of the first tensor
+    arguments: tensors, passed by address; None, passed as null; integers; floats, passed in that real type
     parts: the numbers of the kernel's last argument, a structure of 64-bit integers
     """
-    passed = [_argument(x) for x in arguments]
+    dtype = next(x.dtype for x in arguments if isinstance(x, Tensor)).to_real()
+    kernel: Callable[..., None] = getattr(_library(), f"{name}_{str(dtype).removeprefix('torch.')}")
+    real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
+    kinds = {int: ctypes.c_int64, bool: ctypes.c_int64, float: real, type(None): ctypes.c_void_p}
+    passed = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else kinds[type(x)](x) for x in arguments]
     first, *rest = (_structure(len(part))(*part) for part in parts)
     others = [_pool(len(rest)).submit(kernel, *passed, part) for part in rest]
     try:
@@ -157,12 +142,6 @@ def _structure(numbers: int) -> type[ctypes.Structure]:
     return type("Numbers", (ctypes.Structure,), {"_fields_": [(f"n{i}", ctypes.c_int64) for i in range(numbers)]})
 
 
-def _argument(x: Any) -> Any:
-    if isinstance(x, Tensor):
-        return ctypes.c_void_p(x.data_ptr())
-    return ctypes.c_int64(x) if isinstance(x, int) else x
-
-
 @cache
 def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="rlmem-scan")
@@ -174,7 +153,7 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The compiled kernels. Raises OSError or CalledProcessError if they cannot be compiled or loaded."""
+    """The compiled kernels. Raises OSError, RuntimeError or CalledProcessError if there are none."""
     compiler = shlex.split(os.environ.get("CXX", "")) or [next(filter(shutil.which, ("c++", "g++", "clang++")), "")]
     if not compiler[0]:
         raise OSError("needs a C++ compiler, and none is installed (c++, g++ or clang++)")
@@ -191,32 +170,22 @@ def _library() -> ctypes.CDLL:
             if not path.exists():
                 _compile(command, path)
             library = _load(path)
-        except _CompilerError:
-            raise
         except OSError as error:  # not writable, not executable, or half a file: the next folder may do
             why = why or error
             continue
-        if platform.system() == "Linux" and os.environ.get("RLMEM_MALLOC") != "system":
-            _keep_memory()
+        _keep_memory()
         return library
     raise OSError(f"found no folder to keep the compiled kernels in ({why}); set RLMEM_CACHE to one")
 
 
-class _CompilerError(OSError):
-    pass
-
-
 def _compile(command: list[str], path: Path) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".so", delete=False) as aside:
-        pass  # a name of its own: several processes may compile at once
-    try:
-        done = subprocess.run([*command, str(SOURCE), "-o", aside.name], capture_output=True, timeout=300)
+    with tempfile.TemporaryDirectory(dir=path.parent) as aside:  # several processes may compile at once
+        made = Path(aside) / path.name
+        done = subprocess.run([*command, str(SOURCE), "-o", str(made)], capture_output=True, timeout=300)
         if done.returncode:
             message = done.stderr.decode(errors="replace")[:300]
-            raise _CompilerError(f"{command[0]} cannot compile {SOURCE.name}: {message}")
-        os.replace(aside.name, path)
-    finally:
-        Path(aside.name).unlink(missing_ok=True)
+            raise RuntimeError(f"{command[0]} cannot compile {SOURCE.name}: {message}")
+        made.replace(path)
 
 
 def _load(path: Path) -> ctypes.CDLL:
@@ -244,8 +213,8 @@ def _processor() -> bytes:
 
 
 def _keep_memory() -> None:
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    wanted = platform.system() == "Linux" and os.environ.get("RLMEM_MALLOC") != "system"
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None) if wanted else None:
         M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_MMAP_MAX = -3, -1, -4
         if not mallopt(M_MMAP_THRESHOLD, 2**28):  # older glibc allows 32 MiB at most
             mallopt(M_MMAP_MAX, 0)

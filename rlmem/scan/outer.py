@@ -18,13 +18,7 @@ CHUNK = 64
 
 
 def outer_scan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    S0: Tensor,
-    start: Tensor,
-    log_decay: Tensor | None = None,
-    engine: Engine = "auto",
+    q: Tensor, k: Tensor, v: Tensor, S0: Tensor, start: Tensor, log_decay: Tensor | None = None, engine: Engine = "auto"
 ) -> tuple[Tensor, Tensor]:
     """y_t = S_t^T q_t [B, T, v] and the final S [B, k, v] of S_t = f_t (0 if start_t else S_{t-1}) + k_t v_t^T.
 
@@ -37,23 +31,11 @@ def outer_scan(
     A start selects zero, so an inf or NaN before it does not reach outputs after it (such a call runs on the loop).
     Gradients flow to all but start; none crosses a start.
     """
-    S0 = where_start(start[:, 0], torch.zeros_like(S0), S0)
-    if engine != "loop" and start.shape[1] > 1:
-        y, S = _outer_chunks(q, k, v, S0, start, log_decay, engine)
-        if _finite(S0, y, S):
-            return y, S[:, -1]
-    return _outer_loop(q, k, v, S0, start, log_decay)
+    return _scan(q, k, v, S0, start, engine, log_decay, beta=None)
 
 
 def normalised_scan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    S0: Tensor,
-    z0: Tensor,
-    start: Tensor,
-    log_decay: Tensor | None = None,
-    engine: Engine = "auto",
+    q: Tensor, k: Tensor, v: Tensor, S0: Tensor, z0: Tensor, start: Tensor, log_decay: Tensor | None, engine: Engine
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """S_t^T q_t [B, T, v], z_t . q_t [B, T, 1] and the final S, z of `outer_scan` with z_t = f_t z_{t-1} + k_t [B, k].
 
@@ -71,30 +53,27 @@ def delta_scan(
 
     beta: [B, T]; the rest as in `outer_scan`.
     """
-    S0 = where_start(start[:, 0], torch.zeros_like(S0), S0)
-    if engine != "loop" and start.shape[1] > 1:
-        y, S = _delta_chunks(q, k, v, beta, S0, start)
-        if _finite(S0, y, S):
-            return y, S[:, -1]
-    return _delta_loop(q, k, v, beta, S0, start)
+    return _scan(q, k, v, S0, start, engine, None, beta)
 
 
-def _outer_loop(
-    q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, log_decay: Tensor | None
+def _scan(
+    q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, engine: Engine, decay: Tensor | None, beta: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    decay = q.new_ones(start.shape) if log_decay is None else log_decay.exp()
+    """`outer_scan`, or `delta_scan` if there is a beta: in chunks, or by the loop at the end, which defines both."""
     zero, reads = torch.zeros_like(S), []
-    for q_t, k_t, v_t, start_t, f_t in _slots(q, k, v, start, decay):
-        S = f_t[:, None, None] * where_start(start_t, zero, S) + k_t[:, :, None] * v_t[:, None]
-        reads.append(_read(S, q_t))
-    return torch.stack(reads, 1), S
-
-
-def _delta_loop(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    zero, reads = torch.zeros_like(S), []
-    for q_t, k_t, v_t, beta_t, start_t in _slots(q, k, v, beta, start):
+    S = where_start(start[:, 0], zero, S)
+    if engine != "loop" and start.shape[1] > 1:
+        chunks = (
+            _outer_chunks(q, k, v, S, start, decay, engine) if beta is None else _delta_chunks(q, k, v, beta, S, start)
+        )
+        if torch.stack([torch.isfinite(x).all() for x in (S, *chunks)]).all():
+            return chunks[0], chunks[1][:, -1]
+    f = q.new_ones(start.shape) if decay is None else decay.exp()
+    for q_t, k_t, v_t, start_t, f_t, beta_t in _slots(q, k, v, start, f, f if beta is None else beta):
         S = where_start(start_t, zero, S)
-        S = S + k_t[:, :, None] * (beta_t[:, None] * (v_t - _read(S, k_t)))[:, None]
+        if beta is not None:
+            v_t = beta_t[:, None] * (v_t - _read(S, k_t))
+        S = f_t[:, None, None] * S + k_t[:, :, None] * v_t[:, None]
         reads.append(_read(S, q_t))
     return torch.stack(reads, 1), S
 
@@ -171,7 +150,3 @@ def _slots(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 def _read(S: Tensor, q: Tensor) -> Tensor:
     return (q[:, None] @ S)[:, 0]
-
-
-def _finite(*tensors: Tensor) -> bool:
-    return bool(torch.stack([torch.isfinite(x).all() for x in tensors]).all())

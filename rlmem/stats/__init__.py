@@ -5,25 +5,14 @@ bootstrap are those of Agarwal et al. 2021 (arXiv:2108.13264); docs/statistics.m
 have equal weight. Nothing draws from a global generator. A NaN is a diverged run, and makes what contains it NaN.
 """
 
-from rlmem.stats.aggregate import AGGREGATES, Statistic, iqm, iqm_per_task, mean, median, optimality_gap
-from rlmem.stats.expert import REFERENCES, Reference, expert_normalised, reference_of
-from rlmem.stats.improvement import Improvement, mann_whitney_u, probability_of_improvement
-from rlmem.stats.popgym import MMER, mmer, normalised, summary
-from rlmem.stats.profiles import Profile, performance_profile
-from rlmem.stats.resampling import Interval, bootstrap, interval, percentile_bounds, resample
-from rlmem.stats.scores import Array, Scores, matrix
+from rlmem.stats.aggregate import AGGREGATES, iqm, iqm_per_task, matrix, mean, median, optimality_gap
+from rlmem.stats.benchmarks import REFERENCES, expert_normalised, mmer, normalised, reference_of, summary
+from rlmem.stats.compare import mann_whitney_u, performance_profile, probability_of_improvement
+from rlmem.stats.resampling import bootstrap, interval, percentile_bounds, resample
 
 __all__ = [
     "AGGREGATES",
-    "MMER",
     "REFERENCES",
-    "Array",
-    "Improvement",
-    "Interval",
-    "Profile",
-    "Reference",
-    "Scores",
-    "Statistic",
     "bootstrap",
     "expert_normalised",
     "interval",

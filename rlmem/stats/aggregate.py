@@ -1,19 +1,41 @@
-"""Scores [run, task] as one number.
+"""Scores [run, task]: as a matrix, and as one number.
 
 Every aggregate reduces the last two axes, so that it reads a whole batch of resamples [..., run, task] at once. Its
 value is a float for one matrix and an array [...] for a batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from rlmem.stats.scores import Array, Scores, matrix
-
+Array = NDArray[np.float64]
+Scores = ArrayLike | Mapping[str, ArrayLike]
+"""[run, task]; the runs of one task [run]; or {task: [run]}, where every task has the same number of runs."""
 Statistic = Callable[[Array], Any]
 """Scores [..., run, task] -> [...]."""
+
+
+def matrix(scores: Scores) -> Array:
+    """Scores as a matrix [run, task], with tasks in the order of the mapping; arrays [..., run, task] stay as they are.
+
+    Raises ValueError where there is no run or no task, and where tasks have different numbers of runs: whether to leave
+    runs out or to weight them is up to the caller.
+    """
+    if isinstance(scores, Mapping):
+        counts = {task: np.size(runs) for task, runs in scores.items()}
+        if len(set(counts.values())) > 1:
+            ends = (choose(counts, key=counts.__getitem__) for choose in (min, max))
+            unequal = ", ".join(f"{task} has {counts[task]}" for task in ends)
+            raise ValueError(f"every task needs the same number of runs; {unequal}")
+        scores = np.array([np.asarray(runs, dtype=np.float64) for runs in scores.values()]).T
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim < 2 or values.size == 0:
+        raise ValueError(f"scores are [run, task], at least one of each; got the shape {values.shape}")
+    return values
 
 
 def mean(scores: Scores) -> Any:

@@ -26,18 +26,12 @@ STYLE: Any = {
     "svg.hashsalt": "rlmem",
     "font.size": 10.0,
     "axes.titlesize": 10.5,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": GRID,
     "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
 }
 """Settings of matplotlib. The text of an SVG stays text, and its identifiers do not change from run to run."""
 UNDATED: dict[str, dict[str, None]] = {"svg": {"Creator": None, "Date": None}, "pdf": {"CreationDate": None}}
@@ -57,14 +51,7 @@ def style() -> AbstractContextManager[None]:
 def figure(
     height: float, rows: int = 1, columns: int = 1, *, width: float = WIDTH, **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """A figure in the common style with axes [rows, columns].
-
-    height: in inches
-    rows: axes below each other
-    columns: axes beside each other
-    width: in inches
-    options: keywords of matplotlib's `Figure.subplots`, such as `sharex`
-    """
+    """A figure of height x width inches with axes [rows, columns]; `options` go to `Figure.subplots`."""
     from matplotlib.figure import Figure
 
     with style():
@@ -73,13 +60,7 @@ def figure(
 
 
 def save(figure: Figure, target: Path | IO[str], kind: str, transparent: bool = False) -> None:
-    """Write a figure. Equal figures give equal bytes.
-
-    figure: what `figure` made
-    target: a path, or an open file
-    kind: the format, such as "png", "svg" or "pdf"
-    transparent: leave out the background
-    """
+    """Write a figure as "png", "svg", "pdf" or another kind of file. Equal figures give equal bytes."""
     with style():
         figure.savefig(target, format=kind, dpi=DPI, transparent=transparent, metadata=UNDATED.get(kind))
 

@@ -1,9 +1,6 @@
-"""The stratified bootstrap: an estimate of what other runs on the same tasks would have given.
+"""The stratified bootstrap (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.1): what other seeds might have given.
 
-A resample draws for each task separately, with replacement, as many runs as the task has. Tasks are not resampled, so
-the interval is about other seeds, not about other tasks. With one task, this is the plain bootstrap of n seeds. Bounds
-are percentiles of the statistic over the resamples (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.1). From a few runs
-the interval is too narrow, as a resample contains only scores that were seen.
+A resample draws for each task separately, with replacement, as many runs as the task has; tasks are not resampled.
 """
 
 from collections.abc import Iterator
@@ -13,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.stats.aggregate import Statistic, iqm
-from rlmem.stats.scores import Array, Scores, matrix
+from rlmem.stats.aggregate import Array, Scores, Statistic, iqm, matrix
 
 Index = NDArray[np.integer[Any]]
 

@@ -7,22 +7,19 @@ import io
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from numbers import Integral, Real
 
-from rlmem.stats import Interval
+from rlmem.stats.resampling import Interval
 
 MISSING = "–"
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "–": "--",
-    "±": r"$\pm$",
-} | {letter: f"\\{letter}" for letter in "&%$#_{}"}
+COMMANDS = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+"""Letter -> the name of LaTeX's text command for it."""
+LATEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {letter: rf"\text{name}{{}}" for letter, name in COMMANDS.items()}
+    | {"–": "--", "±": r"$\pm$"}
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class Table:
     def csv(self) -> str:
         """Raw numbers in CSV. What a value has beside its mean is in columns of its own: `name_low`, `name_n`, ..."""
         parts = [(k, part) for k, cells in enumerate(self._by_column()) for part in _parts(cells)]
-        head = [self.columns[k] if part == "mean" else f"{self.columns[k]}_{part}" for k, part in parts]
+        head = [f"{self.columns[k]}_{PARTS[part]}" if part else self.columns[k] for k, part in parts]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerows([head, *([_raw(row[k], part) for k, part in parts] for row in self.rows)])
@@ -124,23 +121,20 @@ def cell_text(cell: Cell, digits: int = 3) -> str:
     """`0.531`, `0.531 ± 0.020`, `0.531 [0.490, 0.570]`, a text as it is, or a dash."""
     if isinstance(cell, str):
         return cell
-    value = cell if isinstance(cell, Value) else Value(cell)
-    if _missing(value.mean):
+    mean, std, low, high, _ = _known(cell)
+    if mean is None:
         return MISSING
-    needed = max(_decimals(value.mean or 1.0, max(digits + 1, 4)), _decimals(_width(value), 2))
-    digits = min(digits, needed)
-    spread = "" if _missing(value.std) else f" ± {_number(value.std, digits)}"
-    if not _missing(value.low) and not _missing(value.high):
-        spread += f" [{_number(value.low, digits)}, {_number(value.high, digits)}]"
-    return f"{_number(value.mean, digits)}{spread}"
+    width = std if low is None or high is None else high - low
+    digits = min(digits, max(_decimals(mean or 1.0, max(digits + 1, 4)), _decimals(width, 2)))
+    shown = lambda x: str(int(x)) if isinstance(x, Integral) else f"{x:.{digits}f}"  # noqa: E731
+    spread = "" if std is None else f" ± {shown(std)}"
+    return f"{shown(mean)}{spread}" + ("" if low is None or high is None else f" [{shown(low)}, {shown(high)}]")
 
 
-def _missing(x: object) -> bool:
-    return x is None or (isinstance(x, Real) and math.isnan(x))
-
-
-def _number(x: float | None, digits: int) -> str:
-    return str(int(x)) if isinstance(x, Integral) else f"{x:.{digits}f}"
+def _known(cell: Value | float | None) -> list[float | None]:
+    """The PARTS of a cell, with None for what is NaN."""
+    parts = astuple(cell if isinstance(cell, Value) else Value(cell))
+    return [None if isinstance(x, Real) and math.isnan(x) else x for x in parts]
 
 
 def _decimals(x: float | None, significant: int) -> int:
@@ -150,23 +144,17 @@ def _decimals(x: float | None, significant: int) -> int:
     return max(significant - 1 - math.floor(math.log10(abs(x))), 0)
 
 
-def _width(value: Value) -> float | None:
-    """The standard deviation or the width of the interval, if either is known."""
-    bounded = not _missing(value.low) and not _missing(value.high)
-    return value.high - value.low if bounded else value.std  # type: ignore[operator]
+def _parts(cells: Sequence[Cell]) -> list[int]:
+    """The indices of the PARTS that any value of a column has, the mean always among them."""
+    values = [_known(cell) for cell in cells if isinstance(cell, Value)]
+    return [0, *(k for k in range(1, len(PARTS)) if any(value[k] is not None for value in values))]
 
 
-def _parts(cells: Sequence[Cell]) -> list[str]:
-    """The parts that any value of a column has, the mean always among them."""
-    values = [cell for cell in cells if isinstance(cell, Value)]
-    return [part for part in PARTS if part == "mean" or any(not _missing(getattr(v, part)) for v in values)]
-
-
-def _raw(cell: Cell, part: str) -> str:
+def _raw(cell: Cell, part: int) -> str:
     if isinstance(cell, str):
-        return cell if part == "mean" else ""
-    x = getattr(cell if isinstance(cell, Value) else Value(cell), part)
-    return "" if _missing(x) else repr(int(x) if isinstance(x, Integral) else float(x))
+        return "" if part else cell
+    x = _known(cell)[part]
+    return "" if x is None else repr(int(x) if isinstance(x, Integral) else float(x))
 
 
 def _plain(text: str) -> str:
@@ -179,5 +167,4 @@ def _markdown(text: str) -> str:
 
 def _latex(text: str) -> str:
     """Escape for LaTeX, and set the minus sign of a number as a minus, not a hyphen."""
-    escaped = "".join(LATEX.get(letter, letter) for letter in _plain(text))
-    return re.sub(r"(?<![\w-])-(?=[\d.])", "$-$", escaped)
+    return re.sub(r"(?<![\w-])-(?=[\d.])", "$-$", _plain(text).translate(LATEX))

@@ -1,25 +1,25 @@
-"""What supervised algorithms share: their settings, the network, and one update."""
+"""What supervised algorithms share: their settings, one update, evaluation, and the loop of one update per window."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.algos.finite import Finite, OnNan
 from rlmem.batching import Batching, Tape
-from rlmem.loops.base import Loop
+from rlmem.loops.base import Iteration, Loop
 from rlmem.loops.parts import LoopParts, Results
+from rlmem.memory.base import redraw
 from rlmem.seeding import Streams
-from rlmem.supervised.feed import Feed, Window
-from rlmem.supervised.loop import SupervisedLoop
-from rlmem.supervised.predictor import Predictor
+from rlmem.supervised.feed import Feed, Predictor, Window
 from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat
 
 
@@ -56,6 +56,10 @@ class Supervised(Algorithm):
     """An environment that it can learn from, as an override."""
     answers: ClassVar[str]
     """What an evaluation counts, as a plural noun such as `sequences`."""
+    sign: ClassVar[Literal[-1, 1]]
+    """1 if a larger last score of `judge` is better, -1 if a smaller one is."""
+    continues: ClassVar[bool]
+    """Whether the rows of a window of `unseen` continue those of the window before."""
     outputs: int = field(default=0, init=False)
 
     @abstractmethod
@@ -74,21 +78,11 @@ class Supervised(Algorithm):
         """Scores [n] by name of n predictions [n, O] for their targets; the first is the loss."""
 
     @abstractmethod
-    def held_out(
-        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
-    ) -> dict[str, float]:
-        """Means of the scores of `judge` on data that training does not read; the same `streams` choose the same data.
+    def unseen(self, env: Any, request: Request) -> Iterator[Window]:
+        """Windows of data that training does not read, until `request.episodes` of what `answers` names were read.
 
-        agent: the network to evaluate
-        env: as for `feed`
-        number: how many predictions to score, counted in what `answers` names
-        streams: the random streams of the evaluation
-        device: the device of the agent
+        The same `request.streams` choose the same data.
         """
-
-    @abstractmethod
-    def score(self, means: dict[str, float]) -> float:
-        """One number made of the means of `held_out`; larger is better."""
 
     @abstractmethod
     def window_size(self) -> int:
@@ -105,9 +99,8 @@ class Supervised(Algorithm):
 
     def describe(self, plan: Plan) -> dict[str, str]:
         rows, window = self.batch_size, self.window_size()
-        updates = -(-plan.total_steps // (rows * window))
-        read = f"each on {rows} rows of {window} slots; {self.outputs} outputs"
-        return {"training": f"in about {updates:,} updates, {read}"}
+        updates = f"in about {-(-plan.total_steps // (rows * window)):,} updates"
+        return {"training": f"{updates}, each on {rows} rows of {window} slots; {self.outputs} outputs"}
 
     def storage(self, batching: Batching) -> None:
         return None
@@ -116,26 +109,31 @@ class Supervised(Algorithm):
         algo_name, batching = plan.choices["algo"], plan.batching
         if problem := self.inspect(plan.env):
             return [f"algo={algo_name} with env={plan.choices['env']}: {problem}"]
-        cut = f"batching={plan.choices['batching']}"
-        if isinstance(batching, Tape):
-            if batching.detach_every is None:
-                return []
-            cut = f"batching.detach_every={batching.detach_every}"
+        if isinstance(batching, Tape) and batching.detach_every is None:
+            return []
+        detached = isinstance(batching, Tape) and f"batching.detach_every={batching.detach_every}"
+        cut = detached or f"batching={plan.choices['batching']}"
         what = f"is for agents; algo={algo_name} cuts its own rows, of {self.window_size()} slots"
         return [f"{cut}: {what}; e.g. batching=tape batching.detach_every=null"]
 
+    @torch.no_grad()
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
-        return {"held_out": self.held_out(agent, env, request.episodes, request.streams, request.device)}
+        """The means of the scores of `judge` on data that training does not read."""
+        state, answered, sums = None, 0, dict[str, float]()
+        for window in self.unseen(env, request):
+            if state is None or not self.continues:
+                state = agent.initial_state(len(window.mask))
+            features, state = agent.read(window.inputs, state)
+            answered += window.due
+            for name, values in self.judge(agent.head(features[window.mask]), window.target[window.mask]).items():
+                sums[name] = sums.get(name, 0.0) + float(values.sum())
+        return {"held_out": {name: total / answered for name, total in sums.items()}}
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> Predictor:
         return Predictor(make_trunk, self.outputs, self.head_sizes)
 
     def setup(self, agent: Predictor, on_nan: OnNan = "stop") -> None:
-        """Prepare to train an agent.
-
-        agent: the network to train
-        on_nan: what to do with a step whose loss or gradient is not finite
-        """
+        """Prepare to train an agent; `on_nan`: what to do with a step whose loss or gradient is not finite."""
         self.agent = agent
         self.parameters = list(agent.parameters())
         for parameter in self.parameters:  # Adam skips None, but a window without targets is a step
@@ -145,11 +143,7 @@ class Supervised(Algorithm):
         self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
 
     def update(self, window: Window, state: State) -> tuple[dict[str, Tensor], State]:
-        """Read a window and learn from it. Returns the sum of each score of `judge`, and the state after the window.
-
-        window: the slots to read
-        state: the memory's state before the window
-        """
+        """Read a window and learn from it. Returns the sum of each score of `judge`, and the state after the window."""
         if not window.due:
             with torch.no_grad():
                 state = self.agent.read(window.inputs, state)[1]
@@ -161,28 +155,19 @@ class Supervised(Algorithm):
         loss = next(iter(judged.values())).mean()
         self.optim.zero_grad(set_to_none=False)
         loss.backward()
-        self._step(loss)
-        sums = {name: values.detach().sum() for name, values in judged.items()}
-        self._smooth(next(reversed(sums.values())) / window.due)
-        return sums, state
-
-    def _step(self, loss: Tensor) -> None:
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(self.parameters, limit)
         if self.finite.allows(loss=loss, grad_norm=grad_norm):
             self.optim.step()
+        sums = {name: values.detach().sum() for name, values in judged.items()}
+        self.total = torch.lerp(next(reversed(sums.values())) / window.due, self.total, self.smoothing)
+        self.weight = 1 - self.smoothing + self.smoothing * self.weight
+        return sums, state
 
     @property
     def smoothed(self) -> float | None:
-        """The exponential mean over windows of the last score of `judge`, without bias towards its start at zero.
-
-        None before the first target.
-        """
+        """The exponential mean over windows of the last score of `judge`, unbiased; None before the first target."""
         return float(self.total) / self.weight if self.weight else None
-
-    def _smooth(self, mean: Tensor) -> None:
-        self.total = torch.lerp(mean, self.total, self.smoothing)
-        self.weight = 1 - self.smoothing + self.smoothing * self.weight
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"smoothed": (self.total, self.weight)}
@@ -191,3 +176,71 @@ class Supervised(Algorithm):
         super().load_state_dict(state)
         total, self.weight = state["smoothed"]
         self.total = total.to(self.parameters[0].device)
+
+
+@dataclass(kw_only=True)
+class SupervisedLoop(Loop):
+    """One iteration is at least `algo.record_every` slots, one update per window.
+
+    A checkpoint may be taken after any window.
+
+    collector: the feed of windows
+    sums: the sum of each score of `judge` in this iteration
+    answered: targets in this iteration
+    """
+
+    best_metric = "eval/best"
+
+    algo: Supervised
+    collector: Feed
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    answered: int = 0
+
+    def advance(self) -> Iteration | None:
+        feed, end = self.collector, min(self.completed_steps + self.algo.record_every, self.total_steps)
+        while feed.steps < end:
+            if self.stop is not None:
+                return None
+            window = feed.next(self.total_steps - feed.steps)
+            with self.learning():
+                rows = len(window.mask)
+                state = self.agent.initial_state(rows) if feed.state is None else feed.state
+                sums, state = self.algo.update(window, state)
+                feed.carry(state)
+            self.updates += 1
+            self.answered += window.due
+            for name, total in sums.items():
+                self.sums[name] = self.sums[name] + total if name in self.sums else total
+        means = {f"train/{name}": float(total) / self.answered for name, total in self.sums.items()}
+        if means and self.algo.smoothed is not None:
+            means[f"{next(reversed(means))}_smoothed"] = self.algo.smoothed
+        metrics = means | {"train/answers": self.answered} | self.algo.skipped()
+        self.sums, self.answered = {}, 0
+        redraw(self.agent)
+        return metrics, []
+
+    def _record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
+        steps = self.collector.steps
+        self.recorder.metrics(steps, {"update": self.updates} | metrics | self._timing())
+        name = next((name for name in reversed(metrics) if name.endswith("_smoothed")), "")
+        self.progress.update(steps, metrics.get(name), self.shares(), name.removeprefix("train/"))
+
+    def objective(self) -> float:
+        return self.algo.sign * next(reversed(self.last_evaluation["held_out"].values()))
+
+    def evaluation_text(self) -> str:
+        return "held-out " + ", ".join(f"{name} {mean:.4f}" for name, mean in self.last_evaluation["held_out"].items())
+
+    def evaluation_sample(self) -> str:
+        return f"{self.evaluation_episodes:,} {self.algo.answers}"
+
+    def evaluation_metrics(self, results: Results) -> dict[str, float]:
+        return {f"eval/{name}": value for name, value in results["held_out"].items()} | {"eval/score": self.objective()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"sums": self.sums, "answered": self.answered}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.sums = {name: total.to(self.collector.device) for name, total in state["sums"].items()}
+        self.answered = state["answered"]

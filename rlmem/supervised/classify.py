@@ -1,6 +1,7 @@
 """Classifying sequences of an endless stream, with truncated backpropagation."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -11,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
+from rlmem.acting.evaluate import Request
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import Feed, Window
-from rlmem.supervised.predictor import Predictor
 from rlmem.types import Inputs, PositiveInt, State
 
 EVAL_ROWS, EVAL_WINDOW = 64, 128
@@ -58,6 +59,8 @@ class Classify(Supervised):
     needs = "classifies labelled sequences"
     example = "env=temporal_order"
     answers = "sequences"
+    sign = 1
+    continues = True
 
     def inspect(self, env: Any) -> str | None:
         if not isinstance(env, Labelled) or not isinstance(getattr(env, "single_action_space", None), Discrete):
@@ -76,40 +79,22 @@ class Classify(Supervised):
         right = (answer.argmax(-1) == target).float()
         return {"loss": F.cross_entropy(answer, target, reduction="none"), "accuracy": right}
 
-    def score(self, means: dict[str, float]) -> float:
-        return means["accuracy"]
-
-    @torch.no_grad()
-    def held_out(
-        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
-    ) -> dict[str, float]:
-        """As `Supervised.held_out`, on new streams from their beginning; rows share the sequences equally."""
-        rows = min(number, EVAL_ROWS)
-        left = number // rows + (np.arange(rows) < number % rows)
-        stream = env.stream(rows, EVAL_WINDOW, streams.int("evaluation/env"))
-        feed = StreamFeed(stream, rows, EVAL_WINDOW, self.reset, device)
-        state, sums = agent.initial_state(rows), {"loss": 0.0, "accuracy": 0.0}
+    def unseen(self, env: Any, request: Request) -> Iterator[Window]:
+        """As `Supervised.unseen`, new streams from their beginning; rows share the sequences equally."""
+        rows = min(request.episodes, EVAL_ROWS)
+        left = request.episodes // rows + (np.arange(rows) < request.episodes % rows)
+        stream = env.stream(rows, EVAL_WINDOW, request.streams.int("evaluation/env"))
+        feed = StreamFeed(stream, rows, EVAL_WINDOW, self.reset, request.device)
         while left.any():
             window = feed.next(2**62)
-            features, state = agent.read(window.inputs, state)
             mask = window.mask.cpu().numpy()
             mask &= mask.cumsum(1) <= left[:, None]
             left -= mask.sum(1)
-            counted = torch.from_numpy(mask).to(device)
-            for name, values in self.judge(agent.head(features[counted]), window.target[counted]).items():
-                sums[name] += float(values.sum())
-        return {name: total / number for name, total in sums.items()}
+            yield replace(window, mask=torch.from_numpy(mask).to(request.device), due=int(mask.sum()))
 
 
 class StreamFeed(Feed):
-    """Consecutive windows of a stream, cut from larger chunks, which are cheaper to draw.
-
-    stream: as `Labelled.stream` returns it
-    rows: rows of the stream
-    window: slots of a window
-    reset: whether the memory is reset where a sequence begins
-    device: the device of the windows
-    """
+    """Consecutive windows of a stream (`Labelled.stream`), cut from larger chunks, which are cheaper to draw."""
 
     def __init__(self, stream: Any, rows: int, window: int, reset: bool, device: torch.device):
         super().__init__(device)
@@ -122,10 +107,10 @@ class StreamFeed(Feed):
     def _refill(self) -> None:
         self.before, self.at = self.stream.state(), 0
         chunk = self.stream.next(self.columns)
-        to = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
+        arrays = (chunk.symbols, chunk.start, chunk.label, chunk.mask)
+        symbols, start, self.label, self.mask = (torch.from_numpy(array).to(self.device) for array in arrays)
         action, reward, never = self.nothing
-        self.inputs = Inputs(to(chunk.symbols), action, reward, to(chunk.start) if self.reset else never)
-        self.label, self.mask, self.due = to(chunk.label), to(chunk.mask), chunk.mask.sum(0)
+        self.inputs, self.due = Inputs(symbols, action, reward, start if self.reset else never), chunk.mask.sum(0)
 
     def next(self, budget: int) -> Window:
         began = perf_counter()

@@ -1,6 +1,6 @@
 """State-space modelling: what a memory knows of the state of a partially observable process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,12 +12,12 @@ from annotated_types import Gt, Lt
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
+from rlmem.acting.evaluate import Request
 from rlmem.dataset.file import read, shapes
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import Feed, Window
-from rlmem.supervised.predictor import Predictor
 from rlmem.supervised.windows import Predict, Spans, Tables, split
 from rlmem.types import PositiveInt
 
@@ -64,31 +64,25 @@ class StateModel(Supervised):
     needs = "predicts the state of which an environment shows a part"
     example = "env=hopper_p"
     answers = "windows"
+    sign = -1
+    continues = False
 
     def inspect(self, env: Any) -> str | None:
         if not isinstance(env, Partial):
             return f"{self.needs}, which it does not tell; e.g. {self.example}"
-        hidden = [slot for slot in range(env.full_size()) if slot not in env.seen_slots()]
-        if self.target == "hidden" and not hidden:
+        every, self.seen = [*range(env.full_size())], env.seen_slots()
+        self.predicted = every if self.target == "full" else [slot for slot in every if slot not in self.seen]
+        if not self.predicted:
             return f"algo.target=hidden: everything is seen; e.g. {self.example}"
-        self.seen = env.seen_slots()
-        self.predicted = hidden if self.target == "hidden" else [*range(env.full_size())]
-        self.outputs = len(self.predicted)
-        self.space = cast(Any, env).single_action_space
-        return self._dataset_problem(env.full_size())
-
-    def _dataset_problem(self, size: int) -> str | None:
-        """Why the data set does not fit an environment whose state has `size` numbers; None if it does."""
+        self.outputs, self.space = len(self.predicted), cast(Any, env).single_action_space
         if self.dataset is None:
             return "algo.dataset=null: expected an HDF5 file of episodes; e.g. algo.dataset=data/hopper.hdf5"
-        actions = 1 if isinstance(self.space, Discrete) else self.space.shape[0]
-        found = shapes(Path(self.dataset))
-        if found == (size, actions):
+        needed = len(every), 1 if isinstance(self.space, Discrete) else self.space.shape[0]
+        if (found := shapes(Path(self.dataset))) == needed:
             return None
         sizes = "observations of {} numbers and actions of {}".format
-        return (
-            f"algo.dataset={self.dataset}: {sizes(*found)}; expected {sizes(size, actions)}; see `rlmem dataset info`"
-        )
+        expected = f"expected {sizes(*needed)}; see `rlmem dataset info`"
+        return f"algo.dataset={self.dataset}: {sizes(*found)}; {expected}"
 
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:
         """Read the data set and choose the held-out episodes: the same ones in every evaluation of a run."""
@@ -112,22 +106,11 @@ class StateModel(Supervised):
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
         return {"mse": (answer - target).square().mean(-1)}
 
-    def score(self, means: dict[str, float]) -> float:
-        return -means["mse"]
-
-    @torch.no_grad()
-    def held_out(
-        self, agent: Predictor, env: Any, number: int, streams: Streams, device: torch.device
-    ) -> dict[str, float]:
-        """As `Supervised.held_out`, on windows of the held-out episodes."""
-        generator = streams.torch("evaluation/windows")
-        total, answers = 0.0, 0
-        for rows in _split_number(number, EVAL_ROWS):
-            window = self.draw(rows, self.unread, generator)
-            features, _ = agent.read(window.inputs, agent.initial_state(rows))
-            judged = self.judge(agent.head(features[window.mask]), window.target[window.mask])
-            total, answers = total + float(judged["mse"].sum()), answers + window.due
-        return {"mse": total / answers}
+    def unseen(self, env: Any, request: Request) -> Iterator[Window]:
+        """As `Supervised.unseen`, windows of the held-out episodes."""
+        generator, number = request.streams.torch("evaluation/windows"), request.episodes
+        for done in range(0, number, EVAL_ROWS):
+            yield self.draw(min(EVAL_ROWS, number - done), self.unread, generator)
 
 
 class WindowFeed(Feed):
@@ -154,8 +137,3 @@ class WindowFeed(Feed):
             raise UserError(f"algo.dataset={self.algo.dataset}: {what}; expected the same file; restore it")
         super().load_state_dict(state)
         self.generator.set_state(state["generator"].cpu())
-
-
-def _split_number(number: int, most: int) -> Sequence[int]:
-    """`number` split into parts of `most`, of which the last may be smaller."""
-    return [min(most, number - done) for done in range(0, number, most)]

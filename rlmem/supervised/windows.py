@@ -24,17 +24,14 @@ class Spans(NamedTuple):
     first: Tensor
     length: Tensor
 
-    def select(self, index: Tensor) -> Spans:
-        return Spans(self.first[index], self.length[index])
-
 
 def split(recording: Recording, share: float, generator: torch.Generator) -> tuple[Spans, Spans]:
     """Split the episodes at random: those to train on, and a fraction `share` held out, at least one of each."""
     length = torch.from_numpy(recording.lengths)
-    every = Spans(length.cumsum(0) - length, length)
-    order = torch.randperm(len(length), generator=generator)
-    held = min(max(1, round(share * len(length))), len(length) - 1)
-    return every.select(order[held:]), every.select(order[:held])
+    first, order = length.cumsum(0) - length, torch.randperm(len(length), generator=generator)
+    number = min(max(1, round(share * len(length))), len(length) - 1)
+    train, held = order[number:], order[:number]
+    return Spans(first[train], length[train]), Spans(first[held], length[held])
 
 
 @dataclass
@@ -54,14 +51,23 @@ class Tables:
 
     @classmethod
     def of(cls, recording: Recording, space: Space, seen: list[int], predicted: list[int], train: Spans) -> Tables:
-        """Targets are standardised with mean and standard deviation over the transitions of `train`."""
+        """The tables of a recording.
+
+        Targets are standardised with mean and standard deviation over the transitions of `train`. Actions are scaled
+        from the bounds of `space` to [-1, 1], or counted from zero.
+        """
         state = torch.from_numpy(recording.observations)
         wanted = state[:, predicted]
         rows = torch.cat([torch.arange(a, a + n) for a, n in zip(*map(Tensor.tolist, train), strict=True)])
         std, mean = torch.std_mean(wanted[rows].double(), 0)
         target = (wanted - mean) / torch.where(std > 1e-6, std, 1)  # the target of a constant is zero
-        reward = torch.from_numpy(recording.rewards)
-        return cls(state[:, seen].contiguous(), target.float(), _policy_actions(recording, space), reward)
+        if isinstance(space, spaces.Discrete):
+            action = recording.actions[:, 0].astype(np.int64) - int(space.start)
+        else:
+            assert isinstance(space, spaces.Box)
+            action = (2 * (recording.actions - space.low) / (space.high - space.low) - 1).astype(np.float32)
+        tables = state[:, seen].contiguous(), target.float(), torch.from_numpy(action)
+        return cls(*tables, torch.from_numpy(recording.rewards))
 
     def to(self, device: torch.device) -> Tables:
         return Tables(*(table.to(device) for table in vars(self).values()))
@@ -71,11 +77,7 @@ class Tables:
 
         An episode shorter than a window is one window, padded on the right.
 
-        rows: how many windows
-        length: slots of a window
-        episodes: those to draw from
         predict: initial: the state in a window's first slot, from its last one; current: the state of every slot
-        generator: source of the random numbers
         """
         places = (episodes.length - length).clamp(min=0) + 1
         episode = draw_weighted(places.double(), rows, generator)
@@ -93,11 +95,3 @@ class Tables:
         reward = self.reward[before].masked_fill(start, 0)
         inputs = Inputs(self.seen[index], self.action[before], reward, start)
         return Window(inputs, self.target[wanted], mask, int(mask.sum()))
-
-
-def _policy_actions(recording: Recording, space: Space) -> Tensor:
-    """Actions as policies output them: scaled from the bounds to [-1, 1], or counted from zero."""
-    if isinstance(space, spaces.Discrete):
-        return torch.from_numpy(recording.actions[:, 0].astype(np.int64) - int(space.start))
-    assert isinstance(space, spaces.Box)
-    return torch.from_numpy((2 * (recording.actions - space.low) / (space.high - space.low) - 1).astype(np.float32))

@@ -1,11 +1,8 @@
-"""What varies in a sweep, and the overrides of every job.
-
-`memory.ffm.trace_size=16,32` is `memory.trace_size=16,32` for the jobs with memory=ffm alone.
-"""
+"""What varies in a sweep, and the overrides of every job."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
 
@@ -24,13 +21,7 @@ Lines = tuple[str, ...]
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Numbers that a search draws from.
-
-    low: the smallest number
-    high: the largest number
-    step: distance of the numbers; None: all numbers of the interval
-    log: whether the logarithm is drawn uniformly, not the number
-    """
+    """Numbers that a search draws from: all of an interval, or those `step` apart; `log`: uniform in the logarithm."""
 
     low: float
     high: float
@@ -59,69 +50,60 @@ class Axis:
 
     def fits(self, lines: Iterable[str]) -> bool:
         """Whether a job with these overrides has this axis."""
-        return self.when.items() <= chosen(lines).items()
+        choices = dict(default_choices())
+        for line in lines:
+            key, _, value = line.partition("=")
+            if isinstance(choices.get(key), str):
+                choices[key] = value.strip("'\"")
+        return all(choices.get(group) == option for group, option in self.when.items())
 
 
 def axes(spec: SweepSpec) -> list[Axis]:
     """The axes of a specification, including fixed values. Raises UserError with every problem."""
     with config_loader() as loader:
-        lines, problems = parse(spec.overrides, loader)
-        pairs = [parse(pair, loader) for pair in spec.pairs]
-        problems += chain.from_iterable(found for _, found in pairs)
-        if problems:
-            raise UserError(*problems)
-        hydra = [str(o.input_line) for o in lines if o.is_hydra_override()]
+        parsed = [parse(together, loader) for together in [*([line] for line in spec.overrides), *spec.pairs]]
+        if unreadable := [problem for _, problems in parsed for problem in problems]:
+            raise UserError(*unreadable)
+        hydra = [line for line in spec.overrides if line.startswith("hydra.searchpath")]
         try:
-            options = Groups.read(loader, [line for line in hydra if line.startswith("hydra.searchpath")]).options
+            options = Groups.read(loader, hydra).options
         except FAILURES as error:
             raise UserError(root_cause(error)) from error
-        found, everything = [], [*lines, *chain.from_iterable(parsed for parsed, _ in pairs)]
-        problems += _problems_of_keys(everything)
-        for together in [*([line] for line in lines), *(parsed for parsed, _ in pairs)]:
+        found, problems = [], _problems_of_keys(chain.from_iterable(together for together, _ in parsed))
+        for together, _ in parsed:
             try:
                 found.append(_axis(together, options, searched=spec.direction is not None))
             except UserError as error:
                 problems += error.problems
-    problems += _problems_of_repetition(found)
-    problems += _problems_of_conditions(found)
-    if problems:
+    if problems := [*problems, *_problems_of_repetition(found), *_problems_of_conditions(found)]:
         raise UserError(*dict.fromkeys(problems))
     return found
 
 
 def expand(found: Sequence[Axis]) -> list[Lines]:
     """The overrides of every job of a grid."""
-    always = [axis.points for axis in found if not axis.when]
+    jobs, always = [], [axis.points for axis in found if not axis.when]
     require_few(always)
-    return [lines for point in product(*always) for lines in _completed(tuple(chain(*point)), found)]
+    for point in product(*always):
+        lines = tuple(chain(*point))
+        fitting = [axis.points for axis in found if axis.when and axis.fits(lines)]
+        jobs += [lines + tuple(chain(*more)) for more in product(*fitting)]
+    return jobs
 
 
 def probes(found: Sequence[Axis]) -> list[Lines]:
     """Jobs that have every value of every axis at least once, for a search that may draw any combination."""
-    always = [axis for axis in found if not axis.when]
-    points = [axis.points[:1] for axis in always]
-    varied = [[*points[:i], axis.points, *points[i + 1 :]] for i, axis in enumerate(always) if axis.varies] or [points]
-    starts = dict.fromkeys(tuple(chain(*point)) for points in varied for point in product(*points))
-    special = [axis for axis in found if axis.when]
-    jobs = []
-    for lines in starts:
-        fitting = [axis for axis in special if axis.fits(lines)]
-        first = [axis.points[:1] for axis in fitting]
-        for i, axis in enumerate(fitting):
-            jobs += [lines + tuple(chain(*p)) for p in product(*first[:i], axis.points, *first[i + 1 :])]
-        if not fitting:
-            jobs.append(lines)
+    starts = _every_value([axis for axis in found if not axis.when])
+    fitting = [[axis for axis in found if axis.when and axis.fits(lines)] for lines in starts]
+    jobs = [lines + more for lines, special in zip(starts, fitting, strict=True) for more in _every_value(special)]
     return list(dict.fromkeys(jobs))
 
 
-def chosen(lines: Iterable[str]) -> dict[str, str]:
-    """The option of every group in a job with these overrides."""
-    choices = {group: choice for group, choice in default_choices().items() if isinstance(choice, str)}
-    for line in lines:
-        key, _, value = line.partition("=")
-        if key in choices:
-            choices[key] = value.strip("'\"")
-    return choices
+def _every_value(axes: Sequence[Axis]) -> list[Lines]:
+    """Overrides with every value of each of these axes, the other axes at their first values."""
+    first = [axis.points[:1] for axis in axes]
+    varied = [[*first[:i], axis.points, *first[i + 1 :]] for i, axis in enumerate(axes) if axis.varies] or [first]
+    return [tuple(chain(*point)) for points in varied for point in product(*points)]
 
 
 def label(lines: Iterable[str], found: Sequence[Axis]) -> str:
@@ -134,17 +116,10 @@ def label(lines: Iterable[str], found: Sequence[Axis]) -> str:
         if key in varying:
             if len(value) > 7 and re.fullmatch(r"-?\d+\.\d+(e[+-]?\d+)?", value):
                 value = f"{float(value):.3g}"
-            if key.endswith("._target_"):
-                parts.append(value.rpartition(".")[2])
-            else:
-                parts.append(value if key in groups else f"{key.rpartition('.')[2]}{value}")
+            name = key.rpartition(".")[2]
+            short = value.rpartition(".")[2] if name == "_target_" else name + value
+            parts.append(value if key in groups else short)
     return re.sub(r"[^\w.+-]+", "_", "-".join(parts)).strip("_")[:80]
-
-
-def _completed(lines: Lines, found: Sequence[Axis]) -> Iterator[Lines]:
-    """A job's overrides with those of the axes that are only for its options."""
-    fitting = [axis.points for axis in found if axis.when and axis.fits(lines)]
-    return (lines + tuple(chain(*more)) for more in product(*fitting))
 
 
 def _axis(together: Sequence[Override], options: Mapping[str, Sequence[str]], searched: bool) -> Axis:
@@ -182,7 +157,7 @@ def _numeric(override: Override, sweep: IntervalSweep | RangeSweep, when: Mappin
 
 
 def _condition(key: str, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """{"memory": "ffm"} for `memory.ffm.trace_size`. Groups of several options have their names in every key."""
+    """Which jobs have a key: {"memory": "ffm"} for `memory.ffm.trace_size`; all if its group has several options."""
     group, *rest = key.split(".")
     special = len(rest) > 1 and rest[0] in options.get(group, ()) and isinstance(default_choices().get(group), str)
     return {group: rest[0]} if special else {}

@@ -1,14 +1,17 @@
-"""A job of a sweep: its specification, its row in the manifest, and the tables of these rows."""
+"""A job of a sweep: its specification, its row in the manifest, and the process that it belongs to."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import re
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, get_type_hints
-
-from rlmem.sweep.process import Owner
+from pathlib import Path
+from typing import Literal, get_type_hints
 
 STALE = 300.0
 """Seconds without a heartbeat after which a process on another machine counts as dead; clocks may differ slightly."""
@@ -17,25 +20,12 @@ State = Literal["waiting", "running", "done", "failed"]
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
-    number INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
-    overrides TEXT NOT NULL,
-    config_hash TEXT NOT NULL,
-    threads INTEGER,
-    total_steps INTEGER,
-    params TEXT,
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, overrides TEXT NOT NULL, config_hash TEXT NOT NULL,
+    threads INTEGER, total_steps INTEGER, params TEXT,
     state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'running', 'done', 'failed')),
-    host TEXT,
-    pid INTEGER,
-    start TEXT,
-    heartbeat REAL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    failures INTEGER NOT NULL DEFAULT 0,
-    exit_code INTEGER,
-    error TEXT,
-    started REAL,
-    ended REAL,
-    result REAL
+    host TEXT, pid INTEGER, start TEXT, heartbeat REAL,
+    attempts INTEGER NOT NULL DEFAULT 0, failures INTEGER NOT NULL DEFAULT 0,
+    exit_code INTEGER, error TEXT, started REAL, ended REAL, result REAL
 );
 CREATE TABLE IF NOT EXISTS sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
@@ -43,16 +33,43 @@ CREATE TABLE IF NOT EXISTS sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 
 @dataclass(frozen=True)
-class NewJob:
-    """A job that has been checked, and is in no manifest yet.
+class Owner:
+    """A process of a machine; `start` (`started`) distinguishes it from a later one with the same number."""
 
-    label: the part of its name after the number
-    overrides: the command line of its run, without its run directory
-    config_hash: equal for equal configurations
-    threads: CPU threads of its training; None: all cores
-    total_steps: environment steps of its run
-    params: what a search drew, as JSON
-    problem: why it cannot run; None if it can
+    host: str
+    pid: int
+    start: str
+
+    @classmethod
+    def me(cls) -> Owner:
+        return cls(platform.node(), os.getpid(), started(os.getpid()) or "")
+
+    def alive(self) -> bool | None:
+        """Whether it runs; None if that cannot be seen from this machine."""
+        return started(self.pid) == self.start if self.host == platform.node() else None
+
+
+def started(pid: int) -> str | None:
+    """When a process of this machine started, as a text to compare; None if there is none or it is a zombie."""
+    if sys.platform != "linux":
+        shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout
+        state, _, start = shown.strip().partition(" ")
+        return start.strip() if state and not state.startswith("Z") else None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name in brackets may hold anything
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # start times count from the boot
+    return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job that is in no manifest yet: `label` is the part of its name after the number, `problem` why it cannot run.
+
+    `overrides` are the command line of its run without its run directory, `config_hash` is equal for equal
+    configurations, `threads` None stands for all cores, and `params` is what a search drew, as JSON.
     """
 
     label: str
@@ -66,21 +83,11 @@ class NewJob:
 
 @dataclass(frozen=True)
 class Job:
-    """A row of the manifest at the time of reading. Times are seconds since 1970; the other fields are those of NewJob.
+    """A row of the manifest at the time of reading, with the fields of NewJob; times are seconds since 1970.
 
-    number: number of the job in its sweep, from 1
-    name: name of its run directory
-    host: machine of the process that has it or had it last
-    pid: number of that process
-    start: start of that process, as `process.started` returns it
-    heartbeat: time of the last sign of life of that process
-    attempts: how often the job was started
-    failures: how many of the attempts failed
-    exit_code: exit code of its last process
-    error: why that process failed
-    started: time of its last start
-    ended: time of its last end
-    result: the objective at the end of its run
+    `number` counts from 1, and `name` is that of the run directory. `host`, `pid` and `start` are the Owner that has
+    the job or had it last, with its last sign of life (`heartbeat`), exit code and error. `failures` are those of its
+    `attempts` that failed, and `result` is the objective at the end of its run.
     """
 
     number: int
@@ -102,12 +109,6 @@ class Job:
     started: float | None
     ended: float | None
     result: float | None
-
-    @classmethod
-    def from_row(cls, row: Any) -> Job:
-        """A row of the table. Raises KeyError for a column that is missing, TypeError for one too many."""
-        values = dict(row)
-        return cls(**values | {"overrides": tuple(json.loads(values["overrides"]))})
 
     @property
     def abandoned(self) -> bool:

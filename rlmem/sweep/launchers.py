@@ -25,12 +25,7 @@ EXAMPLE = "rlmem train -m launcher=joblib launcher.n_jobs=2 seed=0,1"
 
 @dataclass(frozen=True)
 class Launcher:
-    """The launcher of a multirun.
-
-    name: the name of Hydra's launcher
-    lines: overrides of Hydra that choose it and set its keys
-    folder: the directory of the whole multirun
-    """
+    """A launcher by Hydra's name, Hydra's overrides that choose it and set its keys, and the multirun's directory."""
 
     name: str
     lines: tuple[str, ...]
@@ -44,7 +39,7 @@ class Launcher:
 
 def is_about_launcher(override: Override) -> bool:
     """Whether an override chooses or sets the launcher."""
-    return override.key_or_group == "launcher" or override.key_or_group.startswith("launcher.")
+    return override.key_or_group.partition(".")[0] == "launcher"
 
 
 def choose(overrides: Sequence[str]) -> Launcher:
@@ -108,7 +103,7 @@ def _problem_of_key(tree: DictConfig, override: Override, name: str) -> str | No
 
 
 def _not_composed(error: BaseException, choices: Sequence[Override]) -> str:
-    """The sentence for a launcher that Hydra does not find, or for another failure to compose it."""
+    """What to say of a launcher that Hydra does not find, or of another failure to compose it."""
     group, _, name = (getattr(error, "missing_cfg_file", None) or "").rpartition("/")
     if group != "hydra/launcher":
         return root_cause(error)

@@ -16,8 +16,7 @@ from typing import Any
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.record.trust import is_own, mark
-from rlmem.sweep.jobs import TABLES, Job, NewJob
-from rlmem.sweep.process import Owner
+from rlmem.sweep.jobs import TABLES, Job, NewJob, Owner
 from rlmem.sweep.spec import SweepSpec
 
 FILE = "sweep.sqlite"
@@ -30,7 +29,7 @@ class Manifest:
     """DIR/sweep.sqlite. Raises UserError if it cannot be opened, or does not hold what a sweep writes."""
 
     def __init__(self, folder: Path):
-        self.path = folder / FILE
+        self.folder, self.path = folder, folder / FILE
         _require_harmless(folder)
         try:
             # SQLite's usual journal: the newer one, WAL, needs memory that machines do not share.
@@ -78,14 +77,14 @@ class Manifest:
             before, known = self.specification(), {job.config_hash: job for job in self.jobs()}
             foreign = [job for key, job in known.items() if key not in {new.config_hash for new in jobs}]
             if before is not None and before.canonical != spec.canonical:
-                folder = self.path.parent
-                other = f"`rlmem sweep {shell(folder)}` goes on with what is there, --dir takes another directory"
+                other = f"`rlmem sweep {shell(self.folder)}` goes on with what is there, --dir takes another directory"
                 if before.direction or spec.direction:
-                    raise UserError(f"{folder}: holds another sweep ({_command_line(before)}); {other}")
+                    line = " ".join([*before.overrides, *(f"--pair '{' '.join(pair)}'" for pair in before.pairs)])
+                    raise UserError(f"{self.folder}: holds another sweep ({line}); {other}")
                 if foreign:
                     names = " ".join(foreign[0].overrides) or "(no overrides)"
                     what = f"holds {len(foreign)} jobs that are not asked for now, such as {names}"
-                    raise UserError(f"{folder}: {what}; jobs can be added, not taken away; {other}")
+                    raise UserError(f"{self.folder}: {what}; jobs can be added, not taken away; {other}")
             fresh = [new for new in jobs if new.config_hash not in known]
             for new in fresh:
                 self._insert(new)
@@ -113,15 +112,13 @@ class Manifest:
         with self._transaction():
             jobs = self.jobs()
             new = propose(jobs) if len(jobs) < limit else None
-            if new is None:
-                return False
-            self._insert(new)
-        return True
+            if new is not None:
+                self._insert(new)
+        return new is not None
 
     def claim(self, owner: Owner, busy: Callable[[str], bool]) -> Job | None:
-        """Take a job that no process works on: new ones first, then those that failed before; None if there is none.
+        """Take a job for `owner` that no process works on: new ones first, then those that failed before.
 
-        owner: the process that takes it
         busy: whether a process still trains in the run directory of this name, whatever the manifest says
         """
         waiting = f"{ACTIVE} ORDER BY failures, number"
@@ -174,12 +171,8 @@ class Manifest:
     def _insert(self, new: NewJob) -> None:
         number = self.connection.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM jobs").fetchone()[0]
         name = f"{number:03d}-{new.label}" if new.label else f"{number:03d}"
-        values = {
-            "number": number,
-            "name": name,
-            "overrides": json.dumps(new.overrides),
-            **{key: getattr(new, key) for key in ("config_hash", "threads", "total_steps", "params")},
-        }
+        values = {"number": number, "name": name, "overrides": json.dumps(new.overrides)}
+        values |= {key: getattr(new, key) for key in ("config_hash", "threads", "total_steps", "params")}
         if new.problem:
             values |= {"state": "failed", "failures": 1, "exit_code": 2, "error": new.problem}
         self._set(f"seal {number}", mark(values["overrides"]))
@@ -192,8 +185,8 @@ class Manifest:
         self._update({**values, "ended": time.time()}, f"number = ? AND {MINE}", *whose)
 
     def _select(self, condition: str, *given: Any) -> list[Job]:
-        rows = self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given)
-        return [Job.from_row(row) for row in rows.fetchall()]
+        rows = map(dict, self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given).fetchall())
+        return [Job(**row | {"overrides": tuple(json.loads(row["overrides"]))}) for row in rows]
 
     def _update(self, values: Mapping[str, Any], condition: str, *given: Any) -> None:
         columns = ", ".join(f"{name} = ?" for name in values)
@@ -223,7 +216,3 @@ def _require_harmless(folder: Path) -> None:
 
 def holds_sweep(folder: Path) -> bool:
     return (folder / FILE).is_file()
-
-
-def _command_line(spec: SweepSpec) -> str:
-    return " ".join([*spec.overrides, *(f"--pair '{' '.join(pair)}'" for pair in spec.pairs)])

@@ -1,8 +1,4 @@
-"""`rlmem train -m`: one job per combination, through Hydra's own sweepers and launchers.
-
-Every job is composed and checked before the first one starts; Hydra then runs `job` once per combination, in this
-process or wherever the launcher starts one. A job that fails stops no other one.
-"""
+"""`rlmem train -m`: one job per combination, through Hydra's own sweepers and launchers; none stops another."""
 
 import io
 import itertools
@@ -12,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from typing import IO
 
 from hydra.core.global_hydra import GlobalHydra
@@ -25,29 +20,20 @@ from rlmem.config.overrides import lines_of, parse, require_few
 from rlmem.errors import Fault, NotHere, UserError, first_line
 from rlmem.sweep import launchers
 from rlmem.system.command import work_in
+from rlmem.system.output import protect
+from rlmem.system.signals import Stopped, taken_over
 
 
 class JobFailed(Exception):
     """A job failed, for a sweeper other than Hydra's basic one; the reason has been printed where the job ran."""
 
 
-@dataclass(frozen=True)
-class Failed:
-    """What a job that failed returns instead of its objective.
-
-    job: its overrides
-    why: the reason, in one line
-    """
-
-    job: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.job}: {self.why}"
+class Failed(str):
+    """What a job that failed returns instead of its objective: `OVERRIDES: REASON`, in one line."""
 
 
 def check(overrides: Sequence[str]) -> list[Config]:
-    """The configuration of every job, or a UserError with the problems of all of them.
+    """The configuration of every job, or a UserError with the problems of all of them before the first one starts.
 
     A sweeper other than Hydra's basic one chooses values as it goes: then only the constant ones are checked.
     """
@@ -67,7 +53,7 @@ def check_jobs(
     jobs: the overrides of each job
     problems: problems that are known already
     elsewhere: whether jobs may run on other machines, so that this one may lack their device
-    assembled: whether every combination is also built once, which needs the files that it reads
+    assembled: whether every combination is also built once, for one of its seeds, which needs the files that it reads
     """
     configs, problems = [], list(problems)
     for overrides in jobs:
@@ -75,8 +61,20 @@ def check_jobs(
             configs.append(load(overrides))
         except UserError as error:
             problems += error.problems
-    problems += _shared_run_dir(configs)
-    problems = problems or (_problems_of_assembling(configs, elsewhere) if assembled else [])
+    given = [run_dir for config in configs if (run_dir := config.settings.run_dir) is not None]
+    if len(given) > len(set(given)):
+        what = f"{len(configs)} jobs would share one run directory; leave run_dir out"
+        problems.append(f"run_dir={given[0]}: {what}")
+    if assembled and not problems:
+        from rlmem.run.train import plan
+
+        distinct = {repr(config.values | {"seed": 0, "run_dir": None}): config for config in configs}
+        for config in distinct.values():
+            try:
+                plan(config)
+            except UserError as error:
+                if not (elsewhere and isinstance(error, NotHere)):
+                    problems += error.problems
     if problems:
         raise UserError(*dict.fromkeys(problems))
     return configs
@@ -93,27 +91,12 @@ def plans(configs: Iterable[Config]) -> Iterator[str]:
             yield str(error)
 
 
-def _problems_of_assembling(configs: Sequence[Config], elsewhere: bool) -> list[str]:
-    """Why choices do not go together, found by assembling every combination once, for one of its seeds."""
-    from rlmem.run.train import plan
-
-    distinct = {repr(config.values | {"seed": 0, "run_dir": None}): config for config in configs}
-    problems: list[str] = []
-    for config in distinct.values():
-        try:
-            plan(config)
-        except UserError as error:
-            if not (elsewhere and isinstance(error, NotHere)):
-                problems += error.problems
-    return problems
-
-
 def expand(overrides: Sequence[str]) -> list[list[str]]:
     """The readable overrides of every job, in Hydra's order, without those of the launcher and of Hydra."""
     with config_loader() as loader:
         parsed, _ = parse(overrides, loader)
         own = [o for o in parsed if not _is_about_multirun(o)]
-        if not _basic_sweeper(parsed):
+        if any(o.value() != "basic" for o in parsed if o.key_or_group == "hydra/sweeper"):
             return [[str(o.input_line) for o in own if not o.is_sweep_override()]]
         values = [lines_of(override, "rlmem train -m seed=0,1,2") for override in own]
         require_few(values)
@@ -138,7 +121,7 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
         try:
             batches = hydra.multirun("config", job, lines) or []
         except JobFailed as error:
-            return [Failed(str(error), "see above")]
+            return [Failed(f"{error}: see above")]
         except Exception as error:
             if launcher.name == "basic":
                 raise
@@ -150,8 +133,6 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
 
 def job(_: DictConfig) -> float | Failed:
     """One job: the same composition and checks as a single run. Returns the objective, for a sweeper."""
-    from rlmem.system.output import protect
-
     hydra = HydraConfig.get()
     here = hydra.runtime.choices["hydra/launcher"] == "basic"
     overrides = [line.removeprefix("++") for line in hydra.overrides.task if not line.startswith("+launcher=")]
@@ -162,32 +143,27 @@ def job(_: DictConfig) -> float | Failed:
     search = [line for line in hydra.overrides.hydra if line.startswith("hydra.searchpath")]
     try:
         with redirect_stdout(sys.stdout if here else Prefixed(sys.stdout, f"[{hydra.job.num}] ")):
-            return _train([*search, *overrides, *_run_directory(overrides)])
+            from rlmem.run.train import train
+
+            try:
+                return train(load([*search, *overrides, *_run_directory(overrides)]))
+            except Stopped as stop:
+                _pass_signal_to_submitit(stop.signum)
+                raise
     except (Exception, KeyboardInterrupt) as error:
         if here and isinstance(error, KeyboardInterrupt):
             raise  # a signal to this process is for all jobs
+        why = first_line(error)
         if isinstance(error, UserError):
             print(*(f"rlmem: error: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
         elif not isinstance(error, (Fault, KeyboardInterrupt)):
             traceback.print_exc()
-        kind = "" if isinstance(error, (UserError, Fault, KeyboardInterrupt)) else f"{type(error).__name__}: "
-        failed = Failed(name, f"{kind}{first_line(error)}")
+            why = f"{type(error).__name__}: {why}"
+        failed = Failed(f"{name}: {why}")
         print(f"rlmem: job failed: {failed}", file=sys.stderr, flush=True)
         if hydra.runtime.choices["hydra/sweeper"] == "basic":
             return failed
         raise JobFailed(name) from error
-
-
-def _train(overrides: Sequence[str]) -> float:
-    from rlmem.run.train import train
-    from rlmem.system.signals import Stopped, taken_over
-
-    try:
-        return train(load(overrides))
-    except Stopped as stop:
-        if not taken_over():
-            _pass_signal_to_submitit(stop.signum)
-        raise
 
 
 def _pass_signal_to_submitit(signum: int) -> None:
@@ -197,7 +173,7 @@ def _pass_signal_to_submitit(signum: int) -> None:
     SIGTERM it does nothing, and the process waits: Slurm may requeue the job, unless it ends with a result before.
     """
     executor = os.environ.get("SUBMITIT_EXECUTOR")
-    if executor is None or signum == signal.SIGINT or not callable(signal.getsignal(signum)):
+    if executor is None or taken_over() or signum == signal.SIGINT or not callable(signal.getsignal(signum)):
         return
     signal.raise_signal(signum)
     while executor == "slurm":
@@ -205,16 +181,16 @@ def _pass_signal_to_submitit(signum: int) -> None:
 
 
 def _run_directory(overrides: Sequence[str]) -> list[str]:
-    """Overrides that put a job into Hydra's directory for it, where it continues if its launcher starts it again.
+    """Overrides that put a job into the directory that its launcher or the user has set for it in `hydra.sweep`.
 
-    That is `hydra.sweep.subdir` in `hydra.sweep.dir`; no overrides if neither the launcher nor the user has set it.
+    It continues there if its launcher starts it again.
     """
     hydra = HydraConfig.get()
     given = {line.partition("=")[0] for line in overrides}
     if hydra.sweep.subdir == "." or "run_dir" in given:
         return []
     run_dir = QuotedString(os.path.relpath(hydra.runtime.output_dir), Quote.single).with_quotes()
-    return [f"run_dir={run_dir}"] + ([] if "on_exists" in given else ["on_exists=resume"])
+    return [f"run_dir={run_dir}", *([] if "on_exists" in given else ["on_exists=resume"])]
 
 
 class Prefixed(io.TextIOBase):
@@ -236,17 +212,6 @@ def _is_about_multirun(override: Override) -> bool:
     """Whether an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
     hydra = override.is_hydra_override() and override.key_or_group != "hydra.searchpath"
     return hydra or launchers.is_about_launcher(override)
-
-
-def _basic_sweeper(parsed: Sequence[Override]) -> bool:
-    return all(o.value() == "basic" for o in parsed if o.key_or_group == "hydra/sweeper")
-
-
-def _shared_run_dir(configs: Sequence[Config]) -> list[str]:
-    given = [config.values["run_dir"] for config in configs if config.values["run_dir"] is not None]
-    if len(given) == len(set(given)):
-        return []
-    return [f"run_dir={given[0]}: {len(configs)} jobs would share one run directory; leave run_dir out"]
 
 
 def _with_new_keys(overrides: Sequence[str]) -> list[str]:

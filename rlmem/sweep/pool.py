@@ -1,36 +1,31 @@
-"""The process pool: a fixed number of jobs at once, each in a process of its own.
+"""The process pool: one loop in the main thread starts, watches and stops so many jobs at once."""
 
-One loop in the main thread starts, watches and stops the processes. Their results are in the manifest before the next
-one starts, so that the sweep itself may be killed at any moment.
-"""
-
-import contextlib
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
 from math import inf
 from pathlib import Path
 from time import monotonic, sleep, time
 
 from rlmem.record import rundir
-from rlmem.sweep.jobs import Job
+from rlmem.sweep.jobs import Job, Owner
 from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.process import Owner
 from rlmem.sweep.spec import assignment
 from rlmem.sweep.status import View, log_file, objective, tail
 from rlmem.system.hardware import cores
 from rlmem.system.signals import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely
 
-TICK, LOOK, BEAT = 0.1, 2.0, 15.0
-"""Seconds between checks of the processes, checks of the manifest for work, and heartbeats."""
-
-GRACE = 1.0
-"""Seconds to wait for a signal to reach the jobs directly before the sweep passes it on."""
+TICK, LOOK, BEAT, GRACE = 0.1, 2.0, 15.0, 1.0
+"""Seconds between checks of the processes, checks of the manifest for work, and heartbeats, and seconds to wait for a
+signal to reach the jobs directly before the sweep passes it on."""
 
 STOPPED = {REQUEUE, 130} | {-getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)}
 """Exit codes of a run that was asked to stop; one that was still starting had nothing to save."""
@@ -45,36 +40,31 @@ class Child:
     gpu: str | None
 
 
+@dataclass
 class Pool:
     """Works on the jobs of a manifest until none is left, including those that other machines give up.
 
-    manifest: the manifest of the sweep
-    folder: the directory of the sweep
-    view: prints what happens
+    Results are in the manifest before the next job starts, so that the sweep itself may be killed at any moment.
+
     places: jobs at once
     gpus: devices to spread the jobs over
     retries: failures of a job after which it is tried again
     more: adds a job to the manifest if there is one to add, and returns whether it did
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        folder: Path,
-        view: View,
-        places: int,
-        gpus: Sequence[str] = (),
-        retries: int = 1,
-        more: Callable[[], bool] = lambda: False,
-    ):
-        self.manifest, self.folder, self.view, self.more = manifest, folder, view, more
-        self.places, self.gpus, self.retries = places, gpus, retries
-        self.owner = Owner.me()
-        self.children: list[Child] = []
-        self.stop: BaseException | None = None
-        self.ask_at: float | None = None
-        self.next_look = self.next_beat = 0.0
-        self.trouble = ""
+    manifest: Manifest
+    view: View
+    places: int
+    gpus: Sequence[str] = ()
+    retries: int = 1
+    more: Callable[[], bool] = lambda: False
+    owner: Owner = field(default_factory=Owner.me)
+    children: list[Child] = field(default_factory=list)
+    stop: BaseException | None = None
+    ask_at: float | None = None
+    next_look: float = 0.0
+    next_beat: float = 0.0
+    trouble: str = ""
 
     def run(self) -> None:
         """Work until no job is left. Raises `Stopped` after a signal; the jobs save, or are killed by a second one."""
@@ -121,7 +111,7 @@ class Pool:
 
     def _fill(self) -> None:
         while self.stop is None and len(self.children) < self.places:
-            job = self.manifest.claim(self.owner, lambda name: rundir.is_locked(self.folder / name))
+            job = self.manifest.claim(self.owner, lambda name: rundir.is_locked(self.manifest.folder / name))
             if job is not None:
                 self._start(job)
             elif not self.more():
@@ -129,44 +119,40 @@ class Pool:
 
     def _start(self, job: Job) -> None:
         gpu = min(self.gpus, key=[child.gpu for child in self.children].count) if self.gpus else None
-        log = log_file(self.folder, job.name)
+        log = log_file(self.manifest.folder, job.name)
         try:
             log.parent.mkdir(exist_ok=True)
             with open(log, "a", encoding="utf-8") as out:
                 now = datetime.now().isoformat(sep=" ", timespec="seconds")
                 print(f"{HEADER} attempt {job.attempts} on {self.owner.host}, {now}", file=out, flush=True)
                 process = subprocess.Popen(
-                    command(job, self.folder),
+                    command(job, self.manifest.folder),
                     env=environment(job, gpu),
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C is for the sweep, which tells its jobs once
                 )
+                self.children.append(Child(job, process, gpu))
         except OSError as error:
             self._failed(job, 1, f"cannot be started: {error}")
-            return
-        self.children.append(Child(job, process, gpu))
 
     def _reap(self) -> bool:
         """Record the processes that have ended; returns whether any has."""
         ended = [child for child in self.children if child.process.poll() is not None]
         for child in ended:
-            self._record(child.job, child.process.returncode)
+            job, code, run_dir = child.job, child.process.returncode, self.manifest.folder / child.job.name
+            if code == 0:
+                self.manifest.finish(job, result := objective(run_dir))
+                returned = "no return" if result is None else f"return {result:.3f}"
+                self.view.done(job, f"{returned}, {time() - (job.started or 0):.0f} s")
+            elif code in STOPPED or (code == 2 and rundir.is_locked(run_dir)):
+                self.manifest.release(job)
+                self.view.say(f"{job.name}: stopped, to go on later")
+            else:
+                self._failed(job, code, reason_of_failure(code, log_file(self.manifest.folder, job.name)))
             self.children.remove(child)
         return bool(ended)
-
-    def _record(self, job: Job, code: int) -> None:
-        if code == 0:
-            result = objective(self.folder / job.name)
-            self.manifest.finish(job, result)
-            returned = "no return" if result is None else f"return {result:.3f}"
-            self.view.done(job, f"{returned}, {time() - (job.started or 0):.0f} s")
-        elif code in STOPPED or (code == 2 and rundir.is_locked(self.folder / job.name)):
-            self.manifest.release(job)
-            self.view.say(f"{job.name}: stopped, to go on later")
-        else:
-            self._failed(job, code, reason_of_failure(code, log_file(self.folder, job.name)))
 
     def _failed(self, job: Job, code: int, error: str) -> None:
         last = self.manifest.fail(job, code, error, self.retries)
@@ -183,29 +169,30 @@ class Pool:
         elif monotonic() >= self.ask_at:
             self.ask_at = inf
             for child in self.children:
-                if NOTICE.strip() not in lines_since_start(log_file(self.folder, child.job.name)):
+                if NOTICE.strip() not in lines_since_start(log_file(self.manifest.folder, child.job.name)):
                     child.process.terminate()
 
     def _abandon(self, kill: bool) -> None:
         """End the jobs with the sweep: they save, or after a second signal (`kill`) they are killed."""
         for child in self.children:
             child.process.kill() if kill else child.process.terminate()
-        if kill:
-            for child in self.children:
-                child.process.wait()
-                with contextlib.suppress(sqlite3.Error):
-                    self.manifest.release(child.job)
+        for child in self.children if kill else ():
+            child.process.wait()
+            with suppress(sqlite3.Error):
+                self.manifest.release(child.job)
 
 
 CHILD = """
 import sys
 sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]
-from rlmem.sweep.child import main
+from rlmem.system.signals import die_with
+die_with(int(sys.argv.pop(1)))
+from rlmem.commands.cli import main
 sys.exit(main())
 """
-"""The program of a job. It imports this rlmem, not one in the current folder, which `python -m` would prefer."""
+"""The program of a job: `rlmem`, which ends when its parent does. Unlike `python -m`, it imports this very rlmem."""
 
-HEADER, MARKS = "===", ("rlmem: error: ", "rlmem: failed: ")
+HEADER, MARK = "===", re.compile("rlmem: (error|failed): ")
 """Beginnings of the lines in a log that say when a process started, and why it failed."""
 
 
@@ -213,13 +200,13 @@ def command(job: Job, folder: Path) -> list[str]:
     """The command of a job: `rlmem train` in its own run directory, where it continues if it has begun."""
     place = assignment("run_dir", str(folder / job.name))
     child = [sys.executable, "-c", CHILD, str(Path(__file__).parents[2]), str(os.getpid())]
-    return [*child, *job.overrides, place, "on_exists=resume"]
+    return [*child, "train", *job.overrides, place, "on_exists=resume"]
 
 
 def environment(job: Job, gpu: str | None) -> dict[str, str]:
     """The variables of a job's process: its threads, and its GPU if the sweep spreads jobs over some."""
     threads = {"OMP_NUM_THREADS": str(job.threads or cores())}
-    return {**os.environ, **threads, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
+    return os.environ | threads | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
 
 
 def reason_of_failure(code: int, log: Path) -> str:
@@ -228,13 +215,11 @@ def reason_of_failure(code: int, log: Path) -> str:
         name = signal.Signals(-code).name
         return f"killed by {name}{', perhaps for want of memory' if code == -signal.SIGKILL else ''}"
     lines = [line.strip() for line in lines_since_start(log) if line.strip()]
-    named = [line for line in lines if line.startswith(MARKS)]
+    named = [line for line in lines if MARK.match(line)]
     line = (named or lines or ["(it wrote nothing)"])[-1]
-    return next((line.removeprefix(mark) for mark in MARKS if line.startswith(mark)), line)
+    return line[found.end() :] if (found := MARK.match(line)) else line
 
 
 def lines_since_start(log: Path) -> list[str]:
     """The last lines that a job has written since its latest start."""
-    lines = tail(log)
-    starts = [number for number, line in enumerate(lines) if line.startswith(HEADER)]
-    return lines[starts[-1] + 1 :] if starts else lines
+    return [*takewhile(lambda line: not line.startswith(HEADER), reversed(tail(log)))][::-1]

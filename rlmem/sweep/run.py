@@ -54,12 +54,7 @@ class Options:
 
 
 def default_folder(spec: SweepSpec, file: Path | None, whole: bool) -> Path:
-    """sweeps/<name>, the same for the same command.
-
-    spec: what the sweep consists of
-    file: the sweep file, if there is one
-    whole: whether nothing but the file says what the sweep consists of
-    """
+    """sweeps/<name>, the same for the same command; `whole`: the `file` alone says what the sweep consists of."""
     if file is not None:
         return Path("sweeps") / (file.stem if whole else f"{file.stem}-{spec.short_hash}")
     keys = [key.rpartition(".")[2] for axis in axes(spec) if axis.varies for key in axis.keys]
@@ -68,13 +63,11 @@ def default_folder(spec: SweepSpec, file: Path | None, whole: bool) -> Path:
 
 def dry_run(spec: SweepSpec, folder: Path) -> str:
     """The jobs of a sweep that is not started, composed and checked."""
-    found = axes(spec)
     if spec.direction is not None:
-        checked = probes(found)
-        check_jobs(checked)
+        check_jobs(checked := probes(axes(spec)))
         lines = [" ".join(job) for job in checked]
         return "\n".join([*lines, f"a search in {folder}, of which these {len(checked)} corners are accepted"])
-    jobs, repeated = _compose(expand(found), found)
+    jobs, repeated = _compose(spec)
     lines = [f"{number:03d}  {' '.join(job.overrides) or '(defaults)'}" for number, job in enumerate(jobs, 1)]
     return "\n".join([*lines, *repeated, f"{len(jobs)} jobs in {folder}"])
 
@@ -83,7 +76,6 @@ def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     """Work in `folder` until every job is done or has failed; returns the exit code, 1 if one failed.
 
     spec: what the sweep consists of; None: what the directory says
-    folder: the directory of the sweep
     options: how to work on it
 
     Raises UserError before anything is started, and Stopped after a signal.
@@ -96,27 +88,28 @@ def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     refuse(foreign_lines(foreign), folder)
     # Jobs of another user may choose shipped options only, not those of a folder `conf` beside them.
     with shipped_options() if foreign else nullcontext():
-        return _work(manifest, folder, options, View(console, manifest, folder))
+        return _work(manifest, options, View(console, manifest))
 
 
-def _work(manifest: Manifest, folder: Path, options: Options, view: View) -> int:
+def _work(manifest: Manifest, options: Options, view: View) -> int:
     """Work on the jobs of a checked manifest; returns the exit code."""
-    spec = manifest.specification() or SweepSpec(())
+    spec, folder, say = manifest.specification() or SweepSpec(()), manifest.folder, view.say
     if options.trials is not None:
         if spec.direction is None:
             raise UserError(f"--trials {options.trials}: {folder} holds a grid, not a search; e.g. --dir sweeps/search")
         manifest.set_trials(options.trials)
-    more = _searcher(spec, manifest, view.say) if spec.direction is not None else lambda: False
+    more = _searcher(spec, manifest, say) if spec.direction is not None else lambda: False
     manifest.reopen(options.retries, options.retry_failed)
     places = _places(spec, manifest.jobs(), options)
-    view.say(f"{folder}: {counts(rows(manifest, folder)).plain}; {places} at once")
+    say(f"{folder}: {counts(rows(manifest)).plain}; {places} at once")
     try:
-        with view:
-            Pool(manifest, folder, view, places, options.gpus, options.retries, more).run()
+        with view.live or nullcontext():
+            Pool(manifest, view, places, options.gpus, options.retries, more).run()
     except Stopped:
-        view.say(f"{counts(rows(manifest, folder)).plain}; go on with    rlmem sweep {shell(folder)}")
+        say(f"{counts(rows(manifest)).plain}; go on with    rlmem sweep {shell(folder)}")
         raise
-    return _conclude(spec, manifest, folder, view.say)
+    say(f"{counts(rows(manifest)).plain}; the table    rlmem sweep status {shell(folder)}")
+    return _conclude(spec, manifest, say)
 
 
 def config_hash(config: Config) -> str:
@@ -128,26 +121,25 @@ def config_hash(config: Config) -> str:
 def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
     """The manifest in `folder`, with the jobs of `spec`; they are checked before anything is written."""
     stored = Manifest(folder).specification() if holds_sweep(folder) else None
-    if spec is None and stored is None:
-        raise UserError(
-            f"{folder}: holds no sweep; expected the directory of one, or something to sweep; e.g. {EXAMPLE}"
-        )
     asked = spec or stored
-    if asked is not None and asked.direction is not None:
+    if asked is None:
+        what = "holds no sweep; expected the directory of one, or something to sweep"
+        raise UserError(f"{folder}: {what}; e.g. {EXAMPLE}")
+    if asked.direction is not None:
         _search_module()
-    if spec is None or (stored is not None and stored.canonical == spec.canonical):
+    if stored is not None and stored.canonical == asked.canonical:
         return Manifest(folder)
-    found = axes(spec)
-    if spec.direction is None:
-        jobs, repeated = _compose(expand(found), found)
-    else:
-        check_jobs(probes(found))
-        jobs, repeated = [], []
-    _make_folder(folder)
-    added = (manifest := Manifest(folder)).submit(spec, jobs)
-    if stored is not None:
-        say(f"{added} jobs added")
-    for line in repeated:
+    if asked.direction is not None:
+        check_jobs(probes(axes(asked)))
+    jobs, repeated = ([], []) if asked.direction is not None else _compose(asked)
+    if (folder / "config.yaml").exists():
+        raise UserError(f"{folder}: holds a run; expected a directory for a sweep; e.g. --dir sweeps/mine")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror}); e.g. --dir sweeps/mine") from error
+    added = (manifest := Manifest(folder)).submit(asked, jobs)
+    for line in repeated if stored is None else [f"{added} jobs added", *repeated]:
         say(line)
     return manifest
 
@@ -165,19 +157,9 @@ def _require_gpus(gpus: Sequence[str]) -> None:
         raise UserError(f"{where}: there is no GPU {beyond[0]} here; accepted: {accepted}; e.g. --gpus {accepted}")
 
 
-def _make_folder(folder: Path) -> None:
-    if (folder / "config.yaml").exists():
-        raise UserError(f"{folder}: holds a run; expected a directory for a sweep; e.g. --dir sweeps/mine")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror}); e.g. --dir sweeps/mine") from error
-
-
-def _compose(every: Sequence[Lines], found: Sequence[Axis]) -> tuple[list[NewJob], list[str]]:
-    """The checked jobs without repetitions, and a line about the latter."""
-    unique: dict[str, NewJob] = {}
-    repeats = []
+def _compose(spec: SweepSpec) -> tuple[list[NewJob], list[str]]:
+    """The checked jobs of a grid without repetitions, and a line about the latter."""
+    every, unique, repeats = expand(found := axes(spec)), dict[str, NewJob](), []
     for lines, config in zip(every, check_jobs(every), strict=True):
         job = _job(lines, config, found)
         if unique.setdefault(job.config_hash, job) is not job:
@@ -226,25 +208,22 @@ def _places(spec: SweepSpec, jobs: Sequence[Job], options: Options) -> int:
         return min(places, options.places or places)
     if options.places:
         return options.places
-    threads = [job.threads for job in jobs] or [load(probes(axes(spec))[0]).values["threads"]]
+    threads = [job.threads for job in jobs] or [load(probes(axes(spec))[0]).settings.threads]
     return max(1, cores() // max(count or cores() for count in threads))
 
 
-def _conclude(spec: SweepSpec, manifest: Manifest, folder: Path, say: Say) -> int:
-    """Print the counts, the best trial, and a line on stderr for each failure; returns the exit code."""
-    jobs = manifest.jobs()
-    say(f"{counts(rows(manifest, folder)).plain}; the table    rlmem sweep status {shell(folder)}")
+def _conclude(spec: SweepSpec, manifest: Manifest, say: Say) -> int:
+    """Print the best trial, and a line on stderr for each failure; returns the exit code."""
+    jobs, folder = manifest.jobs(), manifest.folder
     scored = [job for job in jobs if job.state == "done" and job.result is not None]
     if spec.direction is not None and scored:
         best = (max if spec.direction == "maximize" else min)(scored, key=lambda job: job.result or 0.0)
         say(f"best: return {best.result:.3f} in {folder / best.name}: {' '.join(best.overrides)}")
     failed = [job for job in jobs if job.state == "failed"]
-    lines = [
-        f"{j.name} failed (exit code {j.exit_code}, attempt {j.attempts}): {j.error}; see {log_file(folder, j.name)}"
-        for j in failed
-    ]
+    for job in failed:
+        what = f"{job.name} failed (exit code {job.exit_code}, attempt {job.attempts}): {job.error}"
+        print(f"rlmem: error: {what}; see {log_file(folder, job.name)}", file=sys.stderr)
     if failed:
-        lines.append(f"{len(failed)} of {len(jobs)} jobs failed; again    rlmem sweep {shell(folder)} --retry-failed")
-    for line in lines:
-        print(f"rlmem: error: {line}", file=sys.stderr)
+        again = f"again    rlmem sweep {shell(folder)} --retry-failed"
+        print(f"rlmem: error: {len(failed)} of {len(jobs)} jobs failed; {again}", file=sys.stderr)
     return 1 if failed else 0

@@ -1,7 +1,6 @@
 """A search: Optuna proposes jobs from the results of those in the manifest.
 
-The manifest is the only state of a search. A study is rebuilt from it for every proposal, so a kill leaves nothing
-inconsistent, and machines that share a directory search together.
+A study is rebuilt for every proposal, so a kill leaves nothing inconsistent, and several machines search together.
 """
 
 import hashlib
@@ -15,6 +14,7 @@ from pathlib import Path
 import optuna
 from optuna import Study, Trial
 from optuna.distributions import distribution_to_json, json_to_distribution
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from rlmem.errors import UserError
@@ -49,7 +49,8 @@ def propose(axes: Sequence[Axis], jobs: Sequence[Job], spec: SweepSpec) -> tuple
         trial = _study(jobs, spec, int.from_bytes(digest[:4], "big")).ask()
         lines = _draw(trial, axes)
         if lines not in tried:
-            return lines, _draw_as_json(trial)
+            shapes = {name: distribution_to_json(shape) for name, shape in trial.distributions.items()}
+            return lines, json.dumps({"params": trial.params, "distributions": shapes})
     return None
 
 
@@ -73,21 +74,11 @@ def _point(trial: Trial, axis: Axis) -> Lines:
     return (f"{key}={trial.suggest_float(name, low, high, step=step, log=numbers.log)!r}",)
 
 
-def _draw_as_json(trial: Trial) -> str:
-    shapes = {name: distribution_to_json(shape) for name, shape in trial.distributions.items()}
-    return json.dumps({"params": trial.params, "distributions": shapes})
-
-
-def _sampler(spec: SweepSpec, seed: int) -> optuna.samplers.BaseSampler:
-    if spec.sampler == "random":
-        return optuna.samplers.RandomSampler(seed)
-    return optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # running jobs count as poor ones
-
-
 def _study(jobs: Sequence[Job], spec: SweepSpec, seed: int) -> Study:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = _sampler(spec, seed)
+        # A constant liar counts running jobs as poor ones.
+        sampler = RandomSampler(seed) if spec.sampler == "random" else TPESampler(seed=seed, constant_liar=True)
     found = optuna.create_study(direction=spec.direction, sampler=sampler)
     for job in jobs:
         drawn = json.loads(job.params or '{"params": {}, "distributions": {}}')

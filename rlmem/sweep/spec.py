@@ -1,8 +1,4 @@
-"""The specification of a sweep: the command line and the sweep file as one list of overrides.
-
-A file is only another way to write a command line. `grid: {seed: [0, 1]}` is `seed=0,1`, and a mapping of `pairs` is
-one `--pair`.
-"""
+"""The specification of a sweep: a sweep file is only another way to write its command line, a list of overrides."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ from rlmem.errors import UserError
 
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
 PAIR = '--pair "env=repeat_first,autoencode algo.gamma=0.9,0.99"'
-Direction = Literal["maximize", "minimize"]
+Direction = Literal["maximize", "minimize"] | None
 Sampler = Literal["tpe", "random"]
 SECTIONS = ("overrides", "grid", "pairs")
 
@@ -43,7 +39,7 @@ class SweepSpec:
 
     overrides: tuple[str, ...]
     pairs: tuple[tuple[str, ...], ...] = ()
-    direction: Direction | None = None
+    direction: Direction = None
     sampler: Sampler = "tpe"
 
     @property
@@ -69,30 +65,20 @@ class SweepSpec:
 
 
 def specify(
-    file: Path | None,
-    overrides: Sequence[str],
-    pairs: Sequence[str],
-    direction: Direction | None,
-    sampler: Sampler = "tpe",
+    file: Path | None, overrides: Sequence[str], pairs: Sequence[str], direction: Direction, sampler: Sampler = "tpe"
 ) -> SweepSpec:
-    """The specification of a command.
+    """The specification of a command. Raises UserError.
 
     file: the sweep file, if there is one
     overrides: `key=value` lines, which replace those of the file for the same keys
     pairs: `key=a,b key=c,d` each, as `--pair` takes them
-    direction: as in `SweepSpec`
-    sampler: as in `SweepSpec`
-
-    Raises UserError.
     """
     lines, together = _read(file) if file else ([], [])
     added = [_pair(text) for text in pairs]
     given = {_key(line) for line in chain(overrides, *added)}
     if clashes := given & {_key(line) for pair in together for line in pair}:
-        key = sorted(clashes)[0]
-        raise UserError(
-            sentence(key, f"is in the pairs of {file}, whose values go together", example="a sweep file of its own")
-        )
+        what = f"is in the pairs of {file}, whose values go together"
+        raise UserError(sentence(min(clashes), what, example="a sweep file of its own"))
     kept = [line for line in lines if _key(line) not in given]
     return SweepSpec((*kept, *overrides), (*together, *added), direction, sampler)
 
@@ -115,7 +101,7 @@ def _pair(text: str) -> tuple[str, ...]:
 
 
 def _read(file: Path) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The lines and the pairs of a sweep file."""
+    """The lines and the pairs of a sweep file; `grid: {seed: [0, 1]}` is `seed=0,1`, one of `pairs` is a `--pair`."""
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as error:
@@ -126,15 +112,14 @@ def _read(file: Path) -> tuple[list[str], list[tuple[str, ...]]]:
         raise UserError(sentence(str(file), "no mapping", accepted=SECTIONS, example="grid: {seed: [0, 1, 2]}"))
     for name in content:
         if name not in SECTIONS:
-            where, near = f"{file}: {name}", nearest(name, SECTIONS)
-            raise UserError(sentence(where, "no such section", near=near, accepted=SECTIONS))
+            near = nearest(name, SECTIONS)
+            raise UserError(sentence(f"{file}: {name}", "no such section", near=near, accepted=SECTIONS))
     overrides, grid, pairs = content.get("overrides") or [], content.get("grid") or {}, content.get("pairs") or []
     if not isinstance(overrides, list) or not all(isinstance(line, str) for line in overrides):
         raise UserError(f"{file}: overrides: expected a list of key=value; e.g. overrides: [env=repeat_first]")
     if not isinstance(pairs, list):
-        raise UserError(
-            f"{file}: pairs: expected a list of mappings; e.g. pairs: [{{env: [a, b], algo.gamma: [1, 2]}}]"
-        )
+        what = "expected a list of mappings; e.g. pairs: [{env: [a, b], algo.gamma: [1, 2]}]"
+        raise UserError(f"{file}: pairs: {what}")
     lines = [*overrides, *_axes(grid, f"{file}: grid")]
     return lines, [tuple(_axes(pair, f"{file}: pairs")) for pair in pairs]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -32,20 +32,15 @@ TAIL = 1 << 16
 COLOURS = {"waiting": "dim", "running": "cyan", "interrupted": "yellow", "done": "green", "failed": "red"}
 """The states that a table shows, and the colour of each."""
 
-UNBROKEN = 1000
-"""Width of a table in a file or a pipe, where lines are not broken."""
-
-REFRESH = 2.0
-"""Seconds between updates of the live table."""
+UNBROKEN, REFRESH = 1000, 2.0
+"""Width of a table in a file or a pipe, where lines are not broken; seconds between updates of a live table."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A job and its progress.
+    """A job with its environment steps so far and its newest return.
 
-    state: that of the manifest, or `interrupted` if the process that ran it is gone
-    steps: environment steps that it has taken
-    score: its newest return
+    Its state is that of the manifest, or `interrupted` if the process that ran it is gone.
     """
 
     job: Job
@@ -54,9 +49,15 @@ class Row:
     score: float | None
 
 
-def rows(manifest: Manifest, folder: Path) -> list[Row]:
-    """The jobs of the sweep in `folder`, with their progress."""
-    return [_row(job, folder / job.name) for job in manifest.jobs()]
+def rows(manifest: Manifest) -> list[Row]:
+    """The jobs of a sweep, with their progress."""
+    found = []
+    for job in manifest.jobs():
+        state, steps, score = "interrupted" if job.abandoned else job.state, job.total_steps or 0, job.result
+        if state != "done":
+            steps, score = steps_and_return(manifest.folder / job.name) if job.attempts else (0, None)
+        found.append(Row(job, state, steps, score))
+    return found
 
 
 def log_file(folder: Path, name: str) -> Path:
@@ -99,13 +100,12 @@ def tail(path: Path) -> list[str]:
 
 def as_json(folder: Path) -> str:
     """{"sweep", "counts": {state: jobs}, "jobs": [{...}, ...]}"""
-    found = rows(Manifest(folder), folder)
+    found = rows(Manifest(folder))
     about = {"sweep": str(folder), "counts": Counter(row.state for row in found)}
-    return strictjson.dumps(about | {"jobs": [_as_dict(row, folder) for row in found]}, indent=2)
+    return strictjson.dumps(about | {"jobs": [_as_dict(row, row.job, folder) for row in found]}, indent=2)
 
 
-def _as_dict(row: Row, folder: Path) -> dict[str, Any]:
-    job = row.job
+def _as_dict(row: Row, job: Job, folder: Path) -> dict[str, Any]:
     return {
         "number": job.number,
         "name": job.name,
@@ -153,10 +153,8 @@ def table(found: Sequence[Row]) -> Table:
 
 
 def print_table(folder: Path) -> None:
-    found, console = rows(Manifest(folder), folder), Console()
-    if not console.is_terminal:
-        console = Console(width=UNBROKEN)
-    console.print(table(found), counts(found), sep="\n")
+    found, width = rows(Manifest(folder)), None if Console().is_terminal else UNBROKEN
+    Console(width=width).print(table(found), counts(found), sep="\n")
 
 
 def watch(folder: Path) -> None:
@@ -164,7 +162,7 @@ def watch(folder: Path) -> None:
     manifest = Manifest(folder)
     with Live(auto_refresh=False) as live:
         while True:
-            left, found = manifest.left(), rows(manifest, folder)
+            left, found = manifest.left(), rows(manifest)
             live.update(Group(table(found), counts(found)), refresh=True)
             if not left:
                 return
@@ -172,21 +170,11 @@ def watch(folder: Path) -> None:
 
 
 class View:
-    """Lines while a sweep runs; on a terminal also the running jobs, kept up to date below them."""
+    """Lines while a sweep runs; on a terminal also the running jobs, which `live` keeps up to date below them."""
 
-    def __init__(self, console: Console, manifest: Manifest, folder: Path):
-        self.console, self.manifest, self.folder = console, manifest, folder
+    def __init__(self, console: Console, manifest: Manifest):
+        self.console, self.manifest, self.next = console, manifest, 0.0
         self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-        self.next = 0.0
-
-    def __enter__(self) -> View:
-        if self.live is not None:
-            self.live.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.live is not None:
-            self.live.stop()
 
     def say(self, line: str) -> None:
         with suppress(OSError):  # a full disk does not end the sweep
@@ -201,22 +189,10 @@ class View:
     def refresh(self) -> None:
         """Draw the running jobs again, at most every REFRESH seconds."""
         if self.live is not None and monotonic() >= self.next:
-            self.live.update(_compact(rows(self.manifest, self.folder)), refresh=True)
+            found = rows(self.manifest)
+            active = [row for row in found if row.state in ("running", "interrupted")]
+            self.live.update(Group(counts(found), *([table(active)] if active else [])), refresh=True)
             self.next = monotonic() + REFRESH
-
-
-def _compact(found: Sequence[Row]) -> RenderableType:
-    active = [row for row in found if row.state in ("running", "interrupted")]
-    return Group(counts(found), *([table(active)] if active else []))
-
-
-def _row(job: Job, run_dir: Path) -> Row:
-    state = "interrupted" if job.abandoned else job.state
-    if state == "done":
-        return Row(job, state, job.total_steps or 0, job.result)
-    if not job.attempts:
-        return Row(job, state, 0, None)
-    return Row(job, state, *steps_and_return(run_dir))
 
 
 def _age(job: Job) -> float:

@@ -1,30 +1,22 @@
 """The published variants of Fast and Forgetful Memory: its ablations, the Memoroids' version and the closed form."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from rlmem.memory.ffm import FFM, Pieces
-
 Ablation = Literal["none", "ni", "no", "nc", "fc", "nd", "fd", "hp"]
 Version = Literal["original", "memoroid"]
+Changes = dict[str, Callable[..., Any]]
 
 
-def with_pieces(paper: Pieces, ablation: Ablation, version: Version) -> Pieces:
-    """The paper's pieces, with those replaced that a variant computes differently."""
-    pieces = paper
-    if version == "memoroid":
-        pieces = pieces._replace(decay=minus_absolute, as_real=apart, map_out=norm_after_gate)
-    if ablation == "ni":
-        pieces = pieces._replace(map_in=without_gate)
-    if ablation == "no":
-        pieces = pieces._replace(map_out=sum_of_both)
-    return pieces
+def replaced(ablation: Ablation, version: Version) -> Changes:
+    """The `Pieces` of the paper's model that a variant computes differently."""
+    memoroid: Changes = {"decay": minus_absolute, "as_real": apart, "map_out": norm_after_gate}
+    ablated: dict[str, Changes] = {"ni": {"map_in": without_gate}, "no": {"map_out": sum_of_both}}
+    return (memoroid if version == "memoroid" else {}) | ablated.get(ablation, {})
 
 
 def initial(a: Tensor, b: Tensor, ablation: Ablation, version: Version) -> tuple[Tensor, Tensor]:
@@ -56,25 +48,10 @@ def sum_of_both(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
     return F.layer_norm(z, z.shape[-1:]) + skip
 
 
-def closed_forward(memory: FFM, x: Tensor, state: Tensor, start: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
-    """`FFM.forward` by the paper's cumulative sum (eq. 13) over pieces of at most `max_length` slots."""
-    outputs = []
-    for x_part, start_part in zip(x.split(max_length, 1), start.split(max_length, 1), strict=True):
-        p = memory.project(x_part)
-        S = closed_form(*memory.log_gamma(), memory.gates(p)[1], state, start_part)
-        outputs.append(memory.read(S, p))
-        state = S[:, -1]
-    return torch.cat(outputs, 1), state.clone()
-
-
 def closed_form(decay: Tensor, turn: Tensor, u: Tensor, state: Tensor, start: Tensor) -> Tensor:
     """S_t = gamma^-e_t sum_q gamma^e_q u_q, e_t = T - 1 - t, over the slots q of t's own episode, in complex128.
 
-    decay: real part of log gamma, broadcasting to [m, c]
-    turn: imaginary part of log gamma, broadcasting to [m, c]
-    u: [B, T, m, 1]
-    state: [B, m, c]
-    start: [B, T] bool
+    The paper's cumulative sum (eq. 13), from u [B, T, m, 1] and the state [B, m, c]; decay + i turn is log gamma.
     """
     T = start.shape[1]
     decay, turn = decay.double(), turn.double()

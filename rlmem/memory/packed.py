@@ -1,4 +1,7 @@
-"""How episodes are packed, and the loop over packed steps."""
+"""Recurrent cells over packed episodes: the packing, the loop over steps, and a fast loop with hand-written gradients.
+
+S slots of E episodes lie in the order of `torch.nn.utils.rnn.PackedSequence`; `sizes` are the episodes of each step.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -39,12 +42,7 @@ class Packing:
 def over_steps(
     cell: Callable[[Any, State], tuple[Tensor, State]], inputs: Iterable[Any], sizes: list[int], state: State
 ) -> tuple[Tensor, State]:
-    """Call `cell` for every step: outputs [S, H], and the state of each episode after its last slot.
-
-    inputs: what `cell` reads in each step
-    sizes: episodes of each step
-    state: the first states, leaves [E, ...]
-    """
+    """Call `cell` for every step, from the first states [E, ...]: outputs [S, H], and each episode's final state."""
     outputs, ended, running = [], [], len(tree_leaves(state)[0])
     for x, size in zip(inputs, sizes, strict=True):
         if size < running:
@@ -56,6 +54,11 @@ def over_steps(
     return torch.cat(outputs), tree_map(lambda *parts: torch.cat(parts[::-1]), *ended)
 
 
+def by_step(sizes: list[int], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """For each step, its part of every tensor [S, ...]."""
+    return list(zip(*(x.split(sizes) for x in tensors), strict=True))
+
+
 def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:
     """The states [S, H] that packed steps start from, given those they end in and the first ones [E, H]."""
     ends = states.split(sizes)
@@ -63,24 +66,20 @@ def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:
 
 
 class SharedWeight:
-    """Products drive_t + W h_t in a loop over slots, with the gradient of W as one product over all of them.
+    """Products drive_t + W h_t in a loop over steps of `sizes`, for W [out, in] and drive [S, out].
 
-    Autograd alone would form and add a gradient of W's size for every slot.
-
-    W: [out, in], the weight
-    drive: [S, out], what is added to the products; iterating gives its steps
-    sizes: episodes of each step
+    The gradient of W is one product over all slots; autograd alone would form and add one for every slot.
     """
 
     def __init__(self, W: Tensor, drive: Tensor, sizes: list[int]):
         self.transposed = W.detach().t()
         self.read: list[Tensor] = []
-        self.drive = _GradientOfAllSlots.apply(drive, W, self.read).split(sizes)
+        self.drive = iter(_GradientOfAllSlots.apply(drive, W, self.read).split(sizes))
 
-    def product(self, drive: Tensor, h: Tensor) -> Tensor:
-        """drive + W h [n, out] of one step; each step once, in order."""
+    def product(self, h: Tensor) -> Tensor:
+        """drive_t + W h [n, out] of the next step."""
         self.read.append(h.detach())
-        return torch.addmm(drive, h, self.transposed)
+        return torch.addmm(next(self.drive), h, self.transposed)
 
 
 class _GradientOfAllSlots(torch.autograd.Function):
@@ -95,3 +94,43 @@ class _GradientOfAllSlots(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad: Tensor):
         return grad, grad.t() @ torch.cat(ctx.read), None
+
+
+ACTIVATIONS = {"tanh": torch.tanh_, "relu": torch.relu_}
+
+
+class SimpleSequence(torch.autograd.Function):
+    """All h [S, H] of h' = phi(wx + U h), on any device; the gradient of U is a single product over all slots.
+
+    wx: [S, H], the input's part
+    h0: [E, H], the first states
+    U: [H, H], or [H] where it acts elementwise
+    activation: phi, "tanh" or "relu"
+    width: phi acts on the first `width` of the H units, and the others are linear; None: it acts on all
+    """
+
+    @staticmethod
+    def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, sizes: list[int], activation: str, width: int | None) -> Tensor:
+        h_all, h = torch.empty_like(wx), h0
+        for now, wx_t in by_step(sizes, h_all, wx):
+            before = h[: len(now)]
+            h = torch.addmm(wx_t, before, U.t(), out=now) if U.dim() == 2 else torch.addcmul(wx_t, before, U, out=now)
+            ACTIVATIONS[activation](h[:, :width])
+        ctx.save_for_backward(h_all, h0, U)
+        ctx.sizes, ctx.activation, ctx.width = sizes, activation, width
+        return h_all
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_h_all: Tensor):
+        h_all, h0, U = ctx.saved_tensors
+        slope, squashed = torch.ones_like(h_all), h_all[:, : ctx.width]
+        slope[:, : ctx.width] = squashed > 0 if ctx.activation == "relu" else 1 - squashed.square()
+        grad_wx, grad_h = torch.empty_like(h_all), torch.zeros_like(h0)
+        for now, grad_t, slope_t in reversed(by_step(ctx.sizes, grad_wx, grad_h_all, slope)):
+            dh = grad_h[: len(now)]
+            torch.mul(dh.add_(grad_t), slope_t, out=now)
+            torch.mm(now, U, out=dh) if U.dim() == 2 else torch.mul(now, U, out=dh)
+        before = previous_states(h0, h_all, ctx.sizes)
+        grad_U = grad_wx.t() @ before if U.dim() == 2 else (grad_wx * before).sum(0)
+        return grad_wx, grad_h, grad_U, None, None, None
