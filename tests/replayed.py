@@ -10,7 +10,7 @@ from gymnasium.vector import SyncVectorEnv
 from helpers import make_memory
 
 from rlmem.acting.collector import Collector
-from rlmem.agents.exploration import Exploration
+from rlmem.agents.base import Exploration
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.dqn import DQN
 from rlmem.algos.sac import SAC, SACD

@@ -17,9 +17,8 @@ from helpers import without_time
 from test_reliability import assert_same_end
 from torch.utils._pytree import tree_leaves
 
-from rlmem.acting import patience
 from rlmem.acting.collector import Collector
-from rlmem.acting.evaluate import evaluate
+from rlmem.acting.evaluate import Request, evaluate
 from rlmem.analysis.loaded import load_run
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -339,30 +338,31 @@ def test_a_bound_cuts_only_the_episodes_that_are_longer():
     env, said = faulty_envs.make("healthy"), []
     for one in env.envs[2:]:
         one.env.fault, one.env.everywhere = HEALTHY["no end"], True
-    scores = evaluate(Idle(), env, 8, True, Streams(0), CPU, max_steps=77, say=said.append)
+    scores = evaluate(Idle(), env, Request(8, Streams(0), CPU, 77, said.append), greedy=True)
     assert scores.lengths.tolist() == [LENGTH] * 4 + [77] * 4
     assert scores.unfinished == 4 and len(said) == 1 and "4 of 8 greedy episodes" in said[0]
-    whole = evaluate(Idle(), faulty_envs.make("healthy"), 8, True, Streams(0), CPU, max_steps=LENGTH)
+    whole = evaluate(Idle(), faulty_envs.make("healthy"), Request(8, Streams(0), CPU, LENGTH), greedy=True)
     assert whole.lengths.tolist() == [LENGTH] * 8 and whole.unfinished == 0
     assert "unfinished" not in whole.summary()
 
 
 def test_a_bound_that_is_not_reached_changes_nothing():
     scores = [
-        evaluate(Idle(), faulty_envs.make("healthy"), 9, False, Streams(3), CPU, max_steps=most) for most in (None, 6)
+        evaluate(Idle(), faulty_envs.make("healthy"), Request(9, Streams(3), CPU, most), greedy=False)
+        for most in (None, 6)
     ]
     assert np.array_equal(scores[0].returns, scores[1].returns)
 
 
 def test_a_long_evaluation_says_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(patience, "FIRST", 0.0)
+    monkeypatch.setattr("rlmem.acting.collector.FIRST_REPORT", 0.0)
     said = []
-    evaluate(Idle(), faulty_envs.make("no end"), 4, True, Streams(0), CPU, max_steps=70, say=said.append)
+    evaluate(Idle(), faulty_envs.make("no end"), Request(4, Streams(0), CPU, 70, said.append), greedy=True)
     assert said[0] == "evaluating: 0 of 4 greedy episodes played, 256 steps taken"
 
 
 def test_a_rollout_that_waits_for_complete_episodes_says_so(in_tmp, capsys, monkeypatch):
-    monkeypatch.setattr(patience, "FIRST", 0.0)
+    monkeypatch.setattr("rlmem.acting.collector.FIRST_REPORT", 0.0)
     train(load([*choices("ppo", "no end"), "algo.complete_episodes=true", "evaluation.max_steps=9"]))
     assert "step 16: 4 complete episodes are waited for; the longest has 4 steps so far" in capsys.readouterr().out
 

@@ -236,9 +236,7 @@ def test_a_killed_run_resumes_exactly(in_tmp, choices):
 def test_actors_without_ray_and_beside_other_learners_are_refused(monkeypatch):
     asked = load([*SMALL, "algo.actors=2", "trainer.devices=2"])
     find_spec = util.find_spec
-    monkeypatch.setattr(
-        "rlmem.acting.actors.cluster.find_spec", lambda name: None if name == "ray" else find_spec(name)
-    )
+    monkeypatch.setattr("rlmem.acting.cluster.find_spec", lambda name: None if name == "ray" else find_spec(name))
     with pytest.raises(UserError) as refusal:
         assemble(asked)
     ray, devices = refusal.value.problems

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scripted import Scripted
 
 from rlmem.acting.collector import Collector
-from rlmem.acting.evaluate import evaluate
+from rlmem.acting.evaluate import Request, evaluate
 from rlmem.batching import StateSlots
 from rlmem.seeding import Streams
 
@@ -154,7 +154,7 @@ def test_states_are_kept_before_the_slots_asked_for(slots):
 
 def test_evaluation_plays_each_environments_share_of_whole_episodes():
     env = SyncVectorEnv([lambda: Scripted((2,)), lambda: Scripted((-9,))])
-    scores = evaluate(Counter(), env, 7, True, Streams(0), CPU)
+    scores = evaluate(Counter(), env, Request(7, Streams(0), CPU), greedy=True)
     assert sorted(scores.lengths.tolist()) == [2, 2, 2, 2, 9, 9, 9]
 
 

@@ -1,35 +1,41 @@
 """Acting in a vector of environments, and writing down what happened under the slot rule."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from itertools import count
-from time import perf_counter
-from typing import Any, Protocol
+from time import monotonic, perf_counter
+from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
 from rlmem.acting.guard import Guard
-from rlmem.acting.patience import Patience
 from rlmem.acting.slots import Slot, Slots
-from rlmem.agents.exploration import ON_POLICY, Exploration
-from rlmem.agents.state_dicts import require_alike
+from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
 from rlmem.spaces import to_env
-from rlmem.types import Inputs, State
+from rlmem.types import Inputs
+
+FIRST_REPORT = 10.0
+"""Seconds until the progress of something that may take long is reported for the first time."""
+
+ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length", "age")
+"""The arrays of a collector that continue its streams."""
 
 
-class Actor(Protocol):
-    """What acting needs of an agent; see `rlmem.agents.base.Agent`."""
+class Patience:
+    """Says when to report progress: after FIRST_REPORT seconds, and again whenever the time waited has doubled."""
 
-    def initial_state(self, batch_size: int) -> State: ...
+    def __init__(self) -> None:
+        self.began, self.pause = monotonic(), FIRST_REPORT
 
-    def act(
-        self, inputs: Inputs, state: State, generator: Any, exploration: Exploration, /
-    ) -> tuple[Tensor, Tensor, State]: ...
+    def is_due(self) -> bool:
+        if monotonic() - self.began < self.pause:
+            return False
+        self.pause *= 2
+        return True
 
 
 @dataclass
@@ -54,11 +60,8 @@ class Episode:
     success: bool | None = None
 
     def row(self) -> dict[str, Any]:
-        """The episode's row of episodes.jsonl."""
-        row = asdict(self)
-        if self.success is None:
-            del row["success"]
-        return {"step": row.pop("step"), "env": row.pop("env"), "return": row.pop("episode_return"), **row}
+        """The episode's row of episodes.jsonl, in which an unknown `success` is left out."""
+        return {name.removeprefix("episode_"): value for name, value in asdict(self).items() if value is not None}
 
 
 class Collector:
@@ -79,7 +82,7 @@ class Collector:
     """
 
     def __init__(
-        self, env: VectorEnv, agent: Actor, seed: int, generator: torch.Generator | None, device: torch.device
+        self, env: VectorEnv, agent: Agent, seed: int, generator: torch.Generator | None, device: torch.device
     ):
         self.env, self.agent, self.generator, self.device = env, agent, generator, device
         self.guard = Guard(env)
@@ -87,18 +90,10 @@ class Collector:
         self.to_env = to_env(env.single_action_space)
         self.seconds = {"env": 0.0, "act": 0.0}
         self.steps = 0
-        N = env.num_envs
-        self.obs = self.guard.reset(seed)
-        self.start = np.ones(N, bool)
-        self.final = np.zeros(N, bool)  # this slot holds an episode's last observation
-        action = np.zeros_like(env.action_space.sample())
-        self.prev_action = torch.from_numpy(action).to(device)
-        self.prev_reward = np.zeros(N, np.float32)
-        self.episode_return = np.zeros(N)
-        self.episode_length = np.zeros(N, np.int64)
-        self.age = np.zeros(N, np.int64)  # slots since the episode began
-        self.episode_draw = torch.zeros(N, device=device)  # on [0, 1), for exploration by episodes
-        self.state = agent.initial_state(N)
+        self.restart(seed)
+        self.prev_action = torch.from_numpy(np.zeros_like(env.action_space.sample())).to(device)
+        self.episode_draw = torch.zeros(env.num_envs, device=device)  # on [0, 1), for exploration by episodes
+        self.state = agent.initial_state(env.num_envs)
 
     def collect(
         self,
@@ -129,56 +124,40 @@ class Collector:
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
         counted, dropped = 0, False
-        for t in count():
-            out_of_budget = counted >= budget or t == most_slots
+        while True:
+            t = len(record.slots)
             done = finished.all() if complete_episodes else t >= slots and counted > 0
-            inputs = self._inputs()
-            if done or out_of_budget:
+            if done or counted >= budget or t == most_slots:
                 record.slots.append(self._bootstrap())
-                rollout = record.rollout()
-                rollout.cut = complete_episodes and (dropped or not done)
-                return rollout, episodes
+                return record.rollout(cut=complete_episodes and bool(dropped or not done)), episodes
             stream_age[self.start] = 0
             if state_slots is not None:
                 age = self.age if state_slots.of == "episode" else stream_age
-                self._keep_states(record, t, (age > 0) & ((age + state_slots.shift) % state_slots.every == 0))
+                begins = (age > 0) & ((age + state_slots.shift) % state_slots.every == 0)
+                record.keep_states(np.flatnonzero(begins), self.state)
             stream_age += 1
             acting = ~self.final & ~finished
-            acted = self._counting(acting, budget - counted)
+            acted = acting & (np.cumsum(acting) <= budget - counted)
             dropped = bool((acting != acted).any())
             counted += int(acted.sum())
-            self._step(record, inputs, acted, episodes, exploration)
+            episodes += self._step(record, acted, exploration)
             if complete_episodes and t + 1 >= slots:
                 finished |= self.final
                 if patience.is_due():
                     left, longest = np.count_nonzero(~finished), self.episode_length.max()
                     what = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
                     self.say(f"step {self.steps}: {what}")
-        raise AssertionError("unreachable")
 
-    def restart(self) -> None:
+    def restart(self, seed: int | None = None) -> None:
         """Reset every environment; running episodes are dropped."""
-        self.obs = self.guard.reset(steps=self.steps)
-        self.start[:] = True
-        self.final[:] = False
-        self.episode_return[:] = 0
-        self.episode_length[:] = 0
-        self.age[:] = 0
-        self.prev_reward[:] = 0
-
-    def _inputs(self) -> Inputs:
-        to = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
-        return Inputs(to(self.obs), self.prev_action, to(self.prev_reward), to(self.start))
-
-    def _keep_states(self, record: Slots, t: int, where: np.ndarray) -> None:
-        rows = np.flatnonzero(where)
-        if len(rows):
-            record.keep_state(t, torch.from_numpy(rows).to(self.device), self.state)
-
-    @staticmethod
-    def _counting(acted: np.ndarray, budget: int) -> np.ndarray:
-        """The first `budget` of the environments that acted."""
-        return acted & (np.cumsum(acted) <= budget)
+        N = self.env.num_envs
+        self.obs = self.guard.reset(seed, self.steps)
+        self.start = np.ones(N, bool)
+        self.final = np.zeros(N, bool)  # this slot holds an episode's last observation
+        self.prev_reward = np.zeros(N, np.float32)
+        self.episode_return = np.zeros(N)
+        self.episode_length = np.zeros(N, np.int64)
+        self.age = np.zeros(N, np.int64)  # slots since the episode began
 
     def _bootstrap(self) -> Slot:
         """The last slot of a rollout, in which nothing acts."""
@@ -186,27 +165,48 @@ class Collector:
         log_prob, reward = torch.zeros(len(self.start), device=action.device), np.zeros_like(self.prev_reward)
         return Slot(self.obs, action, self.prev_reward, self.start, action, log_prob, reward, nothing, nothing)
 
-    def _step(
-        self, record: Slots, inputs: Inputs, acted: np.ndarray, episodes: list[Episode], exploration: Exploration
-    ) -> None:
+    def _step(self, record: Slots, acted: np.ndarray, exploration: Exploration) -> list[Episode]:
+        """Act once in every environment, where `acted` [N] counts. Returns the episodes that ended."""
+        arrays = (self.obs, self.prev_reward, self.start)
+        obs, prev_reward, start = (torch.from_numpy(array).to(self.device) for array in arrays)
+        inputs = Inputs(obs, self.prev_action, prev_reward, start)
         began = perf_counter()
         exploration = self._with_draws(exploration)
         action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator, exploration)
         env_action = self.to_env(action.cpu().numpy())
         acting_done = perf_counter()
-        obs, reward, terminated, truncated, info = self.guard.step(
+        following, reward, terminated, truncated, info = self.guard.step(
             env_action, self.final, self.steps, self.episode_length
         )
         self.seconds["act"] += acting_done - began
         self.seconds["env"] += perf_counter() - acting_done
-        before, start = self.prev_action, self.start
-        slot = Slot(self.obs, before, self.prev_reward, start, action, log_prob, reward, terminated, mask=acted)
-        record.slots.append(slot)
-        self._count(acted, reward, terminated, truncated, info, episodes)
-        self.start, self.final = self.final, (terminated | truncated) & ~self.final
+        record.slots.append(
+            Slot(self.obs, self.prev_action, self.prev_reward, self.start, action, log_prob, reward, terminated, acted)
+        )
+        self.episode_return[acted] += reward[acted]
+        self.episode_length += acted
+        ended = terminated | truncated
+        success, known = info.get("success"), info.get("_success", acted)
+        episodes = [
+            Episode(
+                self.steps + int(acted[: i + 1].sum()),
+                i,
+                float(self.episode_return[i]),
+                int(self.episode_length[i]),
+                bool(terminated[i]),
+                bool(truncated[i]),
+                bool(success[i]) if success is not None and known[i] else None,
+            )
+            for i in np.flatnonzero(acted & ended).tolist()
+        ]
+        self.steps += int(acted.sum())
+        self.episode_return[ended] = 0
+        self.episode_length[ended] = 0
+        self.start, self.final = self.final, ended & ~self.final
         self.age = np.where(self.start, 0, self.age + 1)
-        self.obs, self.prev_action = obs, action
+        self.obs, self.prev_action = following, action
         self.prev_reward = np.where(self.start, np.float32(0), reward)
+        return episodes
 
     def _with_draws(self, exploration: Exploration) -> Exploration:
         """`exploration` with a draw for each running episode, if it is by episodes."""
@@ -218,73 +218,44 @@ class Collector:
             self.episode_draw = torch.where(begins, drawn, self.episode_draw)
         return replace(exploration, episode_draw=self.episode_draw)
 
-    def _count(
-        self,
-        acted: np.ndarray,
-        reward: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        info: Mapping[str, Any],
-        episodes: list[Episode],
-    ) -> None:
-        self.episode_return[acted] += reward[acted]
-        self.episode_length += acted
-        before = self.steps
-        self.steps += int(acted.sum())
-        for i in np.flatnonzero(acted & (terminated | truncated)):
-            step = before + int(acted[: i + 1].sum())
-            episodes.append(
-                Episode(
-                    step,
-                    int(i),
-                    float(self.episode_return[i]),
-                    int(self.episode_length[i]),
-                    bool(terminated[i]),
-                    bool(truncated[i]),
-                    bool(info["success"][i]) if "success" in info and info.get("_success", acted)[i] else None,
-                )
-            )
-        ended = terminated | truncated
-        self.episode_return[ended] = 0
-        self.episode_length[ended] = 0
-
     def state_dict(self) -> dict[str, Any]:
         """Everything that continues the streams exactly; the environment must offer `state()`."""
-        arrays = {name: torch.from_numpy(np.asarray(getattr(self, name)).copy()) for name in _ARRAYS}
         return {
-            **arrays,
+            **{name: torch.from_numpy(getattr(self, name).copy()) for name in ARRAYS},
             "prev_action": self.prev_action,
             "episode_draw": self.episode_draw,
             "state": self.state,
             "steps": self.steps,
             "generator": None if self.generator is None else self.generator.get_state(),
             "device": self.device.type,
-            "env": tree_map(_to_tensor, self.guard.call(self.env.state)),  # type: ignore[attr-defined]
+            "env": tree_map_only(np.ndarray, torch.from_numpy, self.guard.call(self.env.state)),  # type: ignore[attr-defined]
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned. Raises ValueError if it is of other environments or memories."""
-        own = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
+        own = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
         for name, value in {**own, "prev_action": self.prev_action, "state": self.state}.items():
-            require_alike(value, state[name], name)
-        for name in _ARRAYS:
+            _require_alike(value, state[name], name)
+        for name in ARRAYS:
             setattr(self, name, state[name].cpu().numpy().copy())
         self.prev_action = state["prev_action"].to(self.device)
         self.episode_draw = state["episode_draw"].to(self.device)
         self.state = tree_map(lambda s: s.to(self.device), state["state"])
-        self.steps = state["steps"]
+        self.guard.steps = self.steps = state["steps"]
         if self.generator is not None and state["device"] == self.device.type:  # else not its kind of state
             self.generator.set_state(state["generator"].cpu())
-        self.guard.steps = self.steps
-        self.env.restore(tree_map(_to_array, state["env"]))  # type: ignore[attr-defined]
+        self.env.restore(tree_map_only(Tensor, lambda leaf: leaf.cpu().numpy(), state["env"]))  # type: ignore[attr-defined]
 
 
-def _to_tensor(leaf: Any) -> Any:
-    return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
+def _require_alike(own: Any, given: Any, name: str) -> None:
+    """Raise ValueError unless the tensors that a checkpoint holds have the places, sizes and types of this run's `own`.
 
-
-def _to_array(leaf: Any) -> Any:
-    return leaf.cpu().numpy() if isinstance(leaf, Tensor) else leaf
-
-
-_ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length", "age")
+    A right checksum does not say that contents fit; what does not would fail much later, or not at all.
+    """
+    (ours, structure), (theirs, other) = tree_flatten(own), tree_flatten(given)
+    if structure != other:
+        raise ValueError(f"{name} has other parts")
+    for a, b in zip(ours, theirs, strict=True):
+        if not isinstance(b, Tensor) or (a.shape, a.dtype) != (b.shape, b.dtype):
+            found = f"{tuple(b.shape)} of {b.dtype}" if isinstance(b, Tensor) else type(b).__name__
+            raise ValueError(f"{name} is {found}, not {tuple(a.shape)} of {a.dtype}")

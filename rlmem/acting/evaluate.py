@@ -1,15 +1,14 @@
 """Evaluation: whole episodes with a trained agent, on separate random streams."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.collector import Actor, Collector, Episode
-from rlmem.acting.patience import Patience
-from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.acting.collector import Collector, Episode, Patience
+from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.seeding import Streams
 
 
@@ -35,15 +34,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Scores:
-    """Returns and lengths of evaluation episodes, and whether each was won where the environment says so.
-
-    unfinished: how many of them were cut
-    """
+    """Returns and lengths of evaluation episodes, whether each was won where the environment says so, and how many
+    were cut."""
 
     returns: np.ndarray
     lengths: np.ndarray
-    success: np.ndarray | None = None
-    unfinished: int = 0
+    success: np.ndarray | None
+    unfinished: int
 
     def summary(self) -> dict[str, float]:
         """return_mean, return_std (of episodes), return_sem (of the mean), length_mean, success_rate if known, and
@@ -60,30 +57,20 @@ class Scores:
         }
 
 
-def evaluate(
-    agent: Actor,
-    env: VectorEnv,
-    episodes: int,
-    greedy: bool,
-    streams: Streams,
-    device: torch.device,
-    max_steps: int | None = None,
-    say: Callable[[str], None] = lambda line: None,
-    exploration: Exploration = ON_POLICY,
-) -> Scores:
-    """Play `episodes` whole episodes, each from a fresh memory.
+def evaluate(agent: Agent, env: VectorEnv, request: Request, greedy: bool) -> Scores:
+    """Play whole episodes, each from a fresh memory.
 
     Every environment plays a fixed share of them: counting whichever episodes end first would favour short ones.
-    The same `streams` give the same episodes, whatever was evaluated or trained before.
+    The same streams give the same episodes, whatever was evaluated or trained before.
 
     agent: acts
     env: a vector of environments
+    request: how many episodes, and the other settings
     greedy: whether the agent takes its best actions; otherwise it samples them
-
-    The other arguments are the fields of `Request`.
     """
-    generator = None if greedy else streams.torch("evaluation/act", device)
-    collector = Collector(env, agent, streams.int("evaluation/env"), generator, device)
+    episodes, streams, max_steps = request.episodes, request.streams, request.max_steps
+    generator = None if greedy else streams.torch("evaluation/act", request.device)
+    collector = Collector(env, agent, streams.int("evaluation/env"), generator, request.device)
     share = [episodes // env.num_envs + (i < episodes % env.num_envs) for i in range(env.num_envs)]
     played: list[list[Episode]] = [[] for _ in range(env.num_envs)]
     cut: set[int] = set()  # environments whose episode was cut; it goes on in them until all are restarted
@@ -96,7 +83,7 @@ def evaluate(
             continue
         longest = int(collector.episode_length[going].max())
         slots = 64 if max_steps is None else min(64, max_steps - longest)
-        _, ended = collector.collect(slots, budget=2**62, exploration=exploration)
+        _, ended = collector.collect(slots, budget=2**62, exploration=request.exploration)
         for episode in ended:
             if episode.env in going and len(played[episode.env]) < share[episode.env]:
                 played[episode.env].append(episode)
@@ -108,12 +95,11 @@ def evaluate(
                 unfinished += 1
         if patience.is_due():
             so_far = sum(map(len, played))
-            say(f"evaluating: {so_far} of {episodes} {kind} episodes played, {collector.steps:,} steps taken")
+            request.say(f"evaluating: {so_far} of {episodes} {kind} episodes played, {collector.steps:,} steps taken")
     if max_steps is not None and unfinished:
-        say(
-            f"evaluation: {unfinished} of {episodes} {kind} episodes had not ended after {max_steps:,} steps and count "
-            f"with what they had got by then; e.g. evaluation.max_steps={10 * max_steps}, or null for no bound"
-        )
+        what = f"{unfinished} of {episodes} {kind} episodes had not ended after {max_steps:,} steps"
+        example = f"evaluation.max_steps={10 * max_steps}, or null for no bound"
+        request.say(f"evaluation: {what} and count with what they had got by then; e.g. {example}")
     counted = [episode for env_episodes in played for episode in env_episodes]
     success = [e.success for e in counted if e.success is not None]
     return Scores(
@@ -122,20 +108,3 @@ def evaluate(
         np.array(success) if len(success) == len(counted) else None,
         unfinished,
     )
-
-
-def evaluate_both(agent: Actor, env: VectorEnv, request: Request) -> dict[str, dict[str, float]]:
-    """{"greedy": ..., "sampled": ...}, each the summary of the episodes that `request` describes."""
-    r = request
-    rest = (r.streams, r.device, r.max_steps, r.say, r.exploration)
-    return {name: evaluate(agent, env, r.episodes, name == "greedy", *rest).summary() for name in ("greedy", "sampled")}
-
-
-LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
-"""The numbers of an evaluation that are logged as metrics."""
-
-
-def as_metrics(results: dict[str, dict[str, float]], names: Sequence[str] = LOGGED) -> dict[str, float]:
-    """Evaluation results as metrics, e.g. eval/greedy/return_mean."""
-    known = ((policy, name, values) for policy, values in results.items() for name in names if name in values)
-    return {f"eval/{policy}/{name}": values[name] for policy, name, values in known}

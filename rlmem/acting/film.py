@@ -1,9 +1,8 @@
 """Pictures of environments, and films of them with captions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -20,13 +19,8 @@ LONGEST = 1000
 GROUND, INK = (24, 26, 32), (230, 230, 225)
 
 
-@dataclass(frozen=True)
-class Frame:
-    """A picture of a film.
-
-    picture: [height, width, 3]
-    caption: the lines below it
-    """
+class Frame(NamedTuple):
+    """A picture [height, width, 3] of a film, and the lines of its caption."""
 
     picture: np.ndarray
     caption: Sequence[str]
@@ -38,11 +32,7 @@ class Watched(VectorWrapper):
     cut: whether the episode was longer than LONGEST frames
     """
 
-    def __init__(self, env: VectorEnv):
-        super().__init__(env)
-        self.frames: list[Frame] = []
-        self.over = self.cut = False
-        self.steps, self.total = 0, 0.0
+    frames: list[Frame]
 
     def reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=dict(options or {}))
@@ -73,18 +63,10 @@ def caption(step: int, action: Any = None, reward: float = 0.0, total: float = 0
     """`step 3, action 2` and `reward 0.5, return 1.25`, the action that led to a frame and its result."""
     if step == 0:
         return "step 0", "return 0"
-    return (
-        f"step {step}, action {_action(action)}{f', {end}' if end else ''}",
-        f"reward {reward:.4g}, return {total:.4g}",
-    )
-
-
-def _action(action: Any, most: int = 4) -> str:
-    """An integer, or the first numbers of several."""
     numbers = [f"{number:.2f}" if isinstance(number, float) else str(number) for number in np.ravel(action).tolist()]
-    if np.ndim(action) == 0:
-        return numbers[0]
-    return f"[{', '.join([*numbers[:most], *(['...'] if len(numbers) > most else [])])}]"
+    several = f"[{', '.join(numbers[:4] + ['...'] * (len(numbers) > 4))}]"
+    acted = several if np.ndim(action) else numbers[0]
+    return f"step {step}, action {acted}{end and ', '}{end}", f"reward {reward:.4g}, return {total:.4g}"
 
 
 def picture(env: VectorEnv) -> np.ndarray:
@@ -96,17 +78,13 @@ def picture(env: VectorEnv) -> np.ndarray:
     except gym.error.Error as error:  # a package is missing
         raise UserError(f"{env.unwrapped}: cannot be drawn ({error})") from error
     if frames is None:
-        raise UserError(
-            f"{env.unwrapped}: draws nothing; e.g. env=gym env.kwargs.render_mode=rgb_array, or a native task"
-        )
+        example = "env=gym env.kwargs.render_mode=rgb_array, or a native task"
+        raise UserError(f"{env.unwrapped}: draws nothing; e.g. {example}")
     return np.asarray(frames[0])
 
 
 def write_gif(frames: Sequence[Frame], path: Path, per_second: float = 5.0) -> None:
-    """An endlessly repeated animation of pictures with their captions; small ones are enlarged.
-
-    Raises UserError if it cannot be written there.
-    """
+    """An endlessly repeated animation of pictures with their captions. Raises UserError if it cannot be written."""
     first, *others = _drawn(frames)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -39,13 +39,13 @@ class Guard:
         self.shape = (env.num_envs, *(space.shape or ()))
         self.dtype: np.dtype[Any] | None = None
         self.whole = np.dtype(space.dtype).kind in "iu"
-        self.bounds = _bounds(space)
+        self.bounds: tuple[Any, Any] | None = None  # of discrete observations; those of a Box are often wrong
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            count = space.n if isinstance(space, spaces.Discrete) else space.nvec
+            self.bounds = space.start, space.start + count - 1
 
     def reset(self, seed: int | None = None, steps: int = 0) -> np.ndarray:
-        """Begin an episode everywhere; the observations [N, ...].
-
-        steps: environment steps that were counted so far
-        """
+        """Begin an episode everywhere; the observations [N, ...]. steps: environment steps that were counted so far."""
         self.steps, self.begins = steps, np.ones_like(self.begins)
         result = self.call(lambda: self.env.reset() if seed is None else self.env.reset(seed=seed))
         if not isinstance(result, tuple) or len(result) != 2:
@@ -112,11 +112,10 @@ class Guard:
             obs = obs.astype(self.dtype)
         if obs.dtype.kind == "f":
             if np.count_nonzero(finite := np.isfinite(obs)) < obs.size:
-                wrong = ~finite
-                self._refuse(self._environments(wrong), f"observation with {obs[wrong][0]}; expected finite numbers")
+                self._refuse(~finite, f"observation with {obs[~finite][0]}; expected finite numbers")
         elif self.bounds is not None and any_of(outside := (obs < self.bounds[0]) | (obs > self.bounds[1])):
-            wrong, space = self._environments(outside), self.env.single_observation_space
-            self._refuse(wrong, f"observation {_excerpt(obs[wrong.argmax()].tolist())}; expected one of {space}")
+            shown, space = _excerpt(obs[np.argwhere(outside)[0, 0]].tolist()), self.env.single_observation_space
+            self._refuse(outside, f"observation {shown}; expected one of {space}")
         return obs
 
     def _rewards(self, given: Any) -> np.ndarray:
@@ -139,33 +138,17 @@ class Guard:
             self._refuse(None, f"{what}; expected {self.shape[0]} of True or False")
         return flags
 
-    def _environments(self, wrong: np.ndarray) -> np.ndarray:
-        """The environments [N] in which any of [N, ...] is true."""
-        return np.asarray(wrong.reshape(len(wrong), -1).any(1))
-
     def _refuse(self, wrong: np.ndarray | None, line: str) -> NoReturn:
-        """Raise a Fault. wrong: [N], the environments at fault; None: the vector as a whole."""
-        where = self._where(None if wrong is None else int(wrong.argmax()))
+        """Raise a Fault. wrong: [N, ...], true for environments at fault; None: the vector as a whole."""
+        where = self._where(None if wrong is None else int(np.argwhere(wrong)[0, 0]))
         raise Fault(f"{where}: {line}; nothing of this step is kept; correct the environment before resuming")
 
     def _where(self, environment: int | None) -> str:
         if environment is None:
             return f"step {self.steps}: the environments"
-        when = (
-            "beginning an episode"
-            if self.begins[environment]
-            else f"step {self.lengths[environment] + 1} of its episode"
-        )
+        within = f"step {self.lengths[environment] + 1} of its episode"
+        when = "beginning an episode" if self.begins[environment] else within
         return f"step {self.steps}: environment {environment}, {when}"
-
-
-def _bounds(space: Any) -> tuple[Any, Any] | None:
-    """The least and the greatest observation of a discrete space. None for a Box, whose bounds are often wrong."""
-    if isinstance(space, spaces.Discrete):
-        return space.start, space.start + space.n - 1
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.start, space.start + space.nvec - 1
-    return None
 
 
 def any_of(mask: np.ndarray) -> bool:

@@ -16,6 +16,8 @@ from rlmem.acting.film import Frame, caption, picture, write_gif
 from rlmem.errors import UserError
 
 Player = Literal["keys", "random", "memoryless", "oracle"]
+Show = Callable[[Any, Sequence[str]], None]
+"""Shows an observation with its caption."""
 CLEAR = "\x1b[2J\x1b[H"
 
 
@@ -35,16 +37,38 @@ def play(
     gif: where to write an animation of all frames; players other than `keys` then print nothing
     """
     choose, help = _player(env, player, np.random.default_rng(seed))
-    screen = _Screen(env, help, gif, quiet=gif is not None and player != "keys", paced=player != "keys")
+    per_second, terminal = float(env.metadata.get("render_fps", 5)), sys.stdout.isatty()
+    pause = 1 / per_second if terminal and player != "keys" else 0.0
+    frames: list[Frame] = []
+
+    def show(obs: Any, said: Sequence[str]) -> None:
+        """Show the environment as it is now, by its own text or else by `obs`, and below it what is `said`."""
+        if gif is not None:
+            frames.append(Frame(picture(env), said))
+            if player != "keys":
+                return
+        task: Any = env.unwrapped
+        text = task.text(0) if hasattr(task, "text") else str(obs[0])
+        lines = [f"{CLEAR if terminal else ''}{text}", ", ".join(said), help]
+        print("\n".join(line for line in lines if line), flush=True)
+        time.sleep(pause)
+
+    returns = _returns(env, choose, show, episodes, seed)
+    if gif is not None:
+        write_gif(frames, gif, per_second)
+    return returns
+
+
+def _returns(env: VectorEnv, choose: Callable[[], Any], show: Show, episodes: int, seed: int | None) -> list[float]:
+    """The returns of the episodes that were finished until `choose` gave None."""
     returns: list[float] = []
     while len(returns) < episodes:
         obs, _ = env.reset(seed=None if returns else seed)
         total, steps, over = 0.0, 0, False
-        screen.show(obs, caption(0))
+        show(obs, caption(0))
         while not over:
             action = choose()
             if action is None:
-                screen.finish()
                 return returns
             try:
                 obs, reward, terminated, truncated, _ = env.step(np.asarray(action)[None])
@@ -54,40 +78,9 @@ def play(
             total, steps = total + float(reward[0]), steps + 1
             over = bool(terminated[0] or truncated[0])
             end = "terminated" if terminated[0] else "truncated" if truncated[0] else ""
-            screen.show(obs, caption(steps, action, float(reward[0]), total, end))
+            show(obs, caption(steps, action, float(reward[0]), total, end))
         returns.append(total)
-    screen.finish()
     return returns
-
-
-class _Screen:
-    """Where frames go: the terminal, an animation, or both."""
-
-    def __init__(self, env: VectorEnv, help: str, gif: Path | None, quiet: bool, paced: bool):
-        self.env, self.help, self.gif, self.quiet = env, help, gif, quiet
-        self.per_second = float(env.metadata.get("render_fps", 5))
-        self.pause = 1 / self.per_second if paced and sys.stdout.isatty() else 0.0
-        self.frames: list[Frame] = []
-
-    def show(self, obs: Any, said: Sequence[str]) -> None:
-        """Show the environment as it is now.
-
-        obs: what the agent sees, for an environment without a text of its own
-        said: what is written below it, in the terminal as in the animation
-        """
-        if self.gif is not None:
-            self.frames.append(Frame(picture(self.env), said))
-        if self.quiet:
-            return
-        task: Any = self.env.unwrapped
-        text = task.text(0) if hasattr(task, "text") else str(obs[0])
-        lines = [f"{CLEAR if sys.stdout.isatty() else ''}{text}", ", ".join(said), self.help]
-        print("\n".join(line for line in lines if line), flush=True)
-        time.sleep(self.pause)
-
-    def finish(self) -> None:
-        if self.gif is not None:
-            write_gif(self.frames, self.gif, self.per_second)
 
 
 def _player(env: VectorEnv, player: Player, rng: np.random.Generator) -> tuple[Callable[[], Any], str]:
@@ -123,21 +116,16 @@ def _by_hand(keys: dict[str, int], space: gym.Space) -> tuple[Callable[[], Any],
 
 def _pressed(keys: dict[str, int]) -> int | None:
     """The action of the next key that has one; None for q, an interrupt or the end of the input."""
-    while True:
-        key = _next_key()
-        if key in ("", "q", "\x03", "\x04"):
-            return None
+    while (key := _next_key()) not in ("", "q", "\x03", "\x04"):
         if key in keys:
             return keys[key]
+    return None
 
 
 def _typed(space: gym.Space) -> Any:
     """The action on the next line that holds one; None for q, an empty line or the end of the input."""
     number = float if isinstance(space, spaces.Box) else int
-    while True:
-        line = sys.stdin.readline().strip()
-        if line in ("", "q"):
-            return None
+    while (line := sys.stdin.readline().strip()) not in ("", "q"):
         with contextlib.suppress(ValueError):
             numbers = [number(part) for part in line.replace(",", " ").split()]
             if space.shape == () and len(numbers) == 1:
@@ -145,10 +133,11 @@ def _typed(space: gym.Space) -> Any:
             if space.shape == (len(numbers),):
                 return np.asarray(numbers).astype(space.dtype)
         print(f"expected an action of {space}, e.g. {space.sample()}")
+    return None
 
 
 def _next_key() -> str:
-    """One key, without Enter on a terminal that can; line ends are skipped."""
+    """One key, without Enter on a terminal that can."""
     with contextlib.ExitStack() as stack:
         if sys.stdin.isatty():
             with contextlib.suppress(ImportError):  # not on Windows
@@ -158,7 +147,4 @@ def _next_key() -> str:
                 before = termios.tcgetattr(sys.stdin)
                 stack.callback(termios.tcsetattr, sys.stdin, termios.TCSADRAIN, before)
                 tty.setcbreak(sys.stdin)
-        key = sys.stdin.read(1)
-        while key == "\n":
-            key = sys.stdin.read(1)
-        return key
+        return sys.stdin.read(1)

@@ -30,49 +30,36 @@ class Slot:
     mask: np.ndarray
 
 
-@dataclass(frozen=True)
-class KeptStates:
-    """Memory states before slot `t` of the environments `rows` [K]; the state's leaves are [K, ...]."""
-
-    t: int
-    rows: Tensor
-    state: State
-
-
 @dataclass
 class Slots:
-    """Slots in order of time, stacked to [N, T+1, ...] at the end.
-
-    state0: the memory's state before the first slot
-    slots: those collected so far
-    kept: memory states for rows that will begin within the rollout
-    """
+    """Slots in order of time, stacked to [N, T+1, ...] at the end; `state0` is the memory's state before them."""
 
     state0: State
     slots: list[Slot] = field(default_factory=list)
-    kept: list[KeptStates] = field(default_factory=list)
+    kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
+    """For rows that will begin inside the rollout: a slot, environments [K], and their states before it [K, ...]."""
 
-    def keep_state(self, t: int, rows: Tensor, state: State) -> None:
-        """Keep the state before slot `t` of the environments `rows` [K]; state: of all environments, [N, ...]."""
-        self.kept.append(KeptStates(t, rows, tree_map(lambda leaf: leaf[rows], state)))
+    def keep_states(self, env: np.ndarray, state: State) -> None:
+        """Keep the states before the next slot of the environments `env` [K]; state: of all environments, [N, ...]."""
+        if len(env):
+            rows = torch.from_numpy(env)
+            self.kept.append((len(self.slots), rows, tree_map(lambda leaf: leaf[rows.to(leaf.device)], state)))
 
-    def rollout(self) -> Rollout:
+    def rollout(self, cut: bool) -> Rollout:
+        """All that was collected; `cut` is that of `Rollout`."""
         device = self.slots[0].action.device
-        stacked: dict[str, Any] = {
-            name: _stacked([getattr(slot, name) for slot in self.slots], device) for name in Slot.__annotations__
-        }
+        stacked: dict[str, Any] = {}
+        for name in Slot.__annotations__:
+            values = [getattr(slot, name) for slot in self.slots]
+            tensors = isinstance(values[0], Tensor)
+            stacked[name] = torch.stack(values, 1) if tensors else torch.from_numpy(np.stack(values, 1)).to(device)
         streams = Batch(state0=self.state0, behaviour={"log_prob": stacked.pop("log_prob")}, **stacked)
         if not self.kept:
-            return Rollout(streams)
-        states = tree_map(lambda *parts: torch.cat(parts), *[kept.state for kept in self.kept])
+            return Rollout(streams, cut=cut)
         index = torch.zeros(streams.shape, dtype=torch.long, device=device)
         position = streams.shape[0]
-        for kept in self.kept:
-            index[kept.rows, kept.t] = torch.arange(position, position + len(kept.rows), device=device)
-            position += len(kept.rows)
-        return Rollout(streams, states, index)
-
-
-def _stacked(values: list[Any], device: torch.device) -> Tensor:
-    """[N, T, ...] on `device`, from arrays or tensors [N, ...] of T slots."""
-    return torch.stack(values, 1) if isinstance(values[0], Tensor) else torch.from_numpy(np.stack(values, 1)).to(device)
+        for slot, env, _ in self.kept:
+            index[env.to(device), slot] = torch.arange(position, position + len(env), device=device)
+            position += len(env)
+        states = tree_map(lambda *parts: torch.cat(parts), *[state for _, _, state in self.kept])
+        return Rollout(streams, states, index, cut=cut)

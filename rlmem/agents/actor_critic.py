@@ -7,8 +7,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from rlmem.agents.base import Agent
-from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import hidden_layers, small_output

@@ -1,13 +1,36 @@
-"""The bases of all networks that are trained: trunks, and the state of their memories."""
+"""The bases of all networks that are trained, and how an agent explores."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from rlmem.agents.exploration import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.types import Batch, Inputs, State
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """How far an agent departs from its policy while it samples actions. A greedy agent ignores it.
+
+    The algorithm chooses it and passes it to acting.
+
+    random: act uniformly at random, in the range of the policy's actions
+    noise: how far a policy that is not random by itself departs from its best action: DQN's epsilon, or the standard
+        deviation of TD3's noise
+    by_episode: one draw decides for all actions of an episode, instead of one draw for each action
+    episode_draw: the draws of the running episodes, [N] on [0, 1), which the collector fills in; None: draw each time
+    """
+
+    random: bool = False
+    noise: float = 0.0
+    by_episode: bool = False
+    episode_draw: Tensor | None = None
+
+
+ON_POLICY = Exploration()
+"""Actions are sampled from the policy as it is."""
 
 
 class Network(nn.Module):

@@ -2,15 +2,15 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Tensor, nn
 
-from rlmem.agents.base import Agent
-from rlmem.agents.exploration import ON_POLICY, Exploration
+from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
-from rlmem.nets.distributions import Categorical, TanhGaussian
+from rlmem.nets.distributions import Categorical
 from rlmem.nets.heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
 from rlmem.spaces import JointActions
 from rlmem.types import Batch, Inputs, State
@@ -51,9 +51,10 @@ class JointAgent(OffPolicyAgent):
 
     q: nn.Module
 
-    def __init__(self, action_space: Space):
+    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, separate: bool):
         super().__init__()
         self.joint = JointActions(action_space)
+        self.trunks = Trunks(make_trunk, separate)
 
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
         return self.joint.action(self._random_numbers(features, generator))
@@ -72,8 +73,7 @@ class QAgent(JointAgent):
     def __init__(
         self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], dueling: bool = False
     ):
-        super().__init__(action_space)
-        self.trunks = Trunks(make_trunk, separate=False)
+        super().__init__(make_trunk, action_space, separate=False)
         self.q = QHead(self.trunks.critic.output_size, self.joint.n, head_sizes, dueling)
 
     def greedy(self, features: Tensor) -> Tensor:
@@ -90,11 +90,8 @@ class QAgent(JointAgent):
 class CategoricalAgent(JointAgent):
     """A categorical policy and two values for every action (SAC with discrete actions)."""
 
-    def __init__(
-        self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], separate: bool = True
-    ):
-        super().__init__(action_space)
-        self.trunks = Trunks(make_trunk, separate)
+    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], separate: bool):
+        super().__init__(make_trunk, action_space, separate)
         self.policy = QHead(self.trunks.actor.output_size, self.joint.n, head_sizes, dueling=False)
         self.q = TwinQDiscrete(self.trunks.critic.output_size, self.joint.n, head_sizes)
 
@@ -111,20 +108,15 @@ class CategoricalAgent(JointAgent):
 class ContinuousAgent(OffPolicyAgent):
     """Actions in [-1, 1] per dimension, from a policy head, and two values of a given action."""
 
-    policy: nn.Module
+    policy_head: ClassVar[type[nn.Module]]
 
-    def __init__(
-        self, make_trunk: Callable[[], Trunk], action_space: spaces.Box, head_sizes: Sequence[int], separate: bool
-    ):
+    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], separate: bool):
         super().__init__()
+        assert action_space.shape is not None
         self.action_size = action_space.shape[0]
         self.trunks = Trunks(make_trunk, separate)
-        self.policy = self.make_policy(self.trunks.actor.output_size, head_sizes)
+        self.policy = self.policy_head(self.trunks.actor.output_size, self.action_size, head_sizes)
         self.q = TwinQ(self.trunks.critic.output_size, self.action_size, head_sizes)
-
-    @abstractmethod
-    def make_policy(self, input_size: int, head_sizes: Sequence[int]) -> nn.Module:
-        """The policy's head."""
 
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
         return features.new_empty(len(features), self.action_size).uniform_(-1, 1, generator=generator)
@@ -136,22 +128,19 @@ class ContinuousAgent(OffPolicyAgent):
 class TanhGaussianAgent(ContinuousAgent):
     """A Gaussian policy squashed by tanh (SAC with continuous actions)."""
 
-    def make_policy(self, input_size: int, head_sizes: Sequence[int]) -> nn.Module:
-        return TanhGaussianHead(input_size, self.action_size, head_sizes)
+    policy_head = TanhGaussianHead
 
     def greedy(self, features: Tensor) -> Tensor:
         return self.policy(features).mode()
 
     def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
-        policy: TanhGaussian = self.policy(features)
-        return policy.sample(generator)
+        return self.policy(features).sample(generator)
 
 
 class DeterministicAgent(ContinuousAgent):
     """A deterministic policy (TD3); explores with normal noise, clipped to [-1, 1]."""
 
-    def make_policy(self, input_size: int, head_sizes: Sequence[int]) -> nn.Module:
-        return DeterministicHead(input_size, self.action_size, head_sizes)
+    policy_head = DeterministicHead
 
     def greedy(self, features: Tensor) -> Tensor:
         return self.policy(features)

@@ -12,17 +12,15 @@ from rlmem.losses.reduce import masked_mean
 from rlmem.types import Batch
 
 
-class Features(NamedTuple):
-    """Features [B, T, F] for each of the losses; gradients stop where the settings say so.
-
-    policy: for the policy
-    critic: for the critic's loss
-    judge: for the critic inside the actor's loss
-    """
+class Seen(NamedTuple):
+    """Features [B, T, F] as each of the losses sees them; gradients stop where the settings say so."""
 
     policy: Tensor
+    """For the policy."""
     critic: Tensor
+    """For the critic's loss."""
     judge: Tensor
+    """For the critic inside the actor's loss."""
 
 
 @dataclass(kw_only=True)
@@ -64,13 +62,12 @@ class OffPolicyActorCritic(OffPolicy):
         }
         return loss, metrics, error.detach().abs().mean(0)
 
-    def features(self, batch: Batch) -> Features:
+    def features(self, batch: Batch) -> Seen:
         actor, critic = self.agent.trunks.read(batch)
         if self.separate:
-            return Features(actor, critic, critic.detach())
-        shared = actor
-        return Features(
-            policy=shared.detach() if self.memory_gradient == "critic" else shared,
-            critic=shared.detach() if self.memory_gradient == "actor" else shared,
-            judge=shared.detach() if self.freeze_critic else shared,
+            return Seen(actor, critic, critic.detach())
+        return Seen(
+            policy=actor.detach() if self.memory_gradient == "critic" else actor,
+            critic=critic.detach() if self.memory_gradient == "actor" else critic,
+            judge=critic.detach() if self.freeze_critic else critic,
         )

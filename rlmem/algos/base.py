@@ -9,16 +9,19 @@ import torch
 from gymnasium import Space
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
+from torch import Tensor
 
-from rlmem.acting.evaluate import Request, evaluate_both
-from rlmem.agents.exploration import ON_POLICY, Exploration
-from rlmem.agents.state_dicts import load_optimiser
+from rlmem.acting.evaluate import Request, evaluate
+from rlmem.agents.base import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunk
-from rlmem.algos.finite import Finite
 from rlmem.batching import Batching
-from rlmem.loops.base import Loop, LoopParts, Results, one_thread
+from rlmem.loops.base import Loop, one_thread
+from rlmem.loops.parts import LoopParts, OnNan, Results
 from rlmem.seeding import Streams
 from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
+
+MOST_SKIPPED = 100
+"""Steps that may be skipped in a row; parameters that fail more often will not recover."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,30 @@ class Storage:
     capacity: int | None = None
     state_every: int | None = None
     directory: str | None = None
+
+
+class Finite:
+    """Checks that the loss and the gradient of every step are finite.
+
+    on_nan: stop: raise FloatingPointError; skip: do not take the step, at most MOST_SKIPPED times in a row
+    """
+
+    def __init__(self, on_nan: OnNan = "stop"):
+        self.on_nan = on_nan
+        self.skipped = self.in_a_row = 0
+
+    def allows(self, **numbers: Tensor) -> bool:
+        """Whether loss and gradient norms are finite. If not, counts a skipped step or raises FloatingPointError."""
+        if torch.isfinite(torch.stack([number.detach() for number in numbers.values()])).all():
+            self.in_a_row = 0
+            return True
+        self.skipped += 1
+        self.in_a_row += 1
+        if self.on_nan == "stop" or self.in_a_row > MOST_SKIPPED:
+            values = ", ".join(f"{name} {float(number.detach())}" for name, number in numbers.items())
+            before = f" after {MOST_SKIPPED} in a row that were skipped" if self.in_a_row > MOST_SKIPPED else ""
+            raise FloatingPointError(f"{values}{before}: no step was taken")
+        return False
 
 
 class Algorithm(ABC):
@@ -125,30 +152,27 @@ class Algorithm(ABC):
 
     def problems(self, plan: Plan) -> list[str]:
         """Why the choices of `plan` do not go together, one sentence per reason; [] if they do."""
-        env_name, algo_name = plan.choices["env"], plan.choices["algo"]
+        of_env, of_algo = f"env={plan.choices['env']}", f"algo={plan.choices['algo']}"
         if not isinstance(plan.env, VectorEnv):
-            what = f"holds labelled sequences, in which algo={algo_name} cannot act"
-            return [f"env={env_name}: {what}; e.g. algo=classify"]
+            return [f"{of_env}: holds labelled sequences, in which {of_algo} cannot act; e.g. algo=classify"]
         found, methods = [], ("state", "restore") if self.resumes_environments else ()
         observation, action = plan.env.single_observation_space, plan.env.single_action_space
         if lacks := [f"{name}()" for name in methods if not callable(getattr(plan.env, name, None))]:
-            what = (
-                f"has no {' and no '.join(lacks)}, without which no checkpoint of a run can be written or gone on from"
+            found.append(
+                f"{of_env}: {type(plan.env.unwrapped).__name__} has no {' and no '.join(lacks)}, without which no "
+                f"checkpoint of a run can be written or gone on from; e.g. a single Gymnasium environment by env=gym "
+                f"env.id=..., or a class derived from BatchedEnv"
             )
-            example = "a single Gymnasium environment by env=gym env.id=..., or a class derived from BatchedEnv"
-            found.append(f"env={env_name}: {type(plan.env.unwrapped).__name__} {what}; e.g. {example}")
         if not is_readable(observation):
             what = f"no encoder reads observation space {observation}; expected {READABLE}"
-            found.append(f"env={env_name}: {what}; e.g. env=repeat_previous")
+            found.append(f"{of_env}: {what}; e.g. env=repeat_previous")
         if not isinstance(action, self.action_spaces) or not is_flat(action):
             names = ", ".join(space.__name__ for space in self.action_spaces)
-            found.append(
-                f"algo={algo_name}: does not support action space {action} of env={env_name}; "
-                f"supported: {names}, of one dimension; e.g. algo={'sac' if isinstance(action, Box) else 'sacd'}"
-            )
+            what = f"does not support action space {action} of {of_env}; supported: {names}, of one dimension"
+            found.append(f"{of_algo}: {what}; e.g. algo={'sac' if isinstance(action, Box) else 'sacd'}")
         elif self.bounded_actions and isinstance(action, Box) and not is_bounded(action):
-            what = f"acts between bounds, which action space {action} of env={env_name} lacks"
-            found.append(f"algo={algo_name}: {what}; e.g. algo=ppo")
+            what = f"acts between bounds, which action space {action} of {of_env} lacks"
+            found.append(f"{of_algo}: {what}; e.g. algo=ppo")
         found += self.setting_problems(plan)
         if problem := self.batching_problem(plan.batching):
             found.append(f"batching={plan.choices['batching']}: {problem}")
@@ -166,14 +190,9 @@ class Algorithm(ABC):
         """Load what `evaluate` needs, if no loop was made, which would have done so."""
 
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
-        """Means over the episodes of an evaluation, {policy: {metric: mean}}.
-
-        agent: what is evaluated
-        env: the environments of this evaluation
-        request: the settings of the evaluation
-        """
+        """Means over the episodes that `request` describes, {policy: {metric: mean}}."""
         with one_thread():
-            return evaluate_both(agent, env, request)
+            return {name: evaluate(agent, env, request, name == "greedy").summary() for name in ("greedy", "sampled")}
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
         """How the agent explores after `steps` of `total_steps` environment steps."""
@@ -187,14 +206,19 @@ class Algorithm(ABC):
         """Load what `learnt` of another run of the same algorithm returned."""
 
     def skipped(self) -> dict[str, float]:
-        """Metrics of the gradient steps that were not taken, if any may be left out."""
-        return self.finite.metrics()
+        """The number of gradient steps that were not taken, as a metric, where any may be left out."""
+        return {"nan/skipped": self.finite.skipped} if self.finite.on_nan == "skip" else {}
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed to continue training exactly, beside the agent's weights."""
-        return {"optimiser": self.optim.state_dict(), "finite": self.finite.state_dict()}
+        finite = {"skipped": self.finite.skipped, "in_a_row": self.finite.in_a_row}
+        return {"optimiser": self.optim.state_dict(), "finite": finite}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned. Raises ValueError if it does not fit."""
-        load_optimiser(self.optim, state["optimiser"])
-        self.finite.load_state_dict(state["finite"])
+        self.optim.load_state_dict(state["optimiser"])
+        for parameter, moments in self.optim.state.items():
+            for name, value in moments.items():
+                if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
+                    raise ValueError(f"{name} of the optimiser is {tuple(value.shape)}, not {tuple(parameter.shape)}")
+        self.finite.skipped, self.finite.in_a_row = state["finite"]["skipped"], state["finite"]["in_a_row"]

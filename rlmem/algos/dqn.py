@@ -8,7 +8,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlmem.agents.exploration import Exploration
+from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.off_policy import Metrics, OffPolicy
@@ -73,12 +73,14 @@ class DQN(OffPolicy):
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         q = self.agent.q(self.agent.trunks.read_critic(batch))
-        with torch.no_grad():
-            value = self._value(batch, q)
-        target = self.returns(batch, value)
+        target = self.returns(batch, self._value(batch, q))
         q_tm1 = chosen(q, self.agent.joint.index(batch.action))
         error = q_tm1 - target
-        loss = self._reduced(error, batch)
+        if self.td_loss == "huber_of_mean":
+            loss = huber_of_mean(error, batch.mask)
+        else:
+            each = huber(error) if self.td_loss == "huber" else error.square()
+            loss = masked_mean(each, batch.mask, batch.behaviour.get("weight"))
         metrics = {
             "loss": loss.detach(),
             "q_mean": masked_mean(q_tm1.detach(), batch.mask),
@@ -87,6 +89,7 @@ class DQN(OffPolicy):
         }
         return loss, metrics, error.detach()
 
+    @torch.no_grad()
     def _value(self, batch: Batch, q: Tensor) -> Tensor:
         """v [B, T] of every slot."""
         if self.target_memory == "own":
@@ -95,9 +98,3 @@ class DQN(OffPolicy):
             q_target = self.target.q(self.target.trunks.critic.read_successors(batch))
             q = self.agent.q(self.agent.trunks.critic.read_successors(batch)) if self.double else q_target
         return greedy_value(q if self.double else q_target, q_target)
-
-    def _reduced(self, error: Tensor, batch: Batch) -> Tensor:
-        if self.td_loss == "huber_of_mean":
-            return huber_of_mean(error, batch.mask)
-        each = huber(error) if self.td_loss == "huber" else error.square()
-        return masked_mean(each, batch.mask, batch.behaviour.get("weight"))

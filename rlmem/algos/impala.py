@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.acting.actors import ActorPool
-from rlmem.acting.actors.cluster import missing
+from rlmem.acting.cluster import missing
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.algos.base import Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
-from rlmem.loops.actors import ActorLoop
 from rlmem.loops.base import Loop
+from rlmem.loops.on_policy import ActorLoop
 from rlmem.loops.parts import LoopParts
 from rlmem.losses.ppo import clipped_surrogate
 from rlmem.losses.returns import vtrace
@@ -43,7 +43,7 @@ class Impala(OnPolicy):
     rho_bar: where the importance weights of the TD errors are clipped
     c_bar: where the importance weights of the traces are clipped
     actors: processes on Ray that collect, each in `env.num_envs` environments; 0: the learner collects between updates
-    ray_address: address of a Ray cluster for the actors; see `rlmem.acting.actors.cluster.attached`
+    ray_address: address of a Ray cluster for the actors; see `rlmem.acting.cluster.attached`
     """
 
     rollout_slots: PositiveInt = 100
@@ -71,25 +71,19 @@ class Impala(OnPolicy):
         if not self.actors:
             return super().make_loop(parts)
         self.setup(cast(ActorCritic, parts.agent), parts.streams.torch("rows"), parts.on_nan)
+        device, say = parts.device, parts.progress.say
         pool = ActorPool(
-            parts.make_actor,
-            self.actors,
-            parts.num_envs,
-            parts.agent,
-            parts.streams,
-            parts.device,
-            parts.progress.say,
-            self.ray_address,
+            parts.make_actor, self.actors, parts.num_envs, parts.agent, parts.streams, device, say, self.ray_address
         )
         return ActorLoop(algo=self, collector=pool, **vars(parts))
 
     def setting_problems(self, plan: Plan) -> list[str]:
         if not self.actors:
             return []
-        together = (
-            f"one process learns from actors, not trainer.devices={plan.processes}; expected 1; e.g. algo.actors=0"
-        )
-        found = (missing(), together if plan.processes > 1 else None)
+        found = [missing()]
+        if plan.processes > 1:
+            devices = f"trainer.devices={plan.processes}"
+            found.append(f"one process learns from actors, not {devices}; expected 1; e.g. algo.actors=0")
         return [f"algo.actors={self.actors}: {problem}" for problem in found if problem]
 
     def describe(self, plan: Plan) -> dict[str, str]:
@@ -128,8 +122,13 @@ class Impala(OnPolicy):
         # With `clip`, V-trace corrects up to the policy before the first step, and the surrogate for the steps since.
         before = log_prob.detach() if self.clip is None else batch.behaviour.setdefault("before", log_prob.detach())
         log_ratio = before - batch.behaviour["log_prob"]
-        target, advantage = self._targets(streams, rows, log_ratio, value.detach())
-        mask = batch.mask
+        with torch.no_grad():  # V-trace runs over the uncut streams
+            ratios, values = (rows.scatter(x, streams.shape) for x in (log_ratio, value))
+            target, advantage = vtrace(
+                ratios, streams.reward, values, streams.terminated, streams.mask,
+                self.gamma, self.trace_lambda, self.rho_bar, self.c_bar,
+            )  # fmt: skip
+        target, advantage, mask = rows.gather(target), rows.gather(advantage), batch.mask
         if self.clip is None:
             policy_loss = -mean(advantage * log_prob, mask)
         else:
@@ -146,13 +145,3 @@ class Impala(OnPolicy):
             "rho_mean": mean(log_ratio.clamp(max=log(self.rho_bar)).exp(), mask),
         }
         return loss * summed(mask.sum()) if self.reduction == "sum" else loss, metrics
-
-    @torch.no_grad()
-    def _targets(self, streams: Batch, rows: Rows, log_ratio: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """V-trace's value targets and advantages in the rows, computed on the uncut streams."""
-        log_ratio, value = (rows.scatter(x, streams.shape) for x in (log_ratio, value))
-        target, advantage = vtrace(
-            log_ratio, streams.reward, value, streams.terminated, streams.mask,
-            self.gamma, self.trace_lambda, self.rho_bar, self.c_bar,
-        )  # fmt: skip
-        return rows.gather(target), rows.gather(advantage)

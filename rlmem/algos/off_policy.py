@@ -12,14 +12,13 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from rlmem.agents.exploration import Exploration
+from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import OffPolicyAgent
-from rlmem.algos.base import Algorithm, Plan, Storage
-from rlmem.algos.finite import Finite, OnNan
+from rlmem.algos.base import Algorithm, Finite, Plan, Storage
 from rlmem.batching import Batching, Segment
 from rlmem.loops.base import Loop
 from rlmem.loops.off_policy import OffPolicyLoop
-from rlmem.loops.parts import LoopParts
+from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.returns import n_step_return
 from rlmem.replay import Replay
 from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
@@ -101,21 +100,15 @@ class OffPolicy(Algorithm):
         self.setup(cast(OffPolicyAgent, parts.agent), parts.streams.torch("losses", parts.device), parts.on_nan)
         stores = parts.batching.state_slots(replay=True) is not None
         parts.agent.trunks.step_all = stores
-        replay = Replay(
-            self.capacity,
-            parts.num_envs,
-            parts.device,
-            self.priority_exponent,
-            self.importance_exponent,
-            directory=None if self.replay_dir is None else Path(self.replay_dir),
-            initial_state=parts.agent.initial_state(1) if stores else None,
-        )
-        generator = parts.streams.torch("replay")
+        exponents = self.priority_exponent, self.importance_exponent
+        folder = None if self.replay_dir is None else Path(self.replay_dir)
+        state = parts.agent.initial_state(1) if stores else None
+        replay = Replay(self.capacity, parts.num_envs, parts.device, *exponents, folder, state)
         return OffPolicyLoop(
             algo=self,
             collector=parts.make_collector(),
             replay=replay,
-            generator=generator,
+            generator=parts.streams.torch("replay"),
             exploration=self.explore(parts.total_steps, parts.total_steps),
             **vars(parts),
         )
@@ -128,12 +121,8 @@ class OffPolicy(Algorithm):
 
     def storage(self, batching: Batching) -> Storage:
         kept = batching.state_slots(replay=True)
-        return Storage(
-            self.collect_slots,
-            capacity=self.capacity,
-            state_every=kept.every if kept else None,
-            directory=self.replay_dir,
-        )
+        every = kept.every if kept else None
+        return Storage(self.collect_slots, capacity=self.capacity, state_every=every, directory=self.replay_dir)
 
     def setting_problems(self, plan: Plan) -> list[str]:
         found = [
@@ -142,9 +131,16 @@ class OffPolicy(Algorithm):
             for name, steps in (("learning_starts", self.learning_starts), ("random_steps", self.random_steps))
             if steps >= plan.total_steps
         ]
-        reason = None if self.replay_dir is None else _not_writable(Path(self.replay_dir).absolute())
-        if reason is not None:
-            found.append(f"algo.replay_dir={self.replay_dir}: cannot be written ({reason}); e.g. algo.replay_dir=/tmp")
+        if self.replay_dir is not None:
+            folder = Path(self.replay_dir).absolute()  # which need not exist yet
+            try:
+                there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+                TemporaryFile(dir=there).close()
+            except (OSError, ValueError) as error:  # ValueError: a null byte
+                reason = getattr(error, "strerror", None) or str(error)
+                found.append(
+                    f"algo.replay_dir={self.replay_dir}: cannot be written ({reason}); e.g. algo.replay_dir=/tmp"
+                )
         return found
 
     def batching_problem(self, batching: Batching) -> str | None:
@@ -158,18 +154,17 @@ class OffPolicy(Algorithm):
         """Prepare to train an agent.
 
         agent: the agent
-        generator: on the agent's device, draws what losses need
-        on_nan: what to do with a step that is not finite
+        generator: draws what losses need, on the agent's device
+        on_nan: see `Finite`
         """
         self.agent: Any = agent
-        self.generator = generator
+        self.generator, self.finite = generator, Finite(on_nan)
         self.target: Any = deepcopy(agent).requires_grad_(False)
         self.parameters = self.trained_parameters()
         groups = [{"params": group, "full_lr": self.rate(part)} for part, group in self.parameters.items()]
         self.optim = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
         self.updates = 0
         self.scale: float | None = self.reward_scale
-        self.finite = Finite(on_nan)
 
     def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
         """The parameters by the name of their part; gradients are clipped part by part."""
@@ -201,8 +196,8 @@ class OffPolicy(Algorithm):
         """Take a gradient step and move the target network. Returns gradient norms; None if the step was skipped."""
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         learning = {part: group for part, group in self.parameters.items() if any(p.grad is not None for p in group)}
-        norms = {part: nn.utils.clip_grad_norm_(group, limit) for part, group in learning.items()}
-        if not self.finite.allows(loss=loss, **{f"{part}_grad_norm": norm for part, norm in norms.items()}):
+        norms = {f"{part}_grad_norm": nn.utils.clip_grad_norm_(group, limit) for part, group in learning.items()}
+        if not self.finite.allows(loss=loss, **norms):
             return None
         for group in self.optim.param_groups:
             group["lr"] = group["full_lr"] * min(1.0, (self.updates + 1) / max(self.lr_warmup, 1))
@@ -210,7 +205,7 @@ class OffPolicy(Algorithm):
         self.updates += 1
         if self.updates % self.target_every == 0:
             follow(self.target, self.agent, self.tau)
-        return {f"{part}_grad_norm": norm for part, norm in norms.items()}
+        return norms
 
     def returns(self, batch: Batch, value: Tensor) -> Tensor:
         """The targets y [B, T], without gradient, from the values v [B, T] of the slots."""
@@ -243,16 +238,6 @@ class OffPolicy(Algorithm):
         self.updates, self.scale = state["updates"], state["scale"]
 
 
-def _not_writable(folder: Path) -> str | None:
-    """Why no file can be written in `folder`, which need not exist yet; None if one can."""
-    try:
-        there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-        TemporaryFile(dir=there).close()
-    except (OSError, ValueError) as error:  # ValueError: a null byte
-        return getattr(error, "strerror", None) or str(error)
-    return None
-
-
 @torch.no_grad()
 def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
     """target <- (1 - tau) target + tau online; buffers are copied."""
@@ -263,12 +248,9 @@ def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """Within this context, no gradient flows to the parameters of `module`."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    for parameter in parameters:
-        parameter.requires_grad_(False)
+    """Within this context, no gradient flows to the parameters of `module`, which is trained otherwise."""
+    module.requires_grad_(False)
     try:
         yield
     finally:
-        for parameter in parameters:
-            parameter.requires_grad_(True)
+        module.requires_grad_(True)

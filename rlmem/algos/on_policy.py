@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
 from rlmem.agents.trunk import Trunk
-from rlmem.algos.base import Algorithm, Plan, Storage
-from rlmem.algos.finite import Finite, OnNan
+from rlmem.algos.base import Algorithm, Finite, Plan, Storage
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
-from rlmem.loops.parts import LoopParts
+from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.reduce import masked_mean, masked_total
 from rlmem.parallel import alone, largest, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
@@ -65,12 +64,10 @@ class OnPolicy(Algorithm):
 
         agent: the agent
         generator: shuffles rows
-        on_nan: what to do with a step that is not finite
+        on_nan: see `Finite`
         """
-        self.agent = agent
-        self.generator = generator
+        self.agent, self.generator, self.finite = agent, generator, Finite(on_nan)
         self.optim = self.make_optimiser(list(agent.parameters()))
-        self.finite = Finite(on_nan)
 
     def make_loop(self, parts: LoopParts) -> Loop:
         generator = parts.streams.torch(parts.own_stream("rows"))

@@ -85,7 +85,7 @@ class PPO(OnPolicy):
         stream_value = rows.scatter(value, streams.shape)
         advantage = gae(streams.reward, stream_value, streams.terminated, streams.mask, self.gamma, self.gae_lambda)
         target = rows.gather(advantage + stream_value)
-        explained = 1 - _variance(target - value, batch.mask) / (_variance(target, batch.mask) + 1e-8)
+        unexplained, total = (mean((x - mean(x, batch.mask)).square(), batch.mask) for x in (target - value, target))
         if self.normalize_advantage == "batch":
             advantage = standardise(advantage, streams.mask, mean)
         batch.behaviour |= {"advantage": rows.gather(advantage), "target": target}
@@ -93,7 +93,7 @@ class PPO(OnPolicy):
             batch.behaviour["parameters"] = parameters
         return {
             "ratio_max_dev": float(replay_deviation(log_prob - batch.behaviour["log_prob"], batch.mask)),
-            "explained_variance": float(explained),
+            "explained_variance": float(1 - unexplained / (total + 1e-8)),
             "value_mean": float(mean(value, batch.mask)),
         }
 
@@ -120,14 +120,9 @@ class PPO(OnPolicy):
         if grad_norm is None:
             return {}
         clipped = mean(((torch.exp(log_ratio) - 1).abs() > self.clip).float(), mask)
-        return {
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy": entropy.detach(),
-            "kl": kl.detach(),
-            "clip_fraction": clipped,
-            "grad_norm": grad_norm,
-        }
+        metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
+        metrics |= {"clip_fraction": clipped, "grad_norm": grad_norm}
+        return {name: value.detach() for name, value in metrics.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"kl_coef": self.kl_coef}
@@ -135,7 +130,3 @@ class PPO(OnPolicy):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.kl_coef = state["kl_coef"]
-
-
-def _variance(x: Tensor, mask: Tensor) -> Tensor:
-    return mean((x - mean(x, mask)).square(), mask)

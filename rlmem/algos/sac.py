@@ -4,23 +4,25 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal
 
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.agents.exploration import Exploration
-from rlmem.agents.off_policy import CategoricalAgent, TanhGaussianAgent
+from rlmem.agents.base import Exploration
+from rlmem.agents.off_policy import CategoricalAgent, OffPolicyAgent, TanhGaussianAgent
 from rlmem.agents.trunk import Trunk
-from rlmem.algos.actor_critic import Features, OffPolicyActorCritic
+from rlmem.algos.actor_critic import OffPolicyActorCritic, Seen
 from rlmem.algos.off_policy import Metrics, frozen
 from rlmem.losses.q_learning import chosen
 from rlmem.losses.reduce import masked_mean
 from rlmem.losses.sac import actor_loss, actor_loss_discrete, soft_value, soft_value_discrete, temperature_loss
 from rlmem.types import Batch, PositiveFloat, PositiveUnitFloat
 
-Agent = TypeVar("Agent", TanhGaussianAgent, CategoricalAgent)
+Terms = tuple[Tensor, Tensor, Tensor, Tensor]
+"""The twins' values of the actions taken [twins, B, T], and [B, T] each: the soft value by the target network, the
+actor's loss, and log pi of an action (or the negative entropy)."""
 
 
 @dataclass(kw_only=True)
@@ -39,13 +41,15 @@ class SoftActorCritic(OffPolicyActorCritic):
     temperature_lr: PositiveFloat = 3e-3
     target_memory: Literal["own", "online"] = "own"
 
-    def explore(self, steps: int, total_steps: int) -> Exploration:
-        return Exploration(random=steps < self.random_steps)
+    agent_class: ClassVar[type[TanhGaussianAgent] | type[CategoricalAgent]]
 
-    def with_temperature(self, agent: Agent) -> Agent:
-        """`agent` with log alpha among its parameters."""
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> OffPolicyAgent:
+        agent = self.agent_class(make_trunk, action_space, self.head_sizes, self.separate)
         agent.log_temperature = nn.Parameter(torch.tensor(log(self.temperature)))
         return agent
+
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        return Exploration(random=steps < self.random_steps)
 
     def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
         temperature = {"temperature": [self.agent.log_temperature]} if self.learn_temperature else {}
@@ -75,18 +79,13 @@ class SoftActorCritic(OffPolicyActorCritic):
         return loss, metrics, td_error
 
     @abstractmethod
-    def terms(
-        self, batch: Batch, seen: Features, successors: Tensor, temperature: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def terms(self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor) -> Terms:
         """What the losses of every slot are made of.
 
         batch: the rows
         seen: features as each loss may read them
         successors: features that the target network's heads read
         temperature: alpha
-
-        Returns the twins' values of the actions taken [twins, B, T], and [B, T] each: the soft value by the target
-        network, the actor's loss, and log pi of an action (or the negative entropy).
         """
 
     @abstractmethod
@@ -104,14 +103,9 @@ class SAC(SoftActorCritic):
     target_entropy: float | None = None
 
     action_spaces = (spaces.Box,)
+    agent_class = TanhGaussianAgent
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> TanhGaussianAgent:
-        agent = TanhGaussianAgent(make_trunk, action_space, self.head_sizes, self.separate)  # type: ignore[arg-type]
-        return self.with_temperature(agent)
-
-    def terms(
-        self, batch: Batch, seen: Features, successors: Tensor, temperature: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def terms(self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor) -> Terms:
         action, log_prob = self.agent.policy(seen.policy).rsample(self.generator)
         with torch.no_grad():
             value = soft_value(self.target.q(successors, action).amin(0), log_prob, temperature)
@@ -133,13 +127,9 @@ class SACD(SoftActorCritic):
     target_entropy_ratio: PositiveUnitFloat = 0.2
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
+    agent_class = CategoricalAgent
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> CategoricalAgent:
-        return self.with_temperature(CategoricalAgent(make_trunk, action_space, self.head_sizes, self.separate))
-
-    def terms(
-        self, batch: Batch, seen: Features, successors: Tensor, temperature: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def terms(self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor) -> Terms:
         logits = self.agent.policy(seen.policy)
         with torch.no_grad():
             value = soft_value_discrete(self.target.q(successors).amin(0), logits, temperature)

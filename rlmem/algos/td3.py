@@ -8,7 +8,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlmem.agents.exploration import Exploration
+from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import DeterministicAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.actor_critic import OffPolicyActorCritic
@@ -45,7 +45,7 @@ class TD3(OffPolicyActorCritic):
     action_spaces = (spaces.Box,)
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> DeterministicAgent:
-        return DeterministicAgent(make_trunk, action_space, self.head_sizes, self.separate)  # type: ignore[arg-type]
+        return DeterministicAgent(make_trunk, action_space, self.head_sizes, self.separate)
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
         return Exploration(random=steps < self.random_steps, noise=self.exploration_noise)

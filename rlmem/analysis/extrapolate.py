@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlmem.acting.evaluate import Scores, evaluate
+from rlmem.acting.evaluate import Request, Scores, evaluate
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
@@ -39,8 +39,8 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     rows: list[dict[str, Any]] = []
     for value in values:
         with closing(run.environment(min(episodes, EVAL_ENVS), [f"{key}={value}", *fixed])) as env:
-            scores = evaluate(run.agent, env, episodes, True, Streams(run.seed), run.parts.device, most, print)
-        rows.append({key: value, **row(scores)})
+            request = Request(episodes, Streams(run.seed), run.parts.device, most, print)
+            rows.append({key: value, **row(evaluate(run.agent, env, request, greedy=True))})
     kinds = {"success": "success_rate", "return": "return_mean"}
     metrics = {f"{kind}/{r[key]}": float(r[name]) for kind, name in kinds.items() for r in rows if name in r}
     trained = run.config.values["env"].get(key.partition(".")[2])

@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
@@ -102,22 +103,50 @@ class Rows:
         return 1 - float(self.valid.float().mean())
 
 
-@dataclass
-class Pieces:
-    """P pieces of a replay's episodes, which a batch shows; a row is its pieces one after another.
-
-    row: [P], the row that a piece is in, ascending
-    episode: [P], the position of its episode among those drawn from
-    first: [P], the slot of its episode that the piece begins at
-    acted: [P], its acted slots that count; it shows acted + 1 slots, the last of which only supplies a value
-    prefix: [P], slots before `first` that are read without gradient; only a piece alone in its row has any
-    """
+class Pieces(NamedTuple):
+    """P pieces of a replay's episodes, which a batch shows; a row is its pieces one after another."""
 
     row: Tensor
+    """[P], the row that a piece is in, ascending."""
     episode: Tensor
+    """[P], the position of its episode among those drawn from."""
     first: Tensor
+    """[P], the slot of its episode that the piece begins at."""
     acted: Tensor
+    """[P], its acted slots that count; it shows acted + 1 slots, the last of which only supplies a value."""
     prefix: Tensor
+    """[P], slots before `first` that are read without gradient; only a piece alone in its row has any."""
+
+
+class Placement:
+    """Where the slots of pieces go in rows [R, T]: one after another, padded on the right, or on the left if `right`.
+
+    row: [P], the row of each piece, ascending from 0 without gaps
+    shown: [P], slots of each piece, S in all
+    piece, offset: [S], the piece that each slot is of, and its number there
+    rows, width: R and T
+    """
+
+    def __init__(self, row: np.ndarray, shown: np.ndarray, right: bool = False):
+        ends = np.cumsum(shown)
+        self.piece = np.repeat(np.arange(len(row)), shown)
+        self.offset = np.arange(ends[-1]) - (ends - shown)[self.piece]
+        self.rows = int(row[-1]) + 1
+        in_row = np.bincount(row, shown, self.rows).astype(np.int64)
+        self.width = int(in_row.max())
+        self.pad_fraction = 1 - float(ends[-1]) / (self.rows * self.width)
+        shift = np.arange(self.rows) * self.width - (np.cumsum(in_row) - in_row)
+        if right:
+            shift += self.width - in_row
+        self.target = np.arange(ends[-1]) + shift[row[self.piece]]
+
+    def place(self, values: np.ndarray, padding: int = 0) -> np.ndarray:
+        """[S, ...] to [R, T, ...]."""
+        if self.pad_fraction == 0:
+            return values.reshape(self.rows, self.width, *values.shape[1:])
+        placed = np.full((self.rows * self.width, *values.shape[1:]), padding, values.dtype)
+        placed[self.target] = values
+        return placed.reshape(self.rows, self.width, *values.shape[1:])
 
 
 class Batching(ABC):

@@ -70,13 +70,9 @@ class Segment(Batching):
         return batch_size if self.length is None and self.num_rows is None else None
 
     def state_slots(self, replay: bool) -> StateSlots | None:
-        if self.length is None:
+        if self.length is None or (replay and self.init_state != "stored"):
             return None
-        if not replay:
-            return StateSlots(self.length)
-        if self.init_state != "stored":
-            return None
-        return StateSlots(self.length - self.overlap, self.burn_in, "episode")
+        return StateSlots(self.length - self.overlap, self.burn_in, "episode") if replay else StateSlots(self.length)
 
     def draw(self, lengths: Tensor, weight: Tensor | None, batch_size: int, generator: torch.Generator) -> Pieces:
         rows = self.num_rows or batch_size  # enough, since every segment has an acted slot

@@ -51,8 +51,7 @@ class _Chunks:
     episodes that go on are always the first ones.
 
     row: [C], the row of each chunk
-    valid: [C, k], false in the padding on the right
-    slot: [C, k], flat slots b * T + t, arbitrary where not `valid`
+    slot, valid: [C, k], flat slots b * T + t, and whether they are no padding on the right
     counts: how many episodes have a first, second, ... chunk
     chunk, position: [B * T], the chunk of each flat slot and its position there
     """

@@ -9,7 +9,7 @@ from typing import Any, cast
 from gymnasium.spaces import Box
 
 from rlmem.acting.collector import Collector
-from rlmem.agents.exploration import Exploration
+from rlmem.agents.base import Exploration
 from rlmem.bench.memory import PEERS
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress

@@ -1,11 +1,9 @@
 """The memory contract, measured: does a memory keep what `rlmem.memory.base.Memory` promises?
 
-    results = check(lambda: FFM(input_size=6))
-    assert all(result.ok for result in results)
+    assert all(result.ok for result in check(lambda: FFM(input_size=6)))
 
 Each property is one function of `influence.py` or `calls.py`; it yields what it measured beside the largest value that
-is allowed. Works on any `Memory`, on any device. A published option may break a property on purpose: the memory's
-attribute `breaks` says which and why, {property: reason}.
+is allowed. A published option may break one on purpose: the memory's attribute `breaks` says {property: reason}.
 """
 
 import math
@@ -21,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from rlmem.conformance import calls, influence
 from rlmem.conformance.compare import Measurement
 from rlmem.conformance.probe import Probe, parameter_of
+from rlmem.errors import one_line
 from rlmem.memory.base import Memory
 from rlmem.scan import chosen_engine
 
@@ -28,27 +27,14 @@ __all__ = ["PROPERTIES", "Result", "check", "facts", "on_two_cores", "results"]
 
 Property = Callable[[Probe], Iterator[Measurement]]
 
-PROPERTIES: Mapping[str, Property] = {
-    measure.__name__: measure
-    for measure in (
-        calls.step_equals_forward,
-        calls.one_slot,
-        calls.parameters_take_effect,
-        influence.starts_separate_episodes,
-        influence.no_gradient_across_start,
-        influence.start_clears_nonfinite,
-        influence.tape_equals_segments,
-        influence.padding_changes_nothing,
-        influence.no_future,
-        influence.rows_independent,
-        calls.no_global_randomness,
-        calls.state_round_trips,
-        calls.symbols_round_trip,
-        calls.engines_agree,
-        calls.float32_suffices,
-        calls.finite_gradients,
-    )
-}
+ORDER: tuple[Property, ...] = (
+    calls.step_equals_forward, calls.one_slot, calls.parameters_take_effect,
+    influence.starts_separate_episodes, influence.no_gradient_across_start, influence.start_clears_nonfinite,
+    influence.tape_equals_segments, influence.padding_changes_nothing, influence.no_future,
+    influence.rows_independent, calls.no_global_randomness, calls.state_round_trips, calls.symbols_round_trip,
+    calls.engines_agree, calls.float32_suffices, calls.finite_gradients,
+)  # fmt: skip
+PROPERTIES: Mapping[str, Property] = {measure.__name__: measure for measure in ORDER}
 """The properties by name, in the order of the report."""
 LONGEST = "finite_gradients"
 """The property that takes the most time."""
@@ -108,9 +94,18 @@ def results(
     for name in breaks.keys() - PROPERTIES.keys():
         yield Result(name, False, math.nan, 0.0, f"`breaks` names no property; accepted: {', '.join(PROPERTIES)}")
     for name in (name for name in PROPERTIES if name in only):
-        with _own_generators(seed):
-            measurements = _measured(PROPERTIES[name], probe, reraise)
-        yield _judged(name, measurements, breaks.get(name))
+        try:
+            with _own_generators(seed):
+                measurements = list(PROPERTIES[name](probe))
+        except Exception as error:  # the memory may be third-party code
+            if reraise:
+                raise
+            measurements = [Measurement(f"raised {one_line(error)}", math.nan)]
+        worst = max(measurements, key=lambda m: m.excess, default=Measurement("nothing to compare", 0.0))
+        passed, detail, published = worst.excess <= 1, worst.what, breaks.get(name)
+        if passed and published is not None:
+            passed, detail, published = False, f"declared in `breaks`, but it holds: {published}", None
+        yield Result(name, passed, worst.value, worst.bound, detail, published)
 
 
 def on_two_cores(memory: Memory) -> Iterator[Result]:
@@ -150,20 +145,3 @@ def _own_generators(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
-
-
-def _measured(measure: Property, probe: Probe, reraise: bool) -> list[Measurement]:
-    try:
-        return list(measure(probe))
-    except Exception as error:  # the memory may be third-party code
-        if reraise:
-            raise
-        return [Measurement(f"raised {type(error).__name__}: {' '.join(str(error).split())[:200]}", math.nan)]
-
-
-def _judged(name: str, measurements: list[Measurement], published: str | None) -> Result:
-    worst = max(measurements, key=lambda m: m.excess, default=Measurement("nothing to compare", 0.0))
-    passed = worst.excess <= 1
-    if passed and published is not None:
-        return Result(name, False, worst.value, worst.bound, f"declared in `breaks`, but it holds: {published}")
-    return Result(name, passed, worst.value, worst.bound, worst.what, None if passed else published)

@@ -21,27 +21,25 @@ from rlmem.types import State
 def step_equals_forward(p: Probe) -> Iterator[Measurement]:
     """Outputs and final state are the same, with starts and with a carried state."""
     for dtype, bound in EXACT.items():
-        memory, name = p.memory(dtype), str(dtype).removeprefix("torch.")
-        x, start, state = p.inputs(dtype=dtype), p.starts(), p.used_state(memory)
+        (memory, x, state, start), name = p.case(dtype), str(dtype).removeprefix("torch.")
         y, final = forward(memory, x, state, start)
         y_steps, final_steps = stepped(memory, x, state, start)
-        yield same_outputs(f"outputs, {name}", y_steps, y, bound, start)
+        yield same_outputs(f"outputs, {name}", y_steps, y, start, bound)
         yield Measurement(f"final state, {name}", distance(final_steps, final), bound)
 
 
 def parameters_take_effect(p: Probe) -> Iterator[Measurement]:
     """A memory that has acted and learned, and then changes, equals one that had the new parameters from the outset."""
-    memory, fresh, x, start = p.memory(), p.memory(), p.inputs(), p.starts()
-    state = p.used_state(memory)
+    (memory, x, state, start), fresh = p.case(), p.memory()
     gradients(weighted(forward(memory, x, state, start)[0], p), list(memory.parameters()))
     stepped(memory, x[:, :2], state, start[:, :2])
     with torch.no_grad():
         for new, parameter in zip(p.changed(memory).parameters(), fresh.parameters(), strict=True):
             parameter.copy_(new)
     (y, _), (truth, _) = (forward(one, x, state, start) for one in (memory, fresh))
-    yield same_outputs("outputs of forward after an update", y, truth, EXACT[torch.float64], start)
+    yield same_outputs("outputs of forward after an update", y, truth, start)
     steps, _ = stepped(memory, x[:, :8], state, start[:, :8])
-    yield same_outputs("outputs of step after an update", steps, truth[:, :8], EXACT[torch.float64], start)
+    yield same_outputs("outputs of step after an update", steps, truth[:, :8], start)
     ours, expected = (gradients(weighted(z, p), list(m.parameters())) for z, m in ((y, memory), (truth, fresh)))
     yield same_gradients("after an update", ours, expected)
 
@@ -51,31 +49,27 @@ def engines_agree(p: Probe) -> Iterator[Measurement]:
     if not p.pristine.scanning():
         return
     found: dict[str, tuple[Tensor, list[Tensor]]] = {}
-    start = p.starts()
     for engine in ("loop", *(e for e in get_args(Engine) if e not in ("auto", "loop"))):
         try:
             chosen_engine(engine, p.device)
         except UserError:  # not on this machine
             continue
-        memory, x = p.memory(), p.inputs().requires_grad_()
+        memory, x, start = p.memory(), p.inputs().requires_grad_(), p.starts()
         for part in memory.scanning():
             part.engine = engine
         y, final = forward(memory, x, p.used_state(memory), start)
         found[engine] = y.detach(), gradients(weighted(y, p, final), [x, *memory.parameters()])
     truth, truth_gradients = found.pop("loop")
     for engine, (y, ours) in found.items():
-        yield same_outputs(f"outputs of {engine}", y, truth, EXACT[torch.float64], start)
+        yield same_outputs(f"outputs of {engine}", y, truth, start)
         yield same_gradients(f"of {engine}", ours, truth_gradients)
 
 
 def float32_suffices(p: Probe) -> Iterator[Measurement]:
     """float32 gives what float64 gives, with the same weights."""
     x, start = p.inputs(dtype=torch.float32), p.starts()
-    y, truth = (
-        forward(memory, x.to(dtype), memory.initial_state(ROWS), start)[0]
-        for dtype, memory in ((dtype, p.memory(dtype)) for dtype in EXACT)
-    )
-    yield same_outputs("outputs", y.double(), truth, 1e-4, start)
+    y, truth = (forward(p.memory(t), x.to(t), p.memory(t).initial_state(ROWS), start)[0] for t in EXACT)
+    yield same_outputs("outputs", y.double(), truth, start, bound=1e-4)
 
 
 def finite_gradients(p: Probe) -> Iterator[Measurement]:
@@ -100,7 +94,7 @@ def one_slot(p: Probe) -> Iterator[Measurement]:
             start = p.flags(rows, 1, at)
             y, final = forward(memory, x, state, start)
             step, after = stepped(memory, x, state, start)
-            yield same_outputs("outputs of one slot", y, step, EXACT[torch.float64], start)
+            yield same_outputs("outputs of one slot", y, step, start)
             yield Measurement("final state of one slot", distance(final, after), EXACT[torch.float64])
 
 
@@ -108,8 +102,8 @@ def state_round_trips(p: Probe) -> Iterator[Measurement]:
     """A state is plain tensors [B, ...] in the type of the parameters, the same after saving and loading, and no call
     writes into what it was given."""
     for dtype, bound in EXACT.items():
-        memory, x, start = p.memory(dtype), p.inputs(dtype=dtype), p.starts()
-        initial, state = memory.initial_state(ROWS), p.used_state(memory)
+        memory, x, state, start = p.case(dtype)
+        initial = memory.initial_state(ROWS)
         one_row = [s.shape[:1] != (1,) for s in tree_leaves(memory.initial_state(1))]
         yield Measurement("leaves without a leading dimension B", float(sum(one_row)))
         other = [s.real.dtype != dtype for s in tree_leaves(initial) if s.is_floating_point() or s.is_complex()]
@@ -125,7 +119,7 @@ def state_round_trips(p: Probe) -> Iterator[Measurement]:
         torch.save(state, file)
         file.seek(0)
         loaded = torch.load(file, weights_only=True)
-        yield same_outputs("outputs from a loaded state", forward(memory, x, loaded, start)[0], y, bound)
+        yield same_outputs("outputs from a loaded state", forward(memory, x, loaded, start)[0], y, bound=bound)
 
 
 def _unlike(ours: State, truth: State) -> float:
@@ -137,8 +131,8 @@ def _unlike(ours: State, truth: State) -> float:
 
 def no_global_randomness(p: Probe) -> Iterator[Measurement]:
     """No call draws from a global generator or depends on one, also in training mode; two calls give the same."""
-    memory, x, start = p.memory().train(), p.inputs(), p.starts()
-    state = p.used_state(memory)
+    memory, x, state, start = p.case()
+    memory.train()
 
     def calls() -> Any:
         initial = memory.initial_state(ROWS)
@@ -172,7 +166,7 @@ def symbols_round_trip(p: Probe) -> Iterator[Measurement]:
     yield Measurement("weights after loading", distance(list(other.parameters()), list(memory.parameters())))
     y, _ = forward(memory, x, memory.initial_state(ROWS), start)
     loaded, _ = forward(other, x, other.initial_state(ROWS), start)
-    yield same_outputs("outputs after loading", loaded, y, EXACT[torch.float64])
+    yield same_outputs("outputs after loading", loaded, y)
     shown = memory.symbols(torch.zeros_like)
     unlike = sum(shown[s].shape != w.shape if s in shown else 1 for s, w in weights.items())
     yield Measurement("symbols that `of` does not reach", float(unlike))

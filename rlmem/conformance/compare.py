@@ -39,7 +39,9 @@ def distance(ours: Any, truth: Any) -> float:
     return max((_largest(_difference(x, y)) for x, y in zip(a, b, strict=True)), default=0.0)
 
 
-def same_outputs(what: str, ours: Tensor, truth: Tensor, bound: float, start: Tensor | None = None) -> Measurement:
+def same_outputs(
+    what: str, ours: Tensor, truth: Tensor, start: Tensor | None = None, bound: float = EXACT[torch.float64]
+) -> Measurement:
     """The distance of two outputs [B, T, H], and where they first differ."""
     value = distance(ours, truth)
     if value > bound and ours.shape == truth.shape:

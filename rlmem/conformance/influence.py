@@ -15,18 +15,17 @@ from rlmem.types import State
 
 def starts_separate_episodes(p: Probe) -> Iterator[Measurement]:
     """What follows a start equals an episode read alone: values, final state, gradients."""
-    memory, x, cut = p.memory(), p.inputs(), p.T // 3
+    (memory, x, used, _), cut = p.case(), p.T // 3
     weights = list(memory.parameters())
     alone, final_alone = forward(memory, x[:, cut:], memory.initial_state(ROWS), p.flags(ROWS, p.T - cut))
     start = p.flags(ROWS, p.T, [cut])
-    y, final = forward(memory, x, p.used_state(memory), start)
-    bound = EXACT[torch.float64]
-    yield same_outputs("outputs from the start on", y[:, cut:], alone, bound)
-    yield Measurement("final state", distance(final, final_alone), bound)
+    y, final = forward(memory, x, used, start)
+    yield same_outputs("outputs from the start on", y[:, cut:], alone)
+    yield Measurement("final state", distance(final, final_alone), EXACT[torch.float64])
     ours, truth = (gradients(weighted(z, p, f), weights) for z, f in ((y[:, cut:], final), (alone, final_alone)))
     yield same_gradients("of weights, from the start on", ours, truth)
-    first = stepped(memory, x[:, cut : cut + 1], p.used_state(memory), start[:, cut : cut + 1])[0]
-    yield same_outputs("outputs of a step that starts", first, alone[:, :1], bound)
+    first = stepped(memory, x[:, cut : cut + 1], used, start[:, cut : cut + 1])[0]
+    yield same_outputs("outputs of a step that starts", first, alone[:, :1])
 
 
 def no_gradient_across_start(p: Probe) -> Iterator[Measurement]:
@@ -52,23 +51,21 @@ def start_clears_nonfinite(p: Probe) -> Iterator[Measurement]:
     truth, final_truth = forward(memory, x, initial, at_once)
     truth_later, _ = forward(memory, x, initial, later)
     for bad in (math.inf, math.nan):
-        spoilt = tree_map(lambda s, bad=bad: _spoil(s, bad), p.used_state(memory))
+        # Integers cannot become inf or NaN, and stay as they are.
+        spoil = lambda s, bad=bad: torch.full_like(s, bad) if s.is_floating_point() or s.is_complex() else s  # noqa: E731
+        spoilt = tree_map(spoil, p.used_state(memory))
         y, final = forward(memory, x, spoilt, at_once)
-        yield same_outputs(f"outputs of forward, {bad} in the state", y, truth, bound)
+        yield same_outputs(f"outputs of forward, {bad} in the state", y, truth, bound=bound)
         yield Measurement(f"final state, {bad} in the state", distance(final, final_truth), bound)
         yield finite(f"gradients, {bad} in the state", gradients(weighted(y, p), weights))
         y, _ = forward(memory, x, spoilt, later)
-        yield same_outputs(f"outputs from a start in slot {cut}, {bad} before", y[:, cut:], truth_later[:, cut:], bound)
+        here = f"outputs from a start in slot {cut}, {bad} before"
+        yield same_outputs(here, y[:, cut:], truth_later[:, cut:], bound=bound)
         y, _ = stepped(memory, x[:, :2], spoilt, at_once[:, :2])
-        yield same_outputs(f"outputs of step, {bad} in the state", y, truth[:, :2], bound)
+        yield same_outputs(f"outputs of step, {bad} in the state", y, truth[:, :2], bound=bound)
         one_row = tree_map(lambda s, good: torch.cat([s[:1], good[1:]]), spoilt, initial)
         y, _ = forward(memory, x, one_row, later)
-        yield same_outputs(f"outputs of other rows, {bad} in row 0", y[1:], truth_later[1:], bound)
-
-
-def _spoil(leaf: Tensor, bad: float) -> Tensor:
-    """`leaf` filled with `bad`; integers, which cannot become inf or NaN, stay as they are."""
-    return torch.full_like(leaf, bad) if leaf.is_floating_point() or leaf.is_complex() else leaf
+        yield same_outputs(f"outputs of other rows, {bad} in row 0", y[1:], truth_later[1:], bound=bound)
 
 
 def tape_equals_segments(p: Probe) -> Iterator[Measurement]:
@@ -80,7 +77,7 @@ def tape_equals_segments(p: Probe) -> Iterator[Measurement]:
     start = p.starts(rows=1, slots=T, about=3)
     start[0, 0] = False  # the first episode goes on from a carried state
     x, state = p.inputs(rows=1, slots=T).requires_grad_(), p.used_state(memory, rows=1)
-    inputs, bound = [x, *memory.parameters()], EXACT[torch.float64]
+    inputs = [x, *memory.parameters()]
     y, final = forward(memory, x, state, start)
     truth = gradients(weighted(y, p, final), inputs, keep=True)
 
@@ -91,12 +88,12 @@ def tape_equals_segments(p: Probe) -> Iterator[Measurement]:
         pieces.append(piece)
         at += length
     whole = torch.cat(pieces, 1)
-    yield same_outputs("outputs of a row cut into pieces", whole, y, bound, start)
-    yield Measurement("final state of a row cut into pieces", distance(carried, final), bound)
+    yield same_outputs("outputs of a row cut into pieces", whole, y, start)
+    yield Measurement("final state of a row cut into pieces", distance(carried, final), EXACT[torch.float64])
     yield same_gradients("of a row cut into pieces", gradients(weighted(whole, p, carried), inputs), truth)
 
     whole = _in_padded_rows(memory, x, state, start, p)
-    yield same_outputs("outputs of padded rows", whole, y, bound, start)
+    yield same_outputs("outputs of padded rows", whole, y, start)
     ours, truth = (gradients(weighted(z, p), inputs) for z in (whole, y))
     yield same_gradients("of padded rows", ours, truth)
 
@@ -115,8 +112,8 @@ def _in_padded_rows(memory: Memory, x: Tensor, state: State, start: Tensor, p: P
 
 def padding_changes_nothing(p: Probe) -> Iterator[Measurement]:
     """Slots appended on the right, whatever they hold, have no effect on outputs and gradients before them."""
-    memory, start = p.memory(), p.starts()
-    x, state, weights = p.inputs(), p.used_state(memory), list(memory.parameters())
+    memory, x, state, start = p.case()
+    weights = list(memory.parameters())
     y, _ = forward(memory, x, state, start)
     truth = gradients(weighted(y, p), weights)
     for flag, amount in ((False, 0.0), (True, 10.0)):
@@ -124,37 +121,35 @@ def padding_changes_nothing(p: Probe) -> Iterator[Measurement]:
         flags = torch.cat([start, torch.full((ROWS, 9), flag, device=p.device)], 1)
         padded, _ = forward(memory, torch.cat([x, junk], 1), state, flags)
         kind = "junk with starts" if flag else "zeros"
-        yield same_outputs(f"outputs before {kind}", padded[:, : p.T], y, EXACT[torch.float64], start)
+        yield same_outputs(f"outputs before {kind}", padded[:, : p.T], y, start)
         yield same_gradients(f"before {kind}", gradients(weighted(padded[:, : p.T], p), weights), truth)
 
 
 def no_future(p: Probe) -> Iterator[Measurement]:
     """Outputs depend on nothing later: neither in value nor in gradient."""
-    memory, start, now = p.memory(), p.starts(), p.T // 2
-    x, state = p.inputs().requires_grad_(), p.used_state(memory)
-    y, _ = forward(memory, x, state, start)
+    (memory, x, state, start), now = p.case(), p.T // 2
+    y, _ = forward(memory, x.requires_grad_(), state, start)
     (gradient,) = gradients(weighted(y[:, :now], p), [x])
     yield Measurement("gradient of later inputs", gradient[:, now:].abs().max().item(), 1e-12)
     later, flags = x.detach().clone(), start.clone()
     later[:, now:] = 10 * p.normal(ROWS, p.T - now, memory.input_size, stream=3)
     flags[:, now:] = ~flags[:, now:]
     changed, _ = forward(memory, later, state, flags)
-    yield same_outputs("outputs before a change", changed[:, :now], y[:, :now], EXACT[torch.float64], start)
+    yield same_outputs("outputs before a change", changed[:, :now], y[:, :now], start)
 
 
 def rows_independent(p: Probe) -> Iterator[Measurement]:
     """A row's output depends neither on the other rows, nor on their order, nor on whether there are any."""
-    memory, start = p.memory(), p.starts()
-    x, state, bound = p.inputs().requires_grad_(), p.used_state(memory), EXACT[torch.float64]
-    y, final = forward(memory, x, state, start)
+    memory, x, state, start = p.case()
+    y, final = forward(memory, x.requires_grad_(), state, start)
     order = torch.tensor([2, 0, 1], device=p.device)
     reorder = lambda tree: tree_map(lambda s: s[order], tree)  # noqa: E731
     y_turned, final_turned = forward(memory, x[order], reorder(state), start[order])
-    yield same_outputs("outputs in another order", y_turned, y[order], bound)
-    yield Measurement("final state in another order", distance(final_turned, reorder(final)), bound)
+    yield same_outputs("outputs in another order", y_turned, y[order])
+    yield Measurement("final state in another order", distance(final_turned, reorder(final)), EXACT[torch.float64])
     steps, _ = stepped(memory, x[order, :2], reorder(state), start[order, :2])
-    yield same_outputs("outputs of step in another order", steps, y[order, :2], bound)
+    yield same_outputs("outputs of step in another order", steps, y[order, :2])
     alone, _ = forward(memory, x[:1], tree_map(lambda s: s[:1], state), start[:1])
-    yield same_outputs("outputs of one row alone", alone, y[:1], bound)
+    yield same_outputs("outputs of one row alone", alone, y[:1])
     (gradient,) = gradients(weighted(y[:1], p), [x])
     yield zero("gradient of other rows' inputs", [gradient[1:]])

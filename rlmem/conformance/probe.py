@@ -26,6 +26,11 @@ class Probe:
         cast = lambda t: t.to(dtype.to_complex()) if t.is_complex() else t.to(dtype) if t.is_floating_point() else t  # noqa: E731
         return copy.deepcopy(self.pristine)._apply(cast)
 
+    def case(self, dtype: torch.dtype = torch.float64) -> tuple[Memory, Tensor, State, Tensor]:
+        """A fresh copy of the memory, inputs [B, T, D], a used state, and start flags [B, T]."""
+        memory = self.memory(dtype)
+        return memory, self.inputs(dtype=dtype), self.used_state(memory), self.starts()
+
     def changed(self, memory: Memory) -> Memory:
         """`memory` itself, after every parameter has moved."""
         with torch.no_grad():

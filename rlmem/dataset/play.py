@@ -9,9 +9,8 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlmem.acting.collector import Actor
 from rlmem.acting.guard import Guard
-from rlmem.agents.exploration import Exploration
+from rlmem.agents.base import Agent, Exploration
 from rlmem.dataset.file import Recording
 from rlmem.errors import Fault
 from rlmem.spaces import to_env
@@ -22,7 +21,7 @@ Player = Callable[[NDArray[Any], NDArray[np.float32], NDArray[np.bool_]], NDArra
 
 
 def agent_player(
-    agent: Actor, env: VectorEnv, seen: list[int], generator: torch.Generator | None, exploration: Exploration
+    agent: Agent, env: VectorEnv, seen: list[int], generator: torch.Generator | None, exploration: Exploration
 ) -> Player:
     """A player that acts as an agent, and keeps the state of its memory.
 

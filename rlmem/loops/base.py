@@ -7,24 +7,27 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from rlmem.acting.collector import Episode
-from rlmem.acting.evaluate import Request, as_metrics
-from rlmem.agents.exploration import ON_POLICY, Exploration
-from rlmem.batching import Rollout
+from rlmem.acting.evaluate import Request
+from rlmem.agents.base import ON_POLICY, Exploration
 from rlmem.errors import Fault
-from rlmem.loops.parts import Learner, LoopParts, Results, RolloutSource, Source
+from rlmem.loops.parts import Learner, LoopParts, Results, Source
 from rlmem.parallel import alone, largest, of_first, place
 from rlmem.system.signals import Stopped
 
 RECENT = 100
 """How many of the newest episodes the shown and logged mean return is over."""
+LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
+"""The numbers of an evaluation that are logged as metrics."""
+Iteration = tuple[dict[str, float], list[Episode]]
+"""The metrics of an iteration, and the episodes that ended in it."""
 
 
 @contextmanager
@@ -38,8 +41,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-Iteration = tuple[dict[str, float], list[Episode]]
-"""The metrics of an iteration, and the episodes that ended in it."""
+def due(every: int | None, before: int, now: int) -> bool:
+    """Whether what happens every `every` environment steps is due; None: it never is."""
+    return every is not None and now // every > before // every
 
 
 @dataclass(kw_only=True)
@@ -49,16 +53,10 @@ class Loop(LoopParts, ABC):
     A subclass writes `advance`: collect, learn, and return what happened. One call of it is one iteration: one row in
     metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
 
-    algo: the algorithm
-    collector: the source of its data
     exploration: how the agent explores at present, also when an evaluation samples its actions
-    updates: updates of the agent so far
     best_return: the largest `objective` so far
-    last_evaluation: the result of the newest evaluation
-    recent: returns of the newest episodes
     cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`), which biases those that ended
-    elapsed: seconds spent in iterations
-    learn_time: seconds of these spent on learning
+    elapsed, learn_time: seconds spent in iterations, and those of them spent on learning
     completed_steps: environment steps at the end of the last complete iteration
     evaluation_due: whether a stop has put off an evaluation that is due
     stop: an exception, set from outside to end the run; raised once a checkpoint has been saved
@@ -66,6 +64,8 @@ class Loop(LoopParts, ABC):
 
     best_metric: ClassVar[str] = "eval/greedy/best"
     """The name of the best `objective` so far in metrics.jsonl."""
+    saved: ClassVar[tuple[str, ...]] = ("updates", "last_evaluation", "elapsed", "learn_time")
+    """What a checkpoint holds under the same names, beside the agent's state."""
 
     algo: Learner
     collector: Source
@@ -97,14 +97,14 @@ class Loop(LoopParts, ABC):
         before = self.completed_steps
         if self.collector.steps < self.total_steps and not self.evaluation_due:
             complete = self.iterate()
-            self.evaluation_due = complete and self.evaluation.due(before, self.completed_steps)
+            self.evaluation_due = complete and due(self.evaluation_every, before, self.completed_steps)
         if self.collector.steps >= self.total_steps:
             self.evaluation_due = True
         if self.evaluation_due and self.asked_to_stop() is None:
             self.evaluate()
             self.evaluation_due = False
         stop = self.asked_to_stop()
-        if self.done or stop is not None or self.checkpoint.due(before, self.completed_steps):
+        if self.done or stop is not None or due(self.checkpoint_every, before, self.completed_steps):
             self.save()
             stop = self.asked_to_stop()
         if stop is not None and not self.done:
@@ -133,12 +133,6 @@ class Loop(LoopParts, ABC):
     @abstractmethod
     def advance(self) -> Iteration | None:
         """Collect and learn for a while, at least for one environment step; None if `stop` came in between."""
-
-    def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
-        """Act for `slots` slots in every environment, at most to the end of the budget; see `Collector.collect`."""
-        with one_thread():
-            source = cast(RolloutSource, self.collector)
-            return source.collect(slots, self.total_steps - source.steps, **how)
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -199,18 +193,16 @@ class Loop(LoopParts, ABC):
 
     def evaluation_metrics(self, results: Results) -> dict[str, float]:
         """An evaluation's results as metrics."""
-        return as_metrics(results)
+        known = ((policy, name, values) for policy, values in results.items() for name in LOGGED if name in values)
+        return {f"eval/{policy}/{name}": values[name] for policy, name, values in known}
 
     def _play(self) -> Results:
         step, most = f"step {self.collector.steps}", self.evaluation_steps
-
-        def say(line: str) -> None:
-            self.progress.say(f"{step}: {line}")
-
+        say = lambda line: self.progress.say(f"{step}: {line}")  # noqa: E731
+        request = Request(self.evaluation_episodes, self.streams, self.device, most, say, self.exploration)
         try:
             with closing(self.make_eval_env()) as env:
-                asked = Request(self.evaluation_episodes, self.streams, self.device, most, say, self.exploration)
-                return self.algo.evaluate(self.agent, env, asked)
+                return self.algo.evaluate(self.agent, env, request)
         except Fault as fault:
             raise Fault(f"{step}: evaluation: {fault}", fault.traceback) from fault
 
@@ -242,13 +234,10 @@ class Loop(LoopParts, ABC):
             **self.agent_state(),
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
-            "updates": self.updates,
+            **{name: getattr(self, name) for name in self.saved},
             "since": self.completed_steps,
             "owed": self.evaluation_due,
-            "last_evaluation": self.last_evaluation,
             "recent": list(self.recent),
-            "elapsed": self.elapsed,
-            "learn_time": self.learn_time,
             "clock": self.collector.seconds.copy(),
             "record": self.recorder.position(),
         }
@@ -256,15 +245,11 @@ class Loop(LoopParts, ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.agent.load_state_dict(state["agent"])
         # The optimiser would keep the tensors themselves, which are mapped from the file on the disk: copy them.
-        self.algo.load_state_dict(
-            tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state["algo"])
-        )
+        self.algo.load_state_dict(tree_map_only(Tensor, Tensor.clone, state["algo"]))
         self.collector.load_state_dict(state["collector"])
-        self.updates, self.completed_steps, self.evaluation_due = state["updates"], state["since"], state["owed"]
-        self.best_return = state["best_return"]
-        self.last_evaluation = state["last_evaluation"]
+        for name in ("best_return", *self.saved):
+            setattr(self, name, state[name])
+        self.completed_steps, self.evaluation_due = state["since"], state["owed"]
         self.recent.extend(state["recent"])
-        self.elapsed = state["elapsed"]
-        self.learn_time = state["learn_time"]
         self.collector.seconds.update(state["clock"])
         self.recorder.rewind(state["record"])

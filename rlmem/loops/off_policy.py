@@ -9,11 +9,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from rlmem.acting.collector import Episode
-from rlmem.agents.exploration import Exploration
-from rlmem.batching import Rollout
+from rlmem.acting.collector import Collector, Episode
+from rlmem.agents.base import Exploration
 from rlmem.errors import Fault
-from rlmem.loops.base import Iteration, Loop
+from rlmem.loops.base import Iteration, Loop, one_thread
 from rlmem.loops.parts import Learner
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
@@ -33,26 +32,16 @@ class ReplayLearner(Learner, Protocol):
 
     @property
     def update_per(self) -> str: ...
-
     def explore(self, steps: int, total_steps: int) -> Exploration: ...
-
     def exploration_metrics(self, exploration: Exploration) -> dict[str, float]: ...
-
     def scale_rewards(self, rewards: Tensor) -> None: ...
-
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]: ...
 
 
 @dataclass
 class Tally:
-    """What has happened in the present iteration so far.
-
-    updates: how many updates were made
-    sums: sum of each metric over the updates that had it
-    counts: how many updates had each metric
-    batches: sums of the metrics of batches
-    ended: the episodes that ended
-    """
+    """What has happened in the present iteration so far: updates, the sum of each metric and how many updates had it,
+    sums of the metrics of batches, and the episodes that ended."""
 
     updates: int = 0
     sums: dict[str, Tensor] = field(default_factory=dict)
@@ -89,20 +78,21 @@ class OffPolicyLoop(Loop):
     No update is due before `algo.learning_starts` steps, nor before an episode has ended; updates that were not due are
     not made up for later.
 
-    replay: the episodes to learn from
     generator: draws what updates read
     counted: steps or episodes so far that make updates due
-    tally: what has happened in the present iteration
     sample_time: seconds spent on drawing batches
     warned: the kinds of warnings that were given, each at most once
     """
 
+    saved = (*Loop.saved, "counted", "sample_time")
+
     algo: ReplayLearner
+    collector: Collector
     replay: Replay
     generator: torch.Generator
-    counted: int = field(default=0)
+    counted: int = 0
     tally: Tally = field(default_factory=Tally)
-    sample_time: float = field(default=0.0)
+    sample_time: float = 0.0
     warned: set[str] = field(default_factory=set)
 
     def advance(self) -> Iteration | None:
@@ -115,8 +105,8 @@ class OffPolicyLoop(Loop):
         redraw(self.algo.target)
         tally, self.tally = self.tally, Tally()
         kept = {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
-        exploring = self.algo.exploration_metrics(self.exploration)
-        how = {f"explore/{name}": value for name, value in exploring.items()}
+        exploring = self.algo.exploration_metrics(self.exploration).items()
+        how = {f"explore/{name}": value for name, value in exploring}
         return how | tally.means() | kept | self.algo.skipped(), tally.ended
 
     def _round(self) -> None:
@@ -124,26 +114,22 @@ class OffPolicyLoop(Loop):
         before = self.collector.steps
         self.exploration = self.algo.explore(before, self.total_steps)
         slots = self.batching.state_slots(replay=True)
-        rollout, episodes = self.collect(self.algo.collect_slots, state_slots=slots, exploration=self.exploration)
+        with one_thread():
+            rollout, episodes = self.collector.collect(
+                self.algo.collect_slots, self.total_steps - before, state_slots=slots, exploration=self.exploration
+            )
         self.tally.ended += episodes
         with self.learning():
-            completed = self._remember(rollout)
+            try:
+                completed = self.replay.add(rollout)
+            except Fault as fault:  # an episode that is longer than the replay
+                raise Fault(f"step {self.collector.steps}: {fault}") from fault
             if self.collector.steps >= self.algo.learning_starts and self.replay.episodes:
                 self.counted += completed if self.algo.update_per == "episode" else self.collector.steps - before
             due = round(self.algo.update_ratio * self.counted, 6)  # 0.3 of 120 are 36, not 35.99...
             while self.updates + 1 <= due:
                 self._learn()
         self._warn(max((episode.length for episode in episodes), default=0))
-
-    def _remember(self, rollout: Rollout) -> int:
-        """Put a rollout into the replay. Returns how many episodes it completed.
-
-        Raises Fault for an episode that is longer than the replay.
-        """
-        try:
-            return self.replay.add(rollout)
-        except Fault as fault:
-            raise Fault(f"step {self.collector.steps}: {fault}") from fault
 
     def _learn(self) -> None:
         """Make one update."""
@@ -166,11 +152,9 @@ class OffPolicyLoop(Loop):
             self._say_once("wait", "learning waits for the end of a first episode")
         room = self.batching.longest_episode(self.algo.batch_size)
         if room is not None and longest > room:
-            self._say_once(
-                "room",
-                f"an episode of {longest} transitions does not fit into a row of {room}: the end of such episodes is "
-                f"never learnt from; e.g. algo.batch_size={longest * (self.algo.batch_size // room)}",
-            )
+            what = f"an episode of {longest} transitions does not fit into a row of {room}"
+            example = f"algo.batch_size={longest * (self.algo.batch_size // room)}"
+            self._say_once("room", f"{what}: the end of such episodes is never learnt from; e.g. {example}")
 
     def _say_once(self, kind: str, text: str) -> None:
         if kind not in self.warned:
@@ -184,17 +168,13 @@ class OffPolicyLoop(Loop):
         return super().state_dict() | {
             "replay": self.replay.state_dict(),
             "generator": self.generator.get_state(),
-            "counted": self.counted,
             "tally": self.tally.state_dict(),
             "said": sorted(self.warned),
-            "sample_time": self.sample_time,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.replay.load_state_dict(state["replay"])
         self.generator.set_state(state["generator"].cpu())
-        self.counted = state["counted"]
         self.tally = Tally.of(state["tally"])
         self.warned = set(state["said"])
-        self.sample_time = state["sample_time"]

@@ -1,12 +1,14 @@
-"""The on-policy loop: a rollout, then an update from it."""
+"""The on-policy loops: a rollout, then an update from it."""
 
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
-from rlmem.acting.collector import Episode
+from rlmem.acting.actors import ActorPool
+from rlmem.acting.collector import Collector, Episode
 from rlmem.batching import Batching, Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
-from rlmem.loops.parts import Learner, RolloutSource
+from rlmem.loops.parts import Learner, Results
 from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
@@ -33,23 +35,25 @@ class OnPolicyLoop(Loop):
     """
 
     algo: RolloutLearner
-    collector: RolloutSource
+    collector: Collector | ActorPool
 
     redraws: ClassVar[bool] = True
 
-    def collect(self, slots: int, **how: Any) -> tuple[Rollout, list[Episode]]:
-        """As `Loop.collect`, with this process's share of the budget; `collector.steps` counts those of all processes.
+    def collect(self) -> tuple[Rollout, list[Episode]]:
+        """Act with this process's share of what is left of the budget.
 
-        The first process gets the episodes of all, the others none. Environments are numbered as in one vector, and
-        steps as if all processes had acted at the same pace.
+        `collector.steps` counts those of all processes. The first one gets the episodes of all, the others none.
+        Environments are numbered as in one vector, and steps as if all processes had acted at the same pace.
         """
-        if alone():
-            return super().collect(slots, **how)
         here, before = place(), self.collector.steps
-        budget = self.total_steps - before
+        budget, state_slots = self.total_steps - before, self.batching.state_slots(replay=False)
         share = budget // here.size + (here.rank < budget % here.size)
         with one_thread():
-            rollout, ended = self.collector.collect(slots, share, **how)
+            rollout, ended = self.collector.collect(
+                self.algo.rollout_slots, share, complete_episodes=self.algo.complete_episodes, state_slots=state_slots
+            )
+        if alone():
+            return rollout, ended
         self.collector.steps = before + int(totals(self.collector.steps - before)[0])
         for episode in ended:
             episode.step = min(before + (episode.step - before) * here.size, self.collector.steps)
@@ -59,11 +63,7 @@ class OnPolicyLoop(Loop):
 
     def advance(self) -> Iteration:
         fraction = self.collector.steps / self.total_steps
-        rollout, episodes = self.collect(
-            self.algo.rollout_slots,
-            complete_episodes=self.algo.complete_episodes,
-            state_slots=self.batching.state_slots(replay=False),
-        )
+        rollout, episodes = self.collect()
         self.cut = totals(rollout.cut)[0] > 0
         with self.learning():
             metrics = self.algo.update(rollout, self.batching, fraction)
@@ -72,10 +72,9 @@ class OnPolicyLoop(Loop):
         self.updates += 1
         deviation = f"{self.algo.name}/ratio_max_dev"
         if metrics.get(deviation, 0) > RATIO_ALARM:
-            self.progress.say(
-                f"step {self.collector.steps}: {deviation} is {metrics[deviation]:.1e}: training does not read what "
-                f"acting read; a memory or environment that breaks its contract?"
-            )
+            what = f"{deviation} is {metrics[deviation]:.1e}: training does not read what acting read"
+            why = "a memory or environment that breaks its contract?"
+            self.progress.say(f"step {self.collector.steps}: {what}; {why}")
         return metrics | self.algo.skipped(), episodes
 
     def state_dict(self) -> dict[str, Any]:
@@ -89,3 +88,23 @@ class OnPolicyLoop(Loop):
             own = state["processes"][place().rank]
             state = state | {"collector": own["collector"], "algo": state["algo"] | {"generator": own["generator"]}}
         super().load_state_dict(state)
+
+
+@dataclass(kw_only=True)
+class ActorLoop(OnPolicyLoop):
+    """The same with actors in processes of their own: an update from the rollout of the actor that is ready first.
+
+    The order in which rollouts come differs between runs, so `state_dict` continues a run, but not exactly.
+    """
+
+    collector: ActorPool
+
+    redraws = False  # a rollout that comes late must be read with the seed that it was acted with
+
+    def run(self) -> Results:
+        with closing(self.collector):
+            return super().run()
+
+    def advance(self) -> Iteration:
+        metrics, episodes = super().advance()
+        return metrics | {"actors/restarts": self.collector.restarts}, episodes

@@ -7,27 +7,18 @@ from typing import Any, Literal, Protocol, cast
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.collector import Collector, Episode
+from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request
 from rlmem.agents.base import Agent, Network
-from rlmem.agents.exploration import ON_POLICY, Exploration
-from rlmem.batching import Batching, Rollout, StateSlots
+from rlmem.batching import Batching
 from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress
 from rlmem.record.recorder import Recorder
 from rlmem.seeding import Streams
 
-
-@dataclass
-class Schedule:
-    """When something is due: every `every` environment steps; None: never."""
-
-    every: int | None
-
-    def due(self, before: int, now: int) -> bool:
-        return self.every is not None and now // self.every > before // self.every
-
+OnNan = Literal["stop", "skip"]
+"""What to do with a gradient step whose loss or gradient is not finite."""
 
 Results = dict[str, dict[str, float]]
 """What an evaluation found: {policy: {metric: mean}}, or {"held_out": {metric: mean}} where nothing acts."""
@@ -38,17 +29,11 @@ class Learner(Protocol):
 
     @property
     def name(self) -> str: ...
-
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results: ...
-
     def skipped(self) -> dict[str, float]: ...
-
     def learnt(self) -> dict[str, Any]: ...
-
     def load_learnt(self, state: dict[str, Any]) -> None: ...
-
     def state_dict(self) -> dict[str, Any]: ...
-
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
@@ -63,22 +48,7 @@ class Source(Protocol):
     seconds: dict[str, float]
 
     def state_dict(self) -> dict[str, Any]: ...
-
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-class RolloutSource(Source, Protocol):
-    """A source of rollouts; see `rlmem.acting.collector.Collector.collect`."""
-
-    def collect(
-        self,
-        slots: int,
-        budget: int,
-        *,
-        complete_episodes: bool = False,
-        state_slots: StateSlots | None = None,
-        exploration: Exploration = ON_POLICY,
-    ) -> tuple[Rollout, list[Episode]]: ...
 
 
 @dataclass(kw_only=True)
@@ -86,22 +56,12 @@ class LoopParts:
     """What a run gives to its loop. The algorithm adds itself and the source of its data (`Algorithm.make_loop`).
 
     total_steps: the budget, in environment steps
-    agent: the network that is trained
     env: the environments of this process, or a source of labelled sequences
     num_envs: how many environments, or rows read side by side
     make_actor: makes the environments and the agent of an actor in another process; picklable
-    device: where the agent is
-    batching: how rows are cut
-    streams: the random streams of the run
-    on_nan: what to do with a gradient step that is not finite
-    make_eval_env: makes the environments of an evaluation
-    evaluation: when evaluations are due
+    evaluation_every, checkpoint_every: environment steps from one to the next; None: there are none
     evaluation_episodes: how many episodes an evaluation plays
     evaluation_steps: steps that an episode of an evaluation may take; None: there is no bound
-    recorder: writes metrics and episodes
-    checkpoints: writes checkpoints and the best agent
-    checkpoint: when checkpoints are due
-    progress: shows the run to the user
     experiment: the settings that the run's numbers depend on, kept in every checkpoint
     """
 
@@ -113,14 +73,14 @@ class LoopParts:
     device: torch.device
     batching: Batching
     streams: Streams
-    on_nan: Literal["stop", "skip"]
+    on_nan: OnNan
     make_eval_env: Callable[[], VectorEnv]
-    evaluation: Schedule
+    evaluation_every: int | None
     evaluation_episodes: int
     evaluation_steps: int | None
     recorder: Recorder
     checkpoints: Checkpoints
-    checkpoint: Schedule
+    checkpoint_every: int | None
     progress: Progress
     experiment: dict[str, Any] = field(default_factory=dict)
 

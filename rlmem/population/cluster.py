@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from rlmem.acting.actors.cluster import attached, missing
+from rlmem.acting.cluster import attached, missing
 from rlmem.errors import Fault, UserError
 from rlmem.population.member import Ask, Member, T
 from rlmem.population.spec import name

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,26 +11,18 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from rlmem.batching import Batching, Pieces, Rollout
-from rlmem.batching.placement import Placement
-from rlmem.replay.ring import Ring
-from rlmem.replay.running import KeptState, Running
+from rlmem.batching.base import Placement
+from rlmem.replay.store import KeptState, Ring, Running
 from rlmem.types import Batch, Inputs, State
 
 LEAST_PRIORITY = 1e-6
 """The least priority, before its exponent, so that an episode without errors can still be drawn."""
 
+FIELDS = ("obs", "action", "reward", "terminated", "mask")
+"""The stored fields of slots. Previous action, previous reward and start flag follow from a slot's position."""
 
-class Slots(NamedTuple):
-    """The stored fields of slots. Previous action, previous reward and start flag follow from a slot's position."""
-
-    obs: np.ndarray
-    action: np.ndarray
-    reward: np.ndarray
-    terminated: np.ndarray
-    mask: np.ndarray
-
-
-FIELDS = Slots._fields
+PARTS = ("slots", "states", "table", "running")
+"""What a replay consists of, in a checkpoint."""
 
 
 @dataclass
@@ -113,9 +105,9 @@ class Replay:
         cuts = [0, *(t for t in np.flatnonzero(start.any(0)).tolist() if 0 < t < T), T]
         completed = 0
         for begin, end in pairwise(cuts):  # in between, no episode begins anywhere
-            self.running.begin(start[:, begin])
             states = [state._replace(slot=state.slot - begin) for state in kept if begin <= state.slot < end]
-            self.running.extend({name: values[:, begin:end] for name, values in slots.items()}, states)
+            here = {name: values[:, begin:end] for name, values in slots.items()}
+            self.running.extend(start[:, begin], here, states)
             for env in np.flatnonzero(start[:, end] & self.running.on).tolist():
                 completed += self._complete(env)
         return completed
@@ -124,9 +116,8 @@ class Replay:
         """The states that acting kept; slots are those of the rollout."""
         if self.initial_state is None or rollout.state_index is None:
             return []
-        N, T = rollout.streams.start.shape
         leaves = [leaf.cpu().numpy() for leaf in tree_leaves(rollout.states)]
-        index = rollout.state_index[:, : T - 1].cpu().numpy() - N
+        index = rollout.state_index[:, :-1].cpu().numpy() - len(rollout.state_index)
         kept = np.argwhere(index >= 0).tolist()
         return [KeptState(env, slot, [leaf[index[env, slot]] for leaf in leaves]) for env, slot in kept]
 
@@ -136,13 +127,15 @@ class Replay:
         length = len(slots["mask"]) - 1
         if not slots["mask"].any():
             return 0
-        while self.transitions + length > self.capacity:
-            self._drop_oldest()
+        while self.transitions + length > self.capacity:  # drop the oldest episode
+            oldest = {name: int(self.table.take(name, self.table.head)) for name in ("length", "states")}
+            self.slots.head += oldest["length"] + 1
+            self.states.head += oldest["states"]
+            self.table.head += 1
+            self.transitions -= oldest["length"]
         if self.initial_state is not None:
             slots["state"] = np.full(length + 1, -1)
-            slots["state"][[state.slot for state in states]] = np.arange(
-                self.states.tail, self.states.tail + len(states)
-            )
+            slots["state"][[state.slot for state in states]] = self.states.tail + np.arange(len(states))
             parts = zip(*(state.leaves for state in states), strict=True)
             self.states.append(len(states), {str(i): np.stack(part) for i, part in enumerate(parts)})
         row = {"begin": self.slots.tail, "length": length, "states": len(states), "weight": self.largest_weight}
@@ -150,14 +143,6 @@ class Replay:
         self.slots.append(length + 1, slots)
         self.transitions += length
         return 1
-
-    def _drop_oldest(self) -> None:
-        oldest = np.asarray([self.table.head])
-        length = int(self.table.take("length", oldest)[0])
-        self.slots.drop(length + 1)
-        self.states.drop(int(self.table.take("states", oldest)[0]))
-        self.table.drop(1)
-        self.transitions -= length
 
     def sample(self, batching: Batching, batch_size: int, generator: torch.Generator) -> Sample:
         """A random batch of `batch_size` transitions, or of as many rows as `batching` says.
@@ -171,14 +156,12 @@ class Replay:
         return self._read(pieces, batching.detach_every)
 
     def _read(self, pieces: Pieces, detach_every: int | None) -> Sample:
-        row, episode, first = pieces.row.numpy(), pieces.episode.numpy(), pieces.first.numpy()
-        acted, prefix = pieces.acted.numpy(), pieces.prefix.numpy()
+        row, episode, first, acted, prefix = (part.numpy() for part in pieces)
         number = self.table.head + episode
         origin = self.table.take("begin", number)
         layout = Placement(row, acted + 1)
-        slot = first[layout.piece] + layout.offset
-        inputs, fields = self._gather(layout, origin[layout.piece] + slot, slot == 0)
-        counts = fields.mask & layout.place(layout.offset < acted[layout.piece])
+        fields = self._gather(layout, origin, first)
+        fields["mask"] &= layout.place(layout.offset < acted[layout.piece])
         behaviour = {}
         if self.priority_exponent:
             weight = self.table.take("weight", number)
@@ -186,16 +169,11 @@ class Replay:
             behaviour["weight"] = self._tensor(layout.place(importance.astype(np.float32)[layout.piece]))
         before = None
         if prefix.any():
-            ahead = Placement(row, prefix, right=True)
-            slot = (first - prefix)[ahead.piece] + ahead.offset
-            before, _ = self._gather(ahead, origin[ahead.piece] + slot, slot == 0)
+            ahead = self._gather(Placement(row, prefix, right=True), origin, first - prefix)
+            before = Inputs(*(self._tensor(ahead[name]) for name in Inputs._fields))
         heads = np.flatnonzero(np.diff(row, prepend=-1))
         batch = Batch(
-            *inputs,
-            action=self._tensor(fields.action),
-            reward=self._tensor(fields.reward),
-            terminated=self._tensor(fields.terminated),
-            mask=self._tensor(counts),
+            **{name: self._tensor(values) for name, values in fields.items()},
             state0=self._states_at(origin[heads], (first - prefix)[heads]),
             behaviour=behaviour,
             prefix=before,
@@ -204,19 +182,21 @@ class Replay:
         metrics = {
             "batch/rows": layout.rows,
             "batch/episodes": len(np.unique(episode)),
-            "batch/transitions": int(np.count_nonzero(counts)),
+            "batch/transitions": int(np.count_nonzero(fields["mask"])),
             "batch/pad_fraction": layout.pad_fraction,
         }
         return Sample(batch, self._tensor(layout.place(number[layout.piece], -1)), metrics)
 
-    def _gather(self, layout: Placement, position: np.ndarray, start: np.ndarray) -> tuple[Inputs, Slots]:
-        """What the agent reads at these positions of the ring, and all that is stored there, laid out in rows."""
-        fields = Slots(*(layout.place(self.slots.take(name, position)) for name in FIELDS))
-        previous = [self.slots.take(name, position - 1) for name in ("action", "reward")]
-        for values in previous:
-            values[start] = 0
-        arrays = fields.obs, *map(layout.place, previous), layout.place(start)
-        return Inputs(*map(self._tensor, arrays)), fields
+    def _gather(self, layout: Placement, origin: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
+        """The fields of `Batch` in rows, of pieces that begin at slot `first` [P] of the episodes at `origin` [P]."""
+        slot = first[layout.piece] + layout.offset
+        position, start = origin[layout.piece] + slot, slot == 0
+        fields = {name: layout.place(self.slots.take(name, position)) for name in FIELDS}
+        for name in ("action", "reward"):
+            previous = self.slots.take(name, position - 1)
+            previous[start] = 0
+            fields[f"prev_{name}"] = layout.place(previous)
+        return fields | {"start": layout.place(start)}
 
     def _states_at(self, origin: np.ndarray, slot: np.ndarray) -> State | None:
         """The states that acting had before slots of the episodes whose first slots are at `origin`."""
@@ -255,10 +235,10 @@ class Replay:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the replay holds, as tensors and numbers."""
-        parts = {name: getattr(self, name).state_dict() for name in ("slots", "states", "table", "running")}
+        parts = {name: getattr(self, name).state_dict() for name in PARTS}
         return parts | {"transitions": self.transitions, "largest_weight": self.largest_weight}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name in ("slots", "states", "table", "running"):
+        for name in PARTS:
             getattr(self, name).load_state_dict(state[name])
         self.transitions, self.largest_weight = state["transitions"], state["largest_weight"]

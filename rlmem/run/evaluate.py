@@ -64,7 +64,8 @@ def evaluate_run(
     if video:  # first, since it may turn out that this environment cannot be drawn
         path = run_dir / "videos" / f"step_{checkpoint['step']}.gif"
         with one_thread(), closing(Watched(make_evaluation_env(config, 1, given))) as watched:
-            evaluate(parts.agent, watched, 1, True, Streams(seed), parts.device, film_steps(max_steps))
+            filmed = Request(1, Streams(seed), parts.device, film_steps(max_steps))
+            evaluate(parts.agent, watched, filmed, greedy=True)
             write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
         film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
     with closing(parts.env), closing(env), one_thread():

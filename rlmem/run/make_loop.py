@@ -14,7 +14,7 @@ from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
-from rlmem.loops.parts import LoopParts, Schedule
+from rlmem.loops.parts import LoopParts
 from rlmem.parallel import place
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
@@ -53,12 +53,12 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
             streams=parts.streams,
             on_nan=settings.on_nan,
             make_eval_env=lambda: make_evaluation_env(config, min(episodes, EVAL_ENVS)),
-            evaluation=Schedule(settings.evaluation.every),
+            evaluation_every=settings.evaluation.every,
             evaluation_episodes=episodes,
             evaluation_steps=settings.evaluation.max_steps,
             recorder=recorder,
             checkpoints=SILENT if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep),
-            checkpoint=Schedule(settings.checkpoint.every),
+            checkpoint_every=settings.checkpoint.every,
             progress=progress,
             experiment=experiment_of(config.values),
         )

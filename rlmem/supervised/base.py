@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
 from rlmem.agents.trunk import Trunk
-from rlmem.algos.base import Algorithm, Plan
-from rlmem.algos.finite import Finite, OnNan
+from rlmem.algos.base import Algorithm, Finite, Plan
 from rlmem.batching import Batching, Tape
 from rlmem.loops.base import Iteration, Loop
-from rlmem.loops.parts import LoopParts, Results
+from rlmem.loops.parts import LoopParts, OnNan, Results
 from rlmem.memory.base import redraw
 from rlmem.seeding import Streams
 from rlmem.supervised.feed import Feed, Predictor, Window

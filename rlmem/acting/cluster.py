@@ -24,9 +24,8 @@ def missing() -> str | None:
 
 @contextmanager
 def attached(address: str | None, actors: int, key: str = "algo.actors", needs_gpus: bool = False) -> Iterator[Any]:
-    """The module `ray`, attached to a cluster with a core for each actor.
-
-    Raises UserError if no cluster answers, or if it is too small.
+    """The module `ray`, attached to a cluster with a core for each actor. Raises UserError if none answers, or if it is
+    too small.
 
     address: address of a cluster, or `auto`; None: the cluster that RAY_ADDRESS names or that this process is part
         of, or else one on this machine, of which nothing remains afterwards
@@ -43,38 +42,32 @@ def attached(address: str | None, actors: int, key: str = "algo.actors", needs_g
         if not ray.is_initialized():
             quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
             if address is None:
-                # Not in $TMPDIR: the paths of sockets must be short.
-                folder = TemporaryDirectory(
-                    "", "ray-", os.environ.get("RAY_TMPDIR", "/tmp"), ignore_cleanup_errors=True
-                )
+                short = os.environ.get("RAY_TMPDIR", "/tmp")  # not $TMPDIR: the paths of sockets must be short
+                folder = TemporaryDirectory(prefix="ray-", dir=short, ignore_cleanup_errors=True)
                 own = {"num_cpus": actors, "num_gpus": None if needs_gpus else 0, "include_dashboard": False}
                 quiet |= own | {"_temp_dir": stack.enter_context(folder)}
             stack.callback(ray.shutdown)
             with _without_signals():
                 try:
-                    _require_listener(address)
+                    host, _, port = (address or "").rpartition("/")[2].rpartition(":")
+                    if (
+                        host and port.isdigit()
+                    ):  # fail at once if nothing listens there: Ray itself would try for minutes
+                        create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT).close()
                     ray.init(address, **quiet)
                 except (OSError, ValueError) as error:
                     if address is None:
                         raise
-                    what = f"no cluster answers ({first_line(error)})"
-                    raise UserError(
-                        f"{source}={address}: {what}; e.g. {source}=auto after `ray start --head`"
-                    ) from error
+                    what, example = (
+                        f"no cluster answers ({first_line(error)})",
+                        f"{source}=auto after `ray start --head`",
+                    )
+                    raise UserError(f"{source}={address}: {what}; e.g. {example}") from error
         cores = int(ray.cluster_resources().get("CPU", 0))
         if cores < actors:
-            raise UserError(
-                f"{key}={actors}: each takes a core, and the cluster has {cores}; expected at most as many; "
-                f"e.g. {key}={max(cores, 1)}"
-            )
+            what = f"each takes a core, and the cluster has {cores}; expected at most as many"
+            raise UserError(f"{key}={actors}: {what}; e.g. {key}={max(cores, 1)}")
         yield ray
-
-
-def _require_listener(address: str | None) -> None:
-    """Raise OSError at once if nothing listens at host:port; Ray itself would try for minutes."""
-    host, _, port = (address or "").rpartition("/")[2].rpartition(":")
-    if host and port.isdigit():
-        create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT).close()
 
 
 @contextmanager

@@ -1,42 +1,67 @@
-"""The actors of a run, seen from its learner."""
+"""Actors: processes on Ray that collect rollouts, and the pool of them that a learner sees."""
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from gymnasium.vector import VectorEnv
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from rlmem.acting.actors.cluster import attached
-from rlmem.acting.actors.worker import Maker, Worker
-from rlmem.acting.collector import Episode
+from rlmem.acting.cluster import attached
+from rlmem.acting.collector import Collector, Episode
+from rlmem.agents.base import Agent
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.seeding import Streams
 
 DEATHS = 3
 """Deaths per actor, on average, after which a run ends if no rollout came in between."""
+COUNTERS = ("steps", "delivered", "restarts", "births")
+"""The counters of a pool that a checkpoint holds."""
+
+Maker = Callable[[], tuple[VectorEnv, Agent]]
+"""Makes an actor's environments and its agent, on the CPU."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """A rollout that is being collected.
+class Worker:
+    """What an actor's process holds: environments, a copy of the agent, and the random streams of `seed` whose names
+    begin with `name`. Modules are also looked for in the learner's `path`."""
 
-    actor: the index of the actor that collects it
-    version: rollouts that had been delivered when its weights were sent
-    grant: environment steps that the actor may take
-    """
+    def __init__(self, make: Maker, seed: int, name: str, path: Sequence[str]):
+        sys.path.extend(folder for folder in path if folder not in sys.path)
+        torch.set_num_threads(1)
+        self.make, self.streams, self.name = make, Streams(seed), name
+        self.collector: Collector | None = None
+
+    def collect(self, weights: dict[str, Tensor], slots: int, budget: int, **how: Any) -> tuple[Rollout, list[Episode]]:
+        """Act with these weights; see `Collector.collect`. `Episode.step` counts from the rollout's beginning."""
+        if self.collector is None:  # only now, so that the learner receives an environment's error
+            env, agent = self.make()
+            env_seed, acting = self.streams.int(f"{self.name}/env"), self.streams.torch(f"{self.name}/act")
+            self.collector = Collector(env, agent, env_seed, acting, torch.device("cpu"))
+        self.collector.agent.load_state_dict(weights)
+        self.collector.steps = 0
+        return self.collector.collect(slots, budget, **how)
+
+
+class Task(NamedTuple):
+    """A rollout that is being collected."""
 
     actor: int
+    """The index of the actor that collects it."""
     version: int
+    """Rollouts that had been delivered when its weights were sent."""
     grant: int
+    """Environment steps that the actor may take."""
 
 
+@dataclass
 class ActorPool:
     """Collects as a `Collector` does, but in other processes: each call gives the next rollout of any of the actors.
 
@@ -44,30 +69,26 @@ class ActorPool:
     weights at the next call. Steps are counted as rollouts come, so exactly the budget is taken. A process that dies is
     replaced; what it was collecting is lost, and not counted. Everything starts with the first call.
 
-    make: makes the environments and the agent of an actor; must be picklable
+    make: must be picklable
     actors: how many processes
     num_envs: environments of each actor
     agent: the learner's agent
-    streams: the run's random streams; every process has its own, named after it
+    streams: every process has its own, named after it
     device: where rollouts go
     say: tells the user that an actor has died
-    address: address of a Ray cluster; see `rlmem.acting.actors.cluster.attached`
+    address: address of a Ray cluster; see `rlmem.acting.cluster.attached`
     """
 
-    def __init__(
-        self,
-        make: Maker,
-        actors: int,
-        num_envs: int,
-        agent: nn.Module,
-        streams: Streams,
-        device: torch.device,
-        say: Callable[[str], None],
-        address: str | None = None,
-    ):
-        self.make, self.actors, self.num_envs = make, actors, num_envs
-        self.agent, self.streams, self.device = agent, streams, device
-        self.say, self.address = say, address
+    make: Maker
+    actors: int
+    num_envs: int
+    agent: nn.Module
+    streams: Streams
+    device: torch.device
+    say: Callable[[str], None]
+    address: str | None = None
+
+    def __post_init__(self) -> None:
         self.seconds = {"wait": 0.0}
         self.steps = self.delivered = self.restarts = self.births = 0
         self._deaths = 0  # since the last rollout
@@ -81,7 +102,9 @@ class ActorPool:
         """The next rollout; see `Collector.collect`. Raises Fault if the actors keep dying."""
         began = perf_counter()
         if self._ray is None:
-            self._start()
+            self._ray = self._exit.enter_context(attached(self.address, self.actors))
+            self._workers = [self._worker() for _ in range(self.actors)]
+            self._idle = list(range(self.actors))
         while True:
             self._ask(slots, budget, how)
             (ref,), _ = self._ray.wait(list(self._running), num_returns=1)
@@ -94,14 +117,26 @@ class ActorPool:
                     raise Fault(f"step {self.steps}: actor {task.actor}: {cause}", cause.traceback) from error
                 raise cause from error
             except self._ray.exceptions.RayError as error:
-                self._replace(task.actor, _in_one_line(error))
+                # Ray's own sentence, or the exception that was raised when the process started.
+                lines = [line for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
+                self._replace(task.actor, lines[-1 if "creation task" in lines[0] else 0].strip())
         self.seconds["wait"] += perf_counter() - began
-        return self._received(task, rollout, episodes, full=self.num_envs * slots)
-
-    def _start(self) -> None:
-        self._ray = self._exit.enter_context(attached(self.address, self.actors))
-        self._workers = [self._worker() for _ in range(self.actors)]
-        self._idle = list(range(self.actors))
+        taken = int(rollout.streams.mask.sum())
+        # An actor that was cut short within a step of its vector has transitions that were not counted: its episodes
+        # cannot go on. Another actor takes what is left, since only what others did not use can be left.
+        if task.grant == self.num_envs * slots or taken < task.grant:
+            self._idle.append(task.actor)
+        for episode in episodes:
+            episode.step += self.steps
+            episode.env += task.actor * self.num_envs
+        rollout.lag = self.delivered - task.version
+        self.steps += taken
+        self.delivered += 1
+        self._deaths = 0
+        to = lambda tensor: tensor.to(self.device)  # noqa: E731
+        rollout.streams = rollout.streams.map(to)
+        rollout.states, rollout.state_index = tree_map_only(Tensor, to, (rollout.states, rollout.state_index))
+        return rollout, episodes
 
     def _worker(self) -> Any:
         """A new process, whose random streams no process before it has used."""
@@ -121,34 +156,14 @@ class ActorPool:
             ref = self._workers[actor].collect.remote(weights, slots, grant, **how)
             self._running[ref] = Task(actor, self.delivered, grant)
 
-    def _received(
-        self, task: Task, rollout: Rollout, episodes: list[Episode], full: int
-    ) -> tuple[Rollout, list[Episode]]:
-        taken = int(rollout.streams.mask.sum())
-        # An actor that was cut short within a step of its vector has transitions that were not counted: its episodes
-        # cannot go on. Another actor takes what is left, since only what others did not use can be left.
-        if task.grant == full or taken < task.grant:
-            self._idle.append(task.actor)
-        for episode in episodes:
-            episode.step += self.steps
-            episode.env += task.actor * self.num_envs
-        rollout.lag = self.delivered - task.version
-        self.steps += taken
-        self.delivered += 1
-        self._deaths = 0
-        return _on(self.device, rollout), episodes
-
     def _replace(self, actor: int, reason: str) -> None:
         self.restarts += 1
         self._deaths += 1
         if self._deaths > DEATHS * self.actors:
-            raise Fault(
-                f"step {self.steps}: actors died {self._deaths} times, and no rollout came in between ({reason}); "
-                f"e.g. out of memory: a smaller env.num_envs or algo.actors"
-            )
-        self.say(
-            f"step {self.steps}: actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
-        )
+            what = f"actors died {self._deaths} times, and no rollout came in between ({reason})"
+            raise Fault(f"step {self.steps}: {what}; e.g. out of memory: a smaller env.num_envs or algo.actors")
+        what = f"actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
+        self.say(f"step {self.steps}: {what}")
         self._ray.kill(self._workers[actor])  # it may be alive if only its answer was lost
         self._workers[actor] = self._worker()
         self._idle.append(actor)
@@ -168,18 +183,3 @@ class ActorPool:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in COUNTERS:
             setattr(self, name, state[name])
-
-
-COUNTERS = ("steps", "delivered", "restarts", "births")
-
-
-def _in_one_line(error: Exception) -> str:
-    """Why a process died: Ray's own sentence, or the exception that was raised when it started."""
-    lines = [line for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
-    return lines[-1 if "creation task" in lines[0] else 0].strip()
-
-
-def _on(device: torch.device, rollout: Rollout) -> Rollout:
-    to = lambda tree: tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), tree)  # noqa: E731
-    streams = rollout.streams.map(lambda tensor: tensor.to(device))
-    return Rollout(streams, to(rollout.states), to(rollout.state_index), rollout.lag)
