@@ -10,19 +10,22 @@ forked from this process, which has imported everything already, so that a run t
 """
 
 import argparse
+import multiprocessing
 import os
 import random
 import sys
+import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
-from training import start, temporary_folder
 
+from rlmem.commands.cli import main as rlmem
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 
@@ -43,23 +46,9 @@ ALGORITHMS = {
     "td3": ["algo=td3", "env=position_only_pendulum", "env.max_episode_steps=15", *OFF_POLICY],
 }
 BATCHING = {"tape": ["batching=tape"], "segment": ["batching=segment", "batching.length=10"]}
-MEMORIES = {
-    "ffm": "a linear recurrence of complex traces",
-    "lru": "a linear recurrence",
-    "gru": "a cell that is stepped",
-    "gpt": "a window of the last slots",
-    "shm": "a matrix, which draws at random",
-    "linear_attention": "a memoroid of outer products",
-}
-
-
-@dataclass
-class Tally:
-    """Counts of what was done to the runs."""
-
-    kills: int = 0
-    while_writing: int = 0
-    before_a_checkpoint: int = 0
+MEMORIES = ("ffm", "lru", "gru", "gpt", "shm", "linear_attention")
+"""Two linear recurrences, one of complex traces; a stepped cell; a window; a random matrix; outer products."""
+LOG = Path("log.txt")
 
 
 def main() -> int:
@@ -70,35 +59,51 @@ def main() -> int:
     parser.add_argument("--memories", default=",".join(MEMORIES))
     parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
     args = parser.parse_args()
-    with temporary_folder():
-        return chaos(args.kills, args.per_cell, args.seed, args.algorithms.split(","), args.memories.split(","))
+    cells = list(product(args.algorithms.split(","), BATCHING, args.memories.split(",")))
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        return chaos(args.kills, args.per_cell, args.seed, cells)
 
 
-def chaos(kills: int, per_cell: int, seed: int, algorithms: list[str], memories: list[str]) -> int:
+def chaos(kills: int, per_cell: int, seed: int, cells: list[tuple[str, str, str]]) -> int:
     """Kill runs `kills` times, in the current folder, and return how many runs differ from their twins."""
     torch.set_num_threads(1)
-    draw, tally, wrong = random.Random(seed), Tally(), 0
-    cells = list(product(algorithms, BATCHING, memories))
+    draw, tally, wrong = random.Random(seed), Counter[str](), 0
     draw.shuffle(cells)
     for number, (algorithm, batching, memory) in enumerate(cells * (1 + kills // len(cells))):
-        if tally.kills >= kills:
+        if tally["kills"] >= kills:
             break
         name = f"{number}-{algorithm}-{batching}-{memory}"
         cut, whole = Path(name), Path(f"{name}-whole")
         command = ["train", f"memory={memory}", *ALGORITHMS[algorithm], *BATCHING[batching], *SMALL, f"seed={number}"]
         again = [*command, f"run_dir={cut}", "on_exists=resume"]
         codes = [finish([*command, f"run_dir={whole}"])]
-        for _ in range(min(per_cell, kills - tally.kills)):
+        for _ in range(min(per_cell, kills - tally["kills"])):
             kill_once(again, cut, written(whole), draw, tally)
         codes.append(finish(again))
-        different = "failed" if any(codes) else first_difference(result(whole), result(cut))
+        pairs = [] if any(codes) else zip(result(whole).items(), result(cut).items(), strict=True)
+        different = "failed" if any(codes) else next((part for (part, a), (_, b) in pairs if a != b), None)
         wrong += different is not None
-        print(f"{name}: {tally.kills} kills so far, {f'DIFFERS: {different}' if different else 'equal'}", flush=True)
+        print(f"{name}: {tally['kills']} kills so far, {f'DIFFERS: {different}' if different else 'equal'}", flush=True)
     print(
-        f"{tally.kills} kills, {tally.while_writing} of them while a checkpoint was being written, "
-        f"{tally.before_a_checkpoint} before the first one: {wrong} runs differ from their twins"
+        f"{tally['kills']} kills, {tally['while writing']} of them while a checkpoint was being written, "
+        f"{tally['before a checkpoint']} before the first one: {wrong} runs differ from their twins"
     )
     return wrong
+
+
+def start(arguments: list[str]) -> BaseProcess:
+    """Fork a process that runs `rlmem ARGUMENTS` and appends what it prints to LOG; nothing is imported again."""
+
+    def command() -> None:
+        with open(LOG, "a") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        sys.exit(rlmem(arguments))
+
+    process = multiprocessing.get_context("fork").Process(target=command)
+    process.start()
+    return process
 
 
 def finish(arguments: list[str]) -> int | None:
@@ -108,7 +113,7 @@ def finish(arguments: list[str]) -> int | None:
     return process.exitcode
 
 
-def kill_once(arguments: list[str], run_dir: Path, whole: int, draw: random.Random, tally: Tally) -> None:
+def kill_once(arguments: list[str], run_dir: Path, whole: int, draw: random.Random, tally: Counter[str]) -> None:
     """Continue a run and kill it before its record reaches `whole` bytes; a run that ends before is not counted.
 
     One in six is killed within its first second, while it may still read its configuration or checkpoint.
@@ -121,9 +126,8 @@ def kill_once(arguments: list[str], run_dir: Path, whole: int, draw: random.Rand
         if due:
             process.kill()
             process.join()
-            tally.kills += 1
-            tally.while_writing += torn(run_dir)
-            tally.before_a_checkpoint += not Checkpoints(run_dir / "checkpoints").paths()
+            first = not Checkpoints(run_dir / "checkpoints").paths()
+            tally.update({"kills": 1, "while writing": torn(run_dir), "before a checkpoint": first})
             return
 
 
@@ -135,9 +139,8 @@ def written(run_dir: Path) -> int:
 
 
 def torn(run_dir: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return any(entry.name.endswith(".partial") for entry in os.scandir(run_dir / "checkpoints"))
-    return False
+    """Whether a checkpoint is half written."""
+    return any(run_dir.glob("checkpoints/*.partial"))
 
 
 def result(run_dir: Path) -> dict[str, Any]:
@@ -154,10 +157,6 @@ def result(run_dir: Path) -> dict[str, Any]:
             for name, tensor in tensors.items()
         },
     }
-
-
-def first_difference(whole: dict[str, Any], cut: dict[str, Any]) -> str | None:
-    return next((part for part in whole if whole[part] != cut[part]), None)
 
 
 if __name__ == "__main__":

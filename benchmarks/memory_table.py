@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.bench.memory import PEER, cell_of, mib, notes_on, ratio
-from rlmem.bench.show import quotient
+from rlmem.bench.skeleton import quotient
 
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 LENGTH = 1024
@@ -39,17 +39,15 @@ def main() -> None:
 
 def measured(result: dict[str, Any]) -> str:
     """The machine, one row for each model that was measured, and every note."""
-    setting, machine = result["setting"], result["machine"]
-    rows, shown = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1))], {}
-    for name, model in result["models"].items():
-        if "error" in model:
-            shown[name] = model
-            continue
-        shown[name] = model | {"cells": [cell for cell in model["cells"] if cell["length"] == LENGTH]}
-        segment, tape, step = cell_of(model, "segment", LENGTH), cell_of(model, "tape", LENGTH), model["latency"][0]
-        ratios = [number(ratio(row), ".2f") for row in (segment, tape, step)]
-        shown_name = name if name == PEER else f"`{name}`"
-        rows.append((shown_name, *ratios[:2], number(quotient(step["seconds"], 1e-6)), ratios[2], number(mib(segment))))
+    setting, machine, models = result["setting"], result["machine"], result["models"]
+    rows = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1))]
+    for name, model in models.items():
+        if "error" not in model:
+            segment, tape, step = cell_of(model, "segment", LENGTH), cell_of(model, "tape", LENGTH), model["latency"][0]
+            ratios = [number(ratio(row), ".2f") for row in (segment, tape, step)]
+            microseconds, peak = number(quotient(step["seconds"], 1e-6)), number(mib(segment))
+            rows.append((name if name == PEER else f"`{name}`", *ratios[:2], microseconds, ratios[2], peak))
+        model["cells"] = [cell for cell in model.get("cells", ()) if cell["length"] == LENGTH]
     where = machine["processor"] if machine["device"] == "cpu" else machine["device"]
     caption = (
         f"{max(1, setting['slots'] // LENGTH):,} episodes of {LENGTH:,} slots, D = {setting['input_size']}, "
@@ -57,7 +55,7 @@ def measured(result: dict[str, Any]) -> str:
         f"medians of {setting['rounds']} rounds."
     )
     table = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([caption, "", *table, "", *(f"- {note}" for note in notes_on(shown))]).rstrip()
+    return "\n".join([caption, "", *table, "", *(f"- {note}" for note in notes_on(models))]).rstrip()
 
 
 def number(value: float | None, digits: str = ".3g") -> str:

@@ -10,11 +10,12 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from training import LOG, start, temporary_folder
+from chaos import LOG, start
 
 RUN = [
     "algo=dqn", "env=two_step_cue", "memory=gru", "memory.hidden_size=16", "encoder.hidden_size=16", "env.num_envs=64",
@@ -31,7 +32,8 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two looks")
     parser.add_argument("overrides", nargs="*", help="of the run")
     args = parser.parse_args()
-    with temporary_folder():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
         run, looks = start(["train", *RUN, f"total_steps={args.steps}", *args.overrides]), []
         while run.is_alive():
             if look := what_it_holds(run.pid, Path("run") / "metrics.jsonl"):
@@ -48,10 +50,8 @@ def what_it_holds(pid: int, metrics: Path) -> tuple[float, float, int, int] | No
     try:
         status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         files = len(os.listdir(f"/proc/{pid}/fd"))
-        with open(metrics, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4000))
-            lines = file.read().split(b"\n")[1:-1]
-        return json.loads(lines[-1])["step"], int(status["VmRSS"].split()[0]) / 1024, files, int(status["Threads"])
+        line = metrics.read_bytes().rpartition(b"\n")[0].splitlines()[-1]  # the last one that is whole
+        return json.loads(line)["step"], int(status["VmRSS"].split()[0]) / 1024, files, int(status["Threads"])
     except (OSError, KeyError, IndexError):  # not begun yet, or just ended
         return None
 
@@ -59,15 +59,14 @@ def what_it_holds(pid: int, metrics: Path) -> tuple[float, float, int, int] | No
 def report(looks: np.ndarray, steps: int) -> int:
     """Print the resources over time, and return 1 if any of them grew, else 0."""
     late = looks[looks[:, 0] > steps / 3]
-    wrong = 0
+    wrong = False
     print(f"{len(looks)} looks at a run of {steps:,} steps; slopes are of the last two thirds")
     for column, (what, allowed) in enumerate([("MB resident", ALLOWED), ("open files", 0.5), ("threads", 0.5)], 1):
         slope = np.polyfit(late[:, 0], late[:, column], 1)[0] * 1e6
-        grown = slope * steps / 1e6 * 2 / 3
-        wrong += grown > allowed
+        wrong |= slope * steps / 1e6 * 2 / 3 > allowed
         first, last, most = late[0, column], late[-1, column], late[:, column].max()
         print(f"  {what:<12} {first:8.1f} -> {last:8.1f}, most {most:8.1f}; slope {slope:+.3f} per million steps")
-    return int(wrong > 0)
+    return int(wrong)
 
 
 if __name__ == "__main__":

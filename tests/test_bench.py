@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from rlmem.bench import figure3, memory, returns, show, update
+from rlmem.bench import figure3, memory, returns, skeleton, update
 from rlmem.bench.env import EnvBench
 from rlmem.bench.figure3 import Figure3Bench
 from rlmem.bench.memory import PEER, MemoryBench, Rows
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.returns import ReturnsBench
 from rlmem.bench.scan import ScanBench
-from rlmem.bench.timing import CPU, MIB, in_turns, peak_bytes, why_too_long
+from rlmem.bench.timing import CPU, MIB, Stopwatch, peak_bytes
 from rlmem.bench.train import TrainBench
 from rlmem.bench.update import UpdateBench
 from rlmem.commands.cli import main
@@ -29,14 +29,14 @@ TINY = {"rounds": 2, "budget": 5.0, "threads": 1, "device": "cpu"}
 
 def test_contestants_take_turns_after_one_warm_up_each():
     calls: list[str] = []
-    times = in_turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=3, budget=9)
+    times = Stopwatch(rounds=3, budget=9).turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")})
     assert "".join(calls) == "ab" + "ab" * 3
     assert [len(t.seconds) for t in times.values()] == [3, 3]
 
 
 def test_a_fast_call_is_repeated_within_its_turn():
     calls: list[int] = []
-    times = in_turns({"fast": lambda: calls.append(1)}, rounds=2, budget=9, at_least=0.05)
+    times = Stopwatch(rounds=2, budget=9).turns({"fast": lambda: calls.append(1)}, at_least=0.05)
     assert len(calls) > 20
     assert len(times["fast"].seconds) == 2
 
@@ -46,7 +46,7 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
         raise ValueError("two\nlines")
 
     contestants = {"slow": lambda: time.sleep(1), "half": lambda: time.sleep(0.2), "broken": fail, "fine": int}
-    times = in_turns(contestants, rounds=5, budget=0.5)
+    times = Stopwatch(rounds=5, budget=0.5).turns(contestants)
     assert times["slow"].note == "measured once, without a warm-up"
     assert times["slow"].median >= 1
     assert times["half"].note.endswith("of 5 rounds")
@@ -56,10 +56,11 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
 
 def test_the_time_of_the_whole_is_foreseen_from_a_part_of_it():
     in_proportion = lambda part: lambda: time.sleep(0.8 / part)  # noqa: E731
-    assert why_too_long(in_proportion, budget=0.5).startswith("skipped: about 1 s")
-    assert why_too_long(in_proportion, budget=60) == ""
+    assert Stopwatch(budget=0.5).why_not(in_proportion).startswith("skipped: about 1 s")
+    assert Stopwatch(budget=60).why_not(in_proportion) == ""
     quadratic = lambda part: lambda: time.sleep(3.2 / part**2)  # noqa: E731
-    assert why_too_long(quadratic, budget=0.5).startswith("skipped")
+    assert Stopwatch(budget=0.5).why_not(quadratic).startswith("skipped")
+    assert Stopwatch().why_not(lambda part: [][part]) == "IndexError: list index out of range"
 
 
 def take_twice(mib: int):
@@ -78,8 +79,7 @@ def test_peak_memory_counts_what_is_alive_at_once():
 
 
 def test_a_tape_holds_the_episodes_of_the_segments():
-    bench = MemoryBench(slots=64, input_size=3)
-    (x, start), (tape, tape_start) = (bench.rows(scheme, 16).batch(3, CPU) for scheme in ("segment", "tape"))
+    (x, start), (tape, tape_start) = (Rows(scheme, 4, 16).batch(3, CPU) for scheme in ("segment", "tape"))
     assert (x.shape, tape.shape) == ((4, 16, 3), (1, 64, 3))
     assert torch.equal(x.flatten(0, 1), tape[0])
     assert torch.equal(start.flatten(), tape_start[0])
@@ -130,7 +130,12 @@ def test_scans_are_measured_only_with_all_of_the_memories(in_tmp, monkeypatch):
     pytest.importorskip("matplotlib")
     measured = []
     monkeypatch.setattr(MemoryBench, "model", lambda self, name: {"error": "not here"})
-    monkeypatch.setattr(ScanBench, "measure", lambda self: measured.append(self.shapes) or iter(()))
+
+    def measure(self, result):
+        measured.append(self.shapes)
+        yield result.update(scans=[])
+
+    monkeypatch.setattr(ScanBench, "measure", measure)
     for given in ({"models": ["mlp"]}, {"lengths": [8]}, {}):
         MemoryBench.run(**given, **TINY)
     assert [len(shapes) > 0 for shapes in measured] == [False, False, True]
@@ -146,7 +151,7 @@ def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
     step = {"seconds": 1.0, "peer_seconds": 1.0, "note": ""}
     model = {"engine": None, "parameters": 1, "state": 1, "latency": [step | {"rows": 1}, step | {"rows": 8}]}
     monkeypatch.setattr(MemoryBench, "model", lambda self, name: model)
-    monkeypatch.setattr(Figure3Bench, "measure", lambda self: iter([{"models": {}}]))
+    monkeypatch.setattr(Figure3Bench, "measure", lambda self, result: iter([result.update(models={})]))
     runs = {
         "scan": lambda: ScanBench.run(shapes=((2, 8, 2),), **TINY),
         "returns": lambda: ReturnsBench.run(episodes=(3,), longest=(4,), shapes=((6, 2),), **TINY),
@@ -167,7 +172,7 @@ def test_figure3_shows_no_time_for_a_step_that_failed(in_tmp, monkeypatch, capsy
         raise ValueError("no step")
 
     monkeypatch.setattr(Figure3Bench, "steps", lambda *_: broken)
-    row = Figure3Bench.run(models=["ffm"], training=Rows("segment", 2, 8), **TINY | {"budget": 0.5})["models"]["FFM"]
+    row = Figure3Bench.run(models=["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 0.5})["models"]["FFM"]
     assert (row["step_seconds"], row["step_note"]) == (None, "ValueError: no step")
     assert row["train_seconds"] > 0
     out = capsys.readouterr().out
@@ -177,7 +182,7 @@ def test_figure3_shows_no_time_for_a_step_that_failed(in_tmp, monkeypatch, capsy
 
 def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
     pytest.importorskip("matplotlib")
-    result = Figure3Bench.run(models=["ffm"], training=Rows("segment", 2, 8), **TINY | {"budget": 2.0})
+    result = Figure3Bench.run(models=["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 2.0})
     assert list(result["models"]) == [*memory.PEERS, "FFM"]
     for row in result["models"].values():
         assert row["train_seconds"] > row["step_seconds"] > 0
@@ -338,7 +343,7 @@ def test_published_numbers_are_shown_by_their_benchmark(bench):
     path = Path(__file__).parent.parent / "benchmarks" / f"{bench.name}-2-cores.json"
     result = json.loads(path.read_text())
     tables = list(bench().tables(result))
-    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    assert all(len(row) == len(table.texts) + len(table.numbers) for table in tables for row in table.rows)
     text = "".join(table.text() for table in tables)
     first = {"env": "tasks", "train": "steps_per_second"}.get(bench.name, "models")
     assert [name for name in result.get(first, ()) if name not in text] == []
@@ -347,5 +352,5 @@ def test_published_numbers_are_shown_by_their_benchmark(bench):
 
 def test_dots_are_drawn_for_values_that_are_there():
     axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
-    show.dots(axes, "title", ["a", "b"], {"x": [1.0, None], "y": [2.0, 3.0]})
+    skeleton.dots(axes, "title", ["a", "b"], {"x": [1.0, None], "y": [2.0, 3.0]})
     assert [len(line.get_xdata()) for line in axes.get_lines()] == [1, 2]

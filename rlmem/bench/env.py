@@ -1,11 +1,7 @@
-"""`rlmem bench env`: steps per second of the native environments, beside the packages that they reproduce.
-
-Actions are random and drawn beforehand; resets are part of the time. Where all episodes of a task have the same length,
-a turn consists of whole episodes. The peer is one environment of the reference package (popgym, Gymnasium, PyBullet,
-where it can be installed), stepped and reset by a Python loop. Robots are not batched but stepped in worker processes.
-"""
+"""`rlmem bench env`: steps per second of the native environments, beside one of the packages that they reproduce."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -15,116 +11,88 @@ from gymnasium.vector import VectorEnv
 from rlmem_envs.popgym import package
 from rlmem_envs.registration import ROBOTS, TASKS, make, task_class
 
-from rlmem.bench.show import Column, Table, quotient, verdict
-from rlmem.bench.skeleton import Bench, Result, check_names, progress
+from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient, verdict
 from rlmem.bench.timing import Run
 from rlmem.scan import native
 
-STEPS = 100
-"""The least number of vector steps in a turn."""
-LONGEST = 2_000_000
-"""The greatest number of environment steps in a turn of more than one vector step."""
+STEPS = 100  # the least number of vector steps in a turn
+LONGEST = 2_000_000  # the greatest number of environment steps in a turn of more than one vector step
 ROBOT_ENVS = 64
 GYMNASIUM = {"CartPole": "CartPole-v1", "Pendulum": "Pendulum-v1"}
 """Task whose reference package is Gymnasium -> its id there."""
-GAMES = {
-    task
-    for task, module in TASKS.items()
-    if module.startswith("popgym.") and "_only_" not in module and task != "MultiarmedBandit"
-}
+POPGYM = {task: module for task, module in TASKS.items() if module.startswith("popgym.")}
+GAMES = {task for task, module in POPGYM.items() if "_only_" not in module} - {"MultiarmedBandit"}
 """The card and grid games of POPGym."""
 GOALS = {64: 10.0, 1024: 50.0}
 """Number of environments -> the speedup over one environment of the package that each of GAMES must reach."""
 ROBOT_GOAL = ("ant", 1.7)
 
-Rates = dict[str, float]
-"""Environment steps per second by contestant: numbers of native environments, and `package`."""
-
 
 @dataclass
 class EnvBench(Bench):
-    """Steps per second of each task by number of environments, and of each robot.
-
-    tasks: class names of the tasks, and names of the robots.
-    sizes: numbers of environments.
-    """
+    """Steps per second of `tasks` with each number of environments in `sizes`, and of the robots among them."""
 
     name = "env"
     refused = frozenset({"threads", "device"})
     tasks: Sequence[str] = (*TASKS, *ROBOTS.values())
     sizes: Sequence[int] = (1, 64, 1024, 8192)
 
-    def prepare(self) -> None:
-        native.missing()  # sets the allocator as in a process that trains
+    def measure(self, result: Numbers) -> Iterator[None]:
         check_names("--tasks ", "task", self.tasks, (*TASKS, *ROBOTS.values()))
-
-    def setting(self) -> dict[str, Any]:
-        return super().setting() | {"robot_envs": ROBOT_ENVS}
-
-    def measure(self) -> Iterator[Result]:
-        yield {"tasks": {}, "robots": {}}
+        native.missing()  # sets the allocator as in a process that trains
+        result["setting"]["robot_envs"] = ROBOT_ENVS
+        result |= {"tasks": {}, "robots": {}}
         for task in progress(self.tasks, "environments"):
             if task in ROBOTS.values():
-                yield {"robots": {task: {"steps_per_second": self.robot(task)}}}
-                continue
-            level = next(iter(task_class(task).levels))
-            turns = {str(n): batched(make(task, n, level)) for n in self.sizes}
-            if (single := reference(task, level)) is not None:
-                turns["package"] = one_by_one(single)
-            yield {"tasks": {task: {"level": level, "steps_per_second": self.rates(turns)}}}
+                result["robots"][task] = {"steps_per_second": self.robot(task)}
+            else:
+                level = next(iter(task_class(task).levels))
+                turns = {str(n): batched(make(task, n, level)) for n in self.sizes}
+                if (single := reference(task, level)) is not None:
+                    turns["package"] = stepping(single, 2000)
+                result["tasks"][task] = {"level": level, "steps_per_second": self.rates(turns)}
+            yield
 
-    def rates(self, turns: dict[str, tuple[Run, int]]) -> Rates:
+    def rates(self, turns: dict[str, tuple[Run, int]]) -> dict[str, float]:
         """Environment steps per second of contestants, each given as its turn and the number of steps in it."""
         times = self.turns({name: turn for name, (turn, _) in turns.items()}, at_least=0.01)
         if failed := [f"{name}: {time.note}" for name, time in times.items() if time.median is None]:
             raise RuntimeError("; ".join(failed))
         return {name: turns[name][1] / time.median for name, time in times.items() if time.median}
 
-    def robot(self, name: str) -> Rates:
+    def robot(self, name: str) -> dict[str, float]:
         """Steps per second of one environment, and of worker processes on all cores."""
         from rlmem_envs.occlusion import bullet, robots
 
-        robot_class = robots.ROBOTS[name]
-        single = gym.wrappers.TimeLimit(bullet.package_env(robot_class.package_name), 1000)
-        vector = robot_class(ROBOT_ENVS)
-        try:
-            return self.rates({"one": one_by_one(single, 500), "workers": together(vector, STEPS)})
-        finally:
-            vector.close()
-            single.close()
+        single = gym.wrappers.TimeLimit(bullet.package_env(robots.ROBOTS[name].package_name), 1000)
+        with closing(single), closing(robots.ROBOTS[name](ROBOT_ENVS)) as vector:
+            return self.rates({"one": stepping(single, 500), "workers": stepping(vector, STEPS)})
 
-    def tables(self, result: Result) -> Iterator[Table]:
-        tasks, robots = rates_of(result["tasks"]), rates_of(result["robots"])
+    def tables(self, result: Numbers) -> Iterator[Table]:
         thousands, times = "thousand steps per second", "times the package's"
-        title = "environment steps per second, in thousands, and in terms of one environment of the reference package"
-        sizes = [str(n) for n in self.sizes]
-        rows = [
-            (
-                task,
-                *(quotient(rates.get(name), 1e3) for name in ("package", *sizes)),
-                *(quotient(rates[n], rates.get("package")) for n in sizes),
-            )
-            for task, rates in tasks.items()
-        ]
-        columns = [Column("package", thousands), *(Column(f"N = {n:,}", thousands) for n in self.sizes)]
-        columns += [Column(f"N = {n:,} / package", times) for n in self.sizes]
-        if tasks:
-            yield Table(title, ("task", *columns), rows)
-        title = f"PyBullet, {ROBOT_ENVS} environments on {result['machine']['cores']} cores"
-        rows = [(name, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"]) for name, r in robots.items()]
-        columns = [Column("one", thousands), Column("workers", thousands), Column("times", times)]
-        if robots:
-            yield Table(title, ("robot", *columns), rows)
+        sizes = {str(n): f"N = {n:,}" for n in self.sizes}
+        if tasks := rates_of(result["tasks"]):
+            columns = dict.fromkeys(("package", *sizes.values()), thousands)
+            columns |= dict.fromkeys((f"{size} / package" for size in sizes.values()), times)
+            rows: list[Any] = []
+            for task, rates in tasks.items():
+                speeds = [quotient(rates.get(name), 1e3) for name in ("package", *sizes)]
+                rows.append((task, *speeds, *(quotient(rates[n], rates.get("package")) for n in sizes)))
+            title = "in thousands, and in terms of one environment of the reference package"
+            yield Table(f"environment steps per second, {title}", ["task"], columns, rows)
+        if robots := rates_of(result["robots"]):
+            title = f"PyBullet, {ROBOT_ENVS} environments on {result['machine']['cores']} cores"
+            rows = [(name, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"]) for name, r in robots.items()]
+            yield Table(title, ["robot"], {"one": thousands, "workers": thousands, "times": times}, rows)
 
-    def verdicts(self, result: Result) -> Iterator[str]:
+    def verdicts(self, result: Numbers) -> Iterator[str]:
         """The worst ratio of the card and grid games, and the ratio of the robot."""
         tasks, robots = rates_of(result["tasks"]), rates_of(result["robots"])
         for n, goal in GOALS.items():
             ratios = {task: quotient(r.get(str(n)), r.get("package")) for task, r in tasks.items() if task in GAMES}
-            if known := {task: ratio for task, ratio in ratios.items() if ratio}:
-                worst = min(known, key=lambda task: known[task])
-                what = f"card and grid games, N = {n}: at least"
-                yield verdict(what, known[worst], goal, ".0f", f"{worst}; ")
+            if known := [(ratio, task) for task, ratio in ratios.items() if ratio]:
+                worst, task = min(known)
+                yield verdict(f"card and grid games, N = {n}: at least", worst, goal, ".0f", f"{task}; ")
         name, goal = ROBOT_GOAL
         if name in robots:
             yield verdict(f"{name}, workers:", robots[name]["workers"] / robots[name]["one"], goal, ".2f")
@@ -134,37 +102,25 @@ def batched(env: VectorEnv) -> tuple[Run, int]:
     """A turn of a native environment, in whole episodes if all have the same length, and its environment steps."""
     least, most = env.episode_steps()  # type: ignore[attr-defined]
     whole = most + 1 if least == most else 1  # a whole episode and the reset after it
-    turn, steps = together(env, min(ceil(STEPS / whole) * whole, max(1, LONGEST // env.num_envs)))
+    turn, steps = stepping(env, min(ceil(STEPS / whole) * whole, max(1, LONGEST // env.num_envs)))
     turn()
     return turn, steps
 
 
-def together(env: VectorEnv, vector_steps: int) -> tuple[Run, int]:
-    """A turn of a vector of environments, and its environment steps."""
+def stepping(env: gym.Env | VectorEnv, steps: int) -> tuple[Run, int]:
+    """A turn of `steps` steps, with a reset after each episode of a single environment, and its environment steps."""
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(16)]
     env.reset(seed=0)
-
-    def turn() -> None:
-        for t in range(vector_steps):
-            env.step(actions[t % 16])
-
-    return turn, vector_steps * env.num_envs
-
-
-def one_by_one(env: gym.Env, steps: int = 2000) -> tuple[Run, int]:
-    """A turn of a single environment, which is reset after each episode, and its steps."""
-    env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(16)]
-    env.reset(seed=0)
+    single = not isinstance(env, VectorEnv)
 
     def turn() -> None:
         for t in range(steps):
             _, _, terminated, truncated, _ = env.step(actions[t % 16])
-            if terminated or truncated:
+            if single and (terminated or truncated):
                 env.reset()
 
-    return turn, steps
+    return turn, steps * getattr(env, "num_envs", 1)
 
 
 def reference(task: str, level: str) -> gym.Env | None:
@@ -172,10 +128,10 @@ def reference(task: str, level: str) -> gym.Env | None:
     if task in GYMNASIUM:
         return gym.make(GYMNASIUM[task], max_episode_steps=200)
     try:
-        return package.game_class(task, level)() if TASKS[task].startswith("popgym.") else None
+        return package.game_class(task, level)() if task in POPGYM else None
     except ImportError:  # the labyrinths need another package
         return None
 
 
-def rates_of(rows: dict[str, dict[str, Any]]) -> dict[str, Rates]:
-    return {name: row["steps_per_second"] for name, row in rows.items()}
+def rates_of(found: dict[str, Numbers]) -> dict[str, dict[str, float]]:
+    return {name: row["steps_per_second"] for name, row in found.items()}

@@ -1,98 +1,71 @@
-"""`rlmem bench memory --figure3`: Figure 3 of FFM (Morad et al. 2023, arXiv:2310.04128) on this machine.
+"""`rlmem bench memory --figure3`: Figure 3 of FFM (Morad et al. 2023, arXiv:2310.04128) on this machine."""
 
-Its panels (appendix G and the released benchmark.py) are the time of 30 updates, each a forward, a backward and a step
-of Adam on [8, 1024, 128]; the latency of a step of 8 rows; the peak memory of training; and the parameters. Its fifth
-panel, the reward, is an experiment and not a speed. The paper stepped its GRU, LSTM and Elman networks in Python loops,
-on an RTX 2080 Ti. Here they are rlmem's, beside torch's GRU in two forms: `torch.nn.GRU`, and a loop over
-`torch.nn.GRUCell` that stands for the paper's.
-"""
-
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import mean, stdev
 from typing import Any
 
 import torch
 
-from rlmem.bench.memory import BLOCK, PEERS, MemoryBench, Row, Rows, built, mib
-from rlmem.bench.show import Column, Table, quotient
-from rlmem.bench.skeleton import Result, progress
-from rlmem.bench.timing import MIB, Run, Times, peak_bytes, seconds
+from rlmem.bench.memory import PEERS, MemoryBench, Rows, mib
+from rlmem.bench.skeleton import Numbers, Table, progress, quotient
+from rlmem.bench.timing import MIB, Run, peak_bytes
 from rlmem.conformance import facts
 from rlmem.errors import one_line
 from rlmem.memory.base import Memory
 
 PAPER = {
-    "MLP": "mlp",
-    "PosMLP": "positional_mlp",
-    "Stack": "frame_stack",
-    "TCN": "tcn_popgym",
-    "FART": "fart_popgym",
-    "FWP": "fwp_popgym",
-    "S4D": "s4d",
-    "LMU": "lmu",
-    "IndRNN": "indrnn",
-    "Elman": "elman",
-    "GRU": "gru",
-    "LSTM": "lstm",
-    "DNC": "dnc",
-    "FFM": "ffm",
-}
+    "MLP": "mlp", "PosMLP": "positional_mlp", "Stack": "frame_stack", "TCN": "tcn_popgym", "FART": "fart_popgym",
+    "FWP": "fwp_popgym", "S4D": "s4d", "LMU": "lmu", "IndRNN": "indrnn", "Elman": "elman", "GRU": "gru", "LSTM": "lstm",
+    "DNC": "dnc", "FFM": "ffm",
+}  # fmt: skip
 """The paper's models -> options of conf/memory; its Stack, TCN, FART and FWP also read the time."""
+LABELS = {option: label for label, option in PAPER.items()}
 ROWS, UPDATES = Rows("segment", 8, 1024), 30
-LOOP = "torch.nn.GRUCell"
 
 
 @dataclass
 class Figure3Bench(MemoryBench):
-    """Figure 3 for the paper's fourteen models by default, which take turns.
+    """Figure 3 for the paper's fourteen models by default, which take turns at updates on `rows`.
 
     Where `rounds` times 30 updates take longer than `budget` seconds, fewer are measured and their time is scaled.
-
-    training: the rows of an update.
     """
 
     name = "figure3"
     refused = frozenset({"lengths", "slots"})
-    training: Rows = ROWS
+    rows: Rows = ROWS
 
-    def setting(self) -> dict[str, Any]:
-        setting = super().setting()
-        return setting | {"rows": setting.pop("training"), "updates": UPDATES}
-
-    def measure(self) -> Iterator[Result]:
-        labels = {option: label for label, option in PAPER.items()}
-        names = [*PEERS, *(self.models or PAPER.values())]
-        found: dict[str, Row] = {}
-        updates, steps = {}, {}
-        for name in progress(names, "peak memory"):
-            label = labels.get(name, name)
+    def measure(self, result: Numbers) -> Iterator[None]:
+        result["setting"]["updates"] = UPDATES
+        found: dict[str, Numbers] = {}
+        updates, stepped = dict[str, Run](), dict[str, Memory]()
+        for name in progress([*PEERS, *(self.models or PAPER.values())], "peak memory"):
+            label = LABELS.get(name, name)
             try:
                 node = self.node(name)
                 memory = self.build(node)
-                part = lambda part, memory=memory: self.updates(memory, self.training.shorter(part), 1)  # noqa: E731
-                if note := self.why_too_long(part):
+                part = lambda part, memory=memory: self.updates(memory, self.rows.shorter(part), 1)  # noqa: E731
+                if note := self.why_not(part):
                     found[label] = {"error": note}
                     continue
-                count = self.updates_of_a_round(memory)
+                one = self.seconds(self.updates(memory, self.rows, 1))
+                count = max(1, min(UPDATES, int(self.budget / self.rounds / one)))  # what fits into a round's budget
                 found[label] = facts(memory) | {"updates_measured": count}
-                updates[label] = self.updates(memory, self.training, count)
-                steps[label] = self.steps(self.build(node), self.training.episodes)
-                found[label]["peak_bytes"] = peak_bytes(one_and_two_updates, (self, node), self.device)
+                updates[label] = self.updates(memory, self.rows, count)
+                stepped[label] = self.build(node)
+                found[label]["peak_bytes"] = peak_bytes(self.one_and_two_updates, (node,), self.device)
             except Exception as error:
                 found[label] = {"error": one_line(error)}
-        update_times, step_times = self.turns(updates), self.stepped(steps)
+        update_times, step_times = self.turns(updates), self.latency(stepped, self.rows.episodes)
         for label, row in found.items():
             if "error" not in row:
                 step = step_times[label]
-                row |= mean_and_interval(update_times[label], row["updates_measured"])
-                row |= {"step_seconds": step.median and step.median / BLOCK, "step_note": step.note}
-        yield {"models": found}
-
-    def updates_of_a_round(self, memory: Memory) -> int:
-        """How many of the 30 updates fit into the budget of one round."""
-        one = seconds(self.updates(memory, self.training, 1), self.device)
-        return max(1, min(UPDATES, int(self.budget / self.rounds / one)))
+                each = [second * UPDATES / row["updates_measured"] for second in update_times[label].seconds]
+                half = 1.96 * stdev(each) / len(each) ** 0.5 if len(each) > 1 else None  # the interval of 95 %
+                row |= {"train_seconds": mean(each) if each else None, "train_ci95": half}
+                row |= {"note": update_times[label].note, "step_seconds": step.median, "step_note": step.note}
+        result["models"] = found
+        yield
 
     def updates(self, memory: Memory, rows: Rows, count: int) -> Run:
         """`count` updates that minimise the mean output, as in the published benchmark."""
@@ -108,60 +81,46 @@ class Figure3Bench(MemoryBench):
 
         return run
 
-    def tables(self, result: Result) -> Iterator[Table]:
+    def one_and_two_updates(self, node: dict[str, Any]) -> tuple[Run, Run]:
+        """An update on a sixteenth of the slots, and two on all, which include gradients and Adam's moments."""
+        small = self.updates(self.build(node), self.rows.shorter(16), 1)
+        return small, self.updates(self.build(node), self.rows, 2)
+
+    def tables(self, result: Numbers) -> Iterator[Table]:
         """The four panels of the figure, the fastest model first."""
-        slots = f"[{self.training.episodes}, {self.training.length}] slots"
-        size = f"{UPDATES} updates on {slots} (s), a step of {self.training.episodes} rows (ms)"
+        B, T = self.rows.episodes, self.rows.length
+        size = f"{UPDATES} updates on [{B}, {T}] slots (s), a step of {B} rows (ms)"
         title = f"FFM's Figure 3: {size}, MiB of live tensors at the peak of training"
         rows = []
-        for label, row in sorted(trained(result).items(), key=lambda item: item[1]["train_seconds"]):
-            numbers = row["train_seconds"], row["train_ci95"], quotient(row["step_seconds"], 1e-3)
-            rows.append((label, *numbers, mib(row), row["parameters"], row["state"]))
-        times = Column("30 updates", "30 updates (s)"), Column("± 95 %"), Column("step", "step (ms)")
-        peak = Column("MiB", "live tensors at the peak (MiB)")
-        yield Table(title, ("memory", *times, peak, Column("parameters", "parameters"), Column("state")), rows)
+        for label, row in result["models"].items():
+            if row.get("train_seconds"):
+                times = row["train_seconds"], row["train_ci95"], quotient(row["step_seconds"], 1e-3)
+                rows.append((label, *times, mib(row), row["parameters"], row["state"]))
+        rows.sort(key=lambda row: row[1])
+        columns = {"30 updates": "30 updates (s)", "± 95 %": "", "step": "step (ms)"}
+        columns |= {"MiB": "live tensors at the peak (MiB)", "parameters": "parameters", "state": ""}
+        yield Table(title, ["memory"], columns, rows)
 
-    def notes(self, result: Result) -> Iterator[str]:
+    def notes(self, result: Numbers) -> Iterator[str]:
         for label, row in result["models"].items():
             for what, key in (("", "error"), (", 30 updates", "note"), (", step", "step_note")):
                 if note := row.get(key):
                     yield f"{label}{what}: {note}"
 
-    def verdicts(self, result: Result) -> Iterator[str]:
-        ffm, loop = (result["models"].get(label, {}) for label in ("FFM", LOOP))
+    def verdicts(self, result: Numbers) -> Iterator[str]:
+        ffm, loop = (result["models"].get(label, {}) for label in ("FFM", "torch.nn.GRUCell"))
         if gain := quotient(loop.get("train_seconds"), ffm.get("train_seconds")):
             yield f"GRU stepped in Python / FFM: {gain:.1f}x (paper, on a GPU: nearly two orders of magnitude)"
         if step := ffm.get("step_seconds"):
             yield f"FFM, a step: {1e3 * step:.2f} ms (paper, on a CPU: below 1 ms)"
 
 
-def one_and_two_updates(bench: Figure3Bench, node: dict[str, Any]) -> tuple[Run, Run]:
-    """An update on a sixteenth of the slots, and two on all, so that the peak includes gradients and Adam's moments."""
-    small = bench.updates(bench.build(node), bench.training.shorter(16), 1)
-    return small, bench.updates(bench.build(node), bench.training, 2)
-
-
-def mean_and_interval(time: Times, measured: int) -> Row:
-    """Seconds of 30 updates: the mean, and half of its 95 % interval (normal approximation)."""
-    each = [second * UPDATES / measured for second in time.seconds]
-    half = 1.96 * statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else None
-    return {"train_seconds": statistics.mean(each) if each else None, "train_ci95": half, "note": time.note}
-
-
-def trained(result: Result) -> dict[str, Row]:
-    """The models whose updates could be measured."""
-    return {label: row for label, row in built(result).items() if row["train_seconds"]}
-
-
-def by_model(result: Result) -> dict[str, dict[str, float]]:
+def by_model(result: Numbers) -> dict[str, dict[str, float]]:
     """Option of conf/memory or peer -> panel -> number, for the models that could be measured."""
-    return {
-        PAPER.get(label, label): {
-            "train_s": row["train_seconds"],
-            "step_ms": 1e3 * row["step_seconds"],
-            "memory_mib": row["peak_bytes"] / MIB,
-            "parameters": row["parameters"],
-        }
-        for label, row in trained(result).items()
-        if row["step_seconds"]
-    }
+    found = {}
+    for label, row in result["models"].items():
+        if row.get("train_seconds") and row["step_seconds"]:
+            speeds = {"train_s": row["train_seconds"], "step_ms": 1e3 * row["step_seconds"]}
+            sizes = {"memory_mib": row["peak_bytes"] / MIB, "parameters": row["parameters"]}
+            found[PAPER.get(label, label)] = speeds | sizes
+    return found

@@ -1,6 +1,6 @@
 """Peers to compare with: torch's GRU under the memory contract, and an update of SAC over it in plain torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from itertools import pairwise
 from math import log
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from rlmem.memory.base import Memory
 from rlmem.types import Batch
+
+HEAD_SIZES = (128, 128)
+TEMPERATURE, GAMMA, TAU = 0.1, 0.99, 0.005
 
 
 class TorchGRU(Memory):
@@ -47,50 +50,30 @@ class TorchGRUCell(TorchGRU):
 class SeparateGRUs:
     """SAC over two `torch.nn.GRU` as POMDP-Baselines updates them (Ni et al. 2022, arXiv:2110.05038, released code).
 
-    The critic's step comes before the actor's, and the temperature's is last. There are five unrolls from zero states:
-    actor and target critic for the target, the critic for its loss, actor and critic for the actor's loss. torch's
-    optimisers have their defaults. The network is that of `SAC` with memory `TorchGRU` and encoder
-    `embeddings`, parameters in the same order; the published one has shortcut embeddings beside it.
+    The critic's step comes before the actor's, and the temperature's is last; there are five unrolls from zero states.
+    The network is that of `SAC` with memory `TorchGRU` and encoder `embeddings`, parameters in the same order; the
+    published one has shortcut embeddings beside it.
     """
 
-    def __init__(
-        self,
-        obs_size: int,
-        action_size: int,
-        hidden_size: int,
-        generator: torch.Generator,
-        head_sizes: Sequence[int] = (128, 128),
-        temperature: float = 0.1,
-        gamma: float = 0.99,
-        tau: float = 0.005,
-        lr: float = 3e-4,
-    ):
-        self.generator, self.gamma, self.tau = generator, gamma, tau
+    def __init__(self, obs_size: int, action_size: int, hidden_size: int, generator: torch.Generator, lr: float = 3e-4):
+        self.generator, device = generator, generator.device
         self.target_entropy = -float(action_size)
-        device = generator.device
-        slot = obs_size, action_size, hidden_size, head_sizes
+        slot = obs_size, action_size, hidden_size
         self.actor = RecurrentHeads(*slot, reads=0, outputs=2 * action_size, heads=1).to(device)
         self.critic = RecurrentHeads(*slot, reads=action_size, outputs=1, heads=2).to(device)
         self.target = deepcopy(self.critic)
-        self.log_alpha = torch.tensor(log(temperature), device=device, requires_grad=True)
-        self.alpha = temperature
-        parts: dict[str, list[Tensor]] = {
-            "critic": list(self.critic.parameters()),
-            "actor": list(self.actor.parameters()),
-            "temperature": [self.log_alpha],
-        }
+        self.alpha = TEMPERATURE
+        self.log_alpha = torch.tensor(log(self.alpha), device=device, requires_grad=True)
+        parts = {"critic": self.critic.parameters(), "actor": self.actor.parameters(), "temperature": [self.log_alpha]}
         self.optimisers = {name: torch.optim.Adam(parameters, lr=lr) for name, parameters in parts.items()}
 
     def update(self, batch: Batch, mark: Callable[[str], None]) -> dict[str, float]:
-        """One update on rows of one episode each, from zero states; returns the losses.
-
-        mark: called with "forward", "backward" or "optimiser" after each stretch of that part
-        """
+        """One update on rows of one episode each; returns the losses. `mark` is told each part of it that has ended."""
         mask, count = batch.mask, batch.mask.sum()
         with torch.no_grad():
             action, log_prob = self.draw(batch)
             value = self.target(batch, action)[..., 0].amin(0) - self.alpha * log_prob
-            target = batch.reward[:, :-1] + self.gamma * (~batch.terminated[:, :-1]) * value[:, 1:]
+            target = batch.reward[:, :-1] + GAMMA * (~batch.terminated[:, :-1]) * value[:, 1:]
         error = (self.critic(batch, batch.action)[:, :, :-1, 0] - target) * mask[:, :-1]
         critic_loss = error.square().sum() / count
         self.descend("critic", critic_loss, mark)
@@ -100,7 +83,7 @@ class SeparateGRUs:
         self.descend("actor", actor_loss, mark)
         with torch.no_grad():
             for old, new in zip(self.target.parameters(), self.critic.parameters(), strict=True):
-                old.copy_(old * (1 - self.tau) + new * self.tau)
+                old.copy_(old * (1 - TAU) + new * TAU)
         mark("optimiser")
         entropy = -((log_prob.detach() * mask).sum() / count).item()
         self.descend("temperature", -self.log_alpha.exp() * (self.target_entropy - entropy), mark)
@@ -118,39 +101,24 @@ class SeparateGRUs:
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """A tanh-Gaussian action [B, T, A] and its log-probability [B, T]."""
         mean, log_std = self.actor(batch)[0].chunk(2, -1)
-        noise = torch.empty_like(mean).normal_(generator=self.generator)
         std = log_std.clamp(-20, 2).exp()
-        u = mean + std * noise
+        u = mean + std * torch.empty_like(mean).normal_(generator=self.generator)
         normal = torch.distributions.Normal(mean, std, validate_args=False).log_prob(u)
         return u.tanh(), (normal - 2 * (log(2) - u - nn.functional.softplus(-2 * u))).sum(-1)
 
 
 class RecurrentHeads(nn.Module):
-    """Embeddings of observation, previous action and previous reward, a GRU over them, and perceptrons on its output.
+    """Embeddings of a slot, a GRU over them, and `heads` perceptrons that read its output and `reads` more numbers."""
 
-    reads: width of what the perceptrons read beside the GRU's output
-    outputs: outputs of each perceptron
-    heads: number of perceptrons
-    """
-
-    def __init__(
-        self,
-        obs_size: int,
-        action_size: int,
-        hidden_size: int,
-        head_sizes: Sequence[int],
-        reads: int,
-        outputs: int,
-        heads: int,
-    ):
+    def __init__(self, obs_size: int, action_size: int, hidden_size: int, *, reads: int, outputs: int, heads: int):
         super().__init__()
         self.obs, self.action, self.reward = nn.Linear(obs_size, 32), nn.Linear(action_size, 16), nn.Linear(1, 16)
         self.rnn = nn.GRU(64, hidden_size, batch_first=True)
-        widths = [hidden_size + reads, *head_sizes]
         self.heads = nn.ModuleList()
         for _ in range(heads):
-            hidden = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.LeakyReLU())]
-            self.heads.append(nn.Sequential(*hidden, nn.Linear(widths[-1], outputs)))
+            widths = pairwise([hidden_size + reads, *HEAD_SIZES])
+            hidden = [layer for pair in widths for layer in (nn.Linear(*pair), nn.LeakyReLU())]
+            self.heads.append(nn.Sequential(*hidden, nn.Linear(HEAD_SIZES[-1], outputs)))
 
     def forward(self, batch: Batch, action: Tensor | None = None) -> Tensor:
         """The outputs [heads, B, T, outputs]; `action` [B, T, A] is read by the perceptrons."""

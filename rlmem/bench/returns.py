@@ -1,110 +1,72 @@
-"""`rlmem bench returns`: returns and advantages by scan, beside the loops that they replace.
+"""`rlmem bench returns`: returns and advantages by scan, beside the loops that they replace."""
 
-Returns: Figure 5 (left) of Memoroids (Morad et al. 2024, arXiv:2402.09900) as its released returns.py measures it:
-10 to 10,000 episodes in one row, lengths uniform in [1, longest), rewards uniform in [0, 1), gamma = 0.99.
-
-    prefix: episodes    a Python loop over episodes, one cumulative sum each: the published "serial"
-    prefix: scan        `rlmem.losses.returns.prefix_return`, the same quantity, as the published "parallel"
-    return: steps       the textbook's loop from the last step to the first, on Python's numbers
-    return: scan        `rlmem.losses.returns.discounted_return`, the same quantity: what an agent learns from
-
-Advantages: GAE of 65,536 transitions as T steps of B environments; every loop computes its own temporal differences.
-
-    python              a loop over environments and steps, on Python's numbers: from tensors, all converted beforehand
-                        (`tolist`, many times faster than an `item()` each), to a tensor, as the scan
-    lists               the same loop alone: from lists of numbers to lists
-    numpy               a loop over steps on arrays of B, as Stable Baselines has it
-    torch               a loop over steps on tensors of B, as CleanRL has it
-    scan                `rlmem.losses.returns.gae`
-
-`tests/test_bench.py` compares the results of the methods. Each gets its data in the form that it reads.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
-from rlmem.bench.show import Column, Table, quotient
-from rlmem.bench.skeleton import Bench, Result, progress
-from rlmem.bench.timing import CPU
+from rlmem.bench.skeleton import Bench, Numbers, Table, progress, quotient
+from rlmem.bench.timing import CPU, Run
 from rlmem.losses.returns import discounted_return, gae, prefix_return
 
 GAMMA, LAMBDA = 0.99, 0.95
 PREFIX, PREFIX_SCAN, RETURN, RETURN_SCAN = "prefix: episodes", "prefix: scan", "return: steps", "return: scan"
 PYTHON, LISTS, NUMPY, TORCH, SCAN = "python", "lists", "numpy", "torch", "scan"
-LOOPS = (PYTHON, LISTS, NUMPY, TORCH)
-
-Methods = dict[str, Callable[[], Any]]
 
 
 @dataclass
 class ReturnsBench(Bench):
-    """The time of every method, in turns of at least 10 ms.
-
-    episodes: numbers of episodes in the row whose returns are computed.
-    longest: bounds of the lengths of these episodes.
-    shapes: [T, B] of the transitions whose advantages are computed.
-    """
+    """Discounted sums of `episodes` shorter than `longest`, for every pair of them; advantages of `shapes` [T, B]."""
 
     name = "returns"
     episodes: Sequence[int] = (10, 50, 100, 500, 1000, 10_000)
     longest: Sequence[int] = (10, 100, 1000)
     shapes: Sequence[Sequence[int]] = ((128, 512), (1024, 64), (65536, 1))
 
-    def setting(self) -> dict[str, Any]:
-        return super().setting() | {"gamma": GAMMA, "lambda": LAMBDA}
-
-    def measure(self) -> Iterator[Result]:
-        yield {"returns": [], "gae": []}
-        for count, most in progress([(count, most) for most in self.longest for count in self.episodes], "returns"):
+    def measure(self, result: Numbers) -> Iterator[None]:
+        result["setting"] |= {"gamma": GAMMA, "lambda": LAMBDA}
+        result |= {"returns": [], "gae": []}
+        yield
+        for most, count in progress([*product(self.longest, self.episodes)], "returns"):
             transitions, methods = return_methods(count, most, self.device)
             case = {"episodes": count, "longest": most, "transitions": transitions}
-            yield {"returns": [case | self.times(methods)]}
+            result["returns"].append(case | self.times(methods))
+            yield
         for T, B in progress(self.shapes, "advantages"):
-            yield {"gae": [{"T": T, "B": B} | self.times(gae_methods(T, B, self.device))]}
+            result["gae"].append({"T": T, "B": B} | self.times(gae_methods(T, B, self.device)))
+            yield
 
-    def times(self, methods: Methods) -> dict[str, Any]:
+    def times(self, methods: dict[str, Run]) -> dict[str, Any]:
         times = self.turns(methods, at_least=0.01)
-        return {
-            "seconds": {name: time.median for name, time in times.items()},
-            "notes": {name: time.note for name, time in times.items() if time.note},
-        }
+        notes = {name: time.note for name, time in times.items() if time.note}
+        return {"seconds": {name: time.median for name, time in times.items()}, "notes": notes}
 
-    def tables(self, result: Result) -> Iterator[Table]:
-        pairs = {PREFIX: PREFIX_SCAN, RETURN: RETURN_SCAN}
+    def tables(self, result: Numbers) -> Iterator[Table]:
         title = "discounted sums of episodes in one row (ms, and how many times faster the scan is)"
-        yield table(title, ("episodes", "longest"), [*pairs, *pairs.values()], pairs, result["returns"])
+        yield table(title, ("episodes", "longest"), {PREFIX: PREFIX_SCAN, RETURN: RETURN_SCAN}, result["returns"])
         title = "GAE (ms, and how many times faster the scan is; lists: python's loop without its conversions)"
-        yield table(title, ("T", "B"), [*LOOPS, SCAN], dict.fromkeys(LOOPS, SCAN), result["gae"])
+        yield table(title, ("T", "B"), dict.fromkeys((PYTHON, LISTS, NUMPY, TORCH), SCAN), result["gae"])
 
-    def notes(self, result: Result) -> Iterator[str]:
+    def notes(self, result: Numbers) -> Iterator[str]:
         for case in result["returns"] + result["gae"]:
             where = ", ".join(f"{key} {case[key]:,}" for key in case if key not in ("seconds", "notes"))
             yield from (f"{name}, {where}: {note}" for name, note in case["notes"].items())
 
 
-def table(title: str, keys: Sequence[str], methods: list[str], scans: dict[str, str], cases: list[Any]) -> Table:
-    """The milliseconds of every method, and the speedup of the scan that replaces each loop.
-
-    title: the title of the table.
-    keys: the entries that tell one case from another.
-    methods: the columns.
-    scans: loop -> the scan that replaces it.
-    cases: entries of the result.
-    """
-    rows = []
+def table(title: str, keys: Sequence[str], scans: dict[str, str], cases: list[Any]) -> Table:
+    """The milliseconds of every method, and the speedup of the scan that replaces each loop (`scans`: loop -> scan)."""
+    rows, methods = [], dict.fromkeys([*scans, *scans.values()], "ms")
     for case in cases:
         s = case["seconds"]
         gains = [quotient(s[loop], s[scan]) for loop, scan in scans.items()]
         rows.append((*(f"{case[key]:,}" for key in keys), *(quotient(s[method], 1e-3) for method in methods), *gains))
-    ms = [Column(method, "ms") for method in methods]
-    return Table(title, (*keys, *ms, *(Column(f"{loop} / scan") for loop in scans)), rows)
+    return Table(title, keys, methods | dict.fromkeys((f"{loop} / scan" for loop in scans), ""), rows)
 
 
-def sums_by_method(result: Result) -> dict[str, dict[str, float]]:
+def sums_by_method(result: Numbers) -> dict[str, dict[str, float]]:
     """Method -> `episodes x longest` -> milliseconds, for the returns."""
     found: dict[str, dict[str, float]] = {}
     for case in result["returns"]:
@@ -114,7 +76,7 @@ def sums_by_method(result: Result) -> dict[str, dict[str, float]]:
     return found
 
 
-def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> tuple[int, Methods]:
+def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> tuple[int, dict[str, Run]]:
     """The number of transitions, and the methods. Each gives one number per transition, in order."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, longest, (episodes,), generator=generator)
@@ -124,13 +86,10 @@ def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> t
     each = [part.tolist() for part in rewards.split(lengths.tolist())]
     rewards = rewards.to(device)
     parts, powers = rewards.split(lengths.tolist()), GAMMA ** torch.arange(longest, device=device)
-    start = torch.zeros(1, S, dtype=torch.bool)
-    start[0, 0] = True
-    start[0, ends[:-1]] = True
-    terminated = torch.cat([start[:, 1:], torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1, dtype=torch.bool)], 1)
-    mask = torch.arange(S + 1)[None] < S  # the slot rule: the agent does not act in the last one
+    start, terminated = (torch.zeros(1, slots, dtype=torch.bool, device=device) for slots in (S, S + 1))
+    start[0, ends - lengths] = terminated[0, ends - 1] = True
+    mask = torch.arange(S + 1, device=device)[None] < S  # the slot rule: the agent does not act in the last one
     padded = torch.cat([rewards, rewards.new_zeros(1)])[None]
-    start, terminated, mask = start.to(device), terminated.to(device), mask.to(device)
 
     def steps() -> list[float]:
         returns: list[float] = []
@@ -150,18 +109,19 @@ def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> t
     }
 
 
-def gae_methods(T: int, B: int, device: torch.device = CPU) -> Methods:
-    """Methods that compute the advantages of T steps of B environments, [T, B], or [B, T] for the scan."""
+def gae_methods(T: int, B: int, device: torch.device = CPU) -> dict[str, Run]:
+    """dict[str, Run] that compute the advantages of T steps of B environments, [T, B], or [B, T] for the scan."""
     generator = torch.Generator().manual_seed(0)
     reward = torch.rand(T, B, generator=generator)
     value = torch.randn(T + 1, B, generator=generator)
     done = torch.rand(T, B, generator=generator) < 0.01
-    lists = [x.T.tolist() for x in (reward, value, done)]
+    goes_on = 1 - done.float()
     by_environment = [x.T.contiguous().to(device) for x in (reward, value, done)]
-    arrays = [x.numpy() for x in (reward, value, 1 - done.float())]
-    tensors = [x.to(device) for x in (reward, value, 1 - done.float())]
+    lists = [x.tolist() for x in by_environment]
+    arrays = [x.numpy() for x in (reward, value, goes_on)]
+    tensors = [x.to(device) for x in (reward, value, goes_on)]
     row = lambda x: torch.cat([x, x.new_zeros(1, B)]).T.contiguous().to(device)  # noqa: E731
-    rows = row(reward), value.T.contiguous().to(device), row(done), row(torch.ones_like(done))
+    rows = row(reward), by_environment[1], row(done), row(torch.ones_like(done))
 
     def numbers(data: list[list[list[Any]]]) -> list[list[float]]:
         advantages = []

@@ -20,7 +20,6 @@ from rlmem.errors import one_line
 
 CPU = torch.device("cpu")
 MIB = 2**20
-
 PRELOAD = ["rlmem.bench.memory", "rlmem.bench.figure3", "torch.fx.experimental.symbolic_shapes"]
 """Modules that a measurement of memory needs. torch imports the last one during a backward, which takes a second."""
 
@@ -39,103 +38,95 @@ class Times:
         return statistics.median(self.seconds) if self.seconds else None
 
 
-def in_turns(
-    contestants: dict[str, Run], rounds: int, budget: float, device: torch.device = CPU, at_least: float = 0.0
-) -> dict[str, Times]:
-    """Call each contestant once to warm up (a fast one twice), then once in each of `rounds` rounds.
+@dataclass
+class Stopwatch:
+    """What measures functions within a budget.
 
-    A contestant that raises has no times, and a note.
-
-    contestants: the functions by name, in the order in which they take turns.
     rounds: turns of each contestant.
-    budget: seconds for all rounds of one contestant. A slow one has fewer rounds, or, if its first call alone took
-        longer, that call as its only time.
+    budget: seconds for all turns of one contestant in one case. A slow one has fewer turns, or, if its first call took
+        longer than that, this call as its only time.
     device: where the functions compute.
-    at_least: seconds of one turn. A function that is faster is repeated within it.
     """
-    results = {name: Times() for name in contestants}
-    repeats, turns = dict.fromkeys(contestants, 1), dict.fromkeys(contestants, 0)
 
-    def call(name: str) -> float | None:
-        try:
-            return seconds(contestants[name], device, repeats[name])
-        except Exception as error:
-            turns[name], results[name].note = 0, one_line(error)
-            return None
+    rounds: int = 5
+    budget: float = 20.0
+    device: torch.device = CPU
 
-    for name, result in results.items():
-        warm_up = call(name)
-        if warm_up is None:
-            continue
-        if warm_up < at_least:  # a first call is a poor estimate of how often to repeat
-            warm_up = call(name) or warm_up
-        turns[name] = min(rounds, int(budget / warm_up))
-        repeats[name] = max(1, ceil(min(at_least, budget / rounds) / warm_up))
-        if turns[name] == 0:
-            result.seconds, result.note = [warm_up], "measured once, without a warm-up"
-        elif turns[name] < rounds:
-            result.note = f"{turns[name]} of {rounds} rounds"
-    for turn in range(rounds):
+    def turns(self, contestants: dict[str, Run], at_least: float = 0.0) -> dict[str, Times]:
+        """Call each contestant once to warm up (a fast one twice), then once in each round.
+
+        One that raises has a note and no times; one that takes less than `at_least` seconds is repeated in its turn.
+        """
+        results = {name: Times() for name in contestants}
+        repeats, turns = dict.fromkeys(contestants, 1), dict.fromkeys(contestants, 0)
+
+        def call(name: str) -> float | None:
+            try:
+                return self.seconds(contestants[name], repeats[name])
+            except Exception as error:
+                turns[name], results[name].note = 0, one_line(error)
+                return None
+
         for name, result in results.items():
-            if turn < turns[name] and (time := call(name)) is not None:
-                result.seconds.append(time)
-    return results
+            if (warm_up := call(name)) is None:
+                continue
+            if warm_up < at_least:  # a first call is a poor estimate of how often to repeat
+                warm_up = call(name) or warm_up
+            turns[name] = min(self.rounds, int(self.budget / warm_up))
+            repeats[name] = max(1, ceil(min(at_least, self.budget / self.rounds) / warm_up))
+            if turns[name] == 0:
+                result.seconds, result.note = [warm_up], "measured once, without a warm-up"
+            elif turns[name] < self.rounds:
+                result.note = f"{turns[name]} of {self.rounds} rounds"
+        for turn in range(self.rounds):
+            for name, result in results.items():
+                if turn < turns[name] and (time := call(name)) is not None:
+                    result.seconds.append(time)
+        return results
 
+    def seconds(self, run: Run, repeats: int = 1) -> float:
+        """The seconds of one call, as the mean of `repeats` calls."""
+        wait(self.device)
+        began = perf_counter()
+        for _ in range(repeats):
+            run()
+        wait(self.device)
+        return (perf_counter() - began) / repeats
 
-def seconds(run: Run, device: torch.device = CPU, repeats: int = 1) -> float:
-    """The seconds of one call, as the mean of `repeats` calls."""
-    wait(device)
-    began = perf_counter()
-    for _ in range(repeats):
-        run()
-    wait(device)
-    return (perf_counter() - began) / repeats
+    def why_not(self, shorter: Callable[[int], Run]) -> str:
+        """Why a task is not measured, or "": it raises, or by an estimate one call would exceed the budget.
 
-
-def why_too_long(shorter: Callable[[int], Run], budget: float, device: torch.device = CPU) -> str:
-    """Estimate from a sixteenth and a quarter of a task whether one call exceeds `budget` seconds.
-
-    shorter: gives the part of the task that takes one n-th of the time, e.g. a quarter for 4.
-    budget: the seconds that one call may take.
-    device: where the task computes.
-
-    Returns the reason to skip the task, or "" if it fits.
-    """
-    for part in (16, 4):
-        run = shorter(part)
-        expected = part * seconds(run, device)
-        if expected > budget:  # a first call may take longer
-            expected = min(expected, part * seconds(run, device))
-        if expected > budget:
-            return f"skipped: about {expected:,.0f} s a call, more than the budget of {budget:,.0f} s"
-        if expected < budget / 4:
-            break
-    return ""
+        shorter: gives the part of the task that takes one n-th of the time, e.g. a quarter for 4.
+        """
+        try:
+            for part in (16, 4):
+                run = shorter(part)
+                expected = part * self.seconds(run)
+                if expected > self.budget:  # a first call may take longer
+                    expected = min(expected, part * self.seconds(run))
+                if expected > self.budget:
+                    return f"skipped: about {expected:,.0f} s a call, more than the budget of {self.budget:,.0f} s"
+                if expected < self.budget / 4:
+                    break
+        except Exception as error:
+            return one_line(error)
+        return ""
 
 
 def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...], device: torch.device) -> int:
-    """The memory that a function takes at its peak, beyond what was there before.
-
-    On CUDA these are the bytes that torch allocated (max_memory_allocated). On the CPU the function runs in a process
-    of its own, in which glibc returns freed tensors at once, and the result is the highest resident set that the
-    operating system saw (ru_maxrss) minus the one before. It counts what is alive: tensors, autograd's graph, buffers
-    of libraries. It exceeds the tensors that torch.profiler counts by some MiB, up to ten of which are libraries that
-    only the whole function loads; repeated measurements agree to 1 MiB.
+    """The memory that a function takes at its peak, beyond what was there before; benchmarks/README.md has the details.
 
     make: gives a small version of the function, called first to load what is loaded once, and the function.
-    arguments: those of `make`; they are pickled.
-    device: where the function computes.
+    arguments: those of `make`; on the CPU they are pickled for a process of its own, whose resident set is read.
 
-    Raises OSError: neither measure is available here.
+    Raises OSError: neither the bytes of CUDA nor the resident set can be read here.
     """
     if device.type == "cuda":
         small, whole = make(*arguments)
         small()
-        wait(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         whole()
-        wait(device)
         return torch.cuda.max_memory_allocated(device) - before
     if os.name != "posix":
         raise OSError("the peak memory of a process can be read on Linux, macOS and CUDA only")
@@ -149,8 +140,7 @@ def _growth(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...], th
     from resource import RUSAGE_SELF, getrusage  # Unix only
 
     os.environ["RLMEM_MALLOC"] = "system"
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(-3, 2**17)  # M_MMAP_THRESHOLD: glibc gives a freed tensor back at once, so that only live ones count
     torch.set_num_threads(threads)
     small, whole = make(*arguments)

@@ -1,25 +1,21 @@
-"""`rlmem bench train`: environment steps per second, learning included, beside sb3-contrib's RecurrentPPO.
-
-Every contestant is warmed up once, then runs one iteration of 2,048 slots per round; rates are medians.
-sb3-contrib uses all cores, its default; rlmem acts with one thread and learns with `threads` (all cores by default).
-"""
+"""`rlmem bench train`: environment steps per second, learning included, beside sb3-contrib's RecurrentPPO."""
 
 import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import cast
+from typing import Any, cast
 
 import torch
 from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlmem.bench.show import Column, Table, quotient, verdict
-from rlmem.bench.skeleton import Bench, Result
-from rlmem.bench.timing import seconds, using_threads
+from rlmem.bench.skeleton import Bench, Numbers, Table, quotient, verdict
+from rlmem.bench.timing import using_threads
 from rlmem.config.compose import load
 from rlmem.errors import UserError, extra
 from rlmem.loops.on_policy import OnPolicyLoop
@@ -36,69 +32,64 @@ SETTING = (
 GOALS = {"rlmem lstm segment": ("sb3 lstm", 3.0), "rlmem ffm tape": ("sb3 shared lstm", 4.0)}
 """Contestant of rlmem -> its peer and the ratio that it must reach. sb3's padded sequences correspond to segments."""
 SHARES = ("env", "act", "learn")
-MATRIX = 2048
-"""Rows and columns of the matrices whose product measures the machine's rate."""
+MATRIX = 2048  # rows and columns of the matrices whose product measures the machine's rate
 
 
 @dataclass
 class TrainBench(Bench):
-    """Whole training runs; `threads` is the number that rlmem learns with."""
+    """Whole training runs. rlmem learns with `threads`; sb3-contrib always uses all cores, its default."""
 
     name = "train"
     refused = frozenset({"budget", "device", "plot_path"})
     budget: float = 1e9
 
-    def prepare(self) -> None:
+    def __post_init__(self) -> None:
+        self.learn_threads, self.threads = self.threads or torch.get_num_threads(), None
+
+    def measure(self, result: Numbers) -> Iterator[None]:
         try:
             import sb3_contrib  # noqa: F401
         except ImportError as error:
             raise UserError(f"bench train: needs sb3-contrib as the peer; e.g. {extra('bench')}") from error
-
-    def torch_threads(self) -> int:
-        return torch.get_num_threads()
-
-    def setting(self) -> str:
-        return SETTING
-
-    def measure(self) -> Iterator[Result]:
-        threads = self.threads or torch.get_num_threads()
+        result["setting"] = SETTING
+        result["machine"]["learn_threads"] = self.learn_threads
         with tempfile.TemporaryDirectory() as scratch:
             ours = {
-                f"rlmem {memory} {batching}": Ours(memory, batching, Path(scratch), threads)
-                for memory in ("lstm", "gru", "ffm")
-                for batching in ("segment", "tape")
+                f"rlmem {memory} {batching}": Ours(memory, batching, scratch, self.learn_threads)
+                for memory, batching in product(("lstm", "gru", "ffm"), ("segment", "tape"))
             }
             peers = {"sb3 lstm": StableBaselines(shared=False), "sb3 shared lstm": StableBaselines(shared=True)}
             contestants: dict[str, Ours | StableBaselines] = {**peers, **ours}
             times = self.turns(dict(contestants))
             if failed := [f"{name}: {time.note}" for name, time in times.items() if time.note]:
                 raise RuntimeError("; ".join(failed))
-            rates = {
+            rates = result["steps_per_second"] = {
                 name: median(steps / time for steps, time in zip(it.steps[1:], times[name].seconds, strict=True))
                 for name, it in contestants.items()
             }
-            matmul = matmul_rate()
-            yield {
-                "steps_per_second": rates,
-                "ratios": {f"{name} / {peer}": rates[name] / rates[peer] for name, (peer, _) in GOALS.items()},
-                "time_shares": {name: contestant.loop.shares() for name, contestant in ours.items()},
-                "matmul_share_while_learning": {
-                    name: contestant.flops * self.rounds / contestant.loop.learn_time / matmul
-                    for name, contestant in ours.items()
-                },
-                "matmul_gflops": matmul / 1e9,
-                "machine": {"learn_threads": threads},
-            }
+            matmul = self.matmul_rate()
+            result["ratios"] = {f"{name} / {peer}": rates[name] / rates[peer] for name, (peer, _) in GOALS.items()}
+            result["time_shares"] = {name: it.loop.shares() for name, it in ours.items()}
+            shares = {name: it.flops * self.rounds / it.loop.learn_time / matmul for name, it in ours.items()}
+            result |= {"matmul_share_while_learning": shares, "matmul_gflops": matmul / 1e9}
+            yield
 
-    def tables(self, result: Result) -> list[Table]:
+    def matmul_rate(self) -> float:
+        """Floating-point operations per second of a large float32 matrix product on all cores, the best of a second."""
+        a, b = torch.randn(MATRIX, MATRIX), torch.randn(MATRIX, MATRIX)
+        multiply = lambda: torch.mm(a, b)  # noqa: E731
+        times = [self.seconds(multiply) for _ in range(ceil(1 / self.seconds(multiply)))]
+        return 2 * MATRIX**3 / min(times)
+
+    def tables(self, result: Numbers) -> list[Table]:
         rows = []
         for name, steps in result["steps_per_second"].items():
             shares = [quotient(result["time_shares"].get(name, {}).get(part), 0.01) for part in SHARES]
             rows.append((name, steps, *shares, quotient(result["matmul_share_while_learning"].get(name), 0.01)))
-        columns = [Column(f"{head}, %") for head in (*SHARES, "matmul rate reached")]
-        return [Table(result["setting"], ("", Column("steps/s"), *columns), rows)]
+        heads = ("steps/s", *(f"{head}, %" for head in (*SHARES, "matmul rate reached")))
+        return [Table(result["setting"], [""], dict.fromkeys(heads, ""), rows)]
 
-    def verdicts(self, result: Result) -> Iterator[str]:
+    def verdicts(self, result: Numbers) -> Iterator[str]:
         for name, (other, goal) in GOALS.items():
             yield verdict(f"{name} / {other}:", result["ratios"][f"{name} / {other}"], goal)
 
@@ -106,29 +97,24 @@ class TrainBench(Bench):
 class Ours:
     """A training run of rlmem; a call is one iteration of its loop, recording included."""
 
-    def __init__(self, memory: str, batching: str, scratch: Path, threads: int):
-        self.threads = threads
-        self.steps: list[int] = []
-        config = load(
-            [
-                f"memory={memory}",
-                f"batching={batching}",
-                f"env.num_envs={ENVS}",
-                f"algo.rollout_slots={SLOTS}",
-                f"algo.epochs={EPOCHS}",
-                f"algo.num_minibatches={MINIBATCHES}",
-                f"memory.hidden_size={WIDTH}",
-                f"algo.head_sizes=[{HEADS},{HEADS}]",
-                "total_steps=100000000",
-                "device=cpu",
-            ]
-        )
-        run_dir = scratch / f"{memory}-{batching}"
-        run_dir.mkdir()
+    def __init__(self, memory: str, batching: str, scratch: str, threads: int):
+        self.threads, self.steps = threads, list[int]()
+        sizes = f"env.num_envs={ENVS} memory.hidden_size={WIDTH} algo.head_sizes=[{HEADS},{HEADS}] device=cpu"
+        updates = f"algo.rollout_slots={SLOTS} algo.epochs={EPOCHS} algo.num_minibatches={MINIBATCHES}"
+        choices = [f"memory={memory}", f"batching={batching}", "total_steps=100000000"]
+        config = load([*choices, *sizes.split(), *updates.split()])
+        run_dir = Path(tempfile.mkdtemp(dir=scratch))
         quiet = Progress(config.settings.total_steps, run_dir / "log.txt", console=Console(quiet=True))
         recorder = Recorder(run_dir, quiet.say)
         self.loop = cast(OnPolicyLoop, make_loop(config, assemble(config), run_dir, recorder, quiet))
-        self.flops = self._flops_of_an_update()
+        with using_threads(1):
+            rollout, _ = self.loop.collector.collect(SLOTS, 2**62)
+        # The counter does not know oneDNN's LSTM, which is one operation; without it, the products are counted.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about Intel GPUs, from the flag
+            with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
+                self.loop.algo.update(rollout, self.loop.batching, 0.0)
+        self.flops = counter.get_total_flops()  # the matrix products of one update
 
     def __call__(self) -> None:
         before = self.loop.collector.steps
@@ -138,17 +124,6 @@ class Ours:
         if len(self.steps) == 1:  # the warm-up
             self.loop.learn_time = self.loop.elapsed = 0.0
             self.loop.collector.seconds.update(env=0.0, act=0.0)
-
-    def _flops_of_an_update(self) -> float:
-        """Matrix-product operations of one update."""
-        with using_threads(1):
-            rollout, _ = self.loop.collector.collect(SLOTS, 2**62)
-        # The counter does not know oneDNN's LSTM, which is one operation; without it, the products are counted.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about Intel GPUs, from the flag
-            with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
-                self.loop.algo.update(rollout, self.loop.batching, 0.0)
-        return counter.get_total_flops()
 
 
 class StableBaselines:
@@ -161,24 +136,11 @@ class StableBaselines:
 
         self.steps: list[int] = []
         lstm = {"shared_lstm": True, "enable_critic_lstm": False} if shared else {}
-        self.model = RecurrentPPO(
-            "MlpLstmPolicy",
-            DummyVecEnv([RepeatPreviousEasy] * ENVS),
-            n_steps=SLOTS,
-            batch_size=ENVS * SLOTS // MINIBATCHES,
-            n_epochs=EPOCHS,
-            policy_kwargs={"lstm_hidden_size": WIDTH, "net_arch": [HEADS, HEADS], **lstm},
-            device="cpu",
-        )
+        policy = {"lstm_hidden_size": WIDTH, "net_arch": [HEADS, HEADS], **lstm}
+        sizes: dict[str, Any] = {"n_steps": SLOTS, "batch_size": ENVS * SLOTS // MINIBATCHES, "n_epochs": EPOCHS}
+        envs = DummyVecEnv([RepeatPreviousEasy] * ENVS)
+        self.model = RecurrentPPO("MlpLstmPolicy", envs, policy_kwargs=policy, device="cpu", **sizes)
 
     def __call__(self) -> None:
         self.model.learn(ENVS * SLOTS, reset_num_timesteps=False)
         self.steps.append(ENVS * SLOTS)
-
-
-def matmul_rate(limit: float = 1.0) -> float:
-    """Floating-point operations per second of a large float32 matrix product on all cores, the best of `limit` s."""
-    a, b = torch.randn(MATRIX, MATRIX), torch.randn(MATRIX, MATRIX)
-    one = seconds(lambda: torch.mm(a, b))
-    times = [seconds(lambda: torch.mm(a, b)) for _ in range(ceil(limit / one))]
-    return 2 * MATRIX**3 / min(times)

@@ -1,9 +1,12 @@
 """`rlmem bench`: speed."""
 
 import argparse
+from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 from rlmem.commands.toolkit import Parser, integer_from
+from rlmem.errors import UserError
 
 
 def parser() -> Parser:
@@ -28,21 +31,18 @@ def parser() -> Parser:
         "native environment, beside one environment of its reference package",
     )
     made.argument_default = argparse.SUPPRESS  # each benchmark has its own defaults and flags
-
-    def integers(text: str) -> list[int]:
-        return [integer_from(1)(part) for part in text.split(",")]
-
-    made.add_argument("--rounds", type=integer_from(1), metavar="N", help="turns of each contestant (5)")
-    made.add_argument("--threads", type=integer_from(1), metavar="N", help="CPU threads to learn with (all cores)")
-    made.add_argument("--budget", type=integer_from(1), metavar="S", help="seconds for all turns of one cell (20)")
+    number = integer_from(1)
+    numbers = lambda text: tuple(map(number, text.split(",")))  # noqa: E731
+    names = lambda text: tuple(text.split(","))  # noqa: E731
+    made.add_argument("--rounds", type=number, metavar="N", help="turns of each contestant (5)")
+    made.add_argument("--threads", type=number, metavar="N", help="CPU threads to learn with (all cores)")
+    made.add_argument("--budget", type=number, metavar="S", help="seconds for all turns of one cell (20)")
     made.add_argument("--device", choices=["auto", "cpu", "cuda"], help="auto: cuda if there is one")
-    made.add_argument("--models", type=lambda text: text.split(","), metavar="A,B", help="memory, update: these only")
-    made.add_argument(
-        "--tasks", type=lambda text: tuple(text.split(",")), metavar="A,B", help="env: these only, by class name"
-    )
+    made.add_argument("--models", type=names, metavar="A,B", help="memory, update: these only")
+    made.add_argument("--tasks", type=names, metavar="A,B", help="env: these only, by class name")
     lengths = "memory: episode lengths (128,1024,16384); update: of the segments beside the tape (10,50,200)"
-    made.add_argument("--lengths", type=integers, metavar="T,T", help=lengths)
-    made.add_argument("--slots", type=integer_from(1), metavar="N", help="memory: slots of a cell (16384)")
+    made.add_argument("--lengths", type=numbers, metavar="T,T", help=lengths)
+    made.add_argument("--slots", type=number, metavar="N", help="memory: slots of a cell (16384)")
     made.add_argument("--figure3", action="store_const", const=True, help="memory: Figure 3 of FFM's paper instead")
     made.add_argument("--json", type=Path, metavar="PATH", dest="json_path", help="where the numbers go")
     made.add_argument("--plot", type=Path, metavar="PATH", dest="plot_path", help="where the plot goes")
@@ -50,11 +50,15 @@ def parser() -> Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rlmem.bench.skeleton import run_bench
+    from rlmem.bench.skeleton import Bench
 
     given = {name: value for name, value in vars(args).items() if name not in ("what", "debug")}
     what = "figure3" if args.what == "memory" and given.pop("figure3", False) else args.what
-    run_bench(what, given)
+    bench: type[Bench] = getattr(import_module(f"rlmem.bench.{what}"), f"{what.capitalize()}Bench")
+    taken = {"json_path", "plot_path", *(field.name for field in fields(bench))} - bench.refused
+    if flags := [f"--{option.removesuffix('_path')}" for option in given if option not in taken]:
+        raise UserError(*(f"bench {what}: takes no {flag}; e.g. rlmem bench --help" for flag in flags))
+    bench.run(**given)
     return 0
 
 
