@@ -52,9 +52,9 @@ class Rows:
 class MemoryBench(Bench):
     """Forward and backward, steps, memory and size of each model, from `input_size` to `hidden_size` features.
 
-    models: options of conf/memory; all by default. A model that raises is reported, and the others are measured.
-    lengths: slots of an episode, one cell of `slots` for each; 128, 1,024 and 16,384 by default.
-    scans: shapes for `rlmem bench scan`, which is run too; by default its own, or none if models or lengths are given.
+    models: options of conf/memory; all by default; one that raises is reported, and the others are measured
+    lengths: slots of an episode, one cell of `slots` for each; 128, 1,024 and 16,384 by default
+    scans: shapes for `rlmem bench scan`, which is run too; by default its own, or none if models or lengths are given
     """
 
     name = "memory"

@@ -110,7 +110,7 @@ def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> t
 
 
 def gae_methods(T: int, B: int, device: torch.device = CPU) -> dict[str, Run]:
-    """dict[str, Run] that compute the advantages of T steps of B environments, [T, B], or [B, T] for the scan."""
+    """Methods that compute the advantages of T steps of B environments, [T, B], or [B, T] for the scan."""
     generator = torch.Generator().manual_seed(0)
     reward = torch.rand(T, B, generator=generator)
     value = torch.randn(T + 1, B, generator=generator)

@@ -35,8 +35,8 @@ progress = partial(track, console=Console(stderr=True), transient=True)
 class Table:
     """A table whose numbers can be drawn.
 
-    texts: headings of the columns of texts, which name the rows.
-    numbers: heading of each other column -> its unit. Columns of one unit share a panel; those of "" are not drawn.
+    texts: headings of the columns of texts, which name the rows
+    numbers: heading of each other column -> its unit; columns of one unit share a panel, those of "" are not drawn
     """
 
     title: str
@@ -63,7 +63,7 @@ class Table:
 class Bench(Stopwatch, ABC):
     """A benchmark: `measure` finds its numbers, the other methods show them. Its fields are the command's options.
 
-    threads: CPU threads; None for as many as torch has.
+    threads: CPU threads; None: as many as torch has
     """
 
     name: ClassVar[str]
@@ -76,7 +76,7 @@ class Bench(Stopwatch, ABC):
     def measure(self, result: Numbers) -> Iterator[None]:
         """Fill in the numbers beside `setting` and `machine`, and yield when the file should be written.
 
-        Raises UserError: a choice cannot be measured.
+        Raises UserError if a choice cannot be measured.
         """
 
     @abstractmethod
@@ -97,12 +97,12 @@ class Bench(Stopwatch, ABC):
     ) -> Numbers:
         """Measure, write the numbers after each part, print the tables, draw the plot, and return the numbers.
 
-        json_path: file of the numbers, by default bench-NAME.json.
-        plot_path: file of the plot, by default bench-NAME.png. A benchmark that refuses this option has no plot, and
-            writes its numbers only if a path is given.
-        options: fields of the class.
+        json_path: file of the numbers, by default bench-NAME.json
+        plot_path: file of the plot, by default bench-NAME.png; a benchmark that refuses this option has no plot, and
+            writes its numbers only if a path is given
+        options: fields of the class
 
-        Raises UserError: an option is refused, or a file could not be written; nothing has been measured yet.
+        Raises UserError, before anything is measured, if a file could not be written.
         """
         if "plot_path" not in cls.refused:
             json_path = json_path or Path(f"bench-{cls.name}.json")

@@ -42,10 +42,10 @@ class Times:
 class Stopwatch:
     """What measures functions within a budget.
 
-    rounds: turns of each contestant.
-    budget: seconds for all turns of one contestant in one case. A slow one has fewer turns, or, if its first call took
-        longer than that, this call as its only time.
-    device: where the functions compute.
+    rounds: turns of each contestant
+    budget: seconds for all turns of one contestant in one case; a slow one has fewer turns, or, if its first call took
+        longer than that, this call as its only time
+    device: where the functions compute
     """
 
     rounds: int = 5
@@ -96,7 +96,7 @@ class Stopwatch:
     def why_not(self, shorter: Callable[[int], Run]) -> str:
         """Why a task is not measured, or "": it raises, or by an estimate one call would exceed the budget.
 
-        shorter: gives the part of the task that takes one n-th of the time, e.g. a quarter for 4.
+        shorter: gives the part of the task that takes one n-th of the time, e.g. a quarter for 4
         """
         try:
             for part in (16, 4):
@@ -116,10 +116,10 @@ class Stopwatch:
 def peak_bytes(make: Callable[..., tuple[Run, Run]], arguments: tuple[Any, ...], device: torch.device) -> int:
     """The memory that a function takes at its peak, beyond what was there before; benchmarks/README.md has the details.
 
-    make: gives a small version of the function, called first to load what is loaded once, and the function.
-    arguments: those of `make`; on the CPU they are pickled for a process of its own, whose resident set is read.
+    make: gives a small version of the function, called first to load what is loaded once, and the function
+    arguments: those of `make`; on the CPU they are pickled for a process of its own, whose resident set is read
 
-    Raises OSError: neither the bytes of CUDA nor the resident set can be read here.
+    Raises OSError if neither the bytes of CUDA nor the resident set can be read here.
     """
     if device.type == "cuda":
         small, whole = make(*arguments)

@@ -86,8 +86,8 @@ class Update:
 class UpdateBench(Bench):
     """The update of each model on batches of each layout, from a replay that `num_envs` environments fill.
 
-    models: options of conf/memory, MODELS by default. A model that raises is reported, and the others are measured.
-    lengths: lengths of the segments beside the tape.
+    models: options of conf/memory, MODELS by default; one that raises is reported, and the others are measured
+    lengths: lengths of the segments beside the tape
     """
 
     name = "update"
