@@ -73,4 +73,7 @@ class JointActions:
 
     def action(self, index: Tensor) -> Tensor:
         """Action [...] (Discrete) or [..., K] of each number [...]."""
-        return index if self.scalar else torch.stack(torch.unravel_index(index, self.sizes), -1)
+        if self.scalar:
+            return index
+        steps = [prod(self.sizes[k + 1 :]) for k in range(len(self.sizes))]  # from one value of a component to the next
+        return torch.stack([index // step % size for step, size in zip(steps, self.sizes, strict=True)], -1)

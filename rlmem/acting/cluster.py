@@ -50,15 +50,14 @@ def attached(address: str | None, actors: int, key: str = "algo.actors", needs_g
             with _without_signals():
                 try:
                     host, _, port = (address or "").rpartition("/")[2].rpartition(":")
-                    if host and port.isdigit():  # fails at once if nothing listens: Ray would try for minutes
+                    if host and port.isdigit():  # fail at once if nothing listens: Ray itself would try for minutes
                         create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT).close()
                     ray.init(address, **quiet)
                 except (OSError, ValueError) as error:
                     if address is None:
                         raise
-                    what = f"no cluster answers ({first_line(error)})"
-                    example = f"{source}=auto after `ray start --head`"
-                    raise UserError(f"{source}={address}: {what}; e.g. {example}") from error
+                    what = f"no cluster answers ({first_line(error)}); e.g. {source}=auto after `ray start --head`"
+                    raise UserError(f"{source}={address}: {what}") from error
         cores = int(ray.cluster_resources().get("CPU", 0))
         if cores < actors:
             what = f"each takes a core, and the cluster has {cores}; expected at most as many"

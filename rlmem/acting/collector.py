@@ -134,7 +134,7 @@ class Collector:
             if state_slots is not None:
                 age = self.age if state_slots.of == "episode" else stream_age
                 begins = (age > 0) & ((age + state_slots.shift) % state_slots.every == 0)
-                record.keep_states(np.flatnonzero(begins), self.state)
+                record.keep_states(torch.from_numpy(np.flatnonzero(begins)).to(self.device), self.state)
             stream_age += 1
             acting = ~self.final & ~finished
             acted = acting & (np.cumsum(acting) <= budget - counted)

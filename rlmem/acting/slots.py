@@ -39,11 +39,10 @@ class Slots:
     kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
     """States for rows that begin inside the rollout: a slot, environments [K], and their states before it [K, ...]."""
 
-    def keep_states(self, env: np.ndarray, state: State) -> None:
+    def keep_states(self, env: Tensor, state: State) -> None:
         """Keep the states before the next slot of the environments `env` [K]; state: of all environments, [N, ...]."""
         if len(env):
-            rows = torch.from_numpy(env)
-            self.kept.append((len(self.slots), rows, tree_map(lambda leaf: leaf[rows.to(leaf.device)], state)))
+            self.kept.append((len(self.slots), env, tree_map(lambda leaf: leaf[env], state)))
 
     def rollout(self, cut: bool) -> Rollout:
         """All that was collected; `cut` is that of `Rollout`."""
@@ -59,7 +58,7 @@ class Slots:
         index = torch.zeros(streams.shape, dtype=torch.long, device=device)
         position = streams.shape[0]
         for slot, env, _ in self.kept:
-            index[env.to(device), slot] = torch.arange(position, position + len(env), device=device)
+            index[env, slot] = torch.arange(position, position + len(env), device=device)
             position += len(env)
         states = tree_map(lambda *parts: torch.cat(parts), *[state for _, _, state in self.kept])
         return Rollout(streams, states, index, cut=cut)

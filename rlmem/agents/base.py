@@ -63,6 +63,9 @@ class Agent(Network, ABC):
         Returns actions [N, ...], their log-probabilities [N], and the state after the slot.
         """
 
-    @abstractmethod
     def value(self, batch: Batch) -> Tensor:
-        """The value [B, T] of every slot's action, or of its state alone (`value_name`); of twins, the smaller one."""
+        """The value [B, T] of every slot's action, or of its state alone (`value_name`); of twins, the smaller one.
+
+        Analyses ask for it; training does not.
+        """
+        raise TypeError(f"{type(self).__name__} has no value that is known here")

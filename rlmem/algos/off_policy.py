@@ -248,9 +248,12 @@ def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """Within this context, no gradient flows to the parameters of `module`, which is trained otherwise."""
-    module.requires_grad_(False)
+    """Within this context, no gradient flows to the parameters of `module`."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.requires_grad_(False)
     try:
         yield
     finally:
-        module.requires_grad_(True)
+        for parameter in parameters:
+            parameter.requires_grad_(True)

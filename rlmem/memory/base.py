@@ -194,7 +194,7 @@ class ZeroState(Memory):
         return tree_map(
             lambda shape: torch.zeros(batch_size, *shape, dtype=dtype, device=like.device),
             self.state_shape,
-            is_leaf=lambda shape: isinstance(shape, tuple) and all(isinstance(n, int) for n in shape),
+            is_leaf=lambda shape: isinstance(shape, tuple) and not any(isinstance(n, tuple | dict) for n in shape),
         )
 
 
