@@ -83,7 +83,8 @@ class Member:
                 rundir.describe(self.run_dir, config, resumed_at=start.step)
             recorder, loop = Recorder(self.run_dir, progress.say), None
             try:
-                if warmed := warm_start(config, parts) if isinstance(start, Fresh) else None:
+                warmed = warm_start(config, parts) if isinstance(start, Fresh) else None
+                if warmed:
                     progress.say(warmed)
                 loop = make_loop(config, parts, self.run_dir, recorder, progress)
                 with fitting(self.run_dir):

@@ -96,7 +96,11 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
 def assemble_trained(config: Config, run_dir: Path, which: int | str | None = None) -> tuple[Parts, State]:
     """The parts of a run with one environment and the agent of a checkpoint (`agent_state`), and that checkpoint."""
     parts = assemble(config, num_envs=1)
-    return parts, load_agent(parts.agent, run_dir, which)
+    try:
+        return parts, load_agent(parts.agent, run_dir, which)
+    except BaseException:
+        parts.env.close()
+        raise
 
 
 def choose_device(name: str) -> torch.device:

@@ -6,13 +6,14 @@ have equal weight. Nothing draws from a global generator. A NaN is a diverged ru
 """
 
 from rlmem.stats.aggregate import AGGREGATES, iqm, iqm_per_task, matrix, mean, median, optimality_gap
-from rlmem.stats.benchmarks import REFERENCES, expert_normalised, mmer, normalised, reference_of, summary
+from rlmem.stats.benchmarks import REFERENCES, Reference, expert_normalised, mmer, normalised, reference_of, summary
 from rlmem.stats.compare import mann_whitney_u, performance_profile, probability_of_improvement
 from rlmem.stats.resampling import bootstrap, interval, percentile_bounds, resample
 
 __all__ = [
     "AGGREGATES",
     "REFERENCES",
+    "Reference",
     "bootstrap",
     "expert_normalised",
     "interval",

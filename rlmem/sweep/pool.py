@@ -143,7 +143,8 @@ class Pool:
         for child in ended:
             job, code, run_dir = child.job, child.process.returncode, self.manifest.folder / child.job.name
             if code == 0:
-                self.manifest.finish(job, result := objective(run_dir))
+                result = objective(run_dir)
+                self.manifest.finish(job, result)
                 returned = "no return" if result is None else f"return {result:.3f}"
                 self.view.done(job, f"{returned}, {time() - (job.started or 0):.0f} s")
             elif code in STOPPED or (code == 2 and rundir.is_locked(run_dir)):

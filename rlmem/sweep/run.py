@@ -129,9 +129,11 @@ def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
         _search_module()
     if stored is not None and stored.canonical == asked.canonical:
         return Manifest(folder)
-    if asked.direction is not None:
+    if asked.direction is None:
+        jobs, repeated = _compose(asked)
+    else:
         check_jobs(probes(axes(asked)))
-    jobs, repeated = ([], []) if asked.direction is not None else _compose(asked)
+        jobs, repeated = [], []
     if (folder / "config.yaml").exists():
         raise UserError(f"{folder}: holds a run; expected a directory for a sweep; e.g. --dir sweeps/mine")
     try:
