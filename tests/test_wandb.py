@@ -31,6 +31,7 @@ KEY = "0" * 40
 @pytest.fixture(autouse=True)
 def no_settings(in_tmp, monkeypatch) -> Iterator[None]:
     """Nothing of W&B from this machine: no mode, no key, no service."""
+    forget_wandb()  # first: the address of a service in the environment would be restored after it has ended
     for name in [name for name in os.environ if name.startswith("WANDB")]:
         monkeypatch.delenv(name)
     for name in ("HOME", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR"):
