@@ -18,6 +18,7 @@ from rlmem.errors import UserError
 from rlmem.loops.base import Loop
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, sha256
+from rlmem.record.recorder import Recorder, read_jsonl
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import resume, train
 
@@ -155,6 +156,13 @@ def test_a_checkpoint_of_before_knows_the_length_of_its_record(cut, whole):
         resealed(path, state | {"record": {name: known["bytes"] for name, known in state["record"].items()}})
     resume(cut, [])
     assert_same_end(cut, whole)
+
+
+def test_a_metric_may_be_a_tensor_of_one_number(in_tmp):
+    recorder = Recorder(Path("."), print)
+    recorder.metrics(5, {"a/loss": torch.tensor(0.5), "a/count": 3})
+    recorder.close(failed=False)
+    assert read_jsonl(Path("metrics.jsonl")) == [{"step": 5, "a/loss": 0.5, "a/count": 3}]
 
 
 def test_what_only_acts_needs_no_record(cut):

@@ -229,6 +229,9 @@ def test_what_is_far_off_differs_and_what_lacks_runs_is_not_run(table):
     del values["GPT", "Hopper-P"]
     assert judge(outcome(table, "paper", values)).word == "not run"
     assert judge(outcome(table, "paper", {})).why == "8 of 8 runs have not ended"
+    complete = outcome(table, "paper", as_printed(table))
+    without = replace(complete, records=[replace(record, metrics={}) for record in complete.records])
+    assert judge(without).why == "8 of 8 runs ended without the metric final_eval"
 
 
 def test_what_could_not_be_compared_does_not_hold(tmp_path):

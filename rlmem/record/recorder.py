@@ -70,8 +70,9 @@ class Recorder:
         self.say(f"logger={name} stopped: {first_line(error)}; the run goes on, metrics.jsonl has every row")
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Write a row of metrics after `step` environment steps, and show it."""
-        row = {"step": step, **values}
+        """Write a row of metrics, numbers or tensors of one, after `step` environment steps, and show it."""
+        numbers = {name: value.item() if hasattr(value, "item") else value for name, value in values.items()}
+        row = {"step": step, **numbers}
         self.files["metrics"].append([row])
         if self.dropped and _reproducible(self.dropped.popleft()) != _reproducible(row):
             self.dropped.clear()

@@ -80,6 +80,9 @@ def judge(outcome: Outcome) -> Verdict:
         findings = [replace(finding, state="not run") for finding in findings]
     if lacking or outcome.budget == "smoke":
         why = f"{lacking} of {len(wanted)} runs have not ended" if lacking else "this budget only shows that it runs"
+        ended = {(r.row, r.column, r.seed) for r in outcome.records if r.state == "done" and not outcome.counts(r)}
+        if without := len(wanted & ended):
+            why = f"{without} of {len(wanted)} runs ended without the metric {experiment.metric}"
         return Verdict("not run", why, compared, findings)
     return Verdict(*_word(outcome, compared, findings), compared, findings)
 
