@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -125,7 +125,15 @@ class Batch:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """Apply `function` to every tensor."""
-        return Batch(**{f.name: tree_map_only(Tensor, function, getattr(self, f.name)) for f in fields(self)})
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        mapped = lambda x: function(x) if isinstance(x, Tensor) else tree_map_only(Tensor, function, x)  # noqa: E731
+        return Batch(**{name: mapped(value) for name, value in given.items()})
+
+    def acted(self) -> Batch:
+        """The acted slots in one row [1, n], for networks whose memory has no state."""
+        acted = self.mask.flatten()
+        slots = replace(self, state0=None, prefix=None)
+        return slots.map(lambda tensor: tensor.flatten(0, 1)[acted][None])
 
     def rows(self, index: Tensor) -> Batch:
         """The rows `index` [b], in that order."""

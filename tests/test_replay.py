@@ -413,7 +413,7 @@ def test_memory_follows_what_is_stored():
 def priorities(replay, *errors):
     """Give the episodes these absolute errors at every slot."""
     sample = replay.sample(Everything(), 1, torch.Generator())
-    replay.update_priorities(sample, torch.tensor(errors)[:, None].expand_as(sample.batch.reward))
+    replay.update_priorities(sample, torch.tensor(errors)[:, None].expand_as(sample.batch.reward)[sample.batch.mask])
 
 
 def test_episodes_are_drawn_by_their_priorities():
@@ -437,7 +437,7 @@ def test_a_priority_multiplies_an_episodes_segments():
 def test_priorities_mix_the_largest_and_the_mean_error_over_what_counts():
     replay = replay_of(3, 2, priority_exponent=1.0)
     sample = replay.sample(Everything(), 1, torch.Generator())
-    replay.update_priorities(sample, torch.tensor([[1.0, -4.0, 1.0, 99.0], [2.0, 0.0, 99.0, 99.0]]))
+    replay.update_priorities(sample, torch.tensor([1.0, -4.0, 1.0, 2.0, 0.0]))
     assert replay.table.live("weight") == pytest.approx([0.9 * 4 + 0.1 * 2, 0.9 * 2 + 0.1 * 1])
 
 
@@ -455,12 +455,12 @@ def test_new_episodes_get_the_largest_priority_and_dropped_ones_are_forgotten():
     for _ in range(4):  # the fifth will take the place of the first
         replay.add(collector.collect(2, 10**9)[0])
     old = replay.sample(Everything(), 1, torch.Generator())
-    replay.update_priorities(old, torch.full((4, 2), 5.0))
+    replay.update_priorities(old, torch.full((4, 2), 5.0)[old.batch.mask])
     replay.add(collector.collect(2, 10**9)[0])
     assert replay.table.live("weight") == pytest.approx([5] * 4)
-    replay.update_priorities(old, torch.full((4, 2), 2.0))  # the first of these has made room
+    replay.update_priorities(old, torch.full((4, 2), 2.0)[old.batch.mask])  # the first of these has made room
     assert replay.table.live("weight") == pytest.approx([2] * 3 + [5])
-    replay.update_priorities(old, torch.zeros(4, 2))
+    replay.update_priorities(old, torch.zeros(4, 2)[old.batch.mask])
     assert (replay.table.live("weight") > 0).all(), "an episode without error must still be drawn, now and then"
 
 

@@ -198,13 +198,13 @@ class Oracle:
 
 
 def targets_of(algo, batch, seed):
-    """The targets [B, T] that `algo` learns from."""
+    """The targets that `algo` learns from, [B, T]; zero where the agent did not act."""
     seen, returns = [], algo.returns
-    algo.returns = lambda batch, value: seen.append(returns(batch, value)) or seen[-1]
+    algo.returns = lambda *given: seen.append(returns(*given)) or seen[-1]
     algo.generator = generator(seed)
     algo.loss(batch)
     algo.returns = returns
-    return seen[0]
+    return seen[0].new_zeros(batch.shape).masked_scatter(batch.mask, seen[0])
 
 
 SCHEMES = {
@@ -298,6 +298,7 @@ def test_losses_and_td_errors_are_those_of_the_oracle(name, form, scheme):
     algo.n_step, algo.generator = 1, generator(6)
     with torch.no_grad():
         _, metrics, td_error = algo.loss(batch)
+        td_error = td_error.new_zeros(batch.shape).masked_scatter(batch.mask, td_error)
         errors = oracle.errors(oracle.targets()[0])
     if name == "dqn":
         expected = sum(e * e / 2 if abs(e) <= 1 else abs(e) - 1 / 2 for (e,) in errors.values())

@@ -5,6 +5,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from rlmem.batching import unroll
 from rlmem.memory.base import Memory
@@ -24,6 +25,7 @@ class Trunk(nn.Module):
         super().__init__()
         self.encoder, self.memory = encoder, memory
         self.output_size = memory.output_size + encoder.shortcut_size
+        self.stateless = not tree_leaves(memory.initial_state(1))
 
     def initial_state(self, batch_size: int) -> State:
         return self.memory.initial_state(batch_size)
@@ -62,6 +64,29 @@ class Trunk(nn.Module):
         return torch.cat([y, self.encoder.shortcut(inputs.obs)], -1) if self.encoder.shortcut_size else y
 
 
+class Features:
+    """The features of a batch's slots.
+
+    A memory with a state has read whole rows before the first slot is asked for. One without reads the slots that are
+    asked for and no others, each time anew.
+
+    trunk: reads the slots
+    batch: the rows
+    state: as for `Trunk.read`
+    """
+
+    def __init__(self, trunk: Trunk, batch: Batch, state: State | None):
+        self.trunk, self.batch = trunk, batch
+        self.rows = None if trunk.stateless else trunk.read(batch, state).flatten(0, 1)
+
+    def at(self, slots: Tensor) -> Tensor:
+        """Features [n, F] of the slots [n], which are numbered b * T + t."""
+        if self.rows is not None:
+            return self.rows[slots]
+        inputs = Inputs(*(field.flatten(0, 1)[slots] for field in self.batch.inputs))
+        return self.trunk.step(inputs, ())[0]
+
+
 class Trunks(nn.Module):
     """The trunks of an actor and a critic: one that both read, or one each. A state is a tuple, an entry per trunk.
 
@@ -87,6 +112,11 @@ class Trunks(nn.Module):
     def separate(self) -> bool:
         return len(self.trunks) == 2
 
+    @property
+    def stateless(self) -> bool:
+        """Whether no memory has a state, so that every slot is read by itself."""
+        return all(cast(Trunk, trunk).stateless for trunk in self.trunks)
+
     def initial_state(self, batch_size: int) -> State:
         return tuple(cast(Trunk, trunk).initial_state(batch_size) for trunk in self.trunks)
 
@@ -105,6 +135,15 @@ class Trunks(nn.Module):
     def read_critic(self, batch: Batch) -> Tensor:
         """The critic's features alone."""
         return self.critic.read(batch, self._state0(batch)[-1])
+
+    def features(self, batch: Batch) -> tuple[Features, Features]:
+        """The actor's and the critic's features of the slots that will be asked for; one twice if they share."""
+        critic = self.critic_features(batch)
+        return (Features(self.actor, batch, self._state0(batch)[0]) if self.separate else critic), critic
+
+    def critic_features(self, batch: Batch) -> Features:
+        """The critic's features alone."""
+        return Features(self.critic, batch, self._state0(batch)[-1])
 
     def _state0(self, batch: Batch) -> Sequence[State | None]:
         return [None] * len(self.trunks) if batch.state0 is None else batch.state0

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import MemoryGradient
-from rlmem.algos.off_policy import Metrics, OffPolicy
-from rlmem.losses.reduce import masked_mean
-from rlmem.types import Batch
+from rlmem.agents.off_policy import OffPolicyAgent
+from rlmem.agents.trunk import Features
+from rlmem.algos.off_policy import Metrics, OffPolicy, Slots
+from rlmem.loops.parts import OnNan
 
 
 class Seen(NamedTuple):
-    """Features [B, T, F] as each of the losses sees them; gradients stop where the settings say so."""
+    """Features [n, F] of the acted slots as each of the losses sees them; gradients stop where the settings say so."""
 
     policy: Tensor
     """What the policy reads."""
@@ -39,36 +40,39 @@ class OffPolicyActorCritic(OffPolicy):
     memory_gradient: MemoryGradient = "critic"
     freeze_critic: bool = True
 
+    def setup(self, agent: OffPolicyAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
+        super().setup(agent, generator, on_nan)
+        self.q_parameters = list(self.agent.q.parameters())
+
     def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
         agent = self.agent
         critic = [*agent.trunks.critic.parameters(), *agent.q.parameters()]
         own = agent.trunks.actor.parameters() if self.separate else ()
         return {"critic": critic, "actor": [*own, *agent.policy.parameters()]}
 
-    def critic_loss(self, q_tm1: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        """The twins' squared errors, summed; metrics; the mean absolute TD error [B, T].
+    def critic_loss(self, q_tm1: Tensor, target: Tensor, slots: Slots) -> tuple[Tensor, Metrics, Tensor]:
+        """The twins' mean squared errors, summed; metrics; the mean absolute TD error [n].
 
-        q_tm1: values of the actions taken by each twin, [twins, B, T]
-        target: [B, T]
-        batch: the rows
+        q_tm1: values of the actions taken by each twin, [twins, n]
+        target: [n]
+        slots: the slots that acted
         """
         error = q_tm1 - target
-        weight = batch.behaviour.get("weight")
-        loss = torch.stack([masked_mean(e.square(), batch.mask, weight) for e in error]).sum()
+        loss = torch.stack([slots.weighted_mean(e.square()) for e in error]).sum()
         metrics = {
             "critic_loss": loss.detach(),
-            "q_mean": masked_mean(q_tm1.detach().mean(0), batch.mask),
-            "target_mean": masked_mean(target, batch.mask),
+            "q_mean": slots.mean(q_tm1.detach().mean(0)),
+            "target_mean": slots.mean(target),
         }
         return loss, metrics, error.detach().abs().mean(0)
 
-    def features(self, batch: Batch) -> Seen:
-        """The features of a batch for each of the losses."""
-        actor, critic = self.agent.trunks.read(batch)
+    def seen(self, actor: Features, critic: Features, slots: Slots) -> Seen:
+        """The features of the acted slots for each of the losses."""
+        values = critic.at(slots.acted)
         if self.separate:
-            return Seen(actor, critic, critic.detach())
+            return Seen(actor.at(slots.acted), values, values.detach())
         return Seen(
-            policy=actor.detach() if self.memory_gradient == "critic" else actor,
-            critic=critic.detach() if self.memory_gradient == "actor" else critic,
-            judge=critic.detach() if self.freeze_critic else critic,
+            policy=values.detach() if self.memory_gradient == "critic" else values,
+            critic=values.detach() if self.memory_gradient == "actor" else values,
+            judge=values.detach() if self.freeze_critic else values,
         )

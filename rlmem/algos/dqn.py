@@ -10,10 +10,9 @@ from torch import Tensor
 
 from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import QAgent
-from rlmem.agents.trunk import Trunk
-from rlmem.algos.off_policy import Metrics, OffPolicy
+from rlmem.agents.trunk import Features, Trunk
+from rlmem.algos.off_policy import Metrics, OffPolicy, Slots
 from rlmem.losses.q_learning import chosen, greedy_value, huber, huber_of_mean
-from rlmem.losses.reduce import masked_mean
 from rlmem.types import Batch, UnitFloat
 
 
@@ -72,29 +71,31 @@ class DQN(OffPolicy):
         return {"epsilon": 1.0 if exploration.random else exploration.noise}
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        q = self.agent.q(self.agent.trunks.read_critic(batch))
-        target = self.returns(batch, self._value(batch, q))
-        q_tm1 = chosen(q, self.agent.joint.index(batch.action))
+        slots = Slots(batch)
+        features = self.agent.trunks.critic_features(batch)
+        q_tm1 = chosen(self.agent.q(features.at(slots.acted)), self.agent.joint.index(slots.of(batch.action)))
+        target = self.returns(batch, slots, self._value(batch, features, slots))
         error = q_tm1 - target
         if self.td_loss == "huber_of_mean":
-            loss = huber_of_mean(error, batch.mask)
+            loss = huber_of_mean(error)
         else:
-            each = huber(error) if self.td_loss == "huber" else error.square()
-            loss = masked_mean(each, batch.mask, batch.behaviour.get("weight"))
+            loss = slots.weighted_mean(huber(error) if self.td_loss == "huber" else error.square())
         metrics = {
             "loss": loss.detach(),
-            "q_mean": masked_mean(q_tm1.detach(), batch.mask),
-            "target_mean": masked_mean(target, batch.mask),
-            "td_error": masked_mean(error.detach().abs(), batch.mask),
+            "q_mean": slots.mean(q_tm1.detach()),
+            "target_mean": slots.mean(target),
+            "td_error": slots.mean(error.detach().abs()),
         }
         return loss, metrics, error.detach()
 
     @torch.no_grad()
-    def _value(self, batch: Batch, q: Tensor) -> Tensor:
-        """v [B, T] of every slot."""
+    def _value(self, batch: Batch, features: Features, slots: Slots) -> Tensor:
+        """v [n] of the slots behind the acted ones; `features` are the online network's."""
         if self.target_memory == "own":
-            q_target = self.target.q(self.target.trunks.read_critic(batch))
+            q_target = self.target.q(self.target.trunks.critic_features(batch).at(slots.after))
+            q = self.agent.q(features.at(slots.after)) if self.double else q_target
         else:
-            q_target = self.target.q(self.target.trunks.critic.read_successors(batch))
-            q = self.agent.q(self.agent.trunks.critic.read_successors(batch)) if self.double else q_target
-        return greedy_value(q if self.double else q_target, q_target)
+            successors = lambda network: network.trunks.critic.read_successors(batch).flatten(0, 1)[slots.after]  # noqa: E731
+            q_target = self.target.q(successors(self.target))
+            q = self.agent.q(successors(self.agent)) if self.double else q_target
+        return greedy_value(q, q_target)

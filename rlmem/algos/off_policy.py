@@ -29,6 +29,33 @@ LEAST_REWARD = 1e-6
 """The root mean square below which rewards are not scaled up to one: the user must then set `reward_scale`."""
 
 
+class Slots:
+    """The n acted slots of a batch, and those behind them. Slots are numbered b * T + t.
+
+    acted: [n], the slots in which the agent acted
+    after: [n], the slot behind each of them, which is its successor
+    weight: [n], importance weights; None: all are one
+    """
+
+    def __init__(self, batch: Batch):
+        self.acted = batch.mask.flatten().nonzero().squeeze(1)
+        self.after = self.acted + 1
+        weight = batch.behaviour.get("weight")
+        self.weight = None if weight is None else self.of(weight)
+
+    def of(self, x: Tensor) -> Tensor:
+        """[B, T, ...] to [n, ...], where the agent acted."""
+        return x.flatten(0, 1)[self.acted]
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of x [n]; zero if there is no slot."""
+        return x.sum() / max(len(x), 1)
+
+    def weighted_mean(self, x: Tensor) -> Tensor:
+        """The mean of x [n] times the importance weights; the sum is still divided by n."""
+        return self.mean(x if self.weight is None else self.weight * x)
+
+
 @dataclass(kw_only=True)
 class OffPolicy(Algorithm):
     """An algorithm that learns from replayed episodes.
@@ -148,7 +175,7 @@ class OffPolicy(Algorithm):
 
     @abstractmethod
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        """The loss of a batch, metrics, and TD errors [B, T] for priorities."""
+        """The loss of a batch, metrics, and the TD errors [n] of the acted slots, for priorities."""
 
     def setup(self, agent: OffPolicyAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         """Prepare to train an agent.
@@ -183,7 +210,7 @@ class OffPolicy(Algorithm):
     def update(self, batch: Batch) -> tuple[Metrics, Tensor | None]:
         """Take one gradient step on a batch.
 
-        Returns metrics and TD errors [B, T]; {} and None if the step was not taken, since it was not finite. Raises
+        Returns metrics and the TD errors [n] of the acted slots; {} and None if the step was not taken, since it was not finite. Raises
         FloatingPointError as `Finite.allows` does.
         """
         loss, metrics, td_error = self.loss(batch)
@@ -207,10 +234,12 @@ class OffPolicy(Algorithm):
             follow(self.target, self.agent, self.tau)
         return norms
 
-    def returns(self, batch: Batch, value: Tensor) -> Tensor:
-        """The targets y [B, T], without gradient, from the values v [B, T] of the slots."""
-        reward = batch.reward * (self.scale or 1.0)
-        return n_step_return(reward, value, batch.terminated, batch.mask, self.gamma, self.n_step).detach()
+    def returns(self, batch: Batch, slots: Slots, value: Tensor) -> Tensor:
+        """The targets y [n] of the acted slots, without gradient, from the values v [n] of the slots behind them."""
+        reward, v = batch.reward * (self.scale or 1.0), value.new_zeros(batch.reward.numel())
+        v[slots.after] = value.detach()
+        v = v.view_as(reward)
+        return slots.of(n_step_return(reward, v, batch.terminated, batch.mask, self.gamma, self.n_step))
 
     def learnt(self) -> dict[str, Any]:
         """The target network, and the scale of rewards if the algorithm has chosen it: critics depend on it."""
@@ -247,9 +276,8 @@ def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
 
 
 @contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """Within this context, no gradient flows to the parameters of `module`."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+def frozen(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Within this context, no gradient flows to the parameters."""
     for parameter in parameters:
         parameter.requires_grad_(False)
     try:

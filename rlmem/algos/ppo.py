@@ -99,6 +99,8 @@ class PPO(OnPolicy):
 
     def _minibatch(self, batch: Batch) -> dict[str, Tensor]:
         """Take one gradient step on some rows. Returns metrics; {} if the step was skipped, since it was not finite."""
+        if self.agent.trunks.stateless:
+            batch = batch.acted()
         old, mask = batch.behaviour, batch.mask
         parameters, value = self.agent.unroll(batch)
         policy = self.agent.policy.distribution(parameters)

@@ -14,15 +14,14 @@ from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import CategoricalAgent, OffPolicyAgent, TanhGaussianAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.actor_critic import OffPolicyActorCritic, Seen
-from rlmem.algos.off_policy import Metrics, frozen
+from rlmem.algos.off_policy import Metrics, Slots, frozen
 from rlmem.losses.q_learning import chosen
-from rlmem.losses.reduce import masked_mean
 from rlmem.losses.sac import actor_loss, actor_loss_discrete, soft_value, soft_value_discrete, temperature_loss
 from rlmem.types import Batch, PositiveFloat, PositiveUnitFloat
 
-Terms = tuple[Tensor, Tensor, Tensor, Tensor]
-"""The twins' values of the actions taken [twins, B, T], and [B, T] each: the soft value by the target network, the
-actor's loss, and log pi of an action (or the negative entropy)."""
+Terms = tuple[Tensor, Tensor, Tensor]
+"""The twins' values of the actions taken [twins, n], and [n] each: the actor's loss, and log pi of an action (or the
+negative entropy)."""
 
 
 @dataclass(kw_only=True)
@@ -59,32 +58,49 @@ class SoftActorCritic(OffPolicyActorCritic):
         return self.temperature_lr if part == "temperature" else self.lr
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        seen = self.features(batch)
+        slots = Slots(batch)
+        actor, critic = self.agent.trunks.features(batch)
+        seen = self.seen(actor, critic, slots)
         temperature = self.agent.log_temperature.detach().exp()
+        noise = self.noise(batch)
         with torch.no_grad():
-            own = self.target_memory == "own"
-            successors = self.target.trunks.read_critic(batch) if own else seen.critic.detach()
-        q_tm1, value, surrogate, log_prob = self.terms(batch, seen, successors, temperature)
-        loss, metrics, td_error = self.critic_loss(q_tm1, self.returns(batch, value), batch)
-        actor_loss = masked_mean(surrogate, batch.mask)
+            successors = self.target.trunks.critic_features(batch) if self.target_memory == "own" else critic
+            value = self.soft_value(actor.at(slots.after), successors.at(slots.after), noise[slots.after], temperature)
+        q_tm1, surrogate, log_prob = self.terms(seen, slots.of(batch.action), noise[slots.acted], temperature)
+        loss, metrics, td_error = self.critic_loss(q_tm1, self.returns(batch, slots, value), slots)
+        actor_loss = slots.mean(surrogate)
         loss = loss + actor_loss
         if self.learn_temperature:
             wanted = self.entropy_to_hold()
-            loss = loss + masked_mean(temperature_loss(self.agent.log_temperature, log_prob, wanted), batch.mask)
+            loss = loss + slots.mean(temperature_loss(self.agent.log_temperature, log_prob, wanted))
         metrics |= {
             "actor_loss": actor_loss.detach(),
-            "entropy": -masked_mean(log_prob.detach(), batch.mask),
+            "entropy": -slots.mean(log_prob.detach()),
             "temperature": temperature,
         }
         return loss, metrics, td_error
 
-    @abstractmethod
-    def terms(self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor) -> Terms:
-        """What the losses of every slot are made of.
+    def noise(self, batch: Batch) -> Tensor:
+        """Standard normal draws for the policy's actions in every slot, [B * T, K]; K is 0 if it needs none."""
+        return batch.reward.new_empty(batch.reward.numel(), 0)
 
-        batch: the rows
+    @abstractmethod
+    def soft_value(self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor) -> Tensor:
+        """v [n] of some slots, by the target's heads.
+
+        actor: features [n, F] that the policy reads
+        critic: features [n, F] that the target's heads read
+        noise: draws for the policy's actions, [n, K]
+        temperature: alpha
+        """
+
+    @abstractmethod
+    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor) -> Terms:
+        """What the losses of the acted slots are made of.
+
         seen: features as each loss may read them
-        successors: features that the target network's heads read
+        action: the actions taken, [n, ...]
+        noise: draws for the policy's actions, [n, K]
         temperature: alpha
         """
 
@@ -105,13 +121,19 @@ class SAC(SoftActorCritic):
     action_spaces = (spaces.Box,)
     agent_class = TanhGaussianAgent
 
-    def terms(self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor) -> Terms:
-        action, log_prob = self.agent.policy(seen.policy).rsample(self.generator)
-        with torch.no_grad():
-            value = soft_value(self.target.q(successors, action).amin(0), log_prob, temperature)
-        with frozen(self.agent.q):
-            surrogate = actor_loss(self.agent.q(seen.judge, action).amin(0), log_prob, temperature)
-        return self.agent.q(seen.critic, batch.action), value, surrogate, log_prob
+    def noise(self, batch: Batch) -> Tensor:
+        shape = batch.reward.numel(), self.agent.action_size
+        return self.agent.log_temperature.detach().new_empty(shape).normal_(generator=self.generator)
+
+    def soft_value(self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor) -> Tensor:
+        action, log_prob = self.agent.policy(actor).rsample(noise)
+        return soft_value(self.target.q(critic, action).amin(0), log_prob, temperature)
+
+    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor) -> Terms:
+        drawn, log_prob = self.agent.policy(seen.policy).rsample(noise)
+        with frozen(self.q_parameters):
+            surrogate = actor_loss(self.agent.q(seen.judge, drawn).amin(0), log_prob, temperature)
+        return self.agent.q(seen.critic, action), surrogate, log_prob
 
     def entropy_to_hold(self) -> float:
         return -float(self.agent.action_size) if self.target_entropy is None else self.target_entropy
@@ -129,16 +151,16 @@ class SACD(SoftActorCritic):
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
     agent_class = CategoricalAgent
 
-    def terms(self, batch: Batch, seen: Seen, successors: Tensor, temperature: Tensor) -> Terms:
+    def soft_value(self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor) -> Tensor:
+        return soft_value_discrete(self.target.q(critic).amin(0), self.agent.policy(actor), temperature)
+
+    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor) -> Terms:
         logits = self.agent.policy(seen.policy)
-        with torch.no_grad():
-            value = soft_value_discrete(self.target.q(successors).amin(0), logits, temperature)
-            log_prob = logits.log_softmax(-1)
-            negative_entropy = (log_prob.exp() * log_prob).sum(-1)
-        with frozen(self.agent.q):
+        log_prob = logits.detach().log_softmax(-1)
+        with frozen(self.q_parameters):
             surrogate = actor_loss_discrete(self.agent.q(seen.judge).amin(0), logits, temperature)
-        index = self.agent.joint.index(batch.action)
-        return chosen(self.agent.q(seen.critic), index), value, surrogate, negative_entropy
+        q_tm1 = chosen(self.agent.q(seen.critic), self.agent.joint.index(action))
+        return q_tm1, surrogate, (log_prob.exp() * log_prob).sum(-1)
 
     def entropy_to_hold(self) -> float:
         return self.target_entropy_ratio * log(self.agent.joint.n)

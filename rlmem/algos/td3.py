@@ -12,8 +12,7 @@ from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import DeterministicAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.actor_critic import OffPolicyActorCritic
-from rlmem.algos.off_policy import Metrics, frozen
-from rlmem.losses.reduce import masked_mean
+from rlmem.algos.off_policy import Metrics, Slots, frozen
 from rlmem.types import Batch, NonNegativeFloat, PositiveInt
 
 
@@ -51,24 +50,25 @@ class TD3(OffPolicyActorCritic):
         return Exploration(random=steps < self.random_steps, noise=self.exploration_noise)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        seen = self.features(batch)
-        target = self.returns(batch, self._value(batch))
-        loss, metrics, td_error = self.critic_loss(self.agent.q(seen.critic, batch.action), target, batch)
+        slots = Slots(batch)
+        seen = self.seen(*self.agent.trunks.features(batch), slots)
+        target = self.returns(batch, slots, self._value(batch, slots))
+        loss, metrics, td_error = self.critic_loss(self.agent.q(seen.critic, slots.of(batch.action)), target, slots)
         if (self.updates + 1) % self.policy_delay == 0:  # counting this update, as `target_every` does
             action = self.agent.policy(seen.policy)
-            with frozen(self.agent.q):
+            with frozen(self.q_parameters):
                 q = self.agent.q(seen.judge, action)
             objective = q[0] if self.actor_objective == "first" else q.amin(0)
-            actor_loss = masked_mean(self.action_l2 * action.square().sum(-1) - objective, batch.mask)
+            actor_loss = slots.mean(self.action_l2 * action.square().sum(-1) - objective)
             metrics["actor_loss"] = actor_loss.detach()
             loss = loss + actor_loss
         return loss, metrics, td_error
 
     @torch.no_grad()
-    def _value(self, batch: Batch) -> Tensor:
-        """v [B, T] of every slot, by the target network."""
-        actor, critic = self.target.trunks.read(batch)
+    def _value(self, batch: Batch, slots: Slots) -> Tensor:
+        """v [n] of the slots behind the acted ones, by the target network."""
+        actor, critic = (features.at(slots.after) for features in self.target.trunks.features(batch))
         action = self.target.policy(actor)
-        noise = self.target_noise * torch.empty_like(action).normal_(generator=self.generator)
-        noise = noise.clamp(-self.target_noise_clip, self.target_noise_clip)
+        draws = action.new_empty(batch.reward.numel(), self.agent.action_size).normal_(generator=self.generator)
+        noise = (self.target_noise * draws[slots.after]).clamp(-self.target_noise_clip, self.target_noise_clip)
         return self.target.q(critic, (action + noise).clamp(-1, 1)).amin(0)

@@ -1,10 +1,8 @@
-"""Losses of Q-learning over A actions, unreduced: the reduction leaves out the slots without an action."""
+"""Losses of Q-learning over A actions, unreduced but for `huber_of_mean`."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-from rlmem.losses.reduce import masked_mean
 
 
 def chosen(q: Tensor, action: Tensor) -> Tensor:
@@ -37,12 +35,12 @@ def huber(error: Tensor, delta: float = 1.0) -> Tensor:
     return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
 
 
-def huber_of_mean(error: Tensor, mask: Tensor, delta: float = 1.0) -> Tensor:
-    """Huber's loss of the mean absolute error over the mask, a scalar.
+def huber_of_mean(error: Tensor, delta: float = 1.0) -> Tensor:
+    """Huber's loss of the mean absolute error of n slots, a scalar.
 
-        L = huber(sum_t mask_t |e_t| / sum_t mask_t)
+        L = huber(sum_t |e_t| / n)
 
     The released code of Memoroids (Morad et al. 2024, arXiv:2402.09900) minimises this with segments, but not with
-    tapes. Every slot's gradient has the same size, whatever its error. error [B, T], mask [B, T] bool.
+    tapes. Every slot's gradient has the same size, whatever its error. error [n].
     """
-    return huber(masked_mean(error.abs(), mask), delta)
+    return huber(error.abs().sum() / max(len(error), 1), delta)

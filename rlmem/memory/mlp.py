@@ -1,26 +1,30 @@
 """The memoryless control."""
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory
 from rlmem.scan import Linear
-from rlmem.types import PositiveInt, State
+from rlmem.types import NonNegativeInt, PositiveInt, State
 
 
 class MLP(Memory):
-    """Two hidden layers on the present slot only, to compare memories with (POPGym's MLP baseline).
+    """Hidden layers on the present slot only, to compare memories with (POPGym's MLP baseline has two).
 
         y_t = phi(W_2 phi(W_1 x_t + b_1) + b_2),   phi = LeakyReLU
 
     State: the empty tuple.
 
-    hidden_size: H, width of both layers
+    hidden_size: H, width of the layers
+    layers: how many there are; with 0 the output is x, of width D
     """
 
-    def __init__(self, input_size: int, hidden_size: PositiveInt = 256):
-        super().__init__(input_size, hidden_size)
-        W_1, W_2 = Linear(input_size, hidden_size), Linear(hidden_size, hidden_size)
-        self.layers = nn.Sequential(W_1, nn.LeakyReLU(), W_2, nn.LeakyReLU())
+    def __init__(self, input_size: int, hidden_size: PositiveInt = 256, layers: NonNegativeInt = 2):
+        super().__init__(input_size, hidden_size if layers else input_size)
+        sizes = [input_size, *[hidden_size] * layers]
+        pairs = ((Linear(a, b), nn.LeakyReLU()) for a, b in pairwise(sizes))
+        self.layers = nn.Sequential(*(layer for pair in pairs for layer in pair))
 
     def initial_state(self, batch_size: int) -> State:
         return ()

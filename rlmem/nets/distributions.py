@@ -115,9 +115,12 @@ class TanhGaussian:
     mean: Tensor
     log_std: Tensor
 
-    def rsample(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """An action [..., K] and its log-probability [...]; gradients flow through both to mean and log_std."""
-        noise = self._noise().sample(generator)
+    def rsample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """An action [..., K] and its log-probability [...]; gradients flow through both to mean and log_std.
+
+        noise: standard normal draws [..., K]
+        """
+        noise = self.log_std.exp() * noise
         u = self.mean + noise
         return u.tanh(), self._noise().log_prob(noise) - _log_slope(u)
 

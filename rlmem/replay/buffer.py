@@ -219,12 +219,11 @@ class Replay:
         return torch.from_numpy(array).to(self.device)
 
     def update_priorities(self, sample: Sample, td_error: Tensor) -> None:
-        """Set the priorities of a sample's episodes from td_error [B, T], where the batch's mask is true."""
+        """Set the priorities of a sample's episodes from td_error [n], one for each slot of the batch's mask."""
         if not self.priority_exponent:
             return
-        mask = sample.batch.mask
-        number = sample.episode[mask].cpu().numpy()
-        error = td_error.detach()[mask].abs().double().cpu().numpy()
+        number = sample.episode[sample.batch.mask].cpu().numpy()
+        error = td_error.detach().abs().double().cpu().numpy()
         here = number >= self.table.head  # the others have been dropped since
         seen, index = np.unique(number[here], return_inverse=True)
         largest = np.zeros(len(seen))
