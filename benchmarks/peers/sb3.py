@@ -13,14 +13,12 @@ import argparse
 import csv
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import process_time
 from typing import Any
 
-import gymnasium
 import numpy as np
 import rlmem_envs  # noqa: F401  (registers the occluded games)
 import torch
@@ -37,28 +35,35 @@ EPISODES = 10
 FIELDS = ("game", "algorithm", "seed", "step", "return", "cpu_seconds", "versions", "machine")
 
 
-@dataclass(frozen=True)
 class Cell:
     """One game learnt by one algorithm.
 
     game: the name in the table
-    env: Gymnasium's id, with the constructor's arguments
+    env: Gymnasium's id
     algorithm: the class
     steps: environment steps
     every: environment steps between evaluations
-    settings: arguments of the class
     num_envs: environments that are stepped in turns
     normalise: whether observations are normalised by their running mean and spread
+    env_arguments: of the environment's constructor
+    settings: arguments of the algorithm's constructor
     """
 
-    game: str
-    env: tuple[str, dict[str, Any]]
-    algorithm: type[BaseAlgorithm]
-    steps: int
-    every: int
-    settings: dict[str, Any] = field(default_factory=dict)
-    num_envs: int = 1
-    normalise: bool = False
+    def __init__(
+        self,
+        game: str,
+        env: str,
+        algorithm: type[BaseAlgorithm],
+        steps: int,
+        every: int,
+        num_envs: int = 1,
+        normalise: bool = False,
+        env_arguments: dict[str, Any] | None = None,
+        **settings: Any,
+    ):
+        self.game, self.env, self.algorithm, self.steps, self.every = game, env, algorithm, steps, every
+        self.num_envs, self.normalise, self.settings = num_envs, normalise, settings
+        self.env_arguments = env_arguments or {}
 
 
 def linear(first: float) -> Callable[[float], float]:
@@ -66,55 +71,62 @@ def linear(first: float) -> Callable[[float], float]:
     return lambda left: left * first
 
 
-CARTPOLE, ACROBOT, PENDULUM, LANDER = (
-    (f"{name}", {}) for name in ("CartPole-v1", "Acrobot-v1", "Pendulum-v1", "LunarLander-v3")
-)
-POSITION_CARTPOLE = ("rlmem/CartPole-v0", {"observe": "position", "horizon": 500})
-POSITION_PENDULUM = ("rlmem/Pendulum-v0", {"observe": "position"})
-DQN_ACROBOT = dict(
-    learning_rate=6.3e-4, batch_size=128, buffer_size=50_000, learning_starts=0, gamma=0.99, target_update_interval=250,
-    train_freq=4, gradient_steps=-1, exploration_fraction=0.24, exploration_final_eps=0.1,
-    policy_kwargs={"net_arch": [256, 256]},
-)  # fmt: skip
-PPO_CARTPOLE = dict(
-    n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98, n_epochs=20, ent_coef=0.0, learning_rate=linear(1e-3),
-    clip_range=linear(0.2),
-)  # fmt: skip
-PPO_PENDULUM = dict(n_steps=1024, gae_lambda=0.95, gamma=0.9, n_epochs=10, ent_coef=0.0, learning_rate=1e-3)
+def cartpole(game: str, env: str, algorithm: type[BaseAlgorithm], **more: Any) -> Cell:
+    """PPO's settings for CartPole-v1."""
+    return Cell(
+        game, env, algorithm, 100_000, 5000, num_envs=8, n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98,
+        n_epochs=20, ent_coef=0.0, learning_rate=linear(1e-3), clip_range=linear(0.2), **more,
+    )  # fmt: skip
+
+
+def pendulum(game: str, env: str, algorithm: type[BaseAlgorithm], **more: Any) -> Cell:
+    """PPO's settings for Pendulum-v1."""
+    return Cell(
+        game, env, algorithm, 100_000, 5000, num_envs=4, n_steps=1024, gae_lambda=0.95, gamma=0.9, n_epochs=10,
+        ent_coef=0.0, learning_rate=1e-3, **more,
+    )  # fmt: skip
+
+
 LSTM = {
     "ortho_init": False, "activation_fn": torch.nn.ReLU, "lstm_hidden_size": 64, "enable_critic_lstm": True,
     "net_arch": {"pi": [64], "vf": [64]},
 }  # fmt: skip
+POSITION = {"observe": "position"}
 
 CELLS = {
-    "pendulum_sac": Cell("pendulum", PENDULUM, SAC, 10_000, 1000, {"learning_rate": 1e-3}),
-    "pendulum_td3": Cell("pendulum", PENDULUM, TD3, 20_000, 1000, dict(
-        gamma=0.98, buffer_size=200_000, learning_starts=10_000, gradient_steps=1, train_freq=1, learning_rate=1e-3,
-        action_noise=NormalActionNoise(np.zeros(1), 0.1 * np.ones(1)), policy_kwargs={"net_arch": [400, 300]},
-    )),
-    "cartpole_dqn": Cell("cartpole", CARTPOLE, DQN, 50_000, 2500, dict(
-        learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000, gamma=0.99,
-        target_update_interval=10, train_freq=256, gradient_steps=128, exploration_fraction=0.16,
-        exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]},
-    )),
-    "cartpole_ppo": Cell("cartpole", CARTPOLE, PPO, 100_000, 5000, PPO_CARTPOLE, num_envs=8),
-    "pendulum_ppo": Cell("pendulum", PENDULUM, PPO, 100_000, 5000, PPO_PENDULUM, num_envs=4),
+    "pendulum_sac": Cell("pendulum", "Pendulum-v1", SAC, 10_000, 1000, learning_rate=1e-3),
+    "pendulum_td3": Cell(
+        "pendulum", "Pendulum-v1", TD3, 20_000, 1000, gamma=0.98, buffer_size=200_000, learning_starts=10_000,
+        gradient_steps=1, train_freq=1, learning_rate=1e-3, policy_kwargs={"net_arch": [400, 300]},
+        action_noise=NormalActionNoise(np.zeros(1), 0.1 * np.ones(1)),
+    ),
+    "cartpole_dqn": Cell(
+        "cartpole", "CartPole-v1", DQN, 50_000, 2500, learning_rate=2.3e-3, batch_size=64, buffer_size=100_000,
+        learning_starts=1000, gamma=0.99, target_update_interval=10, train_freq=256, gradient_steps=128,
+        exploration_fraction=0.16, exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]},
+    ),
+    "acrobot_dqn": Cell(
+        "acrobot", "Acrobot-v1", DQN, 50_000, 5000, learning_rate=6.3e-4, batch_size=128, buffer_size=50_000,
+        learning_starts=0, gamma=0.99, target_update_interval=250, train_freq=4, gradient_steps=-1,
+        exploration_fraction=0.24, exploration_final_eps=0.1, policy_kwargs={"net_arch": [256, 256]},
+    ),
+    "cartpole_ppo": cartpole("cartpole", "CartPole-v1", PPO),
+    "pendulum_ppo": pendulum("pendulum", "Pendulum-v1", PPO),
     "acrobot_ppo": Cell(
-        "acrobot", ACROBOT, PPO, 200_000, 10_000, dict(n_steps=256, gae_lambda=0.94, gamma=0.99, n_epochs=4, ent_coef=0.0),
-        num_envs=16, normalise=True,
-    ),
-    "acrobot_dqn": Cell("acrobot", ACROBOT, DQN, 50_000, 5000, DQN_ACROBOT),
-    "position_cartpole_ppo": Cell(
-        "position_cartpole", POSITION_CARTPOLE, RecurrentPPO, 100_000, 5000, PPO_CARTPOLE | {"policy_kwargs": LSTM},
-        num_envs=8, normalise=True,
-    ),
-    "position_pendulum_ppo": Cell(
-        "position_pendulum", POSITION_PENDULUM, RecurrentPPO, 100_000, 5000, PPO_PENDULUM | {"policy_kwargs": LSTM},
-        num_envs=4, normalise=True,
+        "acrobot", "Acrobot-v1", PPO, 200_000, 10_000, num_envs=16, normalise=True, n_steps=256, gae_lambda=0.94,
+        gamma=0.99, n_epochs=4, ent_coef=0.0,
     ),
     "lander_ppo": Cell(
-        "lander", LANDER, PPO, 500_000, 25_000,
-        dict(n_steps=1024, batch_size=64, gae_lambda=0.98, gamma=0.999, n_epochs=4, ent_coef=0.01), num_envs=16,
+        "lander", "LunarLander-v3", PPO, 500_000, 25_000, num_envs=16, n_steps=1024, batch_size=64, gae_lambda=0.98,
+        gamma=0.999, n_epochs=4, ent_coef=0.01,
+    ),
+    "position_cartpole_ppo": cartpole(
+        "position_cartpole", "rlmem/CartPole-v0", RecurrentPPO, normalise=True, policy_kwargs=LSTM,
+        env_arguments=POSITION | {"horizon": 500},
+    ),
+    "position_pendulum_ppo": pendulum(
+        "position_pendulum", "rlmem/Pendulum-v0", RecurrentPPO, normalise=True, policy_kwargs=LSTM,
+        env_arguments=POSITION,
     ),
 }  # fmt: skip
 
@@ -145,8 +157,7 @@ class Curve(BaseCallback):
 
 def train(cell: Cell, seed: int) -> list[tuple[int, float, float]]:
     """Train once: environment steps, mean return, and processor seconds without the evaluations so far."""
-    name, arguments = cell.env
-    make = partial(make_vec_env, name, env_kwargs=arguments)
+    make = partial(make_vec_env, cell.env, env_kwargs=cell.env_arguments)
     envs, played = make(cell.num_envs, seed=seed), make(1, seed=seed + 1_000_000)
     if cell.normalise:
         envs, played = VecNormalize(envs, norm_reward=False), VecNormalize(played, norm_reward=False, training=False)

@@ -210,8 +210,8 @@ class OffPolicy(Algorithm):
     def update(self, batch: Batch) -> tuple[Metrics, Tensor | None]:
         """Take one gradient step on a batch.
 
-        Returns metrics and the TD errors [n] of the acted slots; {} and None if the step was not taken, since it was not finite. Raises
-        FloatingPointError as `Finite.allows` does.
+        Returns metrics and the TD errors [n] of the acted slots; {} and None if the step was not taken, since it was
+        not finite. Raises FloatingPointError as `Finite.allows` does.
         """
         loss, metrics, td_error = self.loss(batch)
         self.optim.zero_grad()

@@ -51,7 +51,8 @@ class TD3(OffPolicyActorCritic):
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         slots = Slots(batch)
-        seen = self.seen(*self.agent.trunks.features(batch), slots)
+        actor, critic = self.agent.trunks.features(batch)
+        seen = self.seen(actor, critic, slots)
         target = self.returns(batch, slots, self._value(batch, slots))
         loss, metrics, td_error = self.critic_loss(self.agent.q(seen.critic, slots.of(batch.action)), target, slots)
         if (self.updates + 1) % self.policy_delay == 0:  # counting this update, as `target_every` does
