@@ -64,7 +64,10 @@ class ActorCritic(Agent):
 
     def unroll(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Policy parameters [B, T, P] and values [B, T] of every slot, from the rows' `state0`."""
-        actor, critic = self.trunks.read(batch)
+        return self.heads(*self.trunks.read(batch))
+
+    def heads(self, actor: Tensor, critic: Tensor) -> tuple[Tensor, Tensor]:
+        """What `unroll` returns, from the features [B, T, F] of actor and critic."""
         if not self.trunks.separate:
             actor = actor.detach() if self.memory_gradient == "critic" else actor
             critic = critic.detach() if self.memory_gradient == "actor" else critic

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import MemoryGradient
-from rlmem.agents.off_policy import OffPolicyAgent
+from rlmem.agents.off_policy import ContinuousAgent, OffPolicyAgent
 from rlmem.agents.trunk import Features
+from rlmem.algos.diagnostics import DRAWS, SLOTS, action_spread, actions_at_bounds, feature_rank, q_spread
 from rlmem.algos.off_policy import Metrics, OffPolicy, Slots
 from rlmem.loops.parts import OnNan
+from rlmem.types import Batch
 
 
 class Seen(NamedTuple):
@@ -65,6 +67,22 @@ class OffPolicyActorCritic(OffPolicy):
             "target_mean": slots.mean(target),
         }
         return loss, metrics, error.detach().abs().mean(0)
+
+    @torch.no_grad()
+    def diagnose(self, batch: Batch) -> Metrics:
+        slots = Slots(batch).acted
+        actor, critic = (features.at(slots) for features in self.agent.trunks.features(batch))
+        known = {"feature_rank": feature_rank(critic)}
+        if not isinstance(self.agent, ContinuousAgent):
+            return known | {"q_spread": q_spread(self.agent.q(critic).amin(0))}
+        action, compared = self.agent.greedy(actor), critic[:SLOTS].repeat_interleave(DRAWS, 0)
+        evenly = torch.quasirandom.SobolEngine(self.agent.action_size).draw(DRAWS, dtype=critic.dtype).to(critic.device)
+        q = self.agent.q(compared, (2 * evenly - 1).repeat(len(compared) // DRAWS, 1)).amin(0)
+        return known | {
+            "q_spread": q_spread(q.view(-1, DRAWS)),
+            "actions_at_bounds": actions_at_bounds(action),
+            "action_spread": action_spread(action),
+        }
 
     def seen(self, actor: Features, critic: Features, slots: Slots) -> Seen:
         """The features of the acted slots for each of the losses."""

@@ -146,6 +146,10 @@ class Algorithm(ABC):
         "training" is required: the number and the size of the updates. "actors" is optional: the processes that act.
         """
 
+    def planned_updates(self, plan: Plan) -> float | None:
+        """About how many updates a run makes; None where that cannot be told before it starts."""
+        return None
+
     @abstractmethod
     def storage(self, batching: Batching) -> Storage | None:
         """What the algorithm keeps of the agent's experience; None: too little to need a forecast."""

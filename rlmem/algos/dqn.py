@@ -11,6 +11,7 @@ from torch import Tensor
 from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Features, Trunk
+from rlmem.algos.diagnostics import feature_rank, q_spread
 from rlmem.algos.off_policy import Metrics, OffPolicy, Slots
 from rlmem.losses.q_learning import chosen, greedy_value, huber, huber_of_mean
 from rlmem.types import Batch, UnitFloat
@@ -87,6 +88,11 @@ class DQN(OffPolicy):
             "td_error": slots.mean(error.detach().abs()),
         }
         return loss, metrics, error.detach()
+
+    @torch.no_grad()
+    def diagnose(self, batch: Batch) -> Metrics:
+        features = self.agent.trunks.critic_features(batch).at(Slots(batch).acted)
+        return {"feature_rank": feature_rank(features), "q_spread": q_spread(self.agent.q(features))}
 
     @torch.no_grad()
     def _value(self, batch: Batch, features: Features, slots: Slots) -> Tensor:

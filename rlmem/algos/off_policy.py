@@ -125,7 +125,7 @@ class OffPolicy(Algorithm):
 
     def make_loop(self, parts: LoopParts) -> Loop:
         self.setup(cast(OffPolicyAgent, parts.agent), parts.streams.torch("losses", parts.device), parts.on_nan)
-        stores = parts.batching.state_slots(replay=True) is not None
+        stores = parts.state_slots(replay=True) is not None
         parts.agent.trunks.step_all = stores
         exponents = self.priority_exponent, self.importance_exponent
         folder = None if self.replay_dir is None else Path(self.replay_dir)
@@ -145,6 +145,10 @@ class OffPolicy(Algorithm):
         rows = plan.batching.num_rows if isinstance(plan.batching, Segment) else None
         read = f"{rows} segments" if rows else f"{self.batch_size:,} transitions"
         return {"training": f"(the first {self.random_steps:,} at random), {rate}, {read} each"}
+
+    def planned_updates(self, plan: Plan) -> float | None:
+        learning = max(plan.total_steps - self.learning_starts, 0)
+        return self.update_ratio * learning if self.update_per == "step" else None
 
     def storage(self, batching: Batching) -> Storage:
         kept = batching.state_slots(replay=True)
@@ -176,6 +180,10 @@ class OffPolicy(Algorithm):
     @abstractmethod
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         """The loss of a batch, metrics, and the TD errors [n] of the acted slots, for priorities."""
+
+    @abstractmethod
+    def diagnose(self, batch: Batch) -> Metrics:
+        """What a batch tells about the state of the networks; see `rlmem.algos.diagnostics`."""
 
     def setup(self, agent: OffPolicyAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         """Prepare to train an agent.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Finite, Plan, Storage
+from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
@@ -76,8 +77,11 @@ class OnPolicy(Algorithm):
 
     def describe(self, plan: Plan) -> dict[str, str]:
         num_envs = plan.num_envs * plan.processes
-        updates = -(-plan.total_steps // (self.rollout_slots * num_envs))
-        return {"training": f"in about {updates:,} updates of {num_envs} x {self.rollout_slots} slots"}
+        updates = f"in about {self.planned_updates(plan):,} updates"
+        return {"training": f"{updates} of {num_envs} x {self.rollout_slots} slots"}
+
+    def planned_updates(self, plan: Plan) -> int:
+        return -(-plan.total_steps // (self.rollout_slots * plan.num_envs * plan.processes))
 
     def storage(self, batching: Batching) -> Storage:
         return Storage(self.rollout_slots, slots_key="rollout_slots", with_gradient=True)
@@ -121,6 +125,19 @@ class OnPolicy(Algorithm):
             return None
         self.optim.step()
         return grad_norm
+
+    def diagnose(self, features: Tensor, action: Tensor) -> dict[str, float]:
+        """What the acted slots of this process say about critic and policy; see `rlmem.algos.diagnostics`.
+
+        features: [n, F] of the critic
+        action: [n, ...]
+        """
+        if not len(features):
+            return {}
+        found = {"feature_rank": feature_rank(features)}
+        if action.is_floating_point():
+            found |= {"actions_at_bounds": actions_at_bounds(action), "action_spread": action_spread(action)}
+        return {name: float(value) for name, value in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"generator": self.generator.get_state()}

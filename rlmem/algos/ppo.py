@@ -80,7 +80,8 @@ class PPO(OnPolicy):
         """Read all rows once as training will, before any gradient step. Fills `batch.behaviour` with advantages and
         targets; returns metrics, with the deviation from what acting computed.
         """
-        parameters, value = self.agent.unroll(batch)
+        actor, critic = self.agent.trunks.read(batch)
+        parameters, value = self.agent.heads(actor, critic)
         log_prob = self.agent.policy.distribution(parameters).log_prob(batch.action)
         stream_value = rows.scatter(value, streams.shape)
         advantage = gae(streams.reward, stream_value, streams.terminated, streams.mask, self.gamma, self.gae_lambda)
@@ -95,6 +96,7 @@ class PPO(OnPolicy):
             "ratio_max_dev": float(replay_deviation(log_prob - batch.behaviour["log_prob"], batch.mask)),
             "explained_variance": float(1 - unexplained / (total + 1e-8)),
             "value_mean": float(mean(value, batch.mask)),
+            **self.diagnose(critic[batch.mask], batch.action[batch.mask]),
         }
 
     def _minibatch(self, batch: Batch) -> dict[str, Tensor]:

@@ -29,6 +29,8 @@ def run(args: Arguments) -> None:
         print(dumps({path: {"value": value, "source": origins[path]} for path, value in leaves}, indent=2))
     else:
         print("#", *(f"{group}={to_text(choice)}" for group, choice in config.choices.items()))
+        for group in config.choices.keys() & config.ruled.keys():
+            print(f"# {group}={to_text(config.choices[group])}: {config.ruled[group]}")
         print(as_yaml(config.values, origins))
 
 

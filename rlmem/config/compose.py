@@ -5,8 +5,9 @@ import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from rlmem.config import rules
 from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices, hint, lookup, sources, yaml_problem
 from rlmem.config.messages import sentence, shell, to_text
 from rlmem.config.overrides import Options, assign, choice_problem, is_choice, leaf_paths, parse, read_options
@@ -40,11 +42,18 @@ FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning,
 
 @dataclass(frozen=True)
 class Config:
-    """One run: plain nested values, the option chosen in each group, the overrides as given."""
+    """One run.
+
+    values: plain and nested
+    choices: the option of each group
+    overrides: as given
+    ruled: what `rlmem.config.rules` chose and why, by group or dotted path
+    """
 
     values: dict[str, Any]
     choices: dict[str, Choice]
     overrides: tuple[str, ...]
+    ruled: dict[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
@@ -55,12 +64,16 @@ class Config:
 
 @dataclass(frozen=True)
 class Base:
-    """The composition before single values are set; files are the (package, file) pairs merged, in order."""
+    """The composition before single values are set; files are the (package, file) pairs merged, in order.
+
+    ruled: the groups whose options `rlmem.config.rules` chose, and why
+    """
 
     tree: DictConfig
     choices: dict[str, Choice]
     options: Options
     files: tuple[tuple[str, Path], ...]
+    ruled: dict[str, str] = field(default_factory=dict)
 
 
 def load(overrides: Sequence[str]) -> Config:
@@ -72,16 +85,27 @@ def load(overrides: Sequence[str]) -> Config:
     classes = [str(o.value()) for o in assignments if o.key_or_group == "memory._target_" and alone]
     own: dict[str, Choice] = {"memory": classes[0]} if classes else {}
     values = _settle(base, assignments, problems, emptied=own)
-    return Config(values, base.choices | own, tuple(overrides))
+    given, ruled = _given(assignments), dict(base.ruled)
+    for path, value, why in rules.values(values, base.choices | own):
+        *sections, key = path.split(".")
+        node = reduce(getitem, sections, values)
+        if path not in given and node[key] != value:
+            node[key], ruled[path] = value, why
+    return Config(values, base.choices | own, tuple(overrides), ruled)
 
 
 def explain(overrides: Sequence[str]) -> tuple[Config, Origins]:
     """The checked configuration of a command line, and the origin of every value by dotted path."""
     config = load(overrides)
     base, assignments, _ = compose_base(overrides)
-    given = [path for o in assignments for path, _ in leaf_paths({o.key_or_group: o.value()})]
-    found = sources(base.files) | dict.fromkeys(given, COMMAND_LINE)
+    ruled = {path: f"rule: {why}" for path, why in config.ruled.items()}
+    found = sources(base.files) | dict.fromkeys(_given(assignments), COMMAND_LINE) | ruled
     return config, {path: lookup(path, found) or "config.yaml" for path, _ in leaf_paths(config.values)}
+
+
+def _given(assignments: Iterable[Override]) -> list[str]:
+    """The dotted paths of the values that overrides set."""
+    return [path for o in assignments for path, _ in leaf_paths({o.key_or_group: o.value()})]
 
 
 def apply(config: Config, overrides: Sequence[str]) -> Config:
@@ -145,6 +169,11 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                 else:
                     lines.append(line)
             base = _compose(tuple(lines), hydra, files)
+            chosen = {line.partition("=")[0] for line in lines}
+            ruled = {rule.path: rule for rule in rules.choices(base.choices) if rule.path not in chosen}
+            if ruled:
+                lines += [f"{group}={rule.value}" for group, rule in ruled.items()]
+                base = replace(_compose(tuple(lines), hydra, files), ruled={g: rule.why for g, rule in ruled.items()})
             return replace(base, tree=deepcopy(base.tree), choices=deepcopy(base.choices)), assignments, problems
         except FAILURES as error:
             raise UserError(*problems, root_cause(error)) from error

@@ -18,6 +18,7 @@ from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
 from rlmem.agents.base import ON_POLICY, Exploration
 from rlmem.errors import Fault
+from rlmem.loops.notices import Notices
 from rlmem.loops.parts import Learner, LoopParts, Results, Source
 from rlmem.parallel import alone, largest, of_first, place
 from rlmem.system.signals import Stopped
@@ -60,6 +61,7 @@ class Loop(LoopParts, ABC):
     completed_steps: environment steps at the end of the last complete iteration
     evaluation_due: whether a stop has put off an evaluation that is due
     stop: an exception, set from outside to end the run; raised once a checkpoint has been saved
+    notices: what has been said about learning
     """
 
     best_metric: ClassVar[str] = "eval/greedy/best"
@@ -80,6 +82,10 @@ class Loop(LoopParts, ABC):
     completed_steps: int = 0
     evaluation_due: bool = False
     stop: BaseException | None = None
+    notices: Notices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.notices = Notices(lambda line: self.progress.say(f"step {self.collector.steps}: {line}"))
 
     def run(self) -> Results:
         """Train to the end; returns the last evaluation. Raises `stop`, once it is set and the state is saved."""
@@ -240,6 +246,7 @@ class Loop(LoopParts, ABC):
             "recent": list(self.recent),
             "clock": self.collector.seconds.copy(),
             "record": self.recorder.position(),
+            "notices": self.notices.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -253,3 +260,5 @@ class Loop(LoopParts, ABC):
         self.recent.extend(state["recent"])
         self.collector.seconds.update(state["clock"])
         self.recorder.rewind(state["record"])
+        if "notices" in state:  # not in those of older versions
+            self.notices.load_state_dict(state["notices"])

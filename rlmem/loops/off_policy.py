@@ -36,6 +36,7 @@ class ReplayLearner(Learner, Protocol):
     def exploration_metrics(self, exploration: Exploration) -> dict[str, float]: ...
     def scale_rewards(self, rewards: Tensor) -> None: ...
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]: ...
+    def diagnose(self, batch: Batch) -> dict[str, Tensor]: ...
 
 
 @dataclass
@@ -81,7 +82,6 @@ class OffPolicyLoop(Loop):
     generator: draws what updates read
     counted: steps or episodes so far that make updates due
     sample_time: seconds spent on drawing batches
-    warned: the kinds of warnings that were given, each at most once
     """
 
     saved = (*Loop.saved, "counted", "sample_time")
@@ -93,7 +93,6 @@ class OffPolicyLoop(Loop):
     counted: int = 0
     tally: Tally = field(default_factory=Tally)
     sample_time: float = 0.0
-    warned: set[str] = field(default_factory=set)
 
     def advance(self) -> Iteration | None:
         end = min(self.completed_steps + self.algo.record_every, self.total_steps)
@@ -107,13 +106,25 @@ class OffPolicyLoop(Loop):
         kept = {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
         exploring = self.algo.exploration_metrics(self.exploration).items()
         how = {f"explore/{name}": value for name, value in exploring}
-        return how | tally.means() | kept | self.algo.skipped(), tally.ended
+        means = tally.means() | (self._diagnose() if tally.updates else {})
+        if episodes := means.get("batch/episodes"):
+            example = "e.g. a larger algo.batch_size, or batching=segment batching.length=32"
+            self.notices.few_episodes(episodes, self.replay.episodes, example)
+        return how | means | kept | self.algo.skipped(), tally.ended
+
+    def _diagnose(self) -> dict[str, float]:
+        """What a batch of its own says about policy and critic; the draws of training stay as they are."""
+        generator = torch.Generator().manual_seed(self.collector.steps)
+        found = self.algo.diagnose(self.replay.sample(self.batching, self.algo.batch_size, generator).batch)
+        metrics = {name: float(value) for name, value in found.items()}
+        self.notices.saturation(metrics, "e.g. a smaller algo.lr, or a larger algo.action_l2 (TD3)")
+        return {f"{self.algo.name}/{name}": value for name, value in metrics.items()}
 
     def _round(self) -> None:
         """Act in every environment, and make the updates that are due."""
         before = self.collector.steps
         self.exploration = self.algo.explore(before, self.total_steps)
-        slots = self.batching.state_slots(replay=True)
+        slots = self.state_slots(replay=True)
         with one_thread():
             rollout, episodes = self.collector.collect(
                 self.algo.collect_slots, self.total_steps - before, state_slots=slots, exploration=self.exploration
@@ -136,7 +147,8 @@ class OffPolicyLoop(Loop):
         if self.algo.scale is None:
             self.algo.scale_rewards(self.replay.rewards)
             if self.algo.scale is not None:
-                self._say_once("scale", f"rewards are learnt from times {self.algo.scale:.3g} (algo.reward_scale)")
+                what = f"rewards are learnt from times {self.algo.scale:.3g} (algo.reward_scale)"
+                self.notices.once("scale", what)
         began = perf_counter()
         sample = self.replay.sample(self.batching, self.algo.batch_size, self.generator)
         self.sample_time += perf_counter() - began
@@ -149,17 +161,12 @@ class OffPolicyLoop(Loop):
     def _warn(self, longest: int) -> None:
         """Tell the user what keeps the agent from learning: no episode yet, or episodes longer than a row."""
         if self.collector.steps >= self.algo.learning_starts and not self.replay.episodes:
-            self._say_once("wait", "learning waits for the end of a first episode")
+            self.notices.once("wait", "learning waits for the end of a first episode")
         room = self.batching.longest_episode(self.algo.batch_size)
         if room is not None and longest > room:
             what = f"an episode of {longest} transitions does not fit into a row of {room}"
             example = f"algo.batch_size={longest * (self.algo.batch_size // room)}"
-            self._say_once("room", f"{what}: the end of such episodes is never learnt from; e.g. {example}")
-
-    def _say_once(self, kind: str, text: str) -> None:
-        if kind not in self.warned:
-            self.warned.add(kind)
-            self.progress.say(f"step {self.collector.steps}: {text}")
+            self.notices.once("room", f"{what}: the end of such episodes is never learnt from; e.g. {example}")
 
     def shares(self) -> dict[str, float]:
         return super().shares() | {"sample": self.sample_time / max(self.elapsed, 1e-9)}
@@ -169,7 +176,6 @@ class OffPolicyLoop(Loop):
             "replay": self.replay.state_dict(),
             "generator": self.generator.get_state(),
             "tally": self.tally.state_dict(),
-            "said": sorted(self.warned),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -177,4 +183,3 @@ class OffPolicyLoop(Loop):
         self.replay.load_state_dict(state["replay"])
         self.generator.set_state(state["generator"].cpu())
         self.tally = Tally.of(state["tally"])
-        self.warned = set(state["said"])

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any, ClassVar, Protocol
 
 from rlmem.acting.actors import ActorPool
@@ -46,7 +47,7 @@ class OnPolicyLoop(Loop):
         Environments are numbered as in one vector, and steps as if all processes had acted at the same pace.
         """
         here, before = place(), self.collector.steps
-        budget, state_slots = self.total_steps - before, self.batching.state_slots(replay=False)
+        budget, state_slots = self.total_steps - before, self.state_slots(replay=False)
         share = budget // here.size + (here.rank < budget % here.size)
         with one_thread():
             rollout, ended = self.collector.collect(
@@ -70,7 +71,12 @@ class OnPolicyLoop(Loop):
             if self.redraws:
                 redraw(self.agent)
         self.updates += 1
-        deviation = f"{self.algo.name}/ratio_max_dev"
+        seen = self.num_envs * place().size + metrics["batch/episodes"]
+        self.notices.few_episodes(seen, inf, "e.g. env.num_envs=8")
+        prefix = f"{self.algo.name}/"
+        own = {name.removeprefix(prefix): value for name, value in metrics.items()}
+        self.notices.saturation(own, "e.g. a smaller algo.lr")
+        deviation = f"{prefix}ratio_max_dev"
         if metrics.get(deviation, 0) > RATIO_ALARM:
             what = f"{deviation} is {metrics[deviation]:.1e}: training does not read what acting read"
             why = "a memory or environment that breaks its contract?"

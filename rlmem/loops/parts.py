@@ -11,6 +11,7 @@ from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request
 from rlmem.agents.base import Agent, Network
 from rlmem.batching import Batching
+from rlmem.batching.base import StateSlots
 from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress
@@ -86,6 +87,10 @@ class LoopParts:
     checkpoint_every: int | None
     progress: Progress
     experiment: dict[str, Any] = field(default_factory=dict)
+
+    def state_slots(self, replay: bool) -> StateSlots | None:
+        """As `Batching.state_slots`; None if no memory has a state that could be kept."""
+        return None if self.agent.trunks.stateless else self.batching.state_slots(replay)
 
     @staticmethod
     def own_stream(name: str) -> str:

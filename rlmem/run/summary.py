@@ -11,6 +11,8 @@ from rlmem import __version__
 from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_problems
 from rlmem.config.messages import to_text
+from rlmem.config.overrides import leaf_paths
+from rlmem.config.rules import FEWEST_UPDATES
 from rlmem.record import rundir
 from rlmem.run.assemble import Parts, learning_threads
 from rlmem.run.build import scan_engines
@@ -20,6 +22,9 @@ from rlmem.run.forecast import checkpoint_bytes, parameters, replay_bytes, size
 def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
     """The summary of a run that starts, and warnings about its directory."""
     yield summary(config, parts, str(run_dir))
+    updates = parts.algo.planned_updates(parts.plan)
+    if updates is not None and updates < FEWEST_UPDATES:
+        yield f"this run makes about {updates:.0f} updates, and learning takes {FEWEST_UPDATES} at the very least"
     number = config.settings.checkpoint.keep + 1  # there is one more while the newest is written
     needed, free = number * checkpoint_bytes(parts.plan, parts.agent, parts.algo), disk_usage(run_dir).free
     if free <= needed:
@@ -47,11 +52,19 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "training": f"{training} {described['training']}",
         "replay": replay,
         "saving": f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept",
+        "fitted": _fitted(config),
         "logging": ", ".join(config.values["logger"]),
         "output": where,
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items() if text is not None]
     return "\n".join([f"rlmem {__version__}, seed {settings.seed}", *lines])
+
+
+def _fitted(config: Config) -> str | None:
+    """The defaults that other choices have changed; None: there are none."""
+    known = dict(leaf_paths(config.values)) | config.choices
+    fitted = " ".join(f"{path}={to_text(known[path])}" for path in config.ruled)
+    return f"{fitted} (`rlmem config` says why)" if fitted else None
 
 
 def _memory(parts: Parts) -> str:

@@ -1,0 +1,57 @@
+"""Defaults that depend on other choices. What is given on the command line wins, and `rlmem config` says why.
+
+They hold for the general options of an algorithm. Published settings (`ppo_popgym`, `dqn_memoroid`) stay as they are.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+OFF_POLICY = ("dqn", "sac", "sacd", "td3")
+STATELESS = ("mlp",)
+"""The memories without a state."""
+TRANSITIONS = 256
+"""Transitions of an update that reads them one by one."""
+UPDATES = 75_000
+"""Updates of an off-policy run, as many as 0.05 per step are in 1.5 million steps."""
+FEWEST_UPDATES = 100
+"""An on-policy run with fewer updates learns little; a run that will make fewer says so."""
+STEPS_PER_ENV = 10_000
+"""Steps of an off-policy run per environment: of many environments, the first episodes end late."""
+FEWEST_ENVS = 4
+
+
+class Rule(NamedTuple):
+    """A default: a group or the dotted path of a key, its value, and why."""
+
+    path: str
+    value: Any
+    why: str
+
+
+def choices(chosen: Mapping[str, Any]) -> Iterator[Rule]:
+    """Options of groups that follow from the options of others."""
+    if chosen["memory"] in STATELESS and chosen["algo"] in (*OFF_POLICY, "ppo"):
+        yield Rule("batching", "transitions", "a memory without state gains nothing from longer rows")
+
+
+def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule]:
+    """Values that follow from others.
+
+    given: the values of a run, nested
+    chosen: the option of each group
+    """
+    steps, algo, num_envs = given["total_steps"], given["algo"], given["env"].get("num_envs")
+    if chosen["algo"] in OFF_POLICY:
+        if chosen["batching"] == "transitions":
+            yield Rule("algo.batch_size", TRANSITIONS, f"{TRANSITIONS} single transitions are as many episodes")
+        if algo["update_per"] == "step":
+            ratio = min(1.0, max(0.05, round(UPDATES / steps, 3)))
+            yield Rule("algo.update_ratio", ratio, f"{UPDATES:,} updates in all, at most one per step")
+        if num_envs:
+            few = min(num_envs, max(1, steps // STEPS_PER_ENV))
+            yield Rule("env.num_envs", few, "in a short run, the first episodes must end early")
+    if chosen["algo"] == "ppo" and num_envs:
+        devices = given["trainer"]["devices"]
+        few = steps // (FEWEST_UPDATES * algo["rollout_slots"] * devices) * devices
+        few = min(num_envs, max(few, FEWEST_ENVS * devices))
+        yield Rule("env.num_envs", few, f"{FEWEST_UPDATES} updates need rollouts of a hundredth of the run")
