@@ -1,8 +1,10 @@
 """One update equals that of stable-baselines3: its own networks, buffers and `train()`, with rlmem's weights.
 
 The agents have an encoder without weights and a memory that passes the observation on, so that both networks are the
-heads. Adam's epsilon is of order one: a step then shows the size of a gradient and not only its sign.
+heads; PPO also has LSTMs. Adam's epsilon is of order one: a step then shows the size of a gradient, not only its sign.
 """
+
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -11,11 +13,13 @@ import torch
 from by_hand import drawn_as_noise, lay_out, piece
 from replayed import ALGOS, BOX, DISCRETE, OBS, actions_of, disturb, generator
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Rollout, Segment, Tape
 from rlmem.memory.base import Memory
+from rlmem.memory.lstm import LSTM
 from rlmem.nets.plain import Plain
 
 sb3 = pytest.importorskip("stable_baselines3", minversion="2.7", reason="needs stable-baselines3 with n-step targets")
@@ -24,8 +28,15 @@ GAMMA = 0.875  # it, its powers and the rewards are exact in float32, which the 
 LR, EPS, TAU = 0.3, 1.0, 0.25
 
 
+class Observation(Plain):
+    """The observation, in float64."""
+
+    def forward(self, *inputs):
+        return super().forward(*inputs).double()
+
+
 class Through(Memory):
-    """Passes its input on, in float64."""
+    """Passes its input on."""
 
     def __init__(self, input_size):
         super().__init__(input_size, input_size)
@@ -34,12 +45,12 @@ class Through(Memory):
         return ()
 
     def forward(self, x, state, start):
-        return x.double(), ()
+        return x, ()
 
 
-def make_agent(algo, space):
+def make_agent(algo, space, make_memory=Through):
     torch.manual_seed(0)
-    agent = algo.make_agent(lambda: Trunk(Plain(OBS, space), Through(3)), space).double()
+    agent = algo.make_agent(lambda: Trunk(Observation(OBS, space), make_memory(3)), space).double()
     disturb(agent, 1, 0.4)
     return agent
 
@@ -71,13 +82,12 @@ class Told(gym.Env):
         return observation, reward, ended and p.terminated, ended and not p.terminated, {}
 
 
-def make_model(kind, env, sizes, **settings):
+def make_model(make, env, sizes, **settings):
     """A model of stable-baselines3 in float64 that logs nowhere."""
     policy = {"net_arch": sizes, "activation_fn": nn.LeakyReLU, "features_extractor_class": Flat}
-    policy["optimizer_kwargs"] = {"eps": EPS}
-    model = getattr(sb3, kind)(
-        "MlpPolicy", env, learning_rate=LR, gamma=GAMMA, policy_kwargs=policy, device="cpu", seed=0, **settings
-    )
+    policy |= {"optimizer_kwargs": {"eps": EPS}} | settings.pop("policy_kwargs", {})
+    kind, fixed = settings.pop("policy", "MlpPolicy"), {"device": "cpu", "seed": 0}
+    model = make(kind, env, learning_rate=LR, gamma=GAMMA, policy_kwargs=policy, **fixed, **settings)
     model.policy.double()
     model.set_logger(sb3.common.logger.Logger(folder=None, output_formats=[]))
     return model
@@ -88,10 +98,12 @@ def layers_of(model, target=False):
     if isinstance(model, sb3.DQN):
         hidden, _, out = (model.q_net_target if target else model.q_net).q_net
         return {"q.trunk.0": [hidden], "q.out": [out]}
-    if isinstance(model, sb3.PPO):
+    if isinstance(model, sb3.common.on_policy_algorithm.OnPolicyAlgorithm):
         policy, value = (getattr(model.policy.mlp_extractor, name)[0] for name in ("policy_net", "value_net"))
         heads = {"policy.out": [model.policy.action_net], "critic.1": [model.policy.value_net]}
-        return {"policy.trunk.0": [policy], "critic.0.0": [value]} | heads
+        lstms = [getattr(model.policy, f"lstm_{name}", None) for name in ("actor", "critic")]
+        memories = {f"trunks.trunks.{i}.memory.rnn": [lstm] for i, lstm in enumerate(lstms) if lstm is not None}
+        return {"policy.trunk.0": [policy], "critic.0.0": [value]} | heads | memories
     critic = model.critic_target if target else model.critic
     found = {}
     for i, twin in enumerate((critic.qf0, critic.qf1)):
@@ -115,9 +127,9 @@ def load(model, network, target=False):
     """Give stable-baselines3 the weights of ours."""
     weights = dict(network.named_parameters())
     for name, layers in layers_of(model, target).items():
-        for kind in ("weight", "bias"):
-            for layer, part in zip(layers, weights[f"{name}.{kind}"].chunk(len(layers)), strict=True):
-                getattr(layer, kind).copy_(part)
+        for number, layer in enumerate(layers):
+            for kind, parameter in layer.named_parameters():
+                parameter.copy_(weights[f"{name}.{kind}"].chunk(len(layers))[number])
     for name, parameter in {} if target else scalars_of(model).items():
         parameter.data = weights[name].detach().clone().view(parameter.shape)
 
@@ -125,12 +137,10 @@ def load(model, network, target=False):
 @torch.no_grad()
 def weights_of(model, target=False):
     """The weights of stable-baselines3 by the names of ours."""
-    layers = layers_of(model, target).items()
-    found = {
-        f"{name}.{kind}": torch.cat([getattr(layer, kind) for layer in each])
-        for name, each in layers
-        for kind in ("weight", "bias")
-    }
+    found = {}
+    for name, layers in layers_of(model, target).items():
+        for kind, _ in layers[0].named_parameters():
+            found[f"{name}.{kind}"] = torch.cat([getattr(layer, kind) for layer in layers])
     return found | ({} if target else {name: parameter.squeeze() for name, parameter in scalars_of(model).items()})
 
 
@@ -152,7 +162,7 @@ def fill(model, pieces):
     buffer.sample = lambda batch_size, env=None: buffer._get_samples(np.arange(buffer.pos), env)
 
 
-KINDS = {"dqn": "DQN", "sac": "SAC", "td3": "TD3"}
+MODELS = {"dqn": sb3.DQN, "sac": sb3.SAC, "td3": sb3.TD3}
 
 
 def pair(name, n_step, **settings):
@@ -169,7 +179,7 @@ def pair(name, n_step, **settings):
         theirs |= {"max_grad_norm": algo.max_grad_norm, "target_update_interval": 1}
     if name == "td3":
         theirs["target_noise_clip"] = algo.target_noise_clip
-    model = make_model(KINDS[name], Told(space), sizes, **theirs)
+    model = make_model(MODELS[name], Told(space), sizes, **theirs)
     if name == "sac":
         # Half of the twins' errors here, all of them in rlmem: the same steps with half of the epsilon.
         model.critic.optimizer.param_groups[0]["eps"] = EPS / 2
@@ -190,13 +200,11 @@ def freeze_the_critic(model):
     model.critic.optimizer.param_groups[0]["lr"] = 0.0
 
 
-def compare(network, model, only=(), target=False):
+def compare(network, model, only=("",), target=False):
     """All weights, or those whose names begin as told."""
     theirs = weights_of(model, target)
-    checked = [name for name in theirs if name.startswith(tuple(only) or "")]
-    assert checked
     for name, parameter in network.named_parameters():
-        if name in checked:
+        if name.startswith(tuple(only)):
             difference = (parameter - theirs[name]).abs().max().item()
             assert difference < 1e-6, f"{name}{' of the target' * target} differs by {difference:.2g}"
 
@@ -230,7 +238,7 @@ def test_sac(n_step, monkeypatch):
     model.train(gradient_steps=1)
     assert metrics["critic_loss"].item() / 2 == one_loss(model, "critic_loss")
     compare(algo.agent, model, only=["q.", "log_temperature"])
-    compare(algo.target, model, target=True)
+    compare(algo.target, model, only=["q."], target=True)
     frozen.train(gradient_steps=1)
     assert metrics["actor_loss"].item() == one_loss(frozen, "actor_loss")
     compare(algo.agent, frozen, only=["policy.", "log_temperature"])
@@ -257,21 +265,44 @@ def test_td3(n_step, monkeypatch):
     assert metrics["actor_loss"].item() == one_loss(frozen, "actor_loss")
 
 
-class DoubleBuffer(sb3.common.buffers.RolloutBuffer):
-    """A rollout buffer in float64."""
+def keep_in_float64(buffer):
+    """Let a rollout buffer keep numbers in float64 from its next reset on."""
+    reset = buffer.reset
 
-    def reset(self):
-        super().reset()
-        for name in ("actions", "rewards", "returns", "values", "log_probs", "advantages"):
-            setattr(self, name, getattr(self, name).astype(np.float64))
+    def reset_in_float64():
+        reset()
+        for name, array in vars(buffer).items():
+            if name != "observations" and isinstance(array, np.ndarray):
+                setattr(buffer, name, array.astype(np.float64))
+
+    buffer.reset = reset_in_float64
 
 
-@pytest.mark.parametrize("normalised", [False, True])
+def feed_forward():
+    return Through, {}, sb3.PPO, {}
+
+
+def two_lstms():
+    contrib = pytest.importorskip("sb3_contrib")
+    settings = {"policy": "MlpLstmPolicy", "policy_kwargs": {"lstm_hidden_size": 4}}
+    return partial(LSTM, hidden_size=4), {"separate": True}, contrib.RecurrentPPO, settings
+
+
+def one_lstm():
+    """One LSTM that learns from the actor alone."""
+    memory, _, model, settings = two_lstms()
+    settings["policy_kwargs"] |= {"shared_lstm": True, "enable_critic_lstm": False}
+    return memory, {"memory_gradient": "actor"}, model, settings
+
+
+@pytest.mark.parametrize("normalised", [False, True], ids=["plain", "normalised"])
 @pytest.mark.parametrize("scheme", ["tape", "segment"])
 @pytest.mark.parametrize("space", [DISCRETE, BOX], ids=["discrete", "box"])
-def test_ppo(space, scheme, normalised):
-    """From a rollout that stable-baselines3 collects; the policy that acted is then made another one, so that the
-    surrogate is clipped on both sides."""
+@pytest.mark.parametrize("form", [feed_forward, two_lstms, one_lstm])
+def test_ppo(form, space, scheme, normalised, monkeypatch):
+    """From a rollout that stable-baselines3 collects; its log-probabilities are then made those of another policy, so
+    that the surrogate is clipped."""
+    memory, ours, make, theirs = form()
     source = generator(1)
     rows = [
         [piece(n, ending, space, source) for n, ending in script]
@@ -281,38 +312,43 @@ def test_ppo(space, scheme, normalised):
         )
     ]
     T, N = 10, len(rows)
-    weights = {"max_grad_norm": 0.3, "vf_coef": 0.7, "ent_coef": 0.2}
-    # A standard deviation is over N there, and over N - 1 in stable-baselines3, so that its advantages are `factor`
-    # times ours. All else times 1 / factor makes our loss 1 / factor of theirs, with the same steps.
+    # A standard deviation is over N * T here, and over N * T - 1 in stable-baselines3, so that its advantages are
+    # `factor` of ours. All else over `factor` makes our loss theirs over `factor`, with the same steps.
     factor = ((N * T - 1) / (N * T)) ** 0.5 if normalised else 1.0
     algo = PPO(
         head_sizes=(6,), gamma=GAMMA, lr=LR, anneal_lr=False, epochs=2, num_minibatches=1, gae_lambda=0.6,
         adam_eps=EPS / factor, max_grad_norm=0.3 / factor, value_coef=0.7 / factor, entropy_coef=0.2 / factor,
-        normalize_advantage="minibatch" if normalised else "none",
+        normalize_advantage="minibatch" if normalised else "none", **ours,
     )  # fmt: skip
-    agent = make_agent(algo, space)
+    agent = make_agent(algo, space, memory)
     algo.setup(agent, generator(2))
     env = sb3.common.vec_env.DummyVecEnv([lambda row=row: Told(space, row) for row in rows])
     env.buf_rews = env.buf_rews.astype(np.float64)
     model = make_model(
-        "PPO", env, {"pi": [6], "vf": [6]}, n_steps=T, batch_size=N * T, n_epochs=2, gae_lambda=0.6, **weights,
-        normalize_advantage=normalised, rollout_buffer_class=DoubleBuffer,
+        make, env, {"pi": [6], "vf": [6]}, n_steps=T, batch_size=N * T, n_epochs=2, gae_lambda=0.6, max_grad_norm=0.3,
+        vf_coef=0.7, ent_coef=0.2, normalize_advantage=normalised, **theirs,
     )  # fmt: skip
     load(model, agent)
     _, callback = model._setup_learn(N * T)
+    if theirs:
+        model._last_lstm_states = tree_map(torch.Tensor.double, model._last_lstm_states)
+        monkeypatch.setattr(np.random, "randint", lambda *_: 0)  # where it would cut the buffer in two
     buffer = model.rollout_buffer
+    keep_in_float64(buffer)
     assert model.collect_rollouts(model.env, callback, buffer, T)
     buffer.log_probs += 0.5 * torch.randn(T, N, generator=source).numpy()
     buffer.actions = buffer.actions.astype(np.float32).astype(np.float64)  # as `train` reads them
-    for env_number, row in enumerate(rows):
+    for number, row in enumerate(rows):
         begin = 0
         for p in row:
             own = slice(begin, begin := begin + len(p.action))
-            taken = torch.from_numpy(buffer.actions[own, env_number])
+            taken = torch.from_numpy(buffer.actions[own, number])
             p.action = taken.squeeze(-1).long() if space is DISCRETE else taken
-            p.log_prob = torch.from_numpy(buffer.log_probs[own, env_number])
+            p.log_prob = torch.from_numpy(buffer.log_probs[own, number])
     model.train()
-    metrics = algo.update(Rollout(lay_out(rows)), {"tape": Tape(), "segment": Segment(None)}[scheme], 0.0)
+    streams = lay_out(rows)
+    streams.state0 = agent.initial_state(N)
+    metrics = algo.update(Rollout(streams), {"tape": Tape(), "segment": Segment(None)}[scheme], 0.0)
     assert 0.2 < metrics["ppo/clip_fraction"] < 0.8 and metrics["ppo/grad_norm"] > 0.3
     assert metrics["ppo/clip_fraction"] == one_loss(model, "clip_fraction")
     assert metrics["ppo/value_loss"] == one_loss(model, "value_loss")
