@@ -114,17 +114,6 @@ def test_the_loss_off_policy_is_the_papers_slot_by_slot(float64, scheme, bounds)
     assert 0.2 < metrics["rho_mean"] < 0.95
 
 
-@pytest.mark.parametrize("bounds", BOUNDS)
-def test_the_gradient_is_that_of_the_loops(float64, bounds):
-    algo, collector = setup(entropy_coef=0.03, **bounds)
-    rollout = off_policy(collect(algo, collector, Tape()))
-    gradients = []
-    for loss in (loss_of(algo, rollout, Tape())[0], loss_by_loops(algo, rollout)):
-        gradients.append(torch.autograd.grad(loss, list(algo.agent.parameters())))
-    for ours, expected in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-9)
-
-
 def test_without_lag_targets_are_n_step_returns_to_the_end_of_the_rollout(float64):
     algo, collector = setup(gamma=0.9)
     rollout = collect(algo, collector, Tape())
