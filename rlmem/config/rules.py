@@ -15,7 +15,7 @@ UPDATES = 75_000
 """Updates of an off-policy run, as many as 0.05 per step are in 1.5 million steps."""
 FEWEST_UPDATES = 100
 """An on-policy run with fewer updates learns little; a run that will make fewer says so."""
-STEPS_PER_ENV = 10_000
+STEPS_PER_ENV = 5_000
 """Steps of an off-policy run per environment: of many environments, the first episodes end late."""
 FEWEST_ENVS = 4
 
