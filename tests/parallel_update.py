@@ -16,6 +16,7 @@ from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Rollout, Segment, Tape
+from rlmem.loops.observe import observe
 from rlmem.nets.encoder import Encoder
 from rlmem.parallel import Place, joined
 from rlmem.seeding import Streams
@@ -33,6 +34,7 @@ CASES = {
     "impala, tape": (Impala, Tape(), {"reduction": "sum"}),
     "impala, segments": (Impala, Segment(5), {"reduction": "mean", "optimiser": "adam"}),
     "nothing left for the first": (PPO, Segment(5), ONE_PART),
+    "normalised observations": (PPO, Tape(), ONE_PART),
 }
 """Where one process makes the same steps."""
 
@@ -43,12 +45,15 @@ PARTS = {"ppo, parts": (PPO, Segment(5), {"num_minibatches": 40, "epochs": 2})}
 def prepared(case: str):
     """Algorithm, batching and rollout of a case, the same in every process; streams end at different slots."""
     kind, batching, how = (CASES | PARTS)[case]
-    env, streams = popgym.make("CountRecall", "easy", 6), Streams(0)
+    normalised = case.startswith("normalised")
+    env = popgym.make("PositionOnlyCartPole" if normalised else "CountRecall", "easy", 6)
+    streams = Streams(0)
     algo = kind(rollout_slots=30, lr=0.01, **how)
     with streams.module_init("init"):
 
         def make_trunk() -> Trunk:
-            encoder = Encoder(env.single_observation_space, env.single_action_space, prev_reward=True)
+            spaces = env.single_observation_space, env.single_action_space
+            encoder = Encoder(*spaces, prev_reward=True, normalise_obs=normalised)
             return Trunk(encoder, make_memory("ffm", encoder.output_size))
 
         agent = algo.make_agent(make_trunk, env.single_action_space).double()
@@ -78,7 +83,9 @@ def share(rollout: Rollout, rank: int) -> Rollout:
 def updated(case: str, rank: int | None = None):
     """(weights, metrics) after one update from the whole rollout, or from the part of a process."""
     algo, batching, rollout = prepared(case)
-    metrics = algo.update(rollout if rank is None else share(rollout, rank), batching, 0.5)
+    rollout = rollout if rank is None else share(rollout, rank)
+    metrics = algo.update(rollout, batching, 0.5)
+    observe(rollout.streams, algo.agent)
     return algo.agent.state_dict(), metrics
 
 

@@ -155,7 +155,7 @@ CHOICES = {
 OPTIONS = {
     "dqn": ["algo.priority_exponent=0.6", "algo.n_step=3"],
     "sacd": ["algo.update_per=episode", "algo.update_ratio=0.5"],
-    "sac": ["batching.detach_every=4", "algo.max_grad_norm=1"],
+    "sac": ["batching.detach_every=4", "algo.max_grad_norm=1", "encoder.normalise_obs=true"],
     "td3": ["algo.replay_dir=mapped", "algo.capacity=200", "algo.policy_delay=3"],
 }
 

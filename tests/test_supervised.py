@@ -467,6 +467,14 @@ def test_a_data_set_of_another_environment_is_refused(in_tmp):
         plan(load(["algo=state_model", "env=cartpole_p", "algo.dataset=p.hdf5"]))
 
 
+def test_running_statistics_of_observations_are_refused(in_tmp):
+    write(Path("p.hdf5"), recording())
+    with pytest.raises(UserError, match=r"^encoder\.normalise_obs=true: .*nothing acts.*e\.g\. ") as caught:
+        plan(load(["algo=state_model", "env=pendulum_p", "algo.dataset=p.hdf5", "encoder.normalise_obs=true"]))
+    assert len(caught.value.problems) == 1
+    assert plan(load([*SHORT, "encoder.normalise_obs=true"])), "symbols are not normalised"
+
+
 def test_nothing_plays_a_stream(capsys):
     assert main(["play", "env=temporal_order"]) == 2
     assert "in which nothing acts" in capsys.readouterr().err

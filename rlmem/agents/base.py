@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.agents.trunk import Trunks
+from rlmem.nets.running import RunningNorm
 from rlmem.types import Batch, Inputs, State
 
 
@@ -41,6 +42,11 @@ class Network(nn.Module):
     def initial_state(self, batch_size: int) -> State:
         """The state of rows that have read nothing."""
         return self.trunks.initial_state(batch_size)
+
+    def normalisers(self) -> list[RunningNorm]:
+        """What normalises the observations, one in each encoder, with equal statistics; [] if none does."""
+        parts = (part for trunk in self.trunks.trunks for part in trunk.encoder.modules())  # type: ignore[union-attr]
+        return [part for part in parts if isinstance(part, RunningNorm)]
 
 
 class Agent(Network, ABC):

@@ -7,12 +7,13 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlmem.acting.collector import Collector, Episode
-from rlmem.agents.base import Exploration
+from rlmem.agents.base import Exploration, Network
 from rlmem.errors import Fault
 from rlmem.loops.base import Iteration, Loop, one_thread
+from rlmem.loops.observe import observe
 from rlmem.loops.parts import Learner
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
@@ -28,7 +29,7 @@ class ReplayLearner(Learner, Protocol):
     update_ratio: float
     record_every: int
     scale: float | None
-    target: nn.Module
+    target: Network
 
     @property
     def update_per(self) -> str: ...
@@ -131,6 +132,7 @@ class OffPolicyLoop(Loop):
             )
         self.tally.ended += episodes
         with self.learning():
+            observe(rollout.streams, self.agent, self.algo.target)
             try:
                 completed = self.replay.add(rollout)
             except Fault as fault:  # an episode that is longer than the replay

@@ -9,6 +9,7 @@ from rlmem.acting.actors import ActorPool
 from rlmem.acting.collector import Collector, Episode
 from rlmem.batching import Batching, Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
+from rlmem.loops.observe import observe
 from rlmem.loops.parts import Learner, Results
 from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
@@ -68,6 +69,7 @@ class OnPolicyLoop(Loop):
         self.cut = totals(rollout.cut)[0] > 0
         with self.learning():
             metrics = self.algo.update(rollout, self.batching, fraction)
+            observe(rollout.streams, self.agent)  # only now: the update reads with the statistics that acting had
             if self.redraws:
                 redraw(self.agent)
         self.updates += 1

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.nets.layers import orthogonal
+from rlmem.nets.running import RunningNorm
 from rlmem.scan import Linear
 from rlmem.spaces import is_bounded
 from rlmem.types import NonNegativeInt, PositiveInt
@@ -18,14 +19,16 @@ class Features(nn.Module):
     Bytes (uint8) are divided by the greatest value they can have; images are flattened.
 
     unit: elements are policy actions; discrete ones count from 0, bounded continuous ones are clipped to [-1, 1].
+    normalise: rows of continuous numbers (a one-dimensional Box of floats) are normalised, see `RunningNorm`
     """
 
     code: Tensor
     component: Tensor
     greatest: Tensor | None
 
-    def __init__(self, space: Space, unit: bool = False):
+    def __init__(self, space: Space, unit: bool = False, normalise: bool = False):
         super().__init__()
+        self.norm: RunningNorm | None = None
         self.scalar = isinstance(space, spaces.Discrete)
         self.discrete = not isinstance(space, spaces.Box)
         self.clip = unit and isinstance(space, spaces.Box) and is_bounded(space)
@@ -34,6 +37,8 @@ class Features(nn.Module):
             scaled = space.dtype == np.uint8 and (space.high > 1).any()
             greatest = torch.tensor(np.maximum(space.high, 1), dtype=torch.float) if scaled else None
             self.register_buffer("greatest", greatest, persistent=False)
+            if normalise and self.dims == 1 and np.issubdtype(space.dtype, np.floating):
+                self.norm = RunningNorm(self.size)
             return
         nvec = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(n) for n in space.nvec]  # type: ignore[attr-defined]
         first = np.zeros(len(nvec)) if unit else np.atleast_1d(space.start)  # type: ignore[attr-defined]
@@ -48,6 +53,7 @@ class Features(nn.Module):
             if self.greatest is not None:
                 x = x / self.greatest
             x = x.flatten(-self.dims) if self.dims > 1 else x
+            x = x if self.norm is None else self.norm(x)
             return x.clamp(-1, 1) if self.clip else x
         x = x[..., None] if self.scalar else x[..., self.component]
         return x == self.code
@@ -69,6 +75,7 @@ class InputEncoder(nn.Module):
         (POMDP-Baselines, Ni et al. 2022, arXiv:2110.05038); 0 where there is none
     prev_action, prev_reward, start_flag: which inputs `beside` appends. Previous action and reward are zero on an
         episode's first slot, so that no action stands for "none yet"
+    normalise_obs: normalise continuous observations by their running mean and standard deviation; see `Features`
     """
 
     output_size: int
@@ -81,9 +88,10 @@ class InputEncoder(nn.Module):
         prev_action: bool = False,
         prev_reward: bool = False,
         start_flag: bool = False,
+        normalise_obs: bool = False,
     ):
         super().__init__()
-        self.obs_features = Features(observation_space)
+        self.obs_features = Features(observation_space, normalise=normalise_obs)
         self.action_features = Features(action_space, unit=True)
         self.prev_action, self.prev_reward, self.start_flag = prev_action, prev_reward, start_flag
         self.plain_size = self.action_features.size * prev_action + int(prev_reward) + int(start_flag)
@@ -115,6 +123,7 @@ class Encoder(InputEncoder):
     The layer norm has no parameters. Images are read as rows of numbers.
 
     shortcut_size: width of the observation's embedding that skips the memory, 0 for none
+    normalise_obs: see `InputEncoder`
     """
 
     def __init__(
@@ -126,8 +135,11 @@ class Encoder(InputEncoder):
         prev_reward: bool = False,
         start_flag: bool = True,
         shortcut_size: NonNegativeInt = 0,
+        normalise_obs: bool = False,
     ):
-        super().__init__(observation_space, action_space, shortcut_size, prev_action, prev_reward, start_flag)
+        super().__init__(
+            observation_space, action_space, shortcut_size, prev_action, prev_reward, start_flag, normalise_obs
+        )
         self.output_size = hidden_size
         self.features = orthogonal(Linear(self.obs_features.size + self.plain_size, hidden_size))
         self.hidden = orthogonal(Linear(hidden_size, hidden_size))
@@ -147,6 +159,7 @@ class Embeddings(InputEncoder):
     embedded. The start flag is appended as it is. Torch's initialisation.
 
     shortcut_size: width of the observation's embedding that skips the memory, 0 for none
+    normalise_obs: see `InputEncoder`
     """
 
     def __init__(
@@ -158,10 +171,13 @@ class Embeddings(InputEncoder):
         reward_size: NonNegativeInt = 16,
         start_flag: bool = False,
         shortcut_size: NonNegativeInt = 0,
+        normalise_obs: bool = False,
     ):
         if not obs_size + action_size + reward_size:
             raise ValueError("obs_size, action_size and reward_size are all 0, which leaves the memory nothing to read")
-        super().__init__(observation_space, action_space, shortcut_size, start_flag=start_flag)
+        super().__init__(
+            observation_space, action_space, shortcut_size, start_flag=start_flag, normalise_obs=normalise_obs
+        )
         self.obs = Embedding(self.obs_features.size, obs_size) if obs_size else None
         self.action = Embedding(self.action_features.size, action_size) if action_size else None
         self.reward = Embedding(1, reward_size) if reward_size else None

@@ -11,6 +11,8 @@ class Plain(InputEncoder):
 
     Discrete observations are one-hot. This is the input of the supervised LP-RNN and LSTM of Stepleton et al. 2018
     (arXiv:1805.04955, figures 11 and 13a), which have no embedding.
+
+    normalise_obs: see `InputEncoder`
     """
 
     def __init__(
@@ -20,8 +22,9 @@ class Plain(InputEncoder):
         prev_action: bool = False,
         prev_reward: bool = False,
         start_flag: bool = False,
+        normalise_obs: bool = False,
     ):
-        super().__init__(observation_space, action_space, 0, prev_action, prev_reward, start_flag)
+        super().__init__(observation_space, action_space, 0, prev_action, prev_reward, start_flag, normalise_obs)
         self.output_size = self.obs_features.size + self.plain_size
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:

@@ -68,12 +68,16 @@ class Predictor(Network):
 
     head_sizes: sizes of the head's hidden layers, () for a linear head; None: the features are the prediction
 
-    Raises UserError without a head if there are more or fewer features than outputs.
+    Raises UserError without a head if there are more or fewer features than outputs, and for an encoder that normalises
+    observations by running statistics, which only loops of agents that act keep.
     """
 
     def __init__(self, make_trunk: Callable[[], Trunk], outputs: int, head_sizes: Sequence[int] | None):
         super().__init__()
         self.trunks = Trunks(make_trunk, separate=False)
+        if self.normalisers():
+            what = "the statistics are of what an agent observes while it acts, and here nothing acts; expected false"
+            raise UserError(f"encoder.normalise_obs=true: {what}; e.g. encoder.normalise_obs=false")
         width = self.trunks.actor.output_size
         if head_sizes is not None:
             hidden, width = hidden_layers(width, head_sizes)
