@@ -76,10 +76,8 @@ def made_of(metric: str) -> tuple[str, Reduction]:
     how, _, key = metric.partition(" ")
     _, key, how = METRICS.get(metric, (metric, key, how))
     if how not in REDUCTIONS or not key:
-        accepted = [*METRICS, "last KEY"]
-        raise UserError(
-            sentence(f"metric: {metric}", "no such metric", near=nearest(metric, METRICS), accepted=accepted)
-        )
+        near, accepted = nearest(metric, METRICS), [*METRICS, "last KEY"]
+        raise UserError(sentence(f"metric: {metric}", "no such metric", near=near, accepted=accepted))
     return key, REDUCTIONS[how]
 
 

@@ -57,14 +57,12 @@ def measured(experiment: Experiment, budget: str) -> tuple[list[Record], list[Cu
 
 def _require_as_long(experiment: Experiment, run: Record, steps: int) -> None:
     """Raise UserError for a run of a peer that a `>=` compares with runs of another length, by a tenth and more."""
-    asked = [
-        e for e in experiment.expect if e.sign == ">=" and run.row in e.rows and run.column in (e.on or (run.column,))
-    ]
+    named = [e for e in experiment.expect if e.sign == ">=" and run.row in e.rows]
+    asked = [e for e in named if not e.on or run.column in e.on]
     if asked and abs(run.steps - steps) > 0.1 * steps:
         what = f"{run.row}'s run of seed {run.seed} ends after {run.steps:,} steps, ours after {steps:,}"
-        raise UserError(
-            f"{asked[0].text}{f' ({run.column})' if run.column else ''}: {what}; compare runs of one length"
-        )
+        where = f" ({run.column})" if run.column else ""
+        raise UserError(f"{asked[0].text}{where}: {what}; compare runs of one length")
 
 
 def described(outcome: Outcome) -> dict[str, str]:

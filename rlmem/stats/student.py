@@ -22,18 +22,21 @@ def welch_bounds(left: Sequence[ArrayLike], right: Sequence[ArrayLike], level: f
 
     left, right: for each task its runs, [run]; a side without tasks is a known number, zero
 
-    Both bounds are NaN if a task has one run or a NaN, and equal to d where no task varies.
+    Both bounds are NaN if a task has one run or a number that is not finite, and equal to d where no task varies.
     """
     d, parts, freedom = 0.0, [], []
     for sign, side in ((1, left), (-1, right)):
         for runs in (np.asarray(each, dtype=np.float64) for each in side):
-            if len(runs) < 2:
+            if len(runs) < 2 or not np.isfinite(runs).all():
                 return np.nan, np.nan
             d += sign * float(runs.mean()) / len(side)
             parts.append(float(runs.var(ddof=1)) / len(runs) / len(side) ** 2)
             freedom.append(len(runs) - 1)
-    v, squares = sum(parts), sum(part**2 / n for part, n in zip(parts, freedom, strict=True))
-    half = student_quantile((1 + level) / 2, v**2 / squares) * v**0.5 if v else 0.0
+    v = sum(parts)
+    if not v:
+        return d, d
+    shares = sum((part / v) ** 2 / n for part, n in zip(parts, freedom, strict=True))
+    half = student_quantile((1 + level) / 2, 1 / shares) * v**0.5
     return d - half, d + half
 
 
