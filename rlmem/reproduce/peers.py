@@ -71,7 +71,8 @@ def described(outcome: Outcome) -> dict[str, str]:
     for row in outcome.experiment.peers:
         runs = [record for record in outcome.records if record.row == row]
         about = (dict.fromkeys(text for run in runs if (text := getattr(run, name))) for name in ("version", "machine"))
-        found[row] = "; ".join([f"{len(runs)} measured runs", *(", ".join(texts) for texts in about if texts)])
+        number = f"{len(runs)} measured run{'' if len(runs) == 1 else 's'}"
+        found[row] = "; ".join([number, *(", ".join(texts) for texts in about if texts)])
     return found
 
 
