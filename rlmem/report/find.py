@@ -17,6 +17,7 @@ from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.metrics import curve_key
 from rlmem.reproduce.outcome import Outcome, read_curves, read_results
+from rlmem.reproduce.peers import described
 from rlmem.reproduce.run import runner_of
 from rlmem.reproduce.runner import CELLS
 from rlmem.reproduce.spec import BUDGETS, Experiment, read
@@ -47,6 +48,7 @@ class Item(Section):
             "this budget": experiment.budget(self.outcome.budget).note,
             **facts_of(self.records),
             "runs": f"{self.done} done",
+            **{f"beside, {row}": about for row, about in described(self.outcome).items()},
         }
 
     def tables(self) -> list[Table]:
@@ -137,9 +139,9 @@ def _item(outcome: Outcome, file: Path | None = None) -> Item:
     label, planned = f"{name} {budget}", cells(experiment, budget)
     key = curve_key(experiment.metric) if experiment.is_trained else ""
     rows, columns = dict.fromkeys(cell.row for cell in planned if cell.row), dict.fromkeys(c.column for c in planned)
-    axes, asked = (list(rows), list(columns)), sum(len(cell.seeds) for cell in planned)
+    axes, asked = ([*rows, *experiment.peers], list(columns)), sum(len(cell.seeds) for cell in planned)
     command = f"rlmem reproduce {shlex.quote(name + ('.yaml' if experiment.text else ''))} --budget {budget}"
-    return Item(name, label, key, outcome.records, outcome.curves, axes, asked, command, outcome=outcome, file=file)
+    return Item(name, label, key, outcome.ours, outcome.curves, axes, asked, command, outcome=outcome, file=file)
 
 
 def _experiment(name: str, kept: Path) -> Experiment:

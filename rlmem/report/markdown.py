@@ -13,6 +13,7 @@ from rlmem.report.draw import save, together
 from rlmem.report.facts import INTERVALS, departures, facts_of, key_in_words
 from rlmem.report.find import Item
 from rlmem.report.groups import Section
+from rlmem.reproduce.peers import described
 from rlmem.stats.tables import Cell, Table
 
 
@@ -72,6 +73,7 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
     for caption, path in outcome.pictures.items():
         yield _shown(f"{outcome.name}: {caption}", path, folder)
     known = facts_of(item.records) | {"runs": f"{item.done} done"}
+    known |= {f"beside, {row}": about for row, about in described(outcome).items()}
     yield "\n".join(f"- {name}: {text}" for name, text in known.items())
     yield f"```sh\n{item.command}\n```"
 

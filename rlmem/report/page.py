@@ -24,7 +24,7 @@ BADGES = (
     dict.fromkeys(("matches", "direction holds", "holds", "done"), "good")
     | dict.fromkeys(("differs", "fails", "failed"), "bad")
     | dict.fromkeys(("not run", "waiting"), "none")
-    | dict.fromkeys(("running", "interrupted"), "busy")
+    | dict.fromkeys(("running", "interrupted", "undecided"), "busy")
 )
 """Word of a verdict or state -> the class that colours it."""
 

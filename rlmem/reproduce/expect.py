@@ -5,8 +5,10 @@
     all > 0.95 on even_pairs                every row
     tape = segment_10 within 0.1            the difference is at most 0.1
     tape = segment_10 within 10%            the difference is at most a tenth of the right side
+    ours >= sb3 within 0.1                  not inferior: the 95 % interval of the difference lies above -0.1
 
-`>` means better, which is the smaller number where lower is better.
+`>` means better, which is the smaller number where lower is better. `>=` is about an interval, the others are about
+means. Its interval is Welch's t, since a bootstrap's of few runs is too narrow to conclude from.
 """
 
 import re
@@ -14,22 +16,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
-from math import nan
+from math import isfinite, isnan, nan
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.stats import bootstrap, mean, percentile_bounds
+from rlmem.stats import bootstrap, mean, percentile_bounds, welch_bounds
 from rlmem.stats.resampling import REPETITIONS
 
 Scores = Mapping[tuple[str, str], NDArray[np.float64]]
 """(row, column) -> the metric of the runs that have ended, [seed]."""
 
-Sign = Literal["<", ">", "="]
+Sign = Literal["<", ">", "=", ">="]
+State = Literal["holds", "fails", "undecided", "not run"]
 ALL = "all"
 FORM = re.compile(
-    r"\s*(?P<left>.+?)\s*(?P<sign>[<>=])\s*(?P<right>.+?)(?:\s+within\s+(?P<within>\S+))?(?:\s+on\s+(?P<on>.+?))?\s*"
+    r"\s*(?P<left>.+?)\s*(?P<sign>>=|[<>=])\s*(?P<right>.+?)(?:\s+within\s+(?P<within>\S+))?(?:\s+on\s+(?P<on>.+?))?\s*"
 )
 
 
@@ -38,7 +41,8 @@ class Expectation:
     """An expected relation between two rows, or between a row and a number.
 
     left, right: a row or ALL, and a row or a number
-    within: the greatest difference for `=`; a fraction of the right side if it is `relative`
+    within: for `=` the greatest difference, for `>=` by how much the left side may be worse; a fraction of the right
+        side if it is `relative`
     on: the columns; () for the mean over all of them
     """
 
@@ -63,6 +67,7 @@ class Finding:
     where: the column, or `mean`
     left, right: both sides
     difference: left minus right, with `low` and `high`, the bounds of its 95 % interval, NaN with one seed
+    state: undecided, of `>=` alone: the interval contains what is tolerated, so that more runs are needed
     """
 
     text: str
@@ -72,7 +77,7 @@ class Finding:
     difference: float
     low: float
     high: float
-    state: Literal["holds", "fails", "not run"]
+    state: State
     sign: Sign
 
 
@@ -86,8 +91,8 @@ def parse(text: Any) -> Expectation:
         right = float(right)
     relative = (found["within"] or "").endswith("%")
     within = float((found["within"] or "0").removesuffix("%")) / (100 if relative else 1)
-    if found["sign"] == "=" and not within:
-        raise ValueError("`=` needs `within NUMBER`; e.g. tape = segment within 0.1")
+    if (sign := found["sign"]) in ("=", ">=") and not within:
+        raise ValueError(f"`{sign}` needs `within NUMBER`; e.g. tape {sign} segment within 0.1")
     on = tuple(name.strip() for name in (found["on"] or "").split(",") if name.strip())
     return Expectation(text, found["left"], cast(Sign, found["sign"]), right, within, on, relative)
 
@@ -99,12 +104,13 @@ def check(
     columns: Sequence[str],
     higher: bool,
     rng: np.random.Generator,
+    peers: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """One finding for each column that the expectation names, or one for the mean; for every row if it says `all`.
 
-    Rows and columns are those of the budget; there is nothing to find about others.
+    Rows and columns are those of the budget, beside rows of peers; there is nothing to find about others.
     """
-    if not set(expectation.rows) <= set(rows):
+    if not set(expectation.rows) <= {*rows, *peers}:
         return
     lefts = rows if expectation.left == ALL else [expectation.left]
     named: list[Sequence[str]] = [[column] for column in expectation.on if column in columns]
@@ -116,12 +122,35 @@ def check(
         if ours is None or theirs is None:
             yield Finding(text, where, nan, nan, nan, nan, nan, "not run", sign)
             continue
-        difference, draws = ours[0] - theirs[0], ours[1] - theirs[1]
-        low, high = map(float, percentile_bounds(draws))
-        better = difference if higher else -difference
+        difference = ours[0] - theirs[0]
         bound = expectation.within * (abs(theirs[0]) if expectation.relative else 1)
-        holds = {">": better > 0, "<": better < 0, "=": abs(difference) <= bound}[sign]
-        yield Finding(text, where, ours[0], theirs[0], difference, low, high, "holds" if holds else "fails", sign)
+        if sign == ">=":
+            low, high = welch(scores, left, expectation.right, place)
+            state = _not_inferior(difference, *((low, high) if higher else (-high, -low)), bound)
+        else:
+            low, high = map(float, percentile_bounds(ours[1] - theirs[1]))
+            better = difference if higher else -difference
+            holds = {">": better > 0, "<": better < 0, "=": abs(difference) <= bound}[sign]
+            state = "holds" if holds else "fails"
+        yield Finding(text, where, ours[0], theirs[0], difference, low, high, state, sign)
+
+
+def _not_inferior(difference: float, low: float, high: float, margin: float) -> State:
+    """What the interval of how much better the left side is says of its being worse by no more than a margin.
+
+    One run has no interval, and says nothing. A difference that is not finite, of a run that diverged, fails.
+    """
+    if isnan(low):
+        return "not run" if isfinite(difference) else "fails"
+    return "holds" if low > -margin else "fails" if high < -margin else "undecided"
+
+
+def welch(scores: Scores, left: str, right: str | float, columns: Sequence[str]) -> tuple[float, float]:
+    """The bounds of Welch's interval of the mean over columns of a row, minus that of another row or a number."""
+    known = 0.0 if isinstance(right, str) else right
+    ours, theirs = ([scores[row, c] for c in columns] if isinstance(row, str) else [] for row in (left, right))
+    low, high = welch_bounds(ours, theirs)
+    return low - known, high - known
 
 
 def across(

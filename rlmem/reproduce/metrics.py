@@ -6,14 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
+from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
-from rlmem.stats import expert_normalised, reference_of
+from rlmem.stats import Reference, expert_normalised, reference_of
 
 GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
-Reduction = Callable[[np.ndarray], float]
-"""Reduces the values of a key over a run to one number, [row] -> float."""
+Reduction = Callable[[np.ndarray, np.ndarray], float]
+"""Reduces the values of a key over a run to one number: environment steps [row], values [row] -> float."""
+REACHED = 90.0
+"""The value that `steps_to_90` waits for."""
 
 
 def _late(values: np.ndarray, percent: int) -> float:
@@ -21,18 +24,33 @@ def _late(values: np.ndarray, percent: int) -> float:
     return float(values[-max(1, len(values) * percent // 100) :].mean())
 
 
+def _area(steps: np.ndarray, values: np.ndarray) -> float:
+    """The area under the curve over its steps, by trapezoids; before the first row the curve has its value there."""
+    under = values[0] * steps[0] + np.sum(np.diff(steps) * (values[1:] + values[:-1]) / 2)
+    return float(under / steps[-1]) if steps[-1] else float(values[-1])
+
+
+def _reached(steps: np.ndarray, values: np.ndarray) -> float:
+    """The steps of the first row with at least REACHED; infinite if there is none."""
+    return float(np.min(steps[values >= REACHED], initial=np.inf))
+
+
 REDUCTIONS: dict[str, Reduction] = {
-    "last": lambda values: float(values[-1]),
-    "best": lambda values: float(np.fmax.reduce(values)),  # NaNs are ignored
-    "least": lambda values: float(np.fmin.reduce(values)),
-    "late": lambda values: _late(values, 5),
-    "late_15": lambda values: _late(values, 15),
+    "last": lambda steps, values: float(values[-1]),
+    "best": lambda steps, values: float(np.fmax.reduce(values)),  # NaNs are ignored
+    "least": lambda steps, values: float(np.fmin.reduce(values)),
+    "late": lambda steps, values: _late(values, 5),
+    "late_15": lambda steps, values: _late(values, 15),
+    "area": _area,
+    "steps_to_90": _reached,
 }
 METRICS: dict[str, tuple[str, str, str]] = {
     "final_eval": ("greedy evaluation return at the end", GREEDY, "last"),
     "late_eval": ("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, "late"),
     "late_15_eval": ("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, "late_15"),
     "best_eval": ("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, "best"),
+    "area_eval": ("greedy evaluation return, mean over the steps of the run: the area under its curve", GREEDY, "area"),
+    "steps_to_90": ("steps until a greedy evaluation reaches 90; infinite if none does", GREEDY, "steps_to_90"),
     "mmer": ("MMER: running maximum of the mean training return, as published", TRAINING, "best"),
     "final_train": ("mean training return at the end", TRAINING, "last"),
     "success": ("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
@@ -40,10 +58,10 @@ METRICS: dict[str, tuple[str, str, str]] = {
 }
 """Name of a metric -> its description, its key of metrics.jsonl, and the name of its reduction.
 
-`last KEY`, `best KEY`, `least KEY` and `late KEY` are metrics of any key, too.
+`last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too.
 """
 NORMALISED = "normalised "
-"""Prefix of a metric that is normalised by a random policy and an expert (`rlmem.stats.expert_normalised`)."""
+"""Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`rlmem.stats.expert_normalised`)."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
 """The metrics that are read from every training run, whatever the table shows."""
 
@@ -54,37 +72,62 @@ def curve_key(metric: str) -> str:
 
 
 def made_of(metric: str) -> tuple[str, Reduction]:
-    """The key of metrics.jsonl behind a metric, and the reduction of its values over a run."""
+    """The key of metrics.jsonl behind a metric, and the reduction of its values over a run. Raises UserError."""
     how, _, key = metric.partition(" ")
     _, key, how = METRICS.get(metric, (metric, key, how))
+    if how not in REDUCTIONS or not key:
+        near, accepted = nearest(metric, METRICS), [*METRICS, "last KEY"]
+        raise UserError(sentence(f"metric: {metric}", "no such metric", near=near, accepted=accepted))
     return key, REDUCTIONS[how]
 
 
 def in_words(metric: str) -> str:
     """The description of a metric, or its name if it has none."""
-    return METRICS[metric][0] if metric in METRICS else metric
+    plain = metric.removeprefix(NORMALISED)
+    scale = "" if plain == metric else " (a random policy's return is 0, an expert's 100)"
+    return METRICS[plain][0] + scale if plain in METRICS else metric
 
 
-def read(run: RunRecord, metrics: Sequence[str]) -> dict[str, float]:
-    """Those of `metrics` that the run has, by name. Raises UserError for an environment without a known expert."""
+def read(run: RunRecord, metrics: Sequence[str], task: str | None = None) -> dict[str, float]:
+    """Those of `metrics` that the run has, by name.
+
+    task: whose reference (`rlmem.stats.reference_of`) normalises; None: that of the run's environment
+
+    Raises UserError for a task without a known expert.
+    """
     found = {}
     for metric in metrics:
         plain = metric.removeprefix(NORMALISED)
         if plain.startswith("analysis/"):
             value = _analysed(run.run_dir, *plain.split("/", 2)[1:])
+            value = value if value is None or plain == metric else float(expert_normalised(value, _scale(run, task)))
         else:
-            key, reduce = made_of(plain)
-            values = np.array([row[key] for row in run.rows if key in row], dtype=np.float64)
-            value = reduce(values) if len(values) else None
-        if value is not None and plain != metric:
-            env = rundir.read(run.run_dir)[1]["choices"]["env"]
-            try:
-                value = float(expert_normalised(value, reference_of(env)))
-            except ValueError as error:
-                raise UserError(f"{run.run_dir}: {error}") from error
+            points = run.series(made_of(plain)[0])
+            value = reduced(metric, points, _scale(run, task) if plain != metric else None) if points else None
         if value is not None:
             found[metric] = value
     return found
+
+
+def reduced(metric: str, points: Sequence[tuple[int, float | None]], reference: Reference | None = None) -> float:
+    """A metric of the (step, value) of its key over a run, of which there is at least one; None stands for NaN.
+
+    reference: what normalises the values, for a metric with the prefix NORMALISED
+    """
+    steps, values = np.array(points, dtype=np.float64).T
+    reduce = made_of(metric.removeprefix(NORMALISED))[1]
+    return reduce(steps, values if reference is None else expert_normalised(values, reference))
+
+
+def _scale(run: RunRecord, task: str | None) -> Reference:
+    """The reference of a task, or of the run's environment: that of `env.id` where it has one."""
+    if task is None:
+        config, about = rundir.read(run.run_dir)
+        task = config.get("env", {}).get("id") or about["choices"]["env"]
+    try:
+        return reference_of(task)
+    except ValueError as error:
+        raise UserError(f"{run.run_dir}: {error}") from error
 
 
 def curve(run: RunRecord, key: str, most: int = 200) -> tuple[list[int], list[float]]:

@@ -76,6 +76,7 @@ class Outcome:
 
     name: `<paper>/<item>`
     experiment: the experiment; becomes that of the budget
+    records: of our runs, and of the measured ones of peers
     curves: learning curves, of the key that `rlmem.reproduce.metrics.curve_key` gives
     pictures: caption -> picture of an analysis
     """
@@ -89,6 +90,11 @@ class Outcome:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "experiment", self.experiment.at(self.budget))
+
+    @property
+    def ours(self) -> list[Record]:
+        """The records without those of peers."""
+        return [record for record in self.records if record.row not in self.experiment.peers]
 
     def counts(self, record: Record, metric: str | None = None) -> bool:
         """Whether a run is done and has the metric."""

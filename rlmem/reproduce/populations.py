@@ -94,8 +94,9 @@ class Populations(Runner):
         agents, metrics = _agents(place), {}
         for metric in dict.fromkeys([self.experiment.metric, *self.experiment.also, *BESIDE]):
             key, reduce = made_of(metric)
-            if len(values := best(place, key, top)[1]):
-                metrics[metric] = reduce(values)
+            steps, values = best(place, key, top)
+            if len(values):
+                metrics[metric] = reduce(steps, values)
         first = agents[0] if agents else RunRecord(place)
         return Record(
             *where,

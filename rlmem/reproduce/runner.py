@@ -15,6 +15,7 @@ from rlmem.record.trust import require_plain
 from rlmem.reproduce.cells import Cell, cells
 from rlmem.reproduce.cost import Cost, cost_of, duration
 from rlmem.reproduce.outcome import Curve, Outcome, Record
+from rlmem.reproduce.peers import described, measured
 from rlmem.reproduce.spec import Experiment
 from rlmem.reproduce.tables import ELSEWHERE, write
 from rlmem.sweep.manifest import holds_sweep
@@ -83,6 +84,8 @@ class Runner(ABC):
         lines = [f"{cell.name}: {' '.join(cell.overrides)}" for cell in planned]
         lines += [f"  because: {reason}" for reason in dict.fromkeys(r for cell in planned for r in cell.reasons)]
         lines += [f"  this budget: {self.chosen.note}"] if self.chosen.note else []
+        beside = Outcome(self.name, self.experiment, self.budget, measured(self.experiment, self.budget)[0])
+        lines += [f"  beside them, {row}: {about}" for row, about in described(beside).items()]
         lines += [f"  first, {path}: rlmem {how}" for path, how in missing.items()]
         return "\n".join([*lines, self.cost_line(planned)])
 
@@ -97,6 +100,7 @@ class Runner(ABC):
         """
         planned = self.cells(wanted)
         self.require_own()
+        measured(self.experiment, self.budget)  # what cannot be read is refused before anything runs
         print(self.cost_line(planned), flush=True)
         for path, how in self._missing().items():
             print(f"{path}: made by    rlmem {how}", flush=True)
@@ -114,7 +118,10 @@ class Runner(ABC):
     def so_far(self) -> Outcome:
         """What has been run, without running more. Raises UserError if nothing has, or if something else lies there."""
         self.require_own()
-        return Outcome(self.name, self.experiment, self.budget, *self.collect())
+        records, curves, pictures = self.collect()
+        theirs, their_curves = measured(self.experiment, self.budget)
+        everything = [*records, *theirs], [*curves, *their_curves], pictures
+        return Outcome(self.name, self.experiment, self.budget, *everything)
 
     def require_own(self) -> None:
         """Raise UserError if the directory of the runs holds something else, or links that lead out of it."""

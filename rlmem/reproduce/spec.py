@@ -3,105 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PrivateAttr, ValidationError
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
-from rlmem.reproduce.expect import Expectation, parse
+from rlmem.reproduce.parts import (
+    Analysis,
+    Axis,
+    Budget,
+    Exceptional,
+    Expectations,
+    Lines,
+    Part,
+    Peer,
+    Published,
+    Seeds,
+)
 
-Lines = tuple[str, ...]
 BUDGETS = ("smoke", "laptop", "paper")
 BudgetName = Literal["smoke", "laptop", "paper"]
-
-
-def _axis(given: Any) -> Any:
-    """Name -> overrides, or none for null; a list [{a: x, b: y}, {c: z}] is crossed: {"a c": x + z, "b c": y + z}."""
-    if isinstance(given, list) and all(isinstance(part, Mapping) for part in given):
-        points = list(product(*(part.items() for part in given)))
-        given = {" ".join(name for name, _ in p): [line for _, lines in p for line in lines or ()] for p in points}
-    return {str(name): lines or [] for name, lines in given.items()} if isinstance(given, Mapping) else given
-
-
-def _seeds(given: Any) -> Any:
-    """n as the seeds 0 to n - 1; a list as it is."""
-    return list(range(given)) if type(given) is int else given
-
-
-Axis = Annotated[dict[str, Lines], BeforeValidator(_axis)]
-Seeds = Annotated[tuple[int, ...], BeforeValidator(_seeds), Field(min_length=1)]
-Expectations = tuple[Annotated[InstanceOf[Expectation], BeforeValidator(parse)], ...]
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Exceptional(Part):
-    """Overrides for some cells only, or the cells to leave out (`skip`), with the reason."""
-
-    row: str | None = None
-    column: str | None = None
-    overrides: Lines = ()
-    skip: bool = False
-    reason: str
-
-    def concerns(self, row: str, column: str) -> bool:
-        """Whether this applies to a cell. One word of a crossed name is enough: `ffm` fits the row `ffm tape`."""
-        sides = ((self.row, row), (self.column, column))
-        return all(wanted in (None, name, *name.split()) for wanted, name in sides)
-
-
-class Budget(Part):
-    """How much of an experiment is run. Keys that are not given are those of the experiment.
-
-    run, metric, expect, overrides, seeds, exceptions: as in an experiment
-    files: path of a file that the runs read -> the arguments of `rlmem` that make it if it is missing
-    rows, columns: the only rows and columns that are run
-    options: options of a measurement or of populations
-    note: what this budget changes beside length, and why
-    """
-
-    run: str | None = None
-    metric: str | None = None
-    expect: Expectations | None = None
-    files: dict[str, str] = Field(default_factory=dict)
-    overrides: Lines = ()
-    rows: tuple[str, ...] | None = None
-    columns: tuple[str, ...] | None = None
-    seeds: Seeds | None = None
-    exceptions: tuple[Exceptional, ...] = ()
-    options: dict[str, Any] = Field(default_factory=dict)
-    note: str | None = None
-
-
-class Published(Part):
-    """Which of the published numbers belong to this item.
-
-    paper, item, metric: select the numbers; without a metric, numbers of all metrics
-    rows, columns: our names -> the paper's; a name that is not given is the same there
-    scale: our numbers times this are on the paper's scale
-    """
-
-    paper: str
-    item: str
-    metric: str | None = None
-    rows: dict[str, str] = Field(default_factory=dict)
-    columns: dict[str, str] = Field(default_factory=dict)
-    scale: float = 1.0
-
-
-class Analysis(Part):
-    """An analysis that `rlmem analyze` makes of every finished run."""
-
-    what: str
-    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class Experiment(Part):
@@ -119,6 +45,9 @@ class Experiment(Part):
     budgets: name -> how much of the experiment is run
     expect: what must hold for the claim to hold, see `rlmem.reproduce.expect`
     published: which published numbers stand beside ours
+    peers: name of a row -> the measured curves of another library
+    task: whose reference normalises the metrics that ask for it, of all columns or by column; where none is given, that
+        of the run's environment
     analyses: the analyses of every finished run
     also: further metrics that are shown beside the first
     mean: whether the mean over the columns of a row is meaningful
@@ -135,12 +64,14 @@ class Experiment(Part):
     higher: bool = True
     overrides: Lines = ()
     rows: Axis
-    columns: Axis = {"": ()}
+    columns: Axis = Field({"": ()})
     seeds: Seeds = (0, 1, 2)
     exceptions: tuple[Exceptional, ...] = ()
     budgets: dict[BudgetName, Budget]
     expect: Expectations = ()
     published: Published | None = None
+    peers: dict[str, Peer] = Field(default_factory=dict)
+    task: str | dict[str, str] | None = None
     analyses: tuple[Analysis, ...] = ()
     also: tuple[str, ...] = ()
     mean: bool = True
@@ -162,6 +93,10 @@ class Experiment(Part):
     def scale(self) -> float:
         """The factor that puts our numbers on the scale of the paper's table."""
         return self.published.scale if self.published else 1.0
+
+    def task_of(self, column: str) -> str | None:
+        """The task whose reference normalises the metrics of a column; None: that of a run's environment."""
+        return self.task.get(column) if isinstance(self.task, dict) else self.task
 
     def at(self, budget: str) -> Experiment:
         """The experiment with the keys of a budget in place of its own. Raises UserError if it has no such budget."""
@@ -198,7 +133,7 @@ def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
 
 
 def _content(file: Path) -> tuple[str, dict[str, Any]]:
-    """The title, from the first comment line, and the keys."""
+    """The title, from the first comment line, and the keys, in which the files of peers have whole paths."""
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.safe_load(text)
@@ -208,6 +143,10 @@ def _content(file: Path) -> tuple[str, dict[str, Any]]:
         raise UserError(f"{file}: cannot be read ({' '.join(str(error).split())}); expected an experiment") from error
     if not isinstance(content, dict):
         raise UserError(sentence(str(file), "no mapping", accepted=Experiment.model_fields))
+    peers = content.get("peers")
+    for peer in peers.values() if isinstance(peers, dict) else ():
+        if isinstance(peer, dict) and isinstance(peer.get("file"), str):
+            peer["file"] = str(file.resolve().parent / peer["file"])
     return text.partition("\n")[0].removeprefix("#").strip(), content
 
 
@@ -234,8 +173,8 @@ def _beside(file: Path, item: str) -> Path:
 def _sentence(file: Path, problem: Mapping[str, Any]) -> str:
     where, last = ".".join(map(str, problem["loc"])), str(problem["loc"][-1])
     if problem["type"] == "extra_forbidden":
-        parts: dict[str, type[BaseModel]]
-        parts = {"budgets": Budget, "exceptions": Exceptional, "published": Published, "analyses": Analysis}
+        parts: dict[str, type[BaseModel]] = {"budgets": Budget, "exceptions": Exceptional, "published": Published}
+        parts |= {"peers": Peer, "analyses": Analysis}
         accepted = list(parts.get(str(problem["loc"][0]), Experiment).model_fields)
         return sentence(f"{file}: {where}", "unknown key", near=nearest(last, accepted), accepted=accepted)
     message = problem["msg"].removeprefix("Value error, ")
@@ -254,11 +193,17 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
         used: list[tuple[str, str | None, list[str]]]
         used = [(where, getattr(exception, axis), parts) for where, exception in special]
         used += [(f"budgets.{k}.{axis}s", name, parts) for k, b in budgets for name in getattr(b, f"{axis}s") or ()]
-        used += [("expect", name, names) for e in expected for name in (e.rows if axis == "row" else e.on)]
+        beside = [*names, *experiment.peers] if axis == "row" else names
+        used += [("expect", name, beside) for e in expected for name in (e.rows if axis == "row" else e.on)]
         used += [(f"published.{axis}s", name, names) for name in getattr(experiment.published, f"{axis}s", ())]
+        if axis == "column":
+            mapped = {f"peers.{name}.columns": peer.columns for name, peer in experiment.peers.items()}
+            mapped |= {"task": experiment.task} if isinstance(experiment.task, dict) else {}
+            used += [(where, name, names) for where, mapping in mapped.items() for name in mapping]
         for where, name, accepted in used:
             if name is not None and name not in accepted:
-                yield sentence(where, f"`{name}` is no name here", near=nearest(name, parts), accepted=names)
+                yield sentence(where, f"`{name}` is no name here", near=nearest(name, accepted), accepted=accepted)
+    yield from (f"peers: `{name}` is a row already" for name in experiment.peers if name in experiment.rows)
     lacking = [name for name in BUDGETS if name not in experiment.budgets]
     yield from (f"budgets: {name} is missing; expected {', '.join(BUDGETS)}" for name in lacking)
 

@@ -1,11 +1,10 @@
 """The tables of a reproduction, on the screen and in files: our numbers beside the paper's, and expectations."""
 
-import json
 import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,10 @@ from rlmem.record import rundir
 from rlmem.reproduce.expect import Scores
 from rlmem.reproduce.metrics import BESIDE, in_words
 from rlmem.reproduce.outcome import RESULTS, Outcome, read_results, write_curves, write_results
+from rlmem.reproduce.peers import described
 from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.stats.tables import Cell, Table, Value
+from rlmem.system.strictjson import dumps
 
 WIDEST = 6
 """The greatest number of columns that are printed side by side."""
@@ -31,7 +32,9 @@ def print_outcome(outcome: Outcome, folder: Path) -> None:
         print(table.text())
     for sentence in misprinted(outcome):
         print(f"note     {sentence}")
-    states = Counter(record.state for record in outcome.records)
+    for row, about in described(outcome).items():
+        print(f"beside   {row}: {about}")
+    states = Counter(record.state for record in outcome.ours)
     counted = ", ".join(f"{number} {state}" for state, number in states.items())
     print(f"claim    {' '.join(outcome.experiment.claim.split())}")
     print(f"verdict  {verdict.word}: {verdict.why}")
@@ -48,7 +51,9 @@ def write(outcome: Outcome, folder: Path) -> None:
         _write_numbers(outcome, folder / RESULTS, folder / "curves.csv", folder / EXPERIMENT)
         verdict = judge(outcome)
         about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
-        rundir.write_atomically(folder / VERDICT, json.dumps(about, indent=2) + "\n")
+        findings = [asdict(finding) for finding in verdict.findings]
+        whole = {**about, "peers": described(outcome), "findings": findings}
+        rundir.write_atomically(folder / VERDICT, dumps(whole, indent=2) + "\n")
         for suffix, how in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
             shown = tables(outcome, verdict, to_read=suffix != "csv")
             text = "\n".join(getattr(table, how)() for table in shown)
@@ -104,20 +109,22 @@ def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[
     if to_read and fits and not others and all(cell.published is None for cell in cells):
         numbers = _grid(title, cells)
     else:
-        numbers = _list(title, cells, len(experiment.columns) > 1, others)
+        ours = "mean" if experiment.peers else "ours"
+        numbers = _list(title, cells, ours, len(experiment.columns) > 1, others)
     lines: list[list[Cell]] = [
         [f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state]
         for f in verdict.findings
     ]
     title = f"What the claim expects of {outcome.name}: {verdict.word}"
+    title += "; intervals of `>=` are Welch's t" if any(f.sign == ">=" for f in verdict.findings) else ""
     expected = Table(title, ["expected", "where", "left", "right", "difference [95 % CI]", "came out"], lines)
     return [numbers, expected] if lines else [numbers]
 
 
-def _list(title: str, cells: Sequence[Compared], several: bool, others: Mapping[str, Scores]) -> Table:
-    """A line for each cell, which names the column if there are several, and has `others` at its end."""
+def _list(title: str, cells: Sequence[Compared], ours: str, several: bool, others: Mapping[str, Scores]) -> Table:
+    """A line for each cell, with its mean called `ours`, the column if there are `several`, and `others` at its end."""
     published = any(cell.published is not None for cell in cells)
-    head = ["row", *(["column"] if several else []), "ours [95 % CI]", "runs"]
+    head = ["row", *(["column"] if several else []), f"{ours} [95 % CI]", "runs"]
     head += ["paper", "difference", "verdict"] if published else []
     lines: list[list[Cell]] = []
     columns = list(dict.fromkeys(cell.column for cell in cells if cell.column != MEAN))

@@ -12,8 +12,8 @@ from rlmem.record.facts import RunRecord
 from rlmem.reproduce.cells import Cell
 from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read
 from rlmem.reproduce.outcome import Curve, Record
+from rlmem.reproduce.parts import Analysis
 from rlmem.reproduce.runner import Collected, Runner
-from rlmem.reproduce.spec import Analysis
 from rlmem.sweep.jobs import Job, NewJob
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.multirun import check_jobs
@@ -26,6 +26,8 @@ class Training(Runner):
     """Every cell and seed is one training run, and all of them are one sweep."""
 
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
+        for metric in (self.experiment.metric, *self.experiment.also):
+            curve_key(metric)
         check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=files)
 
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
@@ -52,7 +54,8 @@ class Training(Runner):
         for cell, seed, job in self._listed():
             run, state = RunRecord(self.runs / job.name), "interrupted" if job.abandoned else job.state
             lacking = tuple(f"analysis/{a.what}/" for a in self.experiment.analyses if not _is_made(a, run.run_dir))
-            metrics = read(run, [name for name in wanted if not name.startswith(lacking)])
+            task = self.experiment.task_of(cell.column)
+            metrics = read(run, [name for name in wanted if not name.startswith(lacking)], task)
             made = Record(cell.row, cell.column, seed, state, metrics, config_hash=job.config_hash).of(run)
             records.append(replace(made, machine=run.machine or machine_class(), overrides=" ".join(job.overrides)))
             if job.state == "done":

@@ -14,7 +14,7 @@ from rlmem.reproduce.spec import Experiment
 from rlmem.stats import percentile_bounds
 from rlmem.stats.resampling import SEED
 
-Word = Literal["matches", "direction holds", "differs", "not run"]
+Word = Literal["matches", "direction holds", "undecided", "differs", "not run"]
 MEAN = "mean"
 """The column that holds a row's mean over the others."""
 OF_ALL = ("average", "all")
@@ -61,19 +61,22 @@ def judge(outcome: Outcome) -> Verdict:
     """The verdict on what has been run so far.
 
     `not run` until every planned run has ended, and always at the budget `smoke`; `differs` if an expectation does not
-    hold; `matches` at the budget `paper` if there is a published number for all cells, or for the mean of every row,
-    and our numbers match all of these; `direction holds` otherwise.
+    hold; `undecided` if the interval of one allows either; `matches` at the budget `paper` if there is a published
+    number for all cells, or for the mean of every row, and our numbers match all of these; `direction holds` otherwise.
     """
     rng = np.random.default_rng(SEED)
     experiment, scores = outcome.experiment, outcome.scores()
     planned = cells(experiment, outcome.budget)
+    peers = list(experiment.peers)
     rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in planned)) for side in ("row", "column"))
     places: list[TablePlace] = [(cell.row, cell.column, [cell.column]) for cell in planned]
     if len(columns) > 1 and experiment.mean:
         places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
+    places += [(row, column, [column]) for row in peers for column in columns if (row, column) in scores]
     printed = _printed(experiment, columns)
     compared = [_compare(outcome, scores, place, printed.get(place[:2]), rng) for place in places]
-    findings = [f for e in experiment.expect for f in check(e, scores, rows, columns, experiment.higher, rng)]
+    expected, higher = experiment.expect, experiment.higher
+    findings = [f for e in expected for f in check(e, scores, rows, columns, higher, rng, peers)]
     wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
     lacking = len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)})
     if outcome.budget == "smoke":  # too short to show anything
@@ -92,6 +95,10 @@ def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Fin
     if failed := [finding for finding in findings if finding.state == "fails"]:
         each = "; ".join(f"{f.text} ({f.where}: {f.left:.3g} and {f.right:.3g})" for f in failed)
         return "differs", f"{len(failed)} of {len(findings)} expectations fail: {each}"
+    if undecided := [finding for finding in findings if finding.state == "undecided"]:
+        each = "; ".join(f"{f.text} ({f.where}: between {f.low:.3g} and {f.high:.3g})" for f in undecided)
+        return "undecided", f"more runs are needed for {len(undecided)} of {len(findings)} expectations: {each}"
+    compared = [cell for cell in compared if cell.row not in outcome.experiment.peers]
     parts = [cell for cell in compared if cell.column != MEAN], [cell for cell in compared if cell.column == MEAN]
     rows, trained = {cell.row for cell in compared}, outcome.experiment.is_trained
     for part in parts if outcome.budget == "paper" else ():
@@ -99,7 +106,7 @@ def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Fin
             return "matches", f"all {len(part)} published numbers lie within our intervals"
     if held := [finding for finding in findings if finding.state == "holds"]:
         counts = {
-            "within noise": sum(finding.sign != "=" and finding.low <= 0 <= finding.high for finding in held),
+            "within noise": sum(finding.sign in ("<", ">") and finding.low <= 0 <= finding.high for finding in held),
             "from one run each": trained * sum(not np.isfinite(finding.low) for finding in held),
         }
         doubts = "".join(f", {number} of them {doubt}" for doubt, number in counts.items() if number)

@@ -6,12 +6,23 @@ have equal weight. Nothing draws from a global generator. A NaN is a diverged ru
 """
 
 from rlmem.stats.aggregate import AGGREGATES, iqm, iqm_per_task, matrix, mean, median, optimality_gap
-from rlmem.stats.benchmarks import REFERENCES, Reference, expert_normalised, mmer, normalised, reference_of, summary
+from rlmem.stats.benchmarks import (
+    GAMES,
+    REFERENCES,
+    Reference,
+    expert_normalised,
+    mmer,
+    normalised,
+    reference_of,
+    summary,
+)
 from rlmem.stats.compare import mann_whitney_u, performance_profile, probability_of_improvement
 from rlmem.stats.resampling import bootstrap, interval, percentile_bounds, resample
+from rlmem.stats.student import student_quantile, welch_bounds
 
 __all__ = [
     "AGGREGATES",
+    "GAMES",
     "REFERENCES",
     "Reference",
     "bootstrap",
@@ -31,5 +42,7 @@ __all__ = [
     "probability_of_improvement",
     "reference_of",
     "resample",
+    "student_quantile",
     "summary",
+    "welch_bounds",
 ]

@@ -1,4 +1,4 @@
-"""The scores of benchmarks: POPGym's maximum mean episodic return, and the robots' returns on an expert's scale."""
+"""The scores of benchmarks: POPGym's maximum mean episodic return, and returns on the scale of a reference."""
 
 import re
 from dataclasses import dataclass
@@ -56,7 +56,11 @@ def summary(run: ArrayLike) -> MMER:
 
 @dataclass(frozen=True)
 class Reference:
-    """The returns of a PyBullet robot that score 0 and 100."""
+    """The returns of a task that score 0 and 100.
+
+    random: mean return of a policy that draws its actions uniformly
+    expert: mean return of an expert, or the one from which the task counts as solved
+    """
 
     random: float
     expert: float
@@ -76,6 +80,16 @@ REFERENCES = {
 """Table 5 of Rethinking Transformers (Lu et al. 2024, arXiv:2405.17358); the returns are those of D4RL (Fu et al. 2020,
 arXiv:2004.07219), measured with whole observations and used for hidden ones as well."""
 
+GAMES = {
+    "CartPole-v1": Reference(22.2, 475),
+    "Acrobot-v1": Reference(-499.1, -100),
+    "Pendulum-v1": Reference(-1231, -200),
+    "LunarLander-v3": Reference(-182, 200),
+}
+"""Games of Gymnasium: the mean return of 1,000 random episodes (standard errors 0.4, 0.3, 9 and 3.5), and the
+registered `reward_threshold`. Pendulum has none; -200 is in common use. Their forms that hide a part of the state have
+the same rewards and ends."""
+
 
 def expert_normalised(returns: ArrayLike, reference: Reference) -> Array:
     """100 (R - R_random) / (R_expert - R_random) (Lu et al. 2024, arXiv:2405.17358, appendix D.5, eq. 3)."""
@@ -83,12 +97,15 @@ def expert_normalised(returns: ArrayLike, reference: Reference) -> Array:
 
 
 def reference_of(task: str) -> Reference:
-    """The reference of a robot by the name of a task: `ant`, `ant_p`, `half_cheetah_v`, or as printed, `Cheetah-V`.
+    """The reference of a game by its id in GAMES, or of a robot: `ant`, `ant_p`, `half_cheetah_v`, `Cheetah-V`.
 
     Raises ValueError for any other task.
     """
+    if task in GAMES:
+        return GAMES[task]
     robot = re.sub(r"[-_][fpv]$", "", task.lower())
     robot = "half_cheetah" if robot in ("cheetah", "halfcheetah") else robot
     if robot not in REFERENCES:
-        raise ValueError(f"no expert's return is known for {task}; there is one for {', '.join(REFERENCES)}")
+        known = ", ".join((*REFERENCES, *GAMES))
+        raise ValueError(f"no expert's return is known for {task}; there is one for {known}")
     return REFERENCES[robot]

@@ -1,0 +1,108 @@
+"""The sections of an experiment file, and what its rows, columns, seeds and expectations may be written as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
+
+from rlmem.reproduce.expect import Expectation, parse
+
+Lines = tuple[str, ...]
+
+
+def _axis(given: Any) -> Any:
+    """Name -> overrides, or none for null; a list [{a: x, b: y}, {c: z}] is crossed: {"a c": x + z, "b c": y + z}."""
+    if isinstance(given, list) and all(isinstance(part, Mapping) for part in given):
+        points = list(product(*(part.items() for part in given)))
+        given = {" ".join(name for name, _ in p): [line for _, lines in p for line in lines or ()] for p in points}
+    return {str(name): lines or [] for name, lines in given.items()} if isinstance(given, Mapping) else given
+
+
+def _seeds(given: Any) -> Any:
+    """n as the seeds 0 to n - 1; a list as it is."""
+    return list(range(given)) if type(given) is int else given
+
+
+Axis = Annotated[dict[str, Lines], BeforeValidator(_axis)]
+Seeds = Annotated[tuple[int, ...], BeforeValidator(_seeds), Field(min_length=1)]
+Expectations = tuple[Annotated[InstanceOf[Expectation], BeforeValidator(parse)], ...]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Exceptional(Part):
+    """Overrides for some cells only, or the cells to leave out (`skip`), with the reason."""
+
+    row: str | None = None
+    column: str | None = None
+    overrides: Lines = ()
+    skip: bool = False
+    reason: str
+
+    def concerns(self, row: str, column: str) -> bool:
+        """Whether this applies to a cell. One word of a crossed name is enough: `ffm` fits the row `ffm tape`."""
+        sides = ((self.row, row), (self.column, column))
+        return all(wanted in (None, name, *name.split()) for wanted, name in sides)
+
+
+class Budget(Part):
+    """How much of an experiment is run. Keys that are not given are those of the experiment.
+
+    run, metric, expect, overrides, seeds, exceptions: as in an experiment
+    files: path of a file that the runs read -> the arguments of `rlmem` that make it if it is missing
+    rows, columns: the only rows and columns that are run
+    options: options of a measurement or of populations
+    note: what this budget changes beside length, and why
+    """
+
+    run: str | None = None
+    metric: str | None = None
+    expect: Expectations | None = None
+    files: dict[str, str] = Field(default_factory=dict)
+    overrides: Lines = ()
+    rows: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    seeds: Seeds | None = None
+    exceptions: tuple[Exceptional, ...] = ()
+    options: dict[str, Any] = Field(default_factory=dict)
+    note: str | None = None
+
+
+class Published(Part):
+    """Which of the published numbers belong to this item.
+
+    paper, item, metric: select the numbers; without a metric, numbers of all metrics
+    rows, columns: our names -> the paper's; a name that is not given is the same there
+    scale: our numbers times this are on the paper's scale
+    """
+
+    paper: str
+    item: str
+    metric: str | None = None
+    rows: dict[str, str] = Field(default_factory=dict)
+    columns: dict[str, str] = Field(default_factory=dict)
+    scale: float = 1.0
+
+
+class Peer(Part):
+    """The measured learning curves of another library, which are a row beside ours.
+
+    file: curves as `rlmem.reproduce.peers` reads them; a relative path begins in the experiment's folder
+    columns: our names -> `game_algorithm` of the file; a name that is not given is the same there, if it has it
+    """
+
+    file: Path
+    columns: dict[str, str] = Field(default_factory=dict)
+
+
+class Analysis(Part):
+    """An analysis that `rlmem analyze` makes of every finished run."""
+
+    what: str
+    options: dict[str, Any] = Field(default_factory=dict)
