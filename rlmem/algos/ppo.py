@@ -31,6 +31,7 @@ class PPO(OnPolicy):
     adam_eps: epsilon of Adam
     gae_lambda: lambda of generalised advantage estimation
     clip: epsilon of the clipped surrogate
+    anneal_clip: lower it linearly to zero over the run
     value_error_clamp: upper bound of the squared value error; None: no bound
     normalize_advantage: whether advantages are standardised, over a minibatch or the whole batch
     kl_coef: weight of the KL penalty, adapted after every update; 0: no penalty
@@ -43,6 +44,7 @@ class PPO(OnPolicy):
     adam_eps: PositiveFloat = 1e-5
     gae_lambda: UnitFloat = 0.95
     clip: PositiveFloat = 0.2
+    anneal_clip: bool = False
     value_error_clamp: PositiveFloat | None = None
     normalize_advantage: Literal["minibatch", "batch", "none"] = "minibatch"
     kl_coef: NonNegativeFloat = 0.0
@@ -57,7 +59,7 @@ class PPO(OnPolicy):
         return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)
 
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
-        lr = self.anneal(progress)
+        lr, clip = self.anneal(progress), self.clip * (1 - progress) if self.anneal_clip else self.clip
         rows = cut(rollout, batching)
         batch = rows.batch(rollout)
         metrics = self._evaluate_rollout(rollout.streams, rows, batch)
@@ -65,7 +67,7 @@ class PPO(OnPolicy):
         steps: list[dict[str, Tensor]] = []
         for _ in range(self.epochs):
             order = torch.randperm(len(rows.env), generator=self.generator).to(rows.env.device)
-            minibatches = (self._minibatch(batch.rows(part)) for part in order.tensor_split(parts))
+            minibatches = (self._minibatch(batch.rows(part), clip) for part in order.tensor_split(parts))
             steps += [step for step in minibatches if step]
         metrics |= means(steps)
         if self.kl_coef and steps:
@@ -99,7 +101,7 @@ class PPO(OnPolicy):
             **self.diagnose(critic[batch.mask], batch.action[batch.mask]),
         }
 
-    def _minibatch(self, batch: Batch) -> dict[str, Tensor]:
+    def _minibatch(self, batch: Batch, clip: float) -> dict[str, Tensor]:
         """Take one gradient step on some rows. Returns metrics; {} if the step was skipped, since it was not finite."""
         if self.agent.trunks.stateless:
             batch = batch.acted()
@@ -110,7 +112,7 @@ class PPO(OnPolicy):
         advantage = old["advantage"]
         if self.normalize_advantage == "minibatch":
             advantage = standardise(advantage, mask, mean)
-        policy_loss = mean(clipped_surrogate(log_prob, old["log_prob"], advantage, self.clip), mask)
+        policy_loss = mean(clipped_surrogate(log_prob, old["log_prob"], advantage, clip), mask)
         value_loss = mean(value_error(value, old["target"], self.value_error_clamp), mask)
         entropy = mean(policy.entropy(), mask)
         loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
@@ -123,7 +125,7 @@ class PPO(OnPolicy):
         grad_norm = self.step(loss)
         if grad_norm is None:
             return {}
-        clipped = mean(((torch.exp(log_ratio) - 1).abs() > self.clip).float(), mask)
+        clipped = mean(((torch.exp(log_ratio) - 1).abs() > clip).float(), mask)
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
         metrics |= {"clip_fraction": clipped, "grad_norm": grad_norm}
         return {name: value.detach() for name, value in metrics.items()}
