@@ -1,3 +1,3 @@
 """rlmem: memory in partially observable reinforcement learning."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev1"

@@ -8,6 +8,7 @@ from rlmem.reproduce.measure import Measured
 from rlmem.reproduce.populations import Populations
 from rlmem.reproduce.runner import Runner
 from rlmem.reproduce.spec import BUDGETS, Experiment
+from rlmem.reproduce.stale import stale
 from rlmem.reproduce.training import Training
 from rlmem.system.strictjson import dumps
 
@@ -27,7 +28,10 @@ def as_text() -> str:
         experiment, runners = _runners(name)
         shared = f" (the runs of {experiment.runs})" if experiment.runs else ""
         lines.append(f"{name}: {experiment.title}{shared}")
-        lines += [f"    {r.budget:<7} {r.cost_line(r.cells()).partition(': ')[2]}" for r in runners]
+        for runner in runners:
+            lines.append(f"    {runner.budget:<7} {runner.cost_line(runner.cells()).partition(': ')[2]}")
+            if changes := stale(name, runner.budget):
+                lines.append(f"            shipped results are stale: {'; '.join(changes)}")
     return "\n".join([*lines, "", "rlmem reproduce ITEM --budget BUDGET runs one; --dry-run shows its cells"])
 
 
@@ -42,6 +46,7 @@ def as_json() -> str:
             budgets[runner.budget] = {"cells": len(planned), "runs": sum(len(cell.seeds) for cell in planned)}
             if cost := runner.cost(planned):
                 budgets[runner.budget] |= {"steps": cost.steps, "core_seconds": cost.seconds or None}
+            budgets[runner.budget]["stale"] = stale(name, runner.budget)
         about = {"name": name, "title": experiment.title, "claim": " ".join(experiment.claim.split())}
         items.append({**about, "source": experiment.source, "runs_of": experiment.runs, "budgets": budgets})
     return dumps(items, indent=2)

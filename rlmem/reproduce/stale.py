@@ -1,0 +1,42 @@
+"""Shipped results that rlmem would no longer reproduce to the digit: `experiments/changes.yaml` lists what changed."""
+
+from functools import cache
+from typing import Any
+
+import yaml
+from packaging.version import InvalidVersion, Version
+
+from rlmem.config.paths import experiments_dir, results_dir
+from rlmem.reproduce.cost import kind
+from rlmem.reproduce.outcome import Record, read_results
+
+GROUPS = ("algo", "memory", "env")
+
+
+def stale(item: str, budget: str) -> list[str]:
+    """What has changed since the shipped results of an item at a budget; [] if nothing, or if there are none."""
+    root = results_dir()
+    file = root / f"{item}.{budget}.csv" if root else None
+    records = read_results(file) if file and file.is_file() else []
+    return [change["what"] for change in _changes() if any(_concerns(change, record) for record in records)]
+
+
+def _concerns(change: dict[str, Any], record: Record) -> bool:
+    if not record.config_hash:  # a measurement, which trains nothing
+        return False
+    chosen = dict(zip(GROUPS, kind(record.overrides.split(" ")), strict=True))
+    return _older(record.version, change["since"]) and all(chosen[g] in names for g, names in change["of"].items())
+
+
+def _older(version: str, since: str) -> bool:
+    try:
+        return Version(version) < Version(since)
+    except InvalidVersion:  # unknown: of a file from elsewhere
+        return True
+
+
+@cache
+def _changes() -> list[dict[str, Any]]:
+    root = experiments_dir()
+    file = root / "changes.yaml" if root else None
+    return yaml.safe_load(file.read_text(encoding="utf-8")) if file and file.is_file() else []
