@@ -113,8 +113,9 @@ def test_diagnostics_by_hand():
     assert q_spread(torch.tensor([[1.0, 3.0, 2.0], [0.0, 0.0, 0.0]])) == 1.0
 
 
-@pytest.mark.parametrize(("algo", "env"), [("td3", "pendulum"), ("sac", "pendulum"), ("dqn", "cartpole"), ("sacd", "cartpole")])  # fmt: skip
-def test_a_run_records_diagnostics(in_tmp, algo, env):
+@pytest.mark.parametrize("choice", ["td3 pendulum", "sac pendulum", "dqn cartpole", "sacd cartpole"])
+def test_a_run_records_diagnostics(in_tmp, choice):
+    algo, env = choice.split()
     lines = (f"algo={algo}", f"env={env}", "algo.batch_size=8", "total_steps=600", "algo.update_ratio=0.05")
     starts = ("algo.learning_starts=100", "algo.random_steps=100", "algo.record_every=300", "algo.head_sizes=[8]")
     run = small_run(*lines, *starts, "evaluation.episodes=2", base=("memory=mlp", "memory.hidden_size=8"))
