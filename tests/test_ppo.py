@@ -89,7 +89,7 @@ def test_the_same_rollout_gives_the_same_loss_and_gradient_under_both_schemes():
         rows = batching.rows(rollout.streams)
         batch = rows.batch(rollout)
         algo._evaluate_rollout(rollout.streams, rows, batch)
-        metrics = algo._minibatch(batch)
+        metrics = algo._minibatch(batch, algo.clip)
         gradients.append((metrics, [p.grad.clone() for p in algo.agent.parameters()]))
     (first, g1), (second, g2) = gradients
     for name in ("policy_loss", "value_loss", "entropy"):
@@ -113,7 +113,7 @@ def test_padding_changes_neither_loss_nor_gradient():
         batch.reward = torch.where(batch.mask, batch.reward, torch.nan if fill else 0.0)
         for parameter, weight in zip(algo.agent.parameters(), weights, strict=True):
             parameter.data.copy_(weight)
-        loss = algo._minibatch(batch)["policy_loss"]
+        loss = algo._minibatch(batch, algo.clip)["policy_loss"]
         results.append((loss, [p.grad.clone() for p in algo.agent.parameters()]))
     assert results[0][0] == results[1][0]
     for a, b in zip(results[0][1], results[1][1], strict=True):

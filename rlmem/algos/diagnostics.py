@@ -15,8 +15,10 @@ def feature_rank(features: Tensor, share: float = 0.99) -> Tensor:
     """Effective rank of features [n, F] (Kumar et al. 2021, arXiv:2010.14498, section 3).
 
     It is the number of singular values, from the largest, that make up `share` of their sum, taken over at most SLOTS
-    slots that are evenly spaced.
+    slots that are evenly spaced. NaN if the features are not finite.
     """
+    if not torch.isfinite(features).all():
+        return features.new_tensor(torch.nan)
     chosen = torch.linspace(0, len(features) - 1, min(len(features), SLOTS), device=features.device).long()
     sizes = torch.linalg.svdvals(features[chosen])
     return (sizes.cumsum(0) < share * sizes.sum()).sum() + 1

@@ -181,9 +181,9 @@ class OffPolicy(Algorithm):
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         """The loss of a batch, metrics, and the TD errors [n] of the acted slots, for priorities."""
 
-    @abstractmethod
     def diagnose(self, batch: Batch) -> Metrics:
         """What a batch tells about the state of the networks; see `rlmem.algos.diagnostics`."""
+        return {}
 
     def setup(self, agent: OffPolicyAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         """Prepare to train an agent.

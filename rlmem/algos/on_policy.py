@@ -127,17 +127,18 @@ class OnPolicy(Algorithm):
         return grad_norm
 
     def diagnose(self, features: Tensor, action: Tensor) -> dict[str, float]:
-        """What the acted slots of this process say about critic and policy; see `rlmem.algos.diagnostics`.
+        """What the acted slots say about critic and policy (`rlmem.algos.diagnostics`), the mean over all processes.
 
         features: [n, F] of the critic
         action: [n, ...]
         """
-        if not len(features):
-            return {}
-        found = {"feature_rank": feature_rank(features)}
+        measures: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {"feature_rank": (feature_rank, features)}
         if action.is_floating_point():
-            found |= {"actions_at_bounds": actions_at_bounds(action), "action_spread": action_spread(action)}
-        return {name: float(value) for name, value in found.items()}
+            measures |= {"actions_at_bounds": (actions_at_bounds, action), "action_spread": (action_spread, action)}
+        n = len(features)
+        found = [n * float(measure(x)) if n else 0.0 for measure, x in measures.values()]
+        *sums, count = totals(*found, n)
+        return {name: total / count for name, total in zip(measures, sums, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"generator": self.generator.get_state()}

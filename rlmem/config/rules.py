@@ -30,7 +30,8 @@ class Rule(NamedTuple):
 
 def choices(chosen: Mapping[str, Any]) -> Iterator[Rule]:
     """Options of groups that follow from the options of others."""
-    if chosen["memory"] in STATELESS and chosen["algo"] in (*OFF_POLICY, "ppo"):
+    familiar = chosen["algo"] == "ppo" and chosen["env"] == "gym"
+    if chosen["memory"] in STATELESS and (chosen["algo"] in OFF_POLICY or familiar):
         yield Rule("batching", "transitions", "a memory without state gains nothing from longer rows")
 
 

@@ -73,7 +73,7 @@ class OnPolicyLoop(Loop):
             if self.redraws:
                 redraw(self.agent)
         self.updates += 1
-        seen = self.num_envs * place().size + metrics["batch/episodes"]
+        seen = self.num_envs * place().size + metrics.get("batch/episodes", inf)
         self.notices.few_episodes(seen, inf, "e.g. env.num_envs=8")
         prefix = f"{self.algo.name}/"
         own = {name.removeprefix(prefix): value for name, value in metrics.items()}
