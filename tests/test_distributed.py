@@ -59,7 +59,11 @@ def test_an_update_of_two_processes_is_that_of_one_process_with_all_rows(tmp_pat
         weights, metrics = updated(case)
         for name, weight in weights.items():
             torch.testing.assert_close(first[case][0][name], weight, rtol=0, atol=1e-10, msg=f"{case}: {name}")
-        alike = metrics.keys() - {"batch/pad_fraction", "ppo/feature_rank"} - ({"batch/rows"} if "nothing" in case else set())
+        alike = (
+            metrics.keys()
+            - {"batch/pad_fraction", "ppo/feature_rank"}
+            - ({"batch/rows"} if "nothing" in case else set())
+        )
         alike -= {"batch/episodes"} if "nothing" in case else set()
         assert {n: first[case][1][n] for n in alike} == pytest.approx({n: metrics[n] for n in alike}, abs=1e-8), case
 

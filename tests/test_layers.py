@@ -114,7 +114,7 @@ LAYERS = {
     "reproduce": Layer(
         "tables and figures of papers: runs, published numbers, verdicts",
         "__version__ errors system stats config record run sweep population lazy:analysis lazy:bench",
-        "numpy yaml pydantic filelock",
+        "numpy yaml pydantic filelock packaging",
     ),
     "report": Layer(
         "pages and plots of many runs",

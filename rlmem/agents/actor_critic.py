@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.heads import PolicyHead
-from rlmem.nets.layers import hidden_layers, small_output
+from rlmem.nets.layers import Activation, hidden_layers, small_output
 from rlmem.types import Batch, Inputs, State
 
 MemoryGradient = Literal["both", "critic", "actor"]
@@ -29,6 +29,7 @@ class ActorCritic(Agent):
     state_dependent_std: see `rlmem.nets.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each
     memory_gradient: whose loss trains a shared encoder and memory
+    activation: of the heads' hidden layers
     """
 
     value_name = "V(s)"
@@ -41,11 +42,13 @@ class ActorCritic(Agent):
         state_dependent_std: bool = False,
         separate: bool = False,
         memory_gradient: MemoryGradient = "both",
+        activation: Activation = "leaky_relu",
     ):
         super().__init__()
         self.trunks = Trunks(make_trunk, separate)
-        self.policy = PolicyHead(self.trunks.actor.output_size, action_space, head_sizes, state_dependent_std)
-        trunk, width = hidden_layers(self.trunks.critic.output_size, head_sizes)
+        size = self.trunks.actor.output_size
+        self.policy = PolicyHead(size, action_space, head_sizes, state_dependent_std, activation)
+        trunk, width = hidden_layers(self.trunks.critic.output_size, head_sizes, activation)
         self.critic = nn.Sequential(trunk, small_output(width, 1))
         self.memory_gradient = memory_gradient
 

@@ -9,7 +9,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
+from rlmem.agents.actor_critic import Activation, ActorCritic, MemoryGradient
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Finite, Plan, Storage
 from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank
@@ -35,6 +35,7 @@ class OnPolicy(Algorithm):
     entropy_coef: weight of the entropy bonus
     value_coef: weight of the value loss
     head_sizes: hidden layers of actor and critic
+    activation: of these layers
     state_dependent_std: see `rlmem.nets.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each; otherwise they share one
     memory_gradient: whose loss trains a shared encoder and memory
@@ -49,6 +50,7 @@ class OnPolicy(Algorithm):
     entropy_coef: NonNegativeFloat = 0.01
     value_coef: NonNegativeFloat = 0.5
     head_sizes: Sequence[PositiveInt] = (128, 128)
+    activation: Activation = "leaky_relu"
     state_dependent_std: bool = False
     separate: bool = False
     memory_gradient: MemoryGradient = "both"
@@ -56,9 +58,8 @@ class OnPolicy(Algorithm):
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
-        return ActorCritic(
-            make_trunk, action_space, self.head_sizes, self.state_dependent_std, self.separate, self.memory_gradient
-        )
+        std, whose = self.state_dependent_std, self.memory_gradient
+        return ActorCritic(make_trunk, action_space, self.head_sizes, std, self.separate, whose, self.activation)
 
     def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         """Prepare to train an agent.

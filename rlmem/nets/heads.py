@@ -7,7 +7,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian
-from rlmem.nets.layers import hidden_layers, small_output
+from rlmem.nets.layers import Activation, hidden_layers, small_output
 
 SAC_LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of log_std, as in Haarnoja et al.'s released code and POMDP-Baselines (Ni et al. 2022, arXiv:2110.05038)."""
@@ -19,9 +19,9 @@ LOG_STD_RANGE = (-2.5, 2.0)
 class Head(nn.Module):
     """Hidden layers and an output [..., output_size] from features [..., input_size]; the base of all heads."""
 
-    def __init__(self, input_size: int, output_size: int, sizes: Sequence[int]):
+    def __init__(self, input_size: int, output_size: int, sizes: Sequence[int], activation: Activation = "leaky_relu"):
         super().__init__()
-        self.trunk, width = hidden_layers(input_size, sizes)
+        self.trunk, width = hidden_layers(input_size, sizes, activation)
         self.out = small_output(width, output_size)
 
     def output(self, features: Tensor) -> Tensor:
@@ -92,9 +92,17 @@ class PolicyHead(Head):
     `distribution` reads it. Continuous actions live in [-1, 1] (see `rlmem.spaces.to_env`).
 
     state_dependent_std: the spread of continuous actions comes from the features, else it is one learned vector
+    activation: of the hidden layers
     """
 
-    def __init__(self, input_size: int, action_space: Space, sizes: Sequence[int], state_dependent_std: bool = False):
+    def __init__(
+        self,
+        input_size: int,
+        action_space: Space,
+        sizes: Sequence[int],
+        state_dependent_std: bool = False,
+        activation: Activation = "leaky_relu",
+    ):
         log_std = None
         if isinstance(action_space, spaces.Discrete):
             outputs = [int(action_space.n)]
@@ -103,7 +111,7 @@ class PolicyHead(Head):
         else:
             outputs = [action_space.shape[0]] * (2 if state_dependent_std else 1)  # type: ignore[index]
             log_std = None if state_dependent_std else nn.Parameter(torch.full(outputs, LOG_STD_INIT))
-        super().__init__(input_size, sum(outputs), sizes)
+        super().__init__(input_size, sum(outputs), sizes, activation)
         self.sizes, self.log_std, self.kind = outputs, log_std, type(action_space)
 
     def parameters_of(self, features: Tensor) -> Tensor:

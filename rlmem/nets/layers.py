@@ -1,10 +1,14 @@
 """Plain layers shared by encoders and heads."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import nn
 
 from rlmem.scan import Linear
+
+Activation = Literal["leaky_relu", "tanh"]
+"""Of hidden layers. The output behind tanh is bounded, so that the mean of continuous actions cannot run far away."""
 
 
 def orthogonal(layer: nn.Linear) -> nn.Linear:
@@ -21,10 +25,12 @@ def small_output(input_size: int, output_size: int) -> nn.Linear:
     return layer
 
 
-def hidden_layers(input_size: int, sizes: Sequence[int]) -> tuple[nn.Sequential, int]:
-    """Linear and LeakyReLU for each of `sizes`; returns the layers and the output size."""
+def hidden_layers(
+    input_size: int, sizes: Sequence[int], activation: Activation = "leaky_relu"
+) -> tuple[nn.Sequential, int]:
+    """Linear layer and activation for each of `sizes`; returns the layers and the output size."""
     layers: list[nn.Module] = []
     for size in sizes:
-        layers += [orthogonal(Linear(input_size, size)), nn.LeakyReLU()]
+        layers += [orthogonal(Linear(input_size, size)), nn.Tanh() if activation == "tanh" else nn.LeakyReLU()]
         input_size = size
     return nn.Sequential(*layers), input_size
