@@ -13,6 +13,7 @@ from rlmem.acting.collector import Collector
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Segment, Tape
+from rlmem.losses.returns import discounted_return
 from rlmem.nets.encoder import Encoder, Features
 from rlmem.seeding import Streams
 from rlmem.spaces import to_env
@@ -199,3 +200,36 @@ def test_the_first_slot_of_an_episode_shows_no_previous_action():
     assert torch.equal(x[0], x[1])
     x = encoder(obs, torch.tensor([0, 1]), reward, ~start)
     assert not torch.equal(x[0], x[1])
+
+
+def test_rewards_of_any_size_train_the_same_way_if_their_scale_is_chosen():
+    """Rewards that are a thousand times as large; a scale that was chosen stays, and belongs to the checkpoint."""
+    results = []
+    for factor in (1, 1024):
+        algo, collector = setup("mlp", reward_scale=None)
+        for _ in range(2):
+            rollout = collect(algo, collector, Tape())
+            rollout.streams.reward *= factor
+            metrics = algo.update(rollout, Tape(), 0.0)
+        results.append((metrics["ppo/value_loss"], algo.scale * factor))
+        other = setup("mlp", reward_scale=None)[0]
+        other.load_state_dict(algo.state_dict())
+        assert other.scale == algo.scale
+    assert results[0] == pytest.approx(results[1], rel=1e-4)
+    returns = discounted_return(rollout.streams.reward, rollout.streams.terminated, rollout.streams.mask, algo.gamma)
+    assert algo.scale == pytest.approx(1 / returns[rollout.streams.mask].square().mean().sqrt().item(), rel=0.5)
+
+
+def test_the_clip_is_annealed_if_asked():
+    fractions = {}
+    for anneal in (False, True):
+        algo, collector = setup("mlp", lr=0.01, anneal_lr=False, anneal_clip=anneal, epochs=4)
+        fractions[anneal] = algo.update(collect(algo, collector, Tape()), Tape(), 0.999)["ppo/clip_fraction"]
+    assert fractions[True] > max(fractions[False], 0.9)
+
+
+def test_heads_with_tanh_are_bounded_before_their_last_layer():
+    algo, _ = setup("mlp", "PositionOnlyPendulum", activation="tanh")
+    hidden = algo.agent.policy.trunk(100 * torch.randn(50, algo.agent.trunks.actor.output_size))
+    assert hidden.abs().max() <= 1
+    assert hidden.abs().max() > 0.99

@@ -6,14 +6,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from rlmem.agents.actor_critic import ActorCritic
 from rlmem.algos.base import Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
+from rlmem.loops.parts import OnNan
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
 from rlmem.losses.reduce import standardise
-from rlmem.losses.returns import gae
+from rlmem.losses.returns import discounted_return, gae
 from rlmem.parallel import least
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
+
+LEAST_RETURN = 1e-6
+"""The root mean square of returns below which they are not scaled up to one."""
 
 
 @dataclass(kw_only=True)
@@ -30,6 +35,9 @@ class PPO(OnPolicy):
     num_minibatches: parts of each pass, at most one per row of any process
     adam_eps: epsilon of Adam
     gae_lambda: lambda of generalised advantage estimation
+    reward_scale: factor of the rewards in advantages and targets; None: one over the root mean square of the discounted
+        returns in the first rollout that has any. New critics give values around 0.1, and of returns in the hundreds
+        they learn little else than the size for long
     clip: epsilon of the clipped surrogate
     anneal_clip: lower it linearly to zero over the run
     value_error_clamp: upper bound of the squared value error; None: no bound
@@ -43,12 +51,24 @@ class PPO(OnPolicy):
     num_minibatches: PositiveInt = 8
     adam_eps: PositiveFloat = 1e-5
     gae_lambda: UnitFloat = 0.95
+    reward_scale: PositiveFloat | None = 1.0
     clip: PositiveFloat = 0.2
     anneal_clip: bool = False
     value_error_clamp: PositiveFloat | None = None
     normalize_advantage: Literal["minibatch", "batch", "none"] = "minibatch"
     kl_coef: NonNegativeFloat = 0.0
     kl_target: PositiveFloat = 0.01
+
+    def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
+        super().setup(agent, generator, on_nan)
+        self.scale = self.reward_scale
+
+    def learnt(self) -> dict[str, Any]:
+        """The scale of rewards if it was chosen: the critic depends on it."""
+        return {"scale": self.scale} if self.reward_scale is None else {}
+
+    def load_learnt(self, state: dict[str, Any]) -> None:
+        self.scale = state.get("scale", self.scale)
 
     def describe(self, plan: Plan) -> dict[str, str]:
         rows = plan.num_envs if plan.choices["batching"] == "tape" else self.num_minibatches
@@ -86,7 +106,8 @@ class PPO(OnPolicy):
         parameters, value = self.agent.heads(actor, critic)
         log_prob = self.agent.policy.distribution(parameters).log_prob(batch.action)
         stream_value = rows.scatter(value, streams.shape)
-        advantage = gae(streams.reward, stream_value, streams.terminated, streams.mask, self.gamma, self.gae_lambda)
+        reward = streams.reward * self._scale(streams)
+        advantage = gae(reward, stream_value, streams.terminated, streams.mask, self.gamma, self.gae_lambda)
         target = rows.gather(advantage + stream_value)
         unexplained, total = (mean((x - mean(x, batch.mask)).square(), batch.mask) for x in (target - value, target))
         if self.normalize_advantage == "batch":
@@ -100,6 +121,14 @@ class PPO(OnPolicy):
             "value_mean": float(mean(value, batch.mask)),
             **self.diagnose(critic[batch.mask], batch.action[batch.mask]),
         }
+
+    def _scale(self, streams: Batch) -> float:
+        """The factor of the rewards; it is chosen from these streams [N, T+1] if it is not known yet."""
+        if self.scale is None:
+            returns = discounted_return(streams.reward, streams.terminated, streams.mask, self.gamma)
+            size = float(mean(returns.square(), streams.mask).sqrt())
+            self.scale = 1 / max(size, LEAST_RETURN) if size else None
+        return self.scale or 1.0
 
     def _minibatch(self, batch: Batch, clip: float) -> dict[str, Tensor]:
         """Take one gradient step on some rows. Returns metrics; {} if the step was skipped, since it was not finite."""
@@ -131,8 +160,8 @@ class PPO(OnPolicy):
         return {name: value.detach() for name, value in metrics.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"kl_coef": self.kl_coef}
+        return super().state_dict() | {"kl_coef": self.kl_coef, "scale": self.scale}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.kl_coef = state["kl_coef"]
+        self.kl_coef, self.scale = state["kl_coef"], state.get("scale", self.scale)
