@@ -88,7 +88,7 @@ def test_every_option_composes_and_fits_its_constructor(row):
         ("memory=null", ["no option null", "accepted: clocked"]),
         ("memory=[ffm,gru]", ["takes one option", "accepted: clocked"]),
         ("logger=[local,wndb]", ["no option wndb", "`wandb`", "logger=[local]"]),
-        ("algo.lrr=1", ["no such key", "did you mean `algo.lr`?", "accepted: adam_eps", "algo.lr="]),
+        ("algo.lrr=1", ["no such key", "did you mean `algo.lr`?", "accepted: activation", "algo.lr="]),
         ("+algo.lrr=1", ["no such key", "did you mean `algo.lr`?"]),
         ("+algo.lr=1", ["cannot be added", "e.g. algo.lr=1"]),
         ("++memory=gru", ["cannot be added", "e.g. memory=gru"]),
