@@ -152,7 +152,7 @@ class Curve(BaseCallback):
             sync_envs_normalization(self.training_env, self.envs)
         mean, _ = evaluate_policy(self.model, self.envs, EPISODES, warn=False)
         self.playing += process_time() - begins
-        self.points.append((self.num_timesteps, float(mean), process_time() - self.began - self.playing))
+        self.points.append((self.num_timesteps, float(np.mean(mean)), process_time() - self.began - self.playing))
 
 
 def train(cell: Cell, seed: int) -> list[tuple[int, float, float]]:
@@ -162,7 +162,7 @@ def train(cell: Cell, seed: int) -> list[tuple[int, float, float]]:
     if cell.normalise:
         envs, played = VecNormalize(envs, norm_reward=False), VecNormalize(played, norm_reward=False, training=False)
     policy = "MlpLstmPolicy" if cell.algorithm is RecurrentPPO else "MlpPolicy"
-    model = cell.algorithm(policy, envs, seed=seed, device="cpu", **cell.settings)  # type: ignore[arg-type]
+    model = cell.algorithm(policy, envs, seed=seed, device="cpu", **cell.settings)
     curve = Curve(played, cell.every)
     model.learn(cell.steps, callback=curve)
     return curve.points
