@@ -7,6 +7,7 @@ import torch
 from helpers import small_run
 from replayed import ALGOS, generator, live, make_algo
 from test_off_policy import LENGTHS, assert_same, gradients
+from test_ppo import setup as make_ppo
 
 from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank, q_spread
 from rlmem.batching import Segment, Tape
@@ -59,8 +60,10 @@ def test_ppos_minibatches_of_acted_slots_train_as_rows_do(in_tmp, monkeypatch):
         ("memory=mlp algo=ppo env=gym env.id=CartPole-v1", "transitions None None 64"),
         ("memory=mlp algo=ppo_popgym total_steps=100000", "tape None None 64"),
         ("memory=ffm algo=ppo total_steps=256000", "tape None None 20"),
-        ("memory=ffm algo=ppo total_steps=256000 trainer.devices=8", "tape None None 32"),
-        ("memory=ffm algo=ppo total_steps=1000", "tape None None 4"),
+        ("memory=ffm algo=ppo total_steps=256000 trainer.devices=8", "tape None None 16"),
+        ("memory=ffm algo=ppo total_steps=1000", "tape None None 8"),
+        ("memory=gru algo=sac total_steps=20000 batching=transitions", "transitions 256 1.0 4"),
+        ("memory=mlp algo=sac total_steps=20000 batching.length=32", "transitions 1000 1.0 4"),
     ],
 )
 def test_defaults_follow_from_other_choices_but_never_replace_what_was_given(lines, expected):
@@ -84,9 +87,9 @@ def test_a_run_says_that_its_batches_hold_few_episodes_and_that_its_updates_are_
     run = small_run("algo=dqn", "batching=tape", "algo.update_ratio=0.05", *lines, "total_steps=1600",
                     base=("env=repeat_first", "memory=mlp", "env.num_envs=2", "evaluation.episodes=2"))  # fmt: skip
     log = (run / "log.txt").read_text()
-    assert "a batch holds 1.0 episodes on average; from fewer than 8, learning is unsteady" in log
+    assert "a batch holds about 1.0 episodes; from fewer than 8, learning is unsteady" in log
     assert log.count("learning is unsteady") == 1
-    assert "this run makes about 75 updates, and learning takes 100 at the very least" in log
+    assert "this run makes about 75 updates, with which it can learn little" in log
 
 
 def test_a_policy_that_has_stopped_moving_is_reported_once():
@@ -101,7 +104,7 @@ def test_a_policy_that_has_stopped_moving_is_reported_once():
     for _ in range(3):
         resumed.saturation(stuck, "e.g. this")
     assert len(lines) == 1
-    assert "100% of the policy's actions lie at a bound" in lines[0]
+    assert "the policy stands still: 100% of its actions lie at a bound" in lines[0]
 
 
 def test_diagnostics_by_hand():
@@ -137,3 +140,21 @@ def test_results_of_older_versions_are_marked_stale(monkeypatch):
     assert staleness.stale("ffm/table4", "paper") == [], "there are no such results"
     changes[0]["since"] = "0.1.0"
     assert staleness.stale("memoroids/figure4", "laptop") == []
+
+
+def test_a_policy_of_ppo_far_outside_the_bounds_counts_as_one_that_stands_still():
+    algo = make_ppo("mlp", "PositionOnlyPendulum")[0]
+    found = algo.diagnose(torch.randn(200, 8), 15 + 0.6 * torch.randn(200, 1))
+    assert found["actions_at_bounds"] == 1.0
+    assert found["action_spread"] == 0.0
+
+
+@pytest.mark.parametrize("name", ["sac", "dqn"])
+def test_a_state_without_tensors_may_be_any_tree(in_tmp, name):
+    """A stack of layers without state has a tuple of empty states."""
+    layers = ("memory=stack", "memory.layer._target_=rlmem.memory.mlp.MLP", "memory.hidden_size=8")
+    env = "pendulum" if name == "sac" else "cartpole"
+    lines = (f"algo={name}", f"env={env}", "algo.batch_size=8", "total_steps=600", "algo.update_ratio=0.01")
+    starts = ("algo.learning_starts=100", "algo.random_steps=100", "evaluation.episodes=2")
+    run = small_run(*lines, *starts, base=layers)
+    assert read_jsonl(run / "metrics.jsonl")[-2]["update"] > 0

@@ -84,7 +84,7 @@ class Features:
         if self.rows is not None:
             return self.rows[slots]
         inputs = Inputs(*(field.flatten(0, 1)[slots] for field in self.batch.inputs))
-        return self.trunk.step(inputs, ())[0]
+        return self.trunk.step(inputs, self.trunk.initial_state(len(slots)))[0]
 
 
 class Trunks(nn.Module):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rlmem.agents.actor_critic import MemoryGradient
 from rlmem.agents.off_policy import ContinuousAgent, OffPolicyAgent
 from rlmem.agents.trunk import Features
-from rlmem.algos.diagnostics import DRAWS, SLOTS, action_spread, actions_at_bounds, feature_rank, q_spread
+from rlmem.algos.diagnostics import DRAWS, action_spread, actions_at_bounds, feature_rank, q_spread, some
 from rlmem.algos.off_policy import Metrics, OffPolicy, Slots
 from rlmem.loops.parts import OnNan
 from rlmem.types import Batch
@@ -44,7 +44,7 @@ class OffPolicyActorCritic(OffPolicy):
 
     def setup(self, agent: OffPolicyAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         super().setup(agent, generator, on_nan)
-        self.q_parameters = list(self.agent.q.parameters())
+        self.q_parameters = [parameter for parameter in self.agent.q.parameters() if parameter.requires_grad]
 
     def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
         agent = self.agent
@@ -75,7 +75,7 @@ class OffPolicyActorCritic(OffPolicy):
         known = {"feature_rank": feature_rank(critic)}
         if not isinstance(self.agent, ContinuousAgent):
             return known | {"q_spread": q_spread(self.agent.q(critic).amin(0))}
-        action, compared = self.agent.greedy(actor), critic[:SLOTS].repeat_interleave(DRAWS, 0)
+        action, compared = self.agent.greedy(actor), some(critic).repeat_interleave(DRAWS, 0)
         evenly = torch.quasirandom.SobolEngine(self.agent.action_size).draw(DRAWS, dtype=critic.dtype).to(critic.device)
         q = self.agent.q(compared, (2 * evenly - 1).repeat(len(compared) // DRAWS, 1)).amin(0)
         return known | {

@@ -11,16 +11,21 @@ DRAWS = 16
 """Actions all over [-1, 1] of a slot whose values are compared."""
 
 
+def some(features: Tensor) -> Tensor:
+    """At most SLOTS of the slots of features [n, F], evenly spaced."""
+    return features[torch.linspace(0, len(features) - 1, min(len(features), SLOTS), device=features.device).long()]
+
+
 def feature_rank(features: Tensor, share: float = 0.99) -> Tensor:
     """Effective rank of features [n, F] (Kumar et al. 2021, arXiv:2010.14498, section 3).
 
-    It is the number of singular values, from the largest, that make up `share` of their sum, taken over at most SLOTS
-    slots that are evenly spaced. NaN if the features are not finite.
+    It is the number of singular values, from the largest, that make up `share` of their sum, over at most SLOTS slots.
+    NaN if they cannot be found, as for features that are not finite.
     """
-    if not torch.isfinite(features).all():
+    try:
+        sizes = torch.linalg.svdvals(some(features))
+    except torch.linalg.LinAlgError:
         return features.new_tensor(torch.nan)
-    chosen = torch.linspace(0, len(features) - 1, min(len(features), SLOTS), device=features.device).long()
-    sizes = torch.linalg.svdvals(features[chosen])
     return (sizes.cumsum(0) < share * sizes.sum()).sum() + 1
 
 

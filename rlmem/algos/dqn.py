@@ -101,7 +101,7 @@ class DQN(OffPolicy):
             q_target = self.target.q(self.target.trunks.critic_features(batch).at(slots.after))
             q = self.agent.q(features.at(slots.after)) if self.double else q_target
         else:
-            successors = lambda network: network.trunks.critic.read_successors(batch).flatten(0, 1)[slots.after]  # noqa: E731
-            q_target = self.target.q(successors(self.target))
-            q = self.agent.q(successors(self.agent)) if self.double else q_target
+            theirs, ours = (n.trunks.critic.read_successors(batch).flatten(0, 1) for n in (self.target, self.agent))
+            q_target = self.target.q(theirs[slots.after])
+            q = self.agent.q(ours[slots.after]) if self.double else q_target
         return greedy_value(q, q_target)

@@ -135,6 +135,7 @@ class OnPolicy(Algorithm):
         """
         measures: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {"feature_rank": (feature_rank, features)}
         if action.is_floating_point():
+            action = action.clamp(-1, 1)  # as the environment does; a mean far outside would hide how little it differs
             measures |= {"actions_at_bounds": (actions_at_bounds, action), "action_spread": (action_spread, action)}
         n = len(features)
         found = [n * float(measure(x)) if n else 0.0 for measure, x in measures.values()]

@@ -17,9 +17,6 @@ from rlmem.losses.returns import discounted_return, gae
 from rlmem.parallel import least
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
 
-LEAST_RETURN = 1e-6
-"""The root mean square of returns below which they are not scaled up to one."""
-
 
 @dataclass(kw_only=True)
 class PPO(OnPolicy):
@@ -36,8 +33,8 @@ class PPO(OnPolicy):
     adam_eps: epsilon of Adam
     gae_lambda: lambda of generalised advantage estimation
     reward_scale: factor of the rewards in advantages and targets; None: one over the root mean square of the discounted
-        returns in the first rollout that has any. New critics give values around 0.1, and of returns in the hundreds
-        they learn little else than the size for long
+        returns in the first rollout, at most 1. A new critic gives values around 0.1: where returns are in the
+        hundreds, its loss drowns the policy's, and it takes many steps until its values have the right size
     clip: epsilon of the clipped surrogate
     anneal_clip: lower it linearly to zero over the run
     value_error_clamp: upper bound of the squared value error; None: no bound
@@ -68,7 +65,8 @@ class PPO(OnPolicy):
         return {"scale": self.scale} if self.reward_scale is None else {}
 
     def load_learnt(self, state: dict[str, Any]) -> None:
-        self.scale = state.get("scale", self.scale)
+        if self.reward_scale is None:
+            self.scale = state.get("scale")
 
     def describe(self, plan: Plan) -> dict[str, str]:
         rows = plan.num_envs if plan.choices["batching"] == "tape" else self.num_minibatches
@@ -119,16 +117,16 @@ class PPO(OnPolicy):
             "ratio_max_dev": float(replay_deviation(log_prob - batch.behaviour["log_prob"], batch.mask)),
             "explained_variance": float(1 - unexplained / (total + 1e-8)),
             "value_mean": float(mean(value, batch.mask)),
+            "reward_scale": self._scale(streams),
             **self.diagnose(critic[batch.mask], batch.action[batch.mask]),
         }
 
     def _scale(self, streams: Batch) -> float:
-        """The factor of the rewards; it is chosen from these streams [N, T+1] if it is not known yet."""
+        """The factor of the rewards, which is chosen from these streams [N, T+1] if it is not known yet."""
         if self.scale is None:
             returns = discounted_return(streams.reward, streams.terminated, streams.mask, self.gamma)
-            size = float(mean(returns.square(), streams.mask).sqrt())
-            self.scale = 1 / max(size, LEAST_RETURN) if size else None
-        return self.scale or 1.0
+            self.scale = 1 / max(float(mean(returns.square(), streams.mask).sqrt()), 1.0)
+        return self.scale
 
     def _minibatch(self, batch: Batch, clip: float) -> dict[str, Tensor]:
         """Take one gradient step on some rows. Returns metrics; {} if the step was skipped, since it was not finite."""
@@ -164,4 +162,5 @@ class PPO(OnPolicy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.kl_coef, self.scale = state["kl_coef"], state.get("scale", self.scale)
+        self.kl_coef = state["kl_coef"]
+        self.load_learnt(state)

@@ -29,7 +29,7 @@ def run(args: Arguments) -> None:
         print(dumps({path: {"value": value, "source": origins[path]} for path, value in leaves}, indent=2))
     else:
         print("#", *(f"{group}={to_text(choice)}" for group, choice in config.choices.items()))
-        for group in config.choices.keys() & config.ruled.keys():
+        for group in [path for path in config.ruled if path in config.choices]:
             print(f"# {group}={to_text(config.choices[group])}: {config.ruled[group]}")
         print(as_yaml(config.values, origins))
 

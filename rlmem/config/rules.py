@@ -14,10 +14,11 @@ TRANSITIONS = 256
 UPDATES = 75_000
 """Updates of an off-policy run, as many as 0.05 per step are in 1.5 million steps."""
 FEWEST_UPDATES = 100
-"""An on-policy run with fewer updates learns little; a run that will make fewer says so."""
+"""A run that will make fewer updates says so."""
 STEPS_PER_ENV = 5_000
 """Steps of an off-policy run per environment: of many environments, the first episodes end late."""
-FEWEST_ENVS = 4
+FEWEST_ENVS, FEWEST_SLOTS = 8, 32
+"""The least that the rules leave of PPO's environments, and of the slots that a memoryless agent collects in each."""
 
 
 class Rule(NamedTuple):
@@ -43,7 +44,7 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
     """
     steps, algo, num_envs = given["total_steps"], given["algo"], given["env"].get("num_envs")
     if chosen["algo"] in OFF_POLICY:
-        if chosen["batching"] == "transitions":
+        if given["batching"].get("length") == 1:
             yield Rule("algo.batch_size", TRANSITIONS, f"{TRANSITIONS} single transitions are as many episodes")
         if algo["update_per"] == "step":
             ratio = min(1.0, max(0.05, round(UPDATES / steps, 3)))
@@ -52,7 +53,10 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
             few = min(num_envs, max(1, steps // STEPS_PER_ENV))
             yield Rule("env.num_envs", few, "in a short run, the first episodes must end early")
     if chosen["algo"] == "ppo" and num_envs:
-        devices = given["trainer"]["devices"]
-        few = steps // (FEWEST_UPDATES * algo["rollout_slots"] * devices) * devices
-        few = min(num_envs, max(few, FEWEST_ENVS * devices))
+        devices, slots = given["trainer"]["devices"], algo["rollout_slots"]
+        few = steps // (FEWEST_UPDATES * slots * devices) * devices
+        few = min(num_envs, max(few, -(-FEWEST_ENVS // devices) * devices))
         yield Rule("env.num_envs", few, f"{FEWEST_UPDATES} updates need rollouts of a hundredth of the run")
+        if chosen["memory"] in STATELESS:  # others would not learn to remember for longer than a rollout
+            short = max(FEWEST_SLOTS, steps // (FEWEST_UPDATES * few))
+            yield Rule("algo.rollout_slots", min(slots, short), f"{FEWEST_UPDATES} updates need short rollouts")

@@ -26,15 +26,14 @@ class Notices:
             self.said.add(kind)
             self.say(text)
 
-    def few_episodes(self, episodes: float, there: float, example: str) -> None:
+    def few_episodes(self, episodes: float, example: str) -> None:
         """Report batches of few episodes.
 
         episodes: in a batch, the mean
-        there: episodes that a batch could have been drawn from
         example: what to do
         """
-        if episodes < FEWEST_EPISODES and there >= 2 * FEWEST_EPISODES:
-            what = f"a batch holds {episodes:.1f} episodes on average"
+        if episodes < FEWEST_EPISODES:
+            what = f"a batch holds about {episodes:.1f} episodes"
             self.once("episodes", f"{what}; from fewer than {FEWEST_EPISODES}, learning is unsteady; {example}")
 
     def saturation(self, metrics: Mapping[str, float], example: str) -> None:
@@ -48,8 +47,8 @@ class Notices:
             return
         self.saturated = self.saturated + 1 if share >= SATURATED and spread < STILL else 0
         if self.saturated >= PATIENCE:
-            where = f"{share:.0%} of the policy's actions lie at a bound, the same whatever it sees"
-            self.once("saturation", f"{where}: it has stopped moving, since tanh has no slope there; {example}")
+            where = f"the policy stands still: {share:.0%} of its actions lie at a bound, whatever it sees"
+            self.once("saturation", f"{where}, where learning can hardly move them; {example}")
 
     def state_dict(self) -> dict[str, Any]:
         return {"said": sorted(self.said), "saturated": self.saturated}

@@ -13,11 +13,15 @@ from rlmem.acting.collector import Collector, Episode
 from rlmem.agents.base import Exploration, Network
 from rlmem.errors import Fault
 from rlmem.loops.base import Iteration, Loop, one_thread
+from rlmem.loops.notices import FEWEST_EPISODES
 from rlmem.loops.observe import observe
 from rlmem.loops.parts import Learner
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
 from rlmem.types import Batch
+
+ENOUGH_TO_TELL = 2 * FEWEST_EPISODES
+"""Episodes in the replay from which on batches of few episodes are reported: before, they could not hold more."""
 
 
 class ReplayLearner(Learner, Protocol):
@@ -108,9 +112,8 @@ class OffPolicyLoop(Loop):
         exploring = self.algo.exploration_metrics(self.exploration).items()
         how = {f"explore/{name}": value for name, value in exploring}
         means = tally.means() | (self._diagnose() if tally.updates else {})
-        if episodes := means.get("batch/episodes"):
-            example = "e.g. a larger algo.batch_size, or batching=segment batching.length=32"
-            self.notices.few_episodes(episodes, self.replay.episodes, example)
+        if tally.updates and self.replay.episodes >= ENOUGH_TO_TELL:
+            self.notices.few_episodes(means["batch/episodes"], "e.g. a larger algo.batch_size, or shorter segments")
         return how | means | kept | self.algo.skipped(), tally.ended
 
     def _diagnose(self) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from math import inf
 from typing import Any, ClassVar, Protocol
 
 from rlmem.acting.actors import ActorPool
@@ -73,11 +72,14 @@ class OnPolicyLoop(Loop):
             if self.redraws:
                 redraw(self.agent)
         self.updates += 1
-        seen = self.num_envs * place().size + metrics.get("batch/episodes", inf)
-        self.notices.few_episodes(seen, inf, "e.g. env.num_envs=8")
+        (seen,) = totals(self.num_envs + int(rollout.streams.start[:, 1:].sum()))
+        self.notices.few_episodes(seen, "e.g. env.num_envs=8")
         prefix = f"{self.algo.name}/"
         own = {name.removeprefix(prefix): value for name, value in metrics.items()}
         self.notices.saturation(own, "e.g. a smaller algo.lr")
+        if own.get("reward_scale", 1.0) != 1.0:
+            what = f"rewards are learnt from times {own['reward_scale']:.3g} (algo.reward_scale)"
+            self.notices.once("scale", what)
         deviation = f"{prefix}ratio_max_dev"
         if metrics.get(deviation, 0) > RATIO_ALARM:
             what = f"{deviation} is {metrics[deviation]:.1e}: training does not read what acting read"

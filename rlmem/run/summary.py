@@ -24,7 +24,7 @@ def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
     yield summary(config, parts, str(run_dir))
     updates = parts.algo.planned_updates(parts.plan)
     if updates is not None and updates < FEWEST_UPDATES:
-        yield f"this run makes about {updates:.0f} updates, and learning takes {FEWEST_UPDATES} at the very least"
+        yield f"this run makes about {updates:.0f} updates, with which it can learn little; e.g. a larger total_steps"
     number = config.settings.checkpoint.keep + 1  # there is one more while the newest is written
     needed, free = number * checkpoint_bytes(parts.plan, parts.agent, parts.algo), disk_usage(run_dir).free
     if free <= needed:
