@@ -203,7 +203,7 @@ def test_the_first_slot_of_an_episode_shows_no_previous_action():
 
 
 def test_rewards_of_any_size_train_the_same_way_if_their_scale_is_chosen():
-    """Rewards that are large, and a thousand times as large; a scale that was chosen stays, and belongs to the checkpoint."""
+    """Large rewards, and a thousand times as large ones; a scale that was chosen belongs to the checkpoint."""
     results = []
     for factor in (2**10, 2**20):
         algo, collector = setup("mlp", reward_scale=None)
