@@ -45,6 +45,14 @@ def small_run(*overrides: str, run_dir: str | Path = "run", base: Sequence[str] 
     return Path(run_dir)
 
 
+def changed(path: Path, old: str, new: str) -> Path:
+    """Replace `old`, which must be there, in a file."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
 def without_time(run_dir: str | Path, keep: Callable[[dict[str, Any]], bool] = lambda row: True) -> list[dict]:
     """The rows of a run's metrics for which `keep` holds, without measured times."""
     rows = read_jsonl(Path(run_dir) / "metrics.jsonl")

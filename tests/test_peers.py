@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import changed
 from scipy import stats as scipy_stats
 
 from rlmem.commands.cli import main
@@ -68,13 +69,6 @@ def file(in_tmp: Path) -> Path:
     (in_tmp / "mine" / "curves" / "sb3.csv").write_text(curves(RETURNS))
     path = in_tmp / "mine" / "beside.yaml"
     path.write_text(OURS)
-    return path
-
-
-def changed(path: Path, old: str, new: str) -> Path:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
     return path
 
 

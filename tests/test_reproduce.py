@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import changed
 
 from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir
@@ -65,13 +66,6 @@ def small(in_tmp: Path) -> Path:
     (in_tmp / "mine").mkdir()
     path = in_tmp / "mine" / "small.yaml"
     path.write_text(SMALL)
-    return path
-
-
-def changed(path: Path, old: str, new: str) -> Path:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
     return path
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 FEWEST_EPISODES = 8
-"""Updates from fewer episodes follow single ones; with them, policies of TD3 froze (docs/algorithms.md)."""
+"""A run whose batches hold fewer says so: the transitions of one episode are much alike."""
 SATURATED, STILL = 0.95, 0.1
 """A policy is saturated if this share of its actions lies at the bounds, and they spread less than this over slots."""
 PATIENCE = 5
