@@ -69,6 +69,15 @@ def test_twins_over_continuous_actions_are_independent_and_differentiable_in_the
     assert torch.autograd.grad(q.min(0).values.sum(), action)[0].abs().min() > 0
 
 
+@pytest.mark.parametrize(("features", "actions", "sizes"), [(128, 1, (128,)), (3, 1, (256, 256)), (64, 8, ())])
+def test_at_first_the_action_moves_a_value_as_much_as_the_features(features, actions, sizes):
+    twins = TwinQ(features, actions, sizes)
+    for head in twins.heads:
+        weight = next(head.parameters())
+        share = weight[:, features:].square().sum() / weight[:, :features].square().sum()
+        assert 0.5 < share < 2
+
+
 def test_the_gaussian_heads_spread_is_bounded():
     head = TanhGaussianHead(6, 3, (8,))
     policy = head(torch.randn(2, 5, 6))

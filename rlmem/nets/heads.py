@@ -1,5 +1,6 @@
 """Heads: from the memory's output to action values, to actions in [-1, 1] and to action distributions."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -57,10 +58,20 @@ class TwinQDiscrete(nn.Module):
 
 
 class TwinQ(TwinQDiscrete):
-    """Independent values of one continuous action."""
+    """Independent values of one continuous action.
+
+    At first the action moves a value as much as all features do together: its weights in the first layer are
+    sqrt(input_size / action_size) times those of the joint orthogonal matrix. At equal weights one action beside 128
+    features has 1/128 of a value's variance; the critic then learns how good states are long before it tells actions
+    apart, and the policy climbs its noise to a bound and stays (docs/algorithms.md, "What matters off-policy").
+    """
 
     def __init__(self, input_size: int, action_size: int, sizes: Sequence[int]):
         super().__init__(input_size + action_size, 1, sizes)
+        with torch.no_grad():
+            for head in self.heads:
+                first = next(layer for layer in head.modules() if isinstance(layer, nn.Linear))
+                first.weight[:, input_size:] *= math.sqrt(input_size / action_size)
 
     def forward(self, features: Tensor, action: Tensor) -> Tensor:  # type: ignore[override]
         """q [2, ...] for features [..., input_size] and action [..., action_size]."""
