@@ -53,7 +53,8 @@ def collect(algo, collector, batching, budget=10**9):
 
 def loss_of(algo, rollout, batching):
     rows = batching.rows(rollout.streams)
-    return algo.loss(rollout.streams, rows, rows.batch(rollout))
+    batch = rows.batch(rollout)
+    return algo.loss(rollout.streams, rows, batch, *algo.agent.trunks.read(batch))
 
 
 def loss_by_loops(algo, rollout):
@@ -124,7 +125,7 @@ def test_without_lag_targets_are_n_step_returns_to_the_end_of_the_rollout(float6
     target = discounted_return(streams.reward.double(), streams.terminated, streams.mask, 0.9, value.detach())
     error = (target - value)[streams.mask]
     policy_loss = -(error.detach() * policy.log_prob(batch.action)[streams.mask]).mean()
-    _, metrics = algo.loss(streams, rows, batch)
+    _, metrics = algo.loss(streams, rows, batch, *algo.agent.trunks.read(batch))
     torch.testing.assert_close(metrics["policy_loss"], policy_loss, rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(metrics["value_loss"], error.square().mean() / 2, rtol=1e-6, atol=1e-9)
     assert metrics["ratio_max_dev"] < 1e-12 and metrics["rho_mean"] == pytest.approx(1)

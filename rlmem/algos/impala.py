@@ -104,19 +104,28 @@ class Impala(OnPolicy):
         batch = rows.batch(rollout)
         steps: list[dict[str, Tensor]] = []
         deviation: dict[str, float] = {}
+        diagnosed: dict[str, float] = {}
         for epoch in range(self.epochs):
-            loss, metrics = self.loss(rollout.streams, rows, batch)
+            actor, critic = self.agent.trunks.read(batch)
+            if epoch == 0:
+                diagnosed = self.diagnose(critic.detach()[batch.mask], batch.action[batch.mask])
+            loss, metrics = self.loss(rollout.streams, rows, batch, actor, critic)
             found = metrics.pop("ratio_max_dev")
             if epoch == rollout.lag == 0:
                 deviation = {"ratio_max_dev": float(found)}
             if (grad_norm := self.step(loss)) is not None:
                 steps.append({name: value.detach() for name, value in metrics.items()} | {"grad_norm": grad_norm})
-        values = means(steps) | deviation | {"lr": lr, "lag": rollout.lag}
+        values = means(steps) | deviation | diagnosed | {"lr": lr, "lag": rollout.lag}
         return self.named(values) | batch_metrics(rollout, rows, batch)
 
-    def loss(self, streams: Batch, rows: Rows, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of the rows `batch` that were cut from `streams`; metrics, which are means over slots."""
-        parameters, value = self.agent.unroll(batch)
+    def loss(
+        self, streams: Batch, rows: Rows, batch: Batch, actor: Tensor, critic: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of the rows `batch` that were cut from `streams`; metrics, which are means over slots.
+
+        actor, critic: the features [B, T, F] of the rows
+        """
+        parameters, value = self.agent.heads(actor, critic)
         policy = self.agent.policy.distribution(parameters)
         log_prob = policy.log_prob(batch.action)
         # With `clip`, V-trace corrects up to the policy before the first step, and the surrogate for the steps since.

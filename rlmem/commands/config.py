@@ -24,13 +24,14 @@ def run(args: Arguments) -> None:
     from rlmem.config.overrides import leaf_paths
 
     config, origins = explain(args.overrides)
+    ruled = {group: to_text(choice) for group, choice in config.choices.items() if group in config.ruled}
     if args.json:
-        leaves = leaf_paths(config.values)
-        print(dumps({path: {"value": value, "source": origins[path]} for path, value in leaves}, indent=2))
+        shown = [*ruled.items(), *leaf_paths(config.values)]
+        print(dumps({path: {"value": value, "source": origins[path]} for path, value in shown}, indent=2))
     else:
         print("#", *(f"{group}={to_text(choice)}" for group, choice in config.choices.items()))
-        for group in [path for path in config.ruled if path in config.choices]:
-            print(f"# {group}={to_text(config.choices[group])}: {config.ruled[group]}")
+        for group, choice in ruled.items():
+            print(f"# {group}={choice}: {config.ruled[group]}")
         print(as_yaml(config.values, origins))
 
 

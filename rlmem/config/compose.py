@@ -95,12 +95,12 @@ def load(overrides: Sequence[str]) -> Config:
 
 
 def explain(overrides: Sequence[str]) -> tuple[Config, Origins]:
-    """The checked configuration of a command line, and the origin of every value by dotted path."""
+    """The checked configuration of a command line, and the origin of every value and of every option that a rule chose."""
     config = load(overrides)
     base, assignments, _ = compose_base(overrides)
     ruled = {path: f"rule: {why}" for path, why in config.ruled.items()}
     found = sources(base.files) | dict.fromkeys(_given(assignments), COMMAND_LINE) | ruled
-    return config, {path: lookup(path, found) or "config.yaml" for path, _ in leaf_paths(config.values)}
+    return config, ruled | {path: lookup(path, found) or "config.yaml" for path, _ in leaf_paths(config.values)}
 
 
 def _given(assignments: Iterable[Override]) -> list[str]:

@@ -37,9 +37,9 @@ def choices(chosen: Mapping[str, Any]) -> Iterator[Rule]:
 
 
 def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule]:
-    """Values that follow from others.
+    """Values that follow from others, each from what the rules before it left.
 
-    given: the values of a run, nested
+    given: the values of a run, nested; whoever takes a rule up writes it here before asking for the next
     chosen: the option of each group
     """
     steps, algo, num_envs = given["total_steps"], given["algo"], given["env"].get("num_envs")
@@ -58,5 +58,5 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
         few = min(num_envs, max(few, -(-FEWEST_ENVS // devices) * devices))
         yield Rule("env.num_envs", few, f"{FEWEST_UPDATES} updates need rollouts of a hundredth of the run")
         if chosen["memory"] in STATELESS:  # others would not learn to remember for longer than a rollout
-            short = max(FEWEST_SLOTS, steps // (FEWEST_UPDATES * few))
+            short = max(FEWEST_SLOTS, steps // (FEWEST_UPDATES * given["env"]["num_envs"]))
             yield Rule("algo.rollout_slots", min(slots, short), f"{FEWEST_UPDATES} updates need short rollouts")
