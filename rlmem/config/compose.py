@@ -95,7 +95,7 @@ def load(overrides: Sequence[str]) -> Config:
 
 
 def explain(overrides: Sequence[str]) -> tuple[Config, Origins]:
-    """The checked configuration of a command line, and the origin of every value and of every option that a rule chose."""
+    """The checked configuration of a command line; the origins of its values and of the options that rules chose."""
     config = load(overrides)
     base, assignments, _ = compose_base(overrides)
     ruled = {path: f"rule: {why}" for path, why in config.ruled.items()}
