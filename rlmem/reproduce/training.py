@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 
 from rlmem.errors import Fault, UserError
@@ -31,15 +32,16 @@ class Training(Runner):
         check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=files)
 
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
-        """Add the runs of the cells that their sweep lacks."""
+        """Add the runs of the cells that their sweep lacks: one seed of every cell, then the next of every cell."""
         configs = check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
         jobs, listed = [], []
-        for cell, config in zip(planned, configs, strict=True):
-            for seed in cell.seeds:
-                values = config.values | {"seed": seed}
-                own = config_hash(replace(config, values=values))
-                jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
-                listed.append((cell, seed, own))
+        runs = [(cell, config, i) for cell, config in zip(planned, configs, strict=True) for i in range(len(cell.seeds))]
+        for cell, config, index in sorted(runs, key=itemgetter(2)):
+            seed = cell.seeds[index]
+            values = config.values | {"seed": seed}
+            own = config_hash(replace(config, values=values))
+            jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
+            listed.append((cell, seed, own))
         self.ask_for("config_hash", listed)
         Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)
 
