@@ -35,9 +35,12 @@ class Training(Runner):
         """Add the runs of the cells that their sweep lacks: one seed of every cell, then the next of every cell."""
         configs = check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
         jobs, listed = [], []
-        runs = [(cell, config, i) for cell, config in zip(planned, configs, strict=True) for i in range(len(cell.seeds))]
-        for cell, config, index in sorted(runs, key=itemgetter(2)):
-            seed = cell.seeds[index]
+        runs = [
+            (place, seed, cell, config)
+            for cell, config in zip(planned, configs, strict=True)
+            for place, seed in enumerate(cell.seeds)
+        ]
+        for _, seed, cell, config in sorted(runs, key=itemgetter(0)):
             values = config.values | {"seed": seed}
             own = config_hash(replace(config, values=values))
             jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
