@@ -1,5 +1,6 @@
 """The interface of algorithms: all that the rest of rlmem knows about them."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -65,27 +66,57 @@ class Storage:
 
 
 class Finite:
-    """Checks that the loss and the gradient of every step are finite.
+    """Takes the gradient steps whose loss and gradient are finite, and no others.
 
-    on_nan: stop: raise FloatingPointError; skip: do not take the step, at most MOST_SKIPPED times in a row
+    A step is decided on the device, and the next may follow at once; what was decided is known after `settle`.
+
+    on_nan: stop: raise FloatingPointError; skip: leave the step out, at most MOST_SKIPPED times in a row
     """
 
     def __init__(self, on_nan: OnNan = "stop"):
         self.on_nan = on_nan
         self.skipped = self.in_a_row = 0
+        self.unsettled: list[tuple[tuple[str, ...], Tensor, Tensor]] = []
 
-    def allows(self, **numbers: Tensor) -> bool:
-        """Whether loss and gradient norms are finite. If not, counts a skipped step or raises FloatingPointError."""
-        if torch.isfinite(torch.stack([number.detach() for number in numbers.values()])).all():
-            self.in_a_row = 0
-            return True
-        self.skipped += 1
-        self.in_a_row += 1
-        if self.on_nan == "stop" or self.in_a_row > MOST_SKIPPED:
-            values = ", ".join(f"{name} {float(number.detach())}" for name, number in numbers.items())
-            before = f" after {MOST_SKIPPED} in a row that were skipped" if self.in_a_row > MOST_SKIPPED else ""
-            raise FloatingPointError(f"{values}{before}: no step was taken")
-        return False
+    def step(self, optim: torch.optim.Optimizer, **numbers: Tensor) -> None:
+        """Take the optimiser's step if the numbers, loss and gradient norms, are finite. If `on_nan` is stop, none is taken
+        after one that was not.
+
+        Fused optimisers read on the device whether to (`found_inf`, as from torch's GradScaler); others wait for it.
+        """
+        values = torch.stack([number.detach() for number in numbers.values()])
+        finite = torch.isfinite(values).all()
+        if self.on_nan == "stop" and self.unsettled:
+            finite = finite & self.unsettled[-1][2]
+        self.unsettled.append((tuple(numbers), values, finite))
+        if optim.defaults.get("fused"):
+            optim.found_inf = (~finite).float()  # type: ignore[attr-defined]
+            optim.step()
+        elif finite:
+            optim.step()
+
+    def settle(self) -> list[bool]:
+        """Whether each step since the last call was taken. Raises FloatingPointError for one that was not if `on_nan`
+        says so; none was taken then.
+        """
+        unsettled, self.unsettled = self.unsettled, []
+        if not unsettled:
+            return []
+        numbers = iter(torch.cat([values for _, values, _ in unsettled]).tolist())
+        taken = []
+        for names, _, _ in unsettled:
+            found = {name: next(numbers) for name in names}
+            taken.append(all(map(math.isfinite, found.values())))
+            if taken[-1]:
+                self.in_a_row = 0
+                continue
+            self.skipped += 1
+            self.in_a_row += 1
+            if self.on_nan == "stop" or self.in_a_row > MOST_SKIPPED:
+                before = f" after {MOST_SKIPPED} in a row that were skipped" if self.in_a_row > MOST_SKIPPED else ""
+                values = ", ".join(f"{name} {value}" for name, value in found.items())
+                raise FloatingPointError(f"{values}{before}: no step was taken")
+        return taken
 
 
 class Algorithm(ABC):
@@ -110,7 +141,7 @@ class Algorithm(ABC):
     optim: torch.optim.Optimizer
     """Takes the gradient steps; set when training begins."""
     finite: Finite
-    """Checks the gradient steps and counts those skipped; set when training begins."""
+    """Takes the gradient steps and counts those skipped; set when training begins."""
 
     @property
     def name(self) -> str:
@@ -208,6 +239,10 @@ class Algorithm(ABC):
 
     def load_learnt(self, state: dict[str, Any]) -> None:  # noqa: B027 - most have nothing beside the weights
         """Load what `learnt` of another run of the same algorithm returned."""
+
+    def settle(self) -> list[bool]:
+        """See `Finite.settle`."""
+        return self.finite.settle()
 
     def skipped(self) -> dict[str, float]:
         """The number of gradient steps that were left out, as a metric; {} where `on_nan` leaves none out."""

@@ -215,28 +215,24 @@ class OffPolicy(Algorithm):
         if self.scale is None and len(rewards):
             self.scale = 1 / max(float(rewards.square().mean().sqrt()), LEAST_REWARD)
 
-    def update(self, batch: Batch) -> tuple[Metrics, Tensor | None]:
-        """Take one gradient step on a batch.
+    def update(self, batch: Batch) -> tuple[Metrics, Tensor]:
+        """Take one gradient step on a batch, if it is finite, which `finite.settle` tells.
 
-        Returns metrics and the TD errors [n] of the acted slots; {} and None if the step was not taken, since it was
-        not finite. Raises FloatingPointError as `Finite.allows` does.
+        Returns metrics and the TD errors [n] of the acted slots.
         """
         loss, metrics, td_error = self.loss(batch)
         self.optim.zero_grad()
         loss.backward()
-        taken = self.step(loss)
-        return ({}, None) if taken is None else (metrics | taken, td_error)
+        return metrics | self.step(loss), td_error
 
-    def step(self, loss: Tensor) -> Metrics | None:
-        """Take a gradient step and move the target network. Returns gradient norms; None if the step was skipped."""
+    def step(self, loss: Tensor) -> Metrics:
+        """Take a gradient step, if it is finite, and move the target network. Returns gradient norms."""
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         learning = {part: group for part, group in self.parameters.items() if any(p.grad is not None for p in group)}
         norms = {f"{part}_grad_norm": nn.utils.clip_grad_norm_(group, limit) for part, group in learning.items()}
-        if not self.finite.allows(loss=loss, **norms):
-            return None
         for group in self.optim.param_groups:
             group["lr"] = group["full_lr"] * min(1.0, (self.updates + 1) / max(self.lr_warmup, 1))
-        self.optim.step()
+        self.finite.step(self.optim, loss=loss, **norms)
         self.updates += 1
         if self.updates % self.target_every == 0:
             follow(self.target, self.agent, self.tau)

@@ -113,19 +113,21 @@ class OnPolicy(Algorithm):
             group["lr"] = lr
         return lr
 
-    def step(self, loss: Tensor) -> Tensor | None:
-        """Take one gradient step, clipped by global norm. Returns the norm before clipping; None if it was not finite,
-        and the step was not taken. Every process takes the same step: `loss` is the mean over the rows of all.
+    def step(self, loss: Tensor) -> Tensor:
+        """Take one gradient step, clipped by global norm, if loss and gradient are finite. Returns the norm before
+        clipping. Every process takes the same step: `loss` is the mean over the rows of all.
         """
         self.optim.zero_grad()
         loss.backward()
         sum_gradients(self.agent.parameters())
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), limit)
-        if not self.finite.allows(loss=loss, grad_norm=grad_norm):
-            return None
-        self.optim.step()
+        self.finite.step(self.optim, loss=loss, grad_norm=grad_norm)
         return grad_norm
+
+    def taken(self, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+        """The metrics of the steps that were taken, of those of all steps in their order."""
+        return [metrics for metrics, taken in zip(steps, self.settle(), strict=True) if taken]
 
     def diagnose(self, features: Tensor, action: Tensor) -> dict[str, float]:
         """What the acted slots say about critic and policy (`rlmem.algos.diagnostics`), the mean over all processes.

@@ -85,8 +85,8 @@ class PPO(OnPolicy):
         steps: list[dict[str, Tensor]] = []
         for _ in range(self.epochs):
             order = torch.randperm(len(rows.env), generator=self.generator).to(rows.env.device)
-            minibatches = (self._minibatch(batch.rows(part), clip) for part in order.tensor_split(parts))
-            steps += [step for step in minibatches if step]
+            steps += [self._minibatch(batch.rows(part), clip) for part in order.tensor_split(parts)]
+        steps = self.taken(steps)
         metrics |= means(steps)
         if self.kl_coef and steps:
             per_epoch = -(-len(steps) // self.epochs)
@@ -129,7 +129,7 @@ class PPO(OnPolicy):
         return self.scale
 
     def _minibatch(self, batch: Batch, clip: float) -> dict[str, Tensor]:
-        """Take one gradient step on some rows. Returns metrics; {} if the step was skipped, since it was not finite."""
+        """Take one gradient step on some rows. Returns metrics."""
         if self.agent.trunks.stateless:
             batch = batch.acted()
         old, mask = batch.behaviour, batch.mask
@@ -150,8 +150,6 @@ class PPO(OnPolicy):
         else:
             kl = mean(torch.expm1(log_ratio) - log_ratio, mask)  # unbiased, never negative (Schulman 2020)
         grad_norm = self.step(loss)
-        if grad_norm is None:
-            return {}
         clipped = mean(((torch.exp(log_ratio) - 1).abs() > clip).float(), mask)
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
         metrics |= {"clip_fraction": clipped, "grad_norm": grad_norm}

@@ -40,7 +40,8 @@ class ReplayLearner(Learner, Protocol):
     def explore(self, steps: int, total_steps: int) -> Exploration: ...
     def exploration_metrics(self, exploration: Exploration) -> dict[str, float]: ...
     def scale_rewards(self, rewards: Tensor) -> None: ...
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]: ...
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]: ...
+    def settle(self) -> list[bool]: ...
     def diagnose(self, batch: Batch) -> dict[str, Tensor]: ...
 
 
@@ -143,12 +144,15 @@ class OffPolicyLoop(Loop):
             if self.collector.steps >= self.algo.learning_starts and self.replay.episodes:
                 self.counted += completed if self.algo.update_per == "episode" else self.collector.steps - before
             due = round(self.algo.update_ratio * self.counted, 6)  # 0.3 of 120 are 36, not 35.99...
+            made = []
             while self.updates + 1 <= due:
-                self._learn()
+                made.append(self._learn())
+            for (metrics, sampled), taken in zip(made, self.algo.settle(), strict=True):
+                self.tally.add({f"{self.algo.name}/{k}": x for k, x in metrics.items()} if taken else {}, sampled)
         self._warn(max((episode.length for episode in episodes), default=0))
 
-    def _learn(self) -> None:
-        """Make one update."""
+    def _learn(self) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Make one update. Returns its metrics and those of its batch."""
         if self.algo.scale is None:
             self.algo.scale_rewards(self.replay.rewards)
             if self.algo.scale is not None:
@@ -158,10 +162,9 @@ class OffPolicyLoop(Loop):
         sample = self.replay.sample(self.batching, self.algo.batch_size, self.generator)
         self.sample_time += perf_counter() - began
         metrics, td_error = self.algo.update(sample.batch)
-        if td_error is not None:
-            self.replay.update_priorities(sample, td_error)
+        self.replay.update_priorities(sample, td_error)
         self.updates += 1
-        self.tally.add({f"{self.algo.name}/{name}": value for name, value in metrics.items()}, sample.metrics)
+        return metrics, sample.metrics
 
     def _warn(self, longest: int) -> None:
         """Tell the user what keeps the agent from learning: no episode yet, or episodes longer than a row."""

@@ -224,7 +224,7 @@ class Replay:
             return
         number = sample.episode[sample.batch.mask].cpu().numpy()
         error = td_error.detach().abs().double().cpu().numpy()
-        here = number >= self.table.head  # the others have been dropped since
+        here = (number >= self.table.head) & np.isfinite(error)  # the others have been dropped since
         seen, index = np.unique(number[here], return_inverse=True)
         largest = np.zeros(len(seen))
         np.maximum.at(largest, index, error[here])

@@ -156,8 +156,7 @@ class Supervised(Algorithm):
         loss.backward()
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(self.parameters, limit)
-        if self.finite.allows(loss=loss, grad_norm=grad_norm):
-            self.optim.step()
+        self.finite.step(self.optim, loss=loss, grad_norm=grad_norm)
         sums = {name: values.detach().sum() for name, values in judged.items()}
         self.total = torch.lerp(next(reversed(sums.values())) / window.due, self.total, self.smoothing)
         self.weight = 1 - self.smoothing + self.smoothing * self.weight
@@ -205,6 +204,7 @@ class SupervisedLoop(Loop):
                 rows = len(window.mask)
                 state = self.agent.initial_state(rows) if feed.state is None else feed.state
                 sums, state = self.algo.update(window, state)
+                self.algo.settle()
                 feed.carry(state)
             self.updates += 1
             self.answered += window.due
