@@ -73,13 +73,28 @@ def test_defaults_follow_from_other_choices_but_never_replace_what_was_given(lin
     assert " ".join(map(str, found)) == expected
 
 
+def test_a_memoryless_critic_reads_familiar_games_as_they_are_unless_its_encoder_was_asked_for():
+    chosen = [
+        load(["env=gym", "env.id=Pendulum-v1", *lines.split()]).choices["encoder"]
+        for lines in (
+            "memory=mlp algo=sac",
+            "memory=mlp algo=sac encoder.normalise_obs=true",
+            "memory=mlp algo=sac encoder=mlp",
+            "memory=mlp algo=sac encoder.hidden_size=32",
+            "memory=mlp algo=ppo",
+            "memory=gru algo=sac",
+        )
+    ]
+    assert chosen == ["plain", "plain", "mlp", "mlp", "mlp", "mlp"]
+
+
 def test_a_rule_says_why(capsys):
     _, origins = explain([*GYM, "algo=sac", "total_steps=20000"])
     assert origins["algo.update_ratio"] == "rule: 75,000 updates in all, at most one per step"
     main(["config", *GYM, "algo=sac", "total_steps=20000"])
     assert "# batching=transitions: a memory without state gains nothing from longer rows" in capsys.readouterr().out
     main(["train", *GYM, "algo=sac", "total_steps=20000", "--dry-run"])
-    assert "fitted    batching=transitions algo.batch_size=256" in capsys.readouterr().out
+    assert "fitted    batching=transitions encoder=plain algo.batch_size=256" in capsys.readouterr().out
 
 
 def test_a_run_says_that_its_batches_hold_few_episodes_and_that_its_updates_are_few(in_tmp):

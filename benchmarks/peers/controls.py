@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/peers/controls.py [--seeds 3] [--out benchmarks/peers/controls.jsonl]
 
-The base is TD3 of the paper (`action_l2=0`) on single transitions, with rlmem's default network and a learning rate of
-1e-3. Runs that the file holds already are not made again; the table is printed at the end.
+The base is TD3 of the paper (`action_l2=0`) on single transitions, with `encoder=mlp`, the memoryless memory and heads as
+they are by default (six hidden layers), and a learning rate of 1e-3. Runs that the file holds already are not made again; the table is printed at the end.
 """
 
 import argparse
@@ -32,8 +32,8 @@ from rlmem.types import Batch
 
 STEPS = 8000
 BASE = (
-    "memory=mlp env=gym env.id=Pendulum-v1 env.num_envs=1 batching=transitions algo=td3 algo.action_l2=0 algo.lr=0.001 "
-    "algo.batch_size=256 algo.update_ratio=1 algo.random_steps=1000 algo.learning_starts=1000 algo.reward_scale=1 "
+    "memory=mlp encoder=mlp env=gym env.id=Pendulum-v1 env.num_envs=1 batching=transitions algo=td3 algo.action_l2=0 "
+    "algo.lr=0.001 algo.batch_size=256 algo.update_ratio=1 algo.random_steps=1000 algo.learning_starts=1000 algo.reward_scale=1 "
     f"total_steps={STEPS} evaluation.every=2000 evaluation.episodes=20 checkpoint.every=null logger=[local] device=cpu"
 )
 PLAIN = "encoder=plain memory.layers=0 algo.head_sizes=[256,256]"
@@ -122,6 +122,7 @@ CONTROLS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     "action_l2=0.01": ("algo.action_l2=0.01", nullcontext),
     "reward_scale=null": ("algo.reward_scale=null", nullcontext),
     "normalise_obs": ("encoder.normalise_obs=true", nullcontext),
+    "encoder=plain": ("encoder=plain", nullcontext),
     "encoder=embeddings": ("encoder=embeddings", nullcontext),
     "no layer norm in the encoder": ("", without_norm),
     "torch's first weights": ("", torchs_weights),

@@ -79,8 +79,8 @@ class Finite:
         self.unsettled: list[tuple[tuple[str, ...], Tensor, Tensor]] = []
 
     def step(self, optim: torch.optim.Optimizer, **numbers: Tensor) -> None:
-        """Take the optimiser's step if the numbers, loss and gradient norms, are finite. If `on_nan` is stop, none is taken
-        after one that was not.
+        """Take the optimiser's step if the numbers, loss and gradient norms, are finite. If `on_nan` is stop, none is
+        taken after one that was not.
 
         Fused optimisers read on the device whether to (`found_inf`, as from torch's GradScaler); others wait for it.
         """

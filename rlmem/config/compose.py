@@ -169,8 +169,8 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                 else:
                     lines.append(line)
             base = _compose(tuple(lines), hydra, files)
-            chosen = {line.partition("=")[0] for line in lines}
-            ruled = {rule.path: rule for rule in rules.choices(base.choices) if rule.path not in chosen}
+            chosen, given = {line.partition("=")[0] for line in lines}, _given(assignments)
+            ruled = {rule.path: rule for rule in rules.choices(base.choices, given) if rule.path not in chosen}
             if ruled:
                 lines += [f"{group}={rule.value}" for group, rule in ruled.items()]
                 base = replace(_compose(tuple(lines), hydra, files), ruled={g: rule.why for g, rule in ruled.items()})

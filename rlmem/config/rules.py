@@ -3,7 +3,7 @@
 They hold for the general options of an algorithm. Published settings (`ppo_popgym`, `dqn_memoroid`) stay as they are.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 OFF_POLICY = ("dqn", "sac", "sacd", "td3")
@@ -29,11 +29,18 @@ class Rule(NamedTuple):
     why: str
 
 
-def choices(chosen: Mapping[str, Any]) -> Iterator[Rule]:
-    """Options of groups that follow from the options of others."""
-    familiar = chosen["algo"] == "ppo" and chosen["env"] == "gym"
-    if chosen["memory"] in STATELESS and (chosen["algo"] in OFF_POLICY or familiar):
+def choices(chosen: Mapping[str, Any], given: Iterable[str]) -> Iterator[Rule]:
+    """Options of groups that follow from the options of others.
+
+    chosen: the option of each group
+    given: the paths of the values that were given; the width of an encoder's layers asks for an encoder that has some
+    """
+    gym, off_policy = chosen["env"] == "gym", chosen["algo"] in OFF_POLICY
+    if chosen["memory"] in STATELESS and (off_policy or (gym and chosen["algo"] == "ppo")):
         yield Rule("batching", "transitions", "a memory without state gains nothing from longer rows")
+    widths = any(path.startswith("encoder.") and path.endswith("_size") for path in given)
+    if chosen["memory"] in STATELESS and off_policy and gym and not widths:
+        yield Rule("encoder", "plain", "memory and heads have layers enough: values of deeper networks spread too late")
 
 
 def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule]:
