@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/peers/controls.py [--seeds 3] [--out benchmarks/peers/controls.jsonl]
 
 The base is TD3 of the paper (`action_l2=0`) on single transitions, with `encoder=mlp`, the memoryless memory and heads as
-they are by default (six hidden layers), and a learning rate of 1e-3. Runs that the file holds already are not made again; the table is printed at the end.
+they are by default (six hidden layers), and a learning rate of 1e-3. Runs that the file holds already are not made
+again; the table is printed at the end.
 """
 
 import argparse
@@ -33,8 +34,9 @@ from rlmem.types import Batch
 STEPS = 8000
 BASE = (
     "memory=mlp encoder=mlp env=gym env.id=Pendulum-v1 env.num_envs=1 batching=transitions algo=td3 algo.action_l2=0 "
-    "algo.lr=0.001 algo.batch_size=256 algo.update_ratio=1 algo.random_steps=1000 algo.learning_starts=1000 algo.reward_scale=1 "
-    f"total_steps={STEPS} evaluation.every=2000 evaluation.episodes=20 checkpoint.every=null logger=[local] device=cpu"
+    "algo.lr=0.001 algo.batch_size=256 algo.update_ratio=1 algo.random_steps=1000 algo.learning_starts=1000 "
+    f"algo.reward_scale=1 total_steps={STEPS} evaluation.every=2000 evaluation.episodes=20 checkpoint.every=null "
+    "logger=[local] device=cpu"
 )
 PLAIN = "encoder=plain memory.layers=0 algo.head_sizes=[256,256]"
 
