@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/peers/controls.py [--seeds 3] [--out benchmarks/peers/controls.jsonl]
 
-The base is TD3 of the paper (`action_l2=0`) on single transitions, with `encoder=mlp`, the memoryless memory and heads as
-they are by default (six hidden layers), and a learning rate of 1e-3. Runs that the file holds already are not made
+The base is TD3 of the paper (`action_l2=0`) on single transitions, with `encoder=mlp`, the memoryless memory and heads
+as they are by default (six hidden layers), and a learning rate of 1e-3. Runs that the file holds already are not made
 again; the table is printed at the end.
 """
 
