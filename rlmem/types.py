@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
@@ -37,32 +38,54 @@ def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
     return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))
 
 
+def with_host(flags: np.ndarray, device: torch.device) -> Tensor:
+    """Flags on a device, whose values `on_host` knows without waiting for the device."""
+    there = torch.from_numpy(flags).to(device, non_blocking=True)
+    return known(there, flags)
+
+
+def known(flags: Tensor, values: np.ndarray) -> Tensor:
+    """`flags` themselves, which are known to have these values as long as they are not changed in place."""
+    flags.host = flags._version, values  # type: ignore[attr-defined]
+    return flags
+
+
+def on_host(flags: Tensor) -> np.ndarray:
+    """The values of flags, to compute indices from: without waiting for the device if they are `known`."""
+    version, values = getattr(flags, "host", (None, None))
+    return values if version == flags._version and values is not None else flags.cpu().numpy()
+
+
+def indices(values: np.ndarray, device: torch.device) -> Tensor:
+    """Indices on a device."""
+    return torch.from_numpy(values).to(device, non_blocking=True)
+
+
 class Spans(NamedTuple):
     """Rows [B, T] cut at every start into E spans, each within one episode. Slots are numbered b * T + t."""
 
-    first: Tensor
+    first: np.ndarray
     """[E], the first slot of each span, ascending."""
-    length: Tensor
+    length: np.ndarray
     """[E], slots of each span."""
-    number: Tensor
+    number: np.ndarray
     """[B * T], the number of the span that each slot is in."""
-    age: Tensor
+    age: np.ndarray
     """[B * T], slots between each slot and the first of its span."""
 
     @classmethod
     def of(cls, start: Tensor) -> Spans:
         """The spans of rows with start flags [B, T]."""
-        begins = start.clone()
+        begins = on_host(start).copy()
         begins[:, 0] = True
-        first = begins.flatten().nonzero().squeeze(1)
-        length = torch.diff(first, append=torch.full((1,), start.numel(), device=start.device))
-        number = begins.flatten().cumsum(0) - 1
-        return cls(first, length, number, torch.arange(start.numel(), device=start.device) - first[number])
+        first = np.flatnonzero(begins)
+        number = np.cumsum(begins) - 1
+        return cls(first, np.diff(first, append=begins.size), number, np.arange(begins.size) - first[number])
 
-    def longest_first(self) -> tuple[Tensor, Tensor]:
+    def longest_first(self) -> tuple[np.ndarray, np.ndarray]:
         """The spans from longest to shortest [E], and the place of each span in that order [E]."""
-        by_length = torch.argsort(self.length, descending=True, stable=True)
-        return by_length, torch.argsort(by_length)
+        by_length = np.argsort(-self.length, kind="stable")
+        return by_length, np.argsort(by_length)
 
 
 class Inputs(NamedTuple):
@@ -132,10 +155,17 @@ class Batch:
 
     def acted(self) -> Batch:
         """The acted slots in one row [1, n], for networks whose memory has no state."""
-        acted = self.mask.flatten()
-        slots = replace(self, state0=None, prefix=None)
-        return slots.map(lambda tensor: tensor.flatten(0, 1)[acted][None])
+        index = np.flatnonzero(on_host(self.mask))
+        there = indices(index, self.mask.device)
+        slots = replace(self, state0=None, prefix=None).map(lambda tensor: tensor.flatten(0, 1)[there][None])
+        known(slots.start, on_host(self.start).reshape(-1)[index][None])
+        known(slots.mask, np.ones((1, len(index)), bool))
+        return slots
 
     def rows(self, index: Tensor) -> Batch:
-        """The rows `index` [b], in that order."""
-        return self.map(lambda tensor: tensor[index])
+        """The rows `index` [b], in that order; an index on the CPU saves waiting for the device."""
+        here, there = on_host(index), index.to(self.mask.device, non_blocking=True)
+        batch = self.map(lambda tensor: tensor[there])
+        known(batch.start, on_host(self.start)[here])
+        known(batch.mask, on_host(self.mask)[here])
+        return batch

@@ -31,8 +31,9 @@ def test_every_acted_slot_counts_in_exactly_one_row(batching, slots, budget, war
     rows = batching.rows(streams)
     batch = rows.batch(rollout)
     seen = torch.zeros(streams.shape, dtype=torch.long)
-    env = rows.env[:, None].expand_as(rows.slot)
-    seen.index_put_((env[batch.mask], rows.slot[batch.mask]), torch.tensor(1), accumulate=True)
+    env, slot, _ = rows.shown
+    acted = env.expand_as(slot)[batch.mask], slot[batch.mask]
+    seen.index_put_(acted, torch.tensor(1), accumulate=True)
     assert torch.equal(seen, streams.mask.long())
     assert batch.mask.any(1).all(), "a row in which nothing acted"
 
@@ -79,5 +80,5 @@ def test_a_tape_pads_nothing_and_a_segment_says_how_much():
     assert tape.rows(rollout_for(tape).streams).pad_fraction == 0
     rollout = rollout_for(segment)
     rows = segment.rows(rollout.streams)
-    assert rows.pad_fraction == pytest.approx(1 - float(rows.length.sum()) / rows.valid.numel())
+    assert rows.pad_fraction == pytest.approx(1 - float(rows.length.sum()) / rows.valid.size)
     assert rows.pad_fraction > 0

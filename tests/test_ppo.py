@@ -109,8 +109,9 @@ def test_padding_changes_neither_loss_nor_gradient():
     weights = [p.detach().clone() for p in algo.agent.parameters()]
     results = []
     for fill in (0, 3):
-        batch.obs = torch.where(rows.valid, batch.obs, fill)
-        batch.prev_reward = torch.where(rows.valid, batch.prev_reward, float(fill))
+        valid = torch.from_numpy(rows.valid)
+        batch.obs = torch.where(valid, batch.obs, fill)
+        batch.prev_reward = torch.where(valid, batch.prev_reward, float(fill))
         batch.reward = torch.where(batch.mask, batch.reward, torch.nan if fill else 0.0)
         for parameter, weight in zip(algo.agent.parameters(), weights, strict=True):
             parameter.data.copy_(weight)

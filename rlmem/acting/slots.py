@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.batching import Rollout
-from rlmem.types import Batch, State
+from rlmem.types import Batch, State, with_host
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Slots:
         for name in Slot.__annotations__:
             values = [getattr(slot, name) for slot in self.slots]
             tensors = isinstance(values[0], Tensor)
-            stacked[name] = torch.stack(values, 1) if tensors else torch.from_numpy(np.stack(values, 1)).to(device)
+            stacked[name] = torch.stack(values, 1) if tensors else with_host(np.stack(values, 1), device)
         streams = Batch(state0=self.state0, behaviour={"log_prob": stacked.pop("log_prob")}, **stacked)
         if not self.kept:
             return Rollout(streams, cut=cut)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.reduce import masked_mean, masked_total
 from rlmem.parallel import alone, largest, place, sum_gradients, summed, totals
-from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
+from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host
 
 
 @dataclass(kw_only=True)
@@ -177,15 +178,15 @@ def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:
 
 def cut(rollout: Rollout, batching: Batching) -> Rows:
     """The rows of a rollout; one row without an acted slot if other processes took all of the last steps."""
-    if alone() or rollout.streams.mask.any():
+    if alone() or on_host(rollout.streams.mask).any():
         return batching.rows(rollout.streams)
-    none = torch.zeros(1, dtype=torch.long, device=rollout.streams.mask.device)
-    return Rows(env=none, begin=none, length=none + 1, acted=none)
+    none = np.zeros(1, np.int64)
+    return Rows(env=none, begin=none, length=none + 1, acted=none, device=rollout.streams.mask.device)
 
 
 def batch_metrics(rollout: Rollout, rows: Rows, batch: Batch) -> dict[str, float]:
     """Metrics of how the rollouts of all processes were cut into rows."""
-    counts = len(rows.env), int(rollout.streams.start.sum()), int(batch.mask.sum())
+    counts = len(rows.env), int(on_host(rollout.streams.start).sum()), int(on_host(batch.mask).sum())
     number, episodes, transitions, padding = totals(*counts, rows.pad_fraction)
     return {
         "batch/rows": int(number),

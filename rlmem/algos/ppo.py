@@ -84,7 +84,7 @@ class PPO(OnPolicy):
         parts = least(min(self.num_minibatches, len(rows.env)))
         steps: list[dict[str, Tensor]] = []
         for _ in range(self.epochs):
-            order = torch.randperm(len(rows.env), generator=self.generator).to(rows.env.device)
+            order = torch.randperm(len(rows.env), generator=self.generator)
             steps += [self._minibatch(batch.rows(part), clip) for part in order.tensor_split(parts)]
         steps = self.taken(steps)
         metrics |= means(steps)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.types import Batch, State, broadcastable
+from rlmem.types import Batch, State, broadcastable, indices, known, on_host, with_host
 
 
 @dataclass(frozen=True)
@@ -59,49 +59,56 @@ class Rollout:
 class Rows:
     """Rows cut from streams [N, T+1]: row r shows `length[r]` slots of stream `env[r]` from slot `begin[r]`.
 
-    Of these the first `acted[r]` count for the loss; padding on the right holds zeros and no starts.
+    Of these the first `acted[r]` count for the loss; padding on the right holds zeros and no starts. The numbers lie on
+    the CPU, the streams on `device`.
     """
 
-    env: Tensor
-    begin: Tensor
-    length: Tensor
-    acted: Tensor
+    env: np.ndarray
+    begin: np.ndarray
+    length: np.ndarray
+    acted: np.ndarray
+    device: torch.device
     detach_every: int | None = None
-    slot: Tensor = field(init=False)
-    valid: Tensor = field(init=False)
-    within_acted: Tensor = field(init=False)
+    slot: np.ndarray = field(init=False)
+    valid: np.ndarray = field(init=False)
+    within_acted: np.ndarray = field(init=False)
+    shown: tuple[Tensor, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        position = torch.arange(int(self.length.max()), device=self.env.device)
+        position = np.arange(self.length.max())
         self.valid = position < self.length[:, None]  # [R, S]
         self.within_acted = position < self.acted[:, None]
-        self.slot = torch.where(self.valid, self.begin[:, None] + position, 0)
+        self.slot = np.where(self.valid, self.begin[:, None] + position, 0)
+        self.shown = tuple(indices(x, self.device) for x in (self.env[:, None], self.slot, ~self.valid))
 
     def gather(self, stream: Tensor) -> Tensor:
         """[N, T+1, ...] to [R, S, ...], zero in the padding."""
-        rows = stream[self.env[:, None], self.slot]
-        return rows.masked_fill(~broadcastable(self.valid, rows), 0)
+        env, slot, padding = self.shown
+        rows = stream[env, slot]
+        return rows.masked_fill(broadcastable(padding, rows), 0)
 
     def scatter(self, rows: Tensor, shape: tuple[int, int]) -> Tensor:
         """[R, S] back to [N, T+1] = `shape`, zero in slots that no row shows."""
-        stream = rows.new_zeros(shape)
-        env = self.env[:, None].expand_as(self.slot)
+        stream, rows = rows.new_zeros(shape).flatten(), rows.flatten()
+        flat = self.env[:, None] * shape[1] + self.slot
         # A bootstrap slot may be another row's first: acted slots are written last, so the result is unique.
         for part in (self.valid & ~self.within_acted, self.within_acted):
-            stream[env[part], self.slot[part]] = rows[part]
-        return stream
+            stream[indices(flat[part], self.device)] = rows[indices(np.flatnonzero(part), self.device)]
+        return stream.view(shape)
 
     def batch(self, rollout: Rollout) -> Batch:
         """The slots of the rollout in rows, each with the memory state that acting had where it begins."""
-        rows = replace(rollout.streams, state0=None).map(self.gather)
-        rows.mask &= self.within_acted
-        rows.state0 = rollout.state_at(self.env, self.begin)
+        streams, env = rollout.streams, self.env[:, None]
+        rows = replace(streams, state0=None).map(self.gather)
+        known(rows.start, on_host(streams.start)[env, self.slot] & self.valid)
+        rows.mask = with_host(on_host(streams.mask)[env, self.slot] & self.within_acted, self.device)
+        rows.state0 = rollout.state_at(indices(self.env, self.device), indices(self.begin, self.device))
         rows.detach_every = self.detach_every
         return rows
 
     @property
     def pad_fraction(self) -> float:
-        return 1 - float(self.valid.float().mean())
+        return 1 - float(self.valid.mean())
 
 
 class Pieces(NamedTuple):

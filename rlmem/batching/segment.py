@@ -2,12 +2,13 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rlmem.batching.base import Batching, Pieces, Rows, StateSlots, draw_weighted
 from rlmem.errors import UserError
-from rlmem.types import Batch, NonNegativeInt, PositiveInt, Spans
+from rlmem.types import Batch, NonNegativeInt, PositiveInt, Spans, on_host
 
 
 class Segment(Batching):
@@ -50,15 +51,15 @@ class Segment(Batching):
 
     def rows(self, streams: Batch) -> Rows:
         T, spans = streams.shape[1], Spans.of(streams.start)
-        acted = torch.bincount(spans.number, weights=streams.mask.flatten().double()).long()
+        acted = np.bincount(spans.number, weights=on_host(streams.mask).reshape(-1)).astype(np.int64)
         length = self.length or T
         count = -(-acted // length)  # rows per span; none where nothing acted
-        first_row = count.cumsum(0) - count
-        index = torch.repeat_interleave(count)
-        offset = (torch.arange(len(index), device=index.device) - first_row[index]) * length
-        acted = (acted[index] - offset).clamp(max=length)
+        first_row = np.cumsum(count) - count
+        index = np.repeat(np.arange(len(count)), count)
+        offset = (np.arange(len(index)) - first_row[index]) * length
+        acted = np.minimum(acted[index] - offset, length)
         first = spans.first[index]
-        return Rows(first // T, first % T + offset, acted + 1, acted, self.detach_every)
+        return Rows(first // T, first % T + offset, acted + 1, acted, streams.mask.device, self.detach_every)
 
     def on_policy_problem(self) -> str | None:
         other_state = None if self.init_state == "stored" else self.init_state

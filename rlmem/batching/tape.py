@@ -1,10 +1,11 @@
 """Tape-based batching: rows in which episodes follow one another."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rlmem.batching.base import Batching, Pieces, Rows, draw_weighted
-from rlmem.types import Batch, PositiveInt
+from rlmem.types import Batch, PositiveInt, on_host
 
 
 class Tape(Batching):
@@ -24,9 +25,9 @@ class Tape(Batching):
 
     def rows(self, streams: Batch) -> Rows:
         _, T = streams.shape
-        env = streams.mask.any(1).nonzero().squeeze(1)
-        whole = torch.full_like(env, T)
-        return Rows(env, torch.zeros_like(env), whole, whole, self.detach_every)
+        env = np.flatnonzero(on_host(streams.mask).any(1))
+        whole = np.full_like(env, T)
+        return Rows(env, np.zeros_like(env), whole, whole, streams.mask.device, self.detach_every)
 
     def on_policy_problem(self) -> str | None:
         if self.num_rows == 1:

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.types import Spans, State
+from rlmem.types import Spans, State, indices, on_host, with_host
 
 Reader = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 """A memory's `forward`: x [B, T, D], state, start [B, T] to y [B, T, H] and the final state."""
@@ -31,16 +32,15 @@ def unroll(memory: Reader, x: Tensor, state: State, start: Tensor, detach_every:
         return memory(x, state, start)[0]
     chunks = _Chunks(start, detach_every)
     rows = x.flatten(0, 1)[chunks.slot]
-    fresh = start.flatten()[chunks.slot] & chunks.valid
     pieces = [tree_map(lambda s: s[chunks.row[: chunks.counts[0]]], state)]
     with torch.no_grad():
         begin = 0
         for this, following in pairwise(chunks.counts):
             full = slice(begin, begin + following)
             before = tree_map(lambda s, n=following: s[:n], pieces[-1])
-            pieces.append(memory(rows[full], before, fresh[full])[1])
+            pieces.append(memory(rows[full], before, with_host(chunks.fresh[full], x.device))[1])
             begin += this
-    y, _ = memory(rows, tree_map(lambda *parts: torch.cat(parts), *pieces), fresh)
+    y, _ = memory(rows, tree_map(lambda *parts: torch.cat(parts), *pieces), with_host(chunks.fresh, x.device))
     return y[chunks.chunk, chunks.position].view(*start.shape, -1)
 
 
@@ -51,25 +51,26 @@ class _Chunks:
     episodes that go on are always the first ones.
 
     row: [C], the row of each chunk
-    slot, valid: [C, k], flat slots b * T + t, and whether they are no padding on the right
+    slot: [C, k], flat slots b * T + t, 0 in the padding on the right
+    fresh: [C, k], on the CPU, whether a slot is a start
     counts: how many episodes have a first, second, ... chunk
     chunk, position: [B * T], the chunk of each flat slot and its position there
     """
 
     def __init__(self, start: Tensor, k: int):
-        T, device = start.shape[1], start.device
-        spans = Spans.of(start)
+        T, spans = start.shape[1], Spans.of(start)
         by_length, rank = spans.longest_first()
         length = spans.length[by_length]
-        number = torch.arange(-(-int(length[0]) // k), device=device)
+        number = np.arange(-(-int(length[0]) // k))
         running = number[:, None] * k < length  # [chunks, E]
         counts = running.sum(1)
-        of_number, of_rank = running.nonzero(as_tuple=True)
+        of_number, of_rank = np.nonzero(running)
         begin = spans.first[by_length][of_rank] + of_number * k
-        offset = torch.arange(min(k, int(length[0])), device=device)
-        self.row = begin // T
-        self.valid = offset < (length[of_rank] - of_number * k)[:, None]
-        self.slot = torch.where(self.valid, begin[:, None] + offset, 0)
+        offset = np.arange(min(k, int(length[0])))
+        valid = offset < (length[of_rank] - of_number * k)[:, None]
+        slot = np.where(valid, begin[:, None] + offset, 0)
+        chunk = (np.cumsum(counts) - counts)[spans.age // k] + rank[spans.number]
+        places = (begin // T, slot, spans.age % k, chunk)
+        self.row, self.slot, self.position, self.chunk = (indices(x, start.device) for x in places)
         self.counts = counts.tolist()
-        self.position = spans.age % k
-        self.chunk = (counts.cumsum(0) - counts)[spans.age // k] + rank[spans.number]
+        self.fresh = on_host(start).reshape(-1)[slot] & valid

@@ -37,7 +37,7 @@ class LSTM(TorchCell):
         return h, (h, c)
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        sizes = packed.batch_sizes
+        sizes = packed.batch_sizes.tolist()
         if packed.data.is_cuda or sizes[0] != sizes[-1]:
             return super().sequence(packed, state, last)
         # equal lengths: torch's dense kernel (oneDNN) is the fastest there is

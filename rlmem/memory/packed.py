@@ -7,11 +7,12 @@ take part in each step.
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.types import Spans, State
+from rlmem.types import Spans, State, indices, on_host
 
 
 class Packing:
@@ -27,17 +28,17 @@ class Packing:
     """
 
     def __init__(self, start: Tensor):
-        B, T = start.shape
-        spans = Spans.of(start)
+        T, spans = start.shape[1], Spans.of(start)
         by_length, rank = spans.longest_first()
-        self.order = torch.argsort(spans.age * len(rank) + rank[spans.number])
-        self.inverse = torch.empty_like(self.order)
-        self.inverse[self.order] = torch.arange(B * T, device=start.device)
-        self.batch_sizes = torch.bincount(spans.age).cpu()
-        self.row = spans.first[by_length] // T
-        self.fresh = start.flatten()[spans.first][by_length]
-        self.last = rank[spans.number[T - 1 :: T]]
-        self.last_slot = self.inverse[(spans.first + spans.length - 1)[by_length]]
+        order = np.argsort(spans.age * len(rank) + rank[spans.number])
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+        first = spans.first[by_length]
+        last_slot = inverse[first + spans.length[by_length] - 1]
+        places = (order, inverse, first // T, rank[spans.number[T - 1 :: T]], last_slot)
+        self.order, self.inverse, self.row, self.last, self.last_slot = (indices(x, start.device) for x in places)
+        self.fresh = indices(on_host(start).reshape(-1)[first], start.device)
+        self.batch_sizes = torch.from_numpy(np.bincount(spans.age))
 
 
 def over_steps(

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from rlmem.batching import Batching, Pieces, Rollout
 from rlmem.batching.base import Placement
 from rlmem.replay.store import KeptState, Ring, Running
-from rlmem.types import Batch, Inputs, State
+from rlmem.types import Batch, Inputs, State, with_host
 
 LEAST_PRIORITY = 1e-6
 """The least priority, before its exponent, so that an episode without errors can still be drawn."""
@@ -216,7 +216,7 @@ class Replay:
         return tree_unflatten(rows, structure)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+        return with_host(array, self.device)
 
     def update_priorities(self, sample: Sample, td_error: Tensor) -> None:
         """Set the priorities of a sample's episodes from td_error [n], one for each slot of the batch's mask."""

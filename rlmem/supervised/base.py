@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
+import numpy as np
 import torch
 from gymnasium import Space
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from rlmem.loops.parts import LoopParts, OnNan, Results
 from rlmem.memory.base import redraw
 from rlmem.seeding import Streams
 from rlmem.supervised.feed import DataWindow, Feed, Predictor
-from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat
+from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat, indices, on_host
 
 
 @dataclass(kw_only=True)
@@ -124,7 +125,7 @@ class Supervised(Algorithm):
                 state = agent.initial_state(len(window.mask))
             features, state = agent.read(window.inputs, state)
             answered += window.due
-            for name, values in self.judge(agent.head(features[window.mask]), window.target[window.mask]).items():
+            for name, values in self._judged(agent, features, window).items():
                 sums[name] = sums.get(name, 0.0) + float(values.sum())
         return {"held_out": {name: total / answered for name, total in sums.items()}}
 
@@ -150,7 +151,7 @@ class Supervised(Algorithm):
             self.optim.step()
             return {}, state
         features, state = self.agent.read(window.inputs, state)
-        judged = self.judge(self.agent.head(features[window.mask]), window.target[window.mask])
+        judged = self._judged(self.agent, features, window)
         loss = next(iter(judged.values())).mean()
         self.optim.zero_grad(set_to_none=False)
         loss.backward()
@@ -161,6 +162,11 @@ class Supervised(Algorithm):
         self.total = torch.lerp(next(reversed(sums.values())) / window.due, self.total, self.smoothing)
         self.weight = 1 - self.smoothing + self.smoothing * self.weight
         return sums, state
+
+    def _judged(self, agent: Predictor, features: Tensor, window: DataWindow) -> dict[str, Tensor]:
+        """The scores of the slots that have a target."""
+        slots = indices(np.flatnonzero(on_host(window.mask)), features.device)
+        return self.judge(agent.head(features.flatten(0, 1)[slots]), window.target.flatten(0, 1)[slots])
 
     @property
     def smoothed(self) -> float | None:

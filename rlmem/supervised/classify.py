@@ -16,7 +16,7 @@ from rlmem.acting.evaluate import Request
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.feed import DataWindow, Feed
-from rlmem.types import Inputs, PositiveInt, State
+from rlmem.types import Inputs, PositiveInt, State, on_host, with_host
 
 EVAL_ROWS, EVAL_WINDOW = 64, 128
 """The most rows that an evaluation reads side by side, and the slots of each that it reads at once."""
@@ -87,10 +87,10 @@ class Classify(Supervised):
         feed = StreamFeed(stream, rows, EVAL_WINDOW, self.reset, request.device)
         while left.any():
             window = feed.next(2**62)
-            mask = window.mask.cpu().numpy()
-            mask &= mask.cumsum(1) <= left[:, None]
+            mask = on_host(window.mask)
+            mask = mask & (mask.cumsum(1) <= left[:, None])
             left -= mask.sum(1)
-            yield replace(window, mask=torch.from_numpy(mask).to(request.device), due=int(mask.sum()))
+            yield replace(window, mask=with_host(mask, request.device), due=int(mask.sum()))
 
 
 class StreamFeed(Feed):
@@ -100,17 +100,16 @@ class StreamFeed(Feed):
         super().__init__(device)
         self.stream, self.rows, self.window, self.reset = stream, rows, window, reset
         self.columns = window * -(-CHUNK // window)
-        nothing = torch.zeros(rows, self.columns, device=device)
-        self.nothing = nothing.long(), nothing, nothing.bool()
+        self.reward = torch.zeros(rows, self.columns, device=device)
+        self.action = self.reward.long()
         self._refill()
 
     def _refill(self) -> None:
         self.before, self.at = self.stream.state(), 0
         chunk = self.stream.next(self.columns)
-        arrays = (chunk.symbols, chunk.start, chunk.label, chunk.mask)
-        symbols, start, self.label, self.mask = (torch.from_numpy(array).to(self.device) for array in arrays)
-        action, reward, never = self.nothing
-        self.inputs, self.due = Inputs(symbols, action, reward, start if self.reset else never), chunk.mask.sum(0)
+        self.symbols, self.label = (torch.from_numpy(x).to(self.device) for x in (chunk.symbols, chunk.label))
+        self.start, self.mask = chunk.start & self.reset, chunk.mask
+        self.due = chunk.mask.sum(0)
 
     def next(self, budget: int) -> DataWindow:
         began = perf_counter()
@@ -119,8 +118,9 @@ class StreamFeed(Feed):
         here = slice(self.at, min(self.at + self.window, self.at + -(-budget // self.rows), self.columns))
         self.at = here.stop
         self.steps += min(budget, self.rows * (here.stop - here.start))
-        inputs = Inputs(*(field[:, here] for field in self.inputs))
-        window = DataWindow(inputs, self.label[:, here], self.mask[:, here], int(self.due[here].sum()))
+        start, mask = (with_host(flags[:, here], self.device) for flags in (self.start, self.mask))
+        inputs = Inputs(self.symbols[:, here], self.action[:, here], self.reward[:, here], start)
+        window = DataWindow(inputs, self.label[:, here], mask, int(self.due[here].sum()))
         self.seconds["data"] += perf_counter() - began
         return window
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlmem.batching.base import draw_weighted
 from rlmem.dataset.file import Recording
 from rlmem.supervised.feed import DataWindow
-from rlmem.types import Inputs
+from rlmem.types import Inputs, with_host
 
 Predict = Literal["initial", "current"]
 
@@ -90,10 +90,11 @@ class Tables:
         index = (episodes.first[episode] + offset)[:, None] + torch.minimum(slot, shown[:, None] - 1)
         start = (slot == 0).expand(rows, -1)
         before = torch.where(start, index, index - 1)
-        mask = valid if predict == "current" else slot == shown[:, None] - 1
+        mask = (valid if predict == "current" else slot == shown[:, None] - 1).numpy()
         wanted = index if predict == "current" else index[:, :1].expand(-1, length)
         device = self.seen.device
-        index, before, start, wanted, mask = (x.to(device) for x in (index, before, start, wanted, mask))
+        index, before, wanted = (x.to(device) for x in (index, before, wanted))
+        start = with_host(start.numpy(), device)
         reward = self.reward[before].masked_fill(start, 0)
         inputs = Inputs(self.seen[index], self.action[before], reward, start)
-        return DataWindow(inputs, self.target[wanted], mask, int(mask.sum()))
+        return DataWindow(inputs, self.target[wanted], with_host(mask, device), int(mask.sum()))

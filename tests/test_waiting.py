@@ -1,0 +1,129 @@
+"""On a GPU, an acting step and a gradient step queue their work without waiting for the device.
+
+Here is none: a mode counts the operators that would have to wait, since their result is a number for Python or has a
+shape that depends on values, and the calls that bring values to the CPU. What is computed on the CPU on purpose is
+NumPy's, and not seen.
+"""
+
+import traceback
+from collections import Counter
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rlmem.agents.actor_critic import ActorCritic
+from rlmem.agents.off_policy import OffPolicyAgent
+from rlmem.algos.impala import Impala
+from rlmem.algos.off_policy import OffPolicy
+from rlmem.algos.ppo import PPO
+from rlmem.memory.packed import Packing
+from rlmem.supervised.base import Supervised
+from tests.helpers import small_run
+
+WAITING = {
+    "_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "unique_consecutive", "_unique2", "is_nonzero",
+    "equal", "bincount",
+}  # fmt: skip
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+TO_PYTHON = {"item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__"}
+BY_FLAGS = (torch.bool, torch.uint8)
+
+
+class Waits(TorchDispatchMode):
+    """Counts what would wait for the device, by operator and line of rlmem.
+
+    on_cpu: tensors that lie on the CPU whatever the device, such as the sizes of a PackedSequence
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+        self.calls = 0
+        self.on_cpu: list[Tensor] = []
+        self.functions = _Functions(self)
+
+    def note(self, name: str) -> None:
+        lines = [f for f in traceback.extract_stack() if "rlmem" in f.filename and "tests" not in f.filename]
+        self.found[f"{name} in {lines[-1].filename}:{lines[-1].lineno}"] += 1
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, func._schema.name.partition("::")[2]
+        flags = name in INDEXING and any(isinstance(i, Tensor) and i.dtype in BY_FLAGS for i in args[1])
+        if name in WAITING or flags or (name == "repeat_interleave" and kwargs.get("output_size") is None):
+            self.note(name)
+        return func(*args, **kwargs)
+
+    def around(self, function):
+        """The function, watched."""
+
+        def watched(*args, **kwargs):
+            self.calls += 1
+            with self, self.functions:
+                return function(*args, **kwargs)
+
+        return watched
+
+
+class _Functions(TorchFunctionMode):
+    """Sees the calls of methods that the dispatcher does not."""
+
+    def __init__(self, waits: Waits):
+        super().__init__()
+        self.waits = waits
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        own = args and any(args[0] is tensor for tensor in self.waits.on_cpu)
+        if getattr(func, "__name__", "") in TO_PYTHON and not own:
+            self.waits.note(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+SMALL = "memory.hidden_size=4 encoder.hidden_size=4 evaluation.episodes=2"
+PPO_RUN = (
+    f"{SMALL} algo=ppo env=repeat_first env.num_envs=4 total_steps=300 algo.rollout_slots=16 algo.num_minibatches=2"
+)
+REPLAYED = f"{SMALL} env=repeat_first env.num_envs=2 total_steps=400 algo.batch_size=64 algo.update_ratio=0.1"
+REPLAYED += " algo.random_steps=100 algo.learning_starts=150"
+CONTINUOUS = REPLAYED.replace("repeat_first", "position_only_pendulum").replace("=400", "=600")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        *(f"memory={memory} {PPO_RUN}" for memory in ("ffm", "gru", "gpt", "shm", "s6", "tcn", "dnc", "mlp")),
+        f"memory=lstm batching=segment batching.length=10 {PPO_RUN}",
+        f"memory=gru batching=tape batching.detach_every=8 {PPO_RUN}",
+        f"memory=mlp batching=transitions {PPO_RUN}",
+        f"algo=impala memory=lstm {PPO_RUN.replace('algo=ppo', '').replace('algo.num_minibatches=2', '')}",
+        f"algo=dqn memory=gru batching=tape {REPLAYED}",
+        f"algo=dqn memory=lstm batching=segment batching.length=10 batching.burn_in=4 {REPLAYED}",
+        f"algo=sacd memory=ffm batching=tape {REPLAYED}",
+        f"algo=sac memory=gru batching=tape {CONTINUOUS}",
+        f"algo=td3 memory=mlp batching=transitions {CONTINUOUS}",
+        "algo=classify memory=lstm env=temporal_order memory.hidden_size=4 evaluation.episodes=2 total_steps=3000",
+    ],
+)
+def test_neither_acting_nor_learning_waits_for_the_device(in_tmp, lines):
+    acting, learning = Waits(), Waits()
+    steps = {(PPO, "_minibatch"): learning, (Impala, "loss"): learning, (OffPolicy, "update"): learning}
+    pack = Packing.__init__
+
+    def packed(self, start: Tensor) -> None:
+        pack(self, start)
+        learning.on_cpu.append(self.batch_sizes)
+
+    steps[Supervised, "update"] = learning
+    steps |= {(ActorCritic, "act"): acting, (OffPolicyAgent, "act"): acting}
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Packing, "__init__", packed))
+        for (kind, name), waits in steps.items():
+            stack.enter_context(patch.object(kind, name, waits.around(getattr(kind, name))))
+        small_run(*lines.split(), base=())
+    assert learning.calls > 3 and (acting.calls > 20 or "classify" in lines)
+    assert not acting.found, acting.found
+    assert not learning.found, learning.found
