@@ -30,14 +30,14 @@ class Layer(NamedTuple):
 
 LAYERS = {
     "errors": Layer("a user's mistake and a named fault, as opposed to a bug"),
-    "types": Layer("annotated scalars, memory states, `Batch` with the slot rule", others="torch annotated_types"),
+    "types": Layer("annotated scalars, memory states, `Batch` with the slot rule", others="torch numpy annotated_types"),
     "seeding": Layer("named random streams from one seed", others="torch numpy"),
     "spaces": Layer(
         "what the library needs to know of Gymnasium spaces", others="torch numpy gymnasium.Space gymnasium.spaces"
     ),
     "system": Layer("the operating system: signals, standard streams, cores, JSON, named failures", "errors", "torch"),
     "scan": Layer("everything that runs over time, with starts", "errors types", "torch triton"),
-    "memory": Layer("the memory models", "errors types scan", "torch"),
+    "memory": Layer("the memory models", "errors types scan", "torch numpy"),
     "nets": Layer(
         "encoders, heads and distributions", "types scan spaces", "torch numpy gymnasium.Space gymnasium.spaces"
     ),
