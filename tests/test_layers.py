@@ -30,7 +30,9 @@ class Layer(NamedTuple):
 
 LAYERS = {
     "errors": Layer("a user's mistake and a named fault, as opposed to a bug"),
-    "types": Layer("annotated scalars, memory states, `Batch` with the slot rule", others="torch numpy annotated_types"),
+    "types": Layer(
+        "annotated scalars, memory states, `Batch` with the slot rule", others="torch numpy annotated_types"
+    ),
     "seeding": Layer("named random streams from one seed", others="torch numpy"),
     "spaces": Layer(
         "what the library needs to know of Gymnasium spaces", others="torch numpy gymnasium.Space gymnasium.spaces"
