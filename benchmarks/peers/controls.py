@@ -40,7 +40,7 @@ BASE = (
 )
 PLAIN = "encoder=plain memory.layers=0 algo.head_sizes=[256,256]"
 
-NETWORK = heads.TwinQ.__init__, heads.TwinQ.forward
+INIT, FORWARD = heads.TwinQ.__init__, heads.TwinQ.forward
 UPDATE = TD3.update
 
 
@@ -49,7 +49,7 @@ def equal_weights() -> Iterator[None]:
     """The action's first weights as large as those of any one feature."""
 
     def init(self: heads.TwinQ, features: int, actions: int, sizes: Any) -> None:
-        NETWORK[0](self, features, actions, sizes)
+        INIT(self, features, actions, sizes)
         with torch.no_grad():
             for head in self.heads:
                 next(head.parameters())[:, features:] /= (features / actions) ** 0.5
@@ -76,7 +76,7 @@ def actions_of_the_game() -> AbstractContextManager[Any]:
     """The critic reads actions in [-2, 2], as the game takes them."""
 
     def forward(self: heads.TwinQ, features: Tensor, action: Tensor) -> Tensor:
-        return NETWORK[1](self, features, 2 * action)
+        return FORWARD(self, features, 2 * action)
 
     return patch.object(heads.TwinQ, "forward", forward)
 

@@ -96,8 +96,8 @@ class Finite:
             optim.step()
 
     def settle(self) -> list[bool]:
-        """Whether each step since the last call was taken. Raises FloatingPointError for one that was not if `on_nan`
-        says so; none was taken then.
+        """Whether each step since the last call was taken. Raises FloatingPointError for the first that was not if
+        `on_nan` says so.
         """
         unsettled, self.unsettled = self.unsettled, []
         if not unsettled:
