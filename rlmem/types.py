@@ -38,10 +38,14 @@ def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
     return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))
 
 
-def with_host(flags: np.ndarray, device: torch.device) -> Tensor:
-    """Flags on a device, whose values `on_host` knows without waiting for the device."""
-    there = torch.from_numpy(flags).to(device, non_blocking=True)
-    return known(there, flags)
+def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """A tensor on a device, without waiting for it."""
+    return torch.from_numpy(values).to(device, non_blocking=True)
+
+
+def with_host(values: np.ndarray, device: torch.device) -> Tensor:
+    """A tensor on a device, whose values `on_host` knows without waiting for it."""
+    return known(to_device(values, device), values)
 
 
 def known(flags: Tensor, values: np.ndarray) -> Tensor:
@@ -56,9 +60,9 @@ def on_host(flags: Tensor) -> np.ndarray:
     return values if version == flags._version and values is not None else flags.cpu().numpy()
 
 
-def indices(values: np.ndarray, device: torch.device) -> Tensor:
-    """Indices on a device."""
-    return torch.from_numpy(values).to(device, non_blocking=True)
+def flagged(flags: Tensor) -> Tensor:
+    """The slots b * T + t whose flags [B, T] are true, [n], ascending; on the flags' device."""
+    return to_device(np.flatnonzero(on_host(flags)), flags.device)
 
 
 class Spans(NamedTuple):
@@ -155,11 +159,10 @@ class Batch:
 
     def acted(self) -> Batch:
         """The acted slots in one row [1, n], for networks whose memory has no state."""
-        index = np.flatnonzero(on_host(self.mask))
-        there = indices(index, self.mask.device)
-        slots = replace(self, state0=None, prefix=None).map(lambda tensor: tensor.flatten(0, 1)[there][None])
-        known(slots.start, on_host(self.start).reshape(-1)[index][None])
-        known(slots.mask, np.ones((1, len(index)), bool))
+        acted = flagged(self.mask)
+        slots = replace(self, state0=None, prefix=None).map(lambda tensor: tensor.flatten(0, 1)[acted][None])
+        known(slots.start, on_host(self.start)[on_host(self.mask)][None])
+        known(slots.mask, np.ones((1, len(acted)), bool))
         return slots
 
     def rows(self, index: Tensor) -> Batch:

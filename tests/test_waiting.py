@@ -49,7 +49,7 @@ class Waits(TorchDispatchMode):
 
     def note(self, name: str) -> None:
         lines = [f for f in traceback.extract_stack() if "rlmem" in f.filename and "tests" not in f.filename]
-        self.found[f"{name} in {lines[-1].filename}:{lines[-1].lineno}"] += 1
+        self.found[f"{name} in {lines[-1].filename}:{lines[-1].lineno}" if lines else name] += 1
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, func._schema.name.partition("::")[2]

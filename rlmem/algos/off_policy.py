@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,16 +21,7 @@ from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.returns import n_step_return
 from rlmem.replay import Replay
-from rlmem.types import (
-    Batch,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    PositiveUnitFloat,
-    UnitFloat,
-    indices,
-    on_host,
-)
+from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat, flagged
 
 Metrics = dict[str, Tensor]
 
@@ -48,7 +38,7 @@ class Slots:
     """
 
     def __init__(self, batch: Batch):
-        self.acted = indices(np.flatnonzero(on_host(batch.mask)), batch.mask.device)
+        self.acted = flagged(batch.mask)
         self.after = self.acted + 1
         weight = batch.behaviour.get("weight")
         self.weight = None if weight is None else self.of(weight)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.types import Batch, State, broadcastable, indices, known, on_host, with_host
+from rlmem.types import Batch, State, broadcastable, on_host, to_device, with_host
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Rows:
         self.valid = position < self.length[:, None]  # [R, S]
         self.within_acted = position < self.acted[:, None]
         self.slot = np.where(self.valid, self.begin[:, None] + position, 0)
-        self.shown = tuple(indices(x, self.device) for x in (self.env[:, None], self.slot, ~self.valid))
+        self.shown = tuple(to_device(x, self.device) for x in (self.env[:, None], self.slot, ~self.valid))
 
     def gather(self, stream: Tensor) -> Tensor:
         """[N, T+1, ...] to [R, S, ...], zero in the padding."""
@@ -93,16 +93,16 @@ class Rows:
         flat = self.env[:, None] * shape[1] + self.slot
         # A bootstrap slot may be another row's first: acted slots are written last, so the result is unique.
         for part in (self.valid & ~self.within_acted, self.within_acted):
-            stream[indices(flat[part], self.device)] = rows[indices(np.flatnonzero(part), self.device)]
+            stream[to_device(flat[part], self.device)] = rows[to_device(np.flatnonzero(part), self.device)]
         return stream.view(shape)
 
     def batch(self, rollout: Rollout) -> Batch:
         """The slots of the rollout in rows, each with the memory state that acting had where it begins."""
         streams, env = rollout.streams, self.env[:, None]
         rows = replace(streams, state0=None).map(self.gather)
-        known(rows.start, on_host(streams.start)[env, self.slot] & self.valid)
+        rows.start = with_host(on_host(streams.start)[env, self.slot] & self.valid, self.device)
         rows.mask = with_host(on_host(streams.mask)[env, self.slot] & self.within_acted, self.device)
-        rows.state0 = rollout.state_at(indices(self.env, self.device), indices(self.begin, self.device))
+        rows.state0 = rollout.state_at(to_device(self.env, self.device), to_device(self.begin, self.device))
         rows.detach_every = self.detach_every
         return rows
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.types import Spans, State, indices, on_host, with_host
+from rlmem.types import Spans, State, on_host, to_device, with_host
 
 Reader = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 """A memory's `forward`: x [B, T, D], state, start [B, T] to y [B, T, H] and the final state."""
@@ -71,6 +71,6 @@ class _Chunks:
         slot = np.where(valid, begin[:, None] + offset, 0)
         chunk = (np.cumsum(counts) - counts)[spans.age // k] + rank[spans.number]
         places = (begin // T, slot, spans.age % k, chunk)
-        self.row, self.slot, self.position, self.chunk = (indices(x, start.device) for x in places)
+        self.row, self.slot, self.position, self.chunk = (to_device(x, start.device) for x in places)
         self.counts = counts.tolist()
         self.fresh = on_host(start).reshape(-1)[slot] & valid

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.types import Spans, State, indices, on_host
+from rlmem.types import Spans, State, on_host, to_device
 
 
 class Packing:
@@ -36,8 +36,8 @@ class Packing:
         first = spans.first[by_length]
         last_slot = inverse[first + spans.length[by_length] - 1]
         places = (order, inverse, first // T, rank[spans.number[T - 1 :: T]], last_slot)
-        self.order, self.inverse, self.row, self.last, self.last_slot = (indices(x, start.device) for x in places)
-        self.fresh = indices(on_host(start).reshape(-1)[first], start.device)
+        self.order, self.inverse, self.row, self.last, self.last_slot = (to_device(x, start.device) for x in places)
+        self.fresh = to_device(on_host(start).reshape(-1)[first], start.device)
         self.batch_sizes = torch.from_numpy(np.bincount(spans.age))
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
-import numpy as np
 import torch
 from gymnasium import Space
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from rlmem.loops.parts import LoopParts, OnNan, Results
 from rlmem.memory.base import redraw
 from rlmem.seeding import Streams
 from rlmem.supervised.feed import DataWindow, Feed, Predictor
-from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat, indices, on_host
+from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat, flagged
 
 
 @dataclass(kw_only=True)
@@ -165,7 +164,7 @@ class Supervised(Algorithm):
 
     def _judged(self, agent: Predictor, features: Tensor, window: DataWindow) -> dict[str, Tensor]:
         """The scores of the slots that have a target."""
-        slots = indices(np.flatnonzero(on_host(window.mask)), features.device)
+        slots = flagged(window.mask)
         return self.judge(agent.head(features.flatten(0, 1)[slots]), window.target.flatten(0, 1)[slots])
 
     @property
