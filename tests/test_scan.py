@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rlmem.errors import UserError
 from rlmem.scan import chosen_engine, linear_scan, native, triton_scan
 
+pytestmark = pytest.mark.gpu
 ENGINES = ["chunked", *(["native"] if native.missing() is None else [])]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 if "cuda" in DEVICES:

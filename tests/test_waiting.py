@@ -1,8 +1,8 @@
 """On a GPU, an acting step and a gradient step queue their work without waiting for the device.
 
-Here is none: a mode counts the operators that would have to wait, since their result is a number for Python or has a
-shape that depends on values, and the calls that bring values to the CPU. What is computed on the CPU on purpose is
-NumPy's, and not seen.
+Where there is none, a mode counts the operators that would have to wait, since their result is a number for Python or
+has a shape that depends on values, and the calls that bring values to the CPU. What is computed on the CPU on purpose is
+NumPy's, and not seen. On a GPU, CUDA's own check raises an error, too.
 """
 
 import traceback
@@ -25,6 +25,7 @@ from rlmem.memory.packed import Packing
 from rlmem.supervised.base import Supervised
 from tests.helpers import small_run
 
+pytestmark = pytest.mark.gpu
 WAITING = {
     "_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "unique_consecutive", "_unique2", "is_nonzero",
     "equal", "bincount",
@@ -63,8 +64,14 @@ class Waits(TorchDispatchMode):
 
         def watched(*args, **kwargs):
             self.calls += 1
-            with self, self.functions:
-                return function(*args, **kwargs)
+            if torch.cuda.is_available():
+                torch.cuda.set_sync_debug_mode("error")
+            try:
+                with self, self.functions:
+                    return function(*args, **kwargs)
+            finally:
+                if torch.cuda.is_available():
+                    torch.cuda.set_sync_debug_mode("default")
 
         return watched
 

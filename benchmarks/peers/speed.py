@@ -15,16 +15,11 @@ from statistics import median
 from time import process_time
 
 import torch
-from rich.console import Console
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
 
+from rlmem.bench.loop import training_loop
 from rlmem.bench.skeleton import machine
-from rlmem.config.compose import load
-from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder
-from rlmem.run.assemble import assemble
-from rlmem.run.make_loop import make_loop
 
 OURS = ["env=gym", "encoder=plain", "memory=mlp", "memory.layers=0", "evaluation.every=null", "device=cpu"]
 CASES: dict[str, tuple[int, list[str], Callable[[], SAC | PPO]]] = {
@@ -50,10 +45,7 @@ CASES: dict[str, tuple[int, list[str], Callable[[], SAC | PPO]]] = {
 
 def ours(steps: int, lines: list[str]) -> float:
     """Seconds of a step of rlmem, its record included."""
-    config = load([*OURS, *lines, f"total_steps={steps}"])
-    folder = Path(tempfile.mkdtemp())
-    quiet = Progress(steps, folder / "log.txt", console=Console(quiet=True))
-    loop = make_loop(config, assemble(config), folder, Recorder(folder, quiet.say), quiet)
+    loop = training_loop([*OURS, *lines, f"total_steps={steps}"], Path(tempfile.mkdtemp()))
     began = process_time()
     while loop.collector.steps < steps:
         loop.iterate()

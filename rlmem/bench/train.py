@@ -11,18 +11,13 @@ from statistics import median
 from typing import Any, cast
 
 import torch
-from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
+from rlmem.bench.loop import training_loop
 from rlmem.bench.skeleton import Bench, Numbers, Table, quotient, verdict
 from rlmem.bench.timing import using_threads
-from rlmem.config.compose import load
 from rlmem.errors import UserError, extra
 from rlmem.loops.on_policy import OnPolicyLoop
-from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder
-from rlmem.run.assemble import assemble
-from rlmem.run.make_loop import make_loop
 
 ENVS, SLOTS, EPOCHS, MINIBATCHES, WIDTH, HEADS = 16, 128, 4, 4, 256, 64
 SETTING = (
@@ -102,11 +97,8 @@ class Ours:
         sizes = f"env.num_envs={ENVS} memory.hidden_size={WIDTH} algo.head_sizes=[{HEADS},{HEADS}] device=cpu"
         updates = f"algo.rollout_slots={SLOTS} algo.epochs={EPOCHS} algo.num_minibatches={MINIBATCHES}"
         choices = [f"memory={memory}", f"batching={batching}", "total_steps=100000000"]
-        config = load([*choices, *sizes.split(), *updates.split()])
-        run_dir = Path(tempfile.mkdtemp(dir=scratch))
-        quiet = Progress(config.settings.total_steps, run_dir / "log.txt", console=Console(quiet=True))
-        recorder = Recorder(run_dir, quiet.say)
-        self.loop = cast(OnPolicyLoop, make_loop(config, assemble(config), run_dir, recorder, quiet))
+        loop = training_loop([*choices, *sizes.split(), *updates.split()], Path(tempfile.mkdtemp(dir=scratch)))
+        self.loop = cast(OnPolicyLoop, loop)
         with using_threads(1):
             rollout, _ = self.loop.collector.collect(SLOTS, 2**62)
         # The counter does not know oneDNN's LSTM, which is one operation; without it, the products are counted.

@@ -13,18 +13,21 @@ def parser() -> Parser:
     made = Parser(
         "bench",
         "Measure speed on this machine, as ratios to named peers that take turns in the same process.\n"
-        "All but train write their numbers and a plot to the current folder: bench-WHAT.json and bench-WHAT.png.",
+        "All but train and solve write their numbers and a plot to the current folder: bench-WHAT.json and\n"
+        "bench-WHAT.png.",
         "train --rounds 10 --json bench.json",
         "memory --models ffm,gru --lengths 128,1024",
         "memory --figure3",
         "update --models gru,ffm --threads 1",
+        "solve --models gru,ffm --rounds 5 --threads 1",
         "returns --threads 1",
         "env --tasks RepeatPrevious,CuedCatch",
     )
     made.add_argument(
         "what",
-        choices=["train", "update", "memory", "scan", "returns", "env"],
-        help="train: environment steps per second of whole training runs, beside sb3-contrib; update: updates of SAC "
+        choices=["train", "solve", "update", "memory", "scan", "returns", "env"],
+        help="train: environment steps per second of whole training runs, beside sb3-contrib; solve: steps and "
+        "seconds of PPO until it solves repeat_previous, a seed a round, beside sb3-contrib; update: updates of SAC "
         "per second, and where their time goes, beside POMDP-Baselines' update; memory: time and memory of every "
         "memory, beside torch.nn.GRU, and, unless --models or --lengths is given, scan; scan: the scan alone, on every "
         "engine, beside copying; returns: returns and GAE, beside the usual loops; env: steps per second of every "
@@ -38,7 +41,7 @@ def parser() -> Parser:
     made.add_argument("--threads", type=number, metavar="N", help="CPU threads to learn with (all cores)")
     made.add_argument("--budget", type=number, metavar="S", help="seconds for all turns of one cell (20)")
     made.add_argument("--device", choices=["auto", "cpu", "cuda"], help="auto: cuda if there is one")
-    made.add_argument("--models", type=names, metavar="A,B", help="memory, update: these only")
+    made.add_argument("--models", type=names, metavar="A,B", help="memory, update, solve: these only")
     made.add_argument("--tasks", type=names, metavar="A,B", help="env: these only, by class name")
     lengths = "memory: episode lengths (128,1024,16384); update: of the segments beside the tape (10,50,200)"
     made.add_argument("--lengths", type=numbers, metavar="T,T", help=lengths)

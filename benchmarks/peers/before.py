@@ -1,0 +1,145 @@
+"""Processor time of training beside that of an earlier commit, in turns in one process.
+
+    OMP_NUM_THREADS=1 python benchmarks/peers/before.py [COMMIT] [--cases ffm gru ...] [--rounds 7] [--json PATH]
+
+COMMIT (82eb24e by default) is checked out into a temporary work tree. Both packages are loaded side by side, each under
+its own `sys.modules`, and take turns: an iteration of the loop each, acting, learning and recording included. Ratios
+are medians over rounds of the earlier commit's time by this one's, so above 1 is faster; in brackets their spread.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from time import process_time
+from types import ModuleType
+from typing import Any
+
+import torch
+from rich.console import Console
+
+ROOT = Path(__file__).parents[2]
+OURS = ("rlmem", "rlmem_envs")
+PPO = ["algo=ppo", "env=repeat_previous", "evaluation.every=null"]
+SAC = ["algo=sac", "env=position_only_pendulum", "env.level=easy", "memory.hidden_size=128", "env.num_envs=8"]
+SAC += ["algo.random_steps=1000", "algo.learning_starts=1000", "algo.update_ratio=0.03125", "algo.record_every=512"]
+SAC += ["algo.update_every=512", "evaluation.every=null"]
+CASES: dict[str, list[str]] = {
+    "ffm": ["memory=ffm", *PPO],
+    "lstm": ["memory=lstm", *PPO],
+    "gru": ["memory=gru", *PPO],
+    "popgym_ffm": ["memory=ffm", "algo=ppo_popgym", "env=repeat_previous", "evaluation.every=null"],
+    "sac_gru_segment": ["memory=gru", *SAC, "batching=segment", "batching.length=64", "algo.batch_size=4096"],
+    "sac_gru_tape": ["memory=gru", *SAC, "batching=tape", "algo.batch_size=4096"],
+}
+"""Name -> overrides of a run."""
+
+
+class Version:
+    """The package as it is in a folder, with modules of its own.
+
+    root: a work tree
+    """
+
+    def __init__(self, root: Path):
+        self.root, self.modules = root, dict[str, ModuleType]()
+
+    @contextmanager
+    def loaded(self) -> Iterator[None]:
+        """Within, `import rlmem` finds this one."""
+        paths = [str(self.root), str(self.root / "envs")]
+        outside = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in OURS}
+        sys.modules.update(self.modules)
+        sys.path[:0] = paths
+        try:
+            yield
+        finally:
+            del sys.path[:2]
+            mine = [name for name in sys.modules if name.partition(".")[0] in OURS]
+            self.modules = {name: sys.modules.pop(name) for name in mine}
+            sys.modules.update(outside)
+
+    def get(self, module: str) -> Any:
+        """A module of this version; commits before 0.2 have some outside the folders where they are now."""
+        there = Path(self.root, "rlmem", *module.split(".")).with_suffix(".py").exists()
+        found = import_module(f"rlmem.{module if there else module.rpartition('.')[2]}")
+        if not str(found.__file__).startswith(str(self.root)):
+            raise RuntimeError(f"{module} was loaded from {found.__file__}, not from {self.root}")
+        return found
+
+    def iteration(self, overrides: list[str], folder: Path) -> Callable[[], float]:
+        """A function that runs an iteration of a training loop, and returns the seconds of processor time per step."""
+        with self.loaded():
+            config = self.get("config.compose").load(["device=cpu", "total_steps=1000000000", *overrides])
+            quiet = self.get("record.progress").Progress(10**9, folder / "log.txt", console=Console(quiet=True))
+            recorder = self.get("record.recorder").Recorder(folder, quiet.say)
+            parts = self.get("run.assemble").assemble(config)
+            loop = self.get("run.make_loop").make_loop(config, parts, folder, recorder, quiet)
+
+        def iterate() -> float:
+            with self.loaded():
+                before, began = loop.collector.steps, process_time()
+                loop.iterate()
+                return (process_time() - began) / (loop.collector.steps - before)
+
+        return iterate
+
+
+def compare(before: Version, now: Version, overrides: list[str], rounds: int) -> dict[str, Any]:
+    """The ratios of `rounds` turns, after two of warm-up."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [Path(scratch, name) for name in ("before", "now")]
+        for folder in folders:
+            folder.mkdir()
+        both = [version.iteration(overrides, folder) for version, folder in zip((before, now), folders, strict=True)]
+        turns = [tuple(iterate() for iterate in both) for _ in range(rounds + 2)][2:]
+    ratios = sorted(a / b for a, b in turns)
+    one_step = [1e6 * median(side) for side in zip(*turns, strict=True)]
+    return {
+        "ratio": median(ratios),
+        "least": ratios[0],
+        "most": ratios[-1],
+        "before_us": one_step[0],
+        "now_us": one_step[1],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commit", nargs="?", default="82eb24e")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    git = ["git", "-C", str(ROOT)]
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, "tree")
+        subprocess.run([*git, "worktree", "add", "--quiet", "--detach", tree, options.commit], check=True)
+        try:
+            before, now = Version(tree), Version(ROOT)
+            found = {}
+            for name in options.cases:
+                found[name] = it = compare(before, now, CASES[name], options.rounds)
+                print(
+                    f"{name}: {it['ratio']:.2f}x as fast ({it['least']:.2f} to {it['most']:.2f}), "
+                    f"{it['before_us']:.1f} -> {it['now_us']:.1f} us a step",
+                    flush=True,
+                )
+        finally:
+            subprocess.run([*git, "worktree", "remove", "--force", tree], check=True)
+    if options.json:
+        with now.loaded():
+            machine = import_module("rlmem.bench.skeleton").machine(torch.device("cpu"))
+        found = {"commit": options.commit, "machine": machine, "cases": found}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""`rlmem bench solve`: steps and seconds until a game is solved, beside sb3-contrib's RecurrentPPO."""
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+
+from rlmem.acting.evaluate import Request, evaluate
+from rlmem.bench.loop import training_loop
+from rlmem.bench.skeleton import Bench, Numbers, Table, check_names
+from rlmem.bench.timing import using_threads, wait
+from rlmem.config.catalog import catalog
+from rlmem.errors import UserError, extra
+from rlmem.loops.base import one_thread
+
+MODELS = ("gru", "lstm", "ffm")
+PEER = "sb3-contrib, shared lstm"
+ENVS, SLOTS, EPOCHS, MINIBATCHES, LR, WIDTH, HEADS = 64, 128, 4, 8, 1e-3, 256, [128, 128]
+"""The defaults of `algo=ppo`, which the peer is given too."""
+EPISODES = 32
+MEASURES = ("steps", "seconds", "cpu_seconds")
+
+
+@dataclass
+class SolveBench(Bench):
+    """PPO on popgym's RepeatPreviousEasy: what training took until greedy episodes had a mean return of `solved`.
+
+    A round is a seed; contestants take turns. Evaluations are not counted. rlmem has its defaults; the peer has the
+    same numbers of environments, slots, epochs and minibatches, the same learning rate and sizes, no encoder, and
+    popgym's own environments. A run that has not solved the game counts as infinite.
+
+    models: options of conf/memory
+    overrides: of rlmem's runs, beside these
+    solved: mean return of 32 greedy episodes
+    most_steps: after which a run ends unsolved
+    every: steps between two evaluations
+    """
+
+    name = "solve"
+    refused = frozenset({"budget", "plot_path"})
+    models: Sequence[str] = MODELS
+    overrides: Sequence[str] = ()
+    solved: float = 0.9
+    most_steps: int = 1_000_000
+    every: int = 16_384
+    peer: bool = True
+
+    def __post_init__(self) -> None:
+        self.learn_threads, self.threads = self.threads or torch.get_num_threads(), None
+        check_names("", "memory", self.models, catalog()["memory"])
+
+    def measure(self, result: Numbers) -> Iterator[None]:
+        if self.peer:
+            try:
+                import sb3_contrib  # noqa: F401
+            except ImportError as error:
+                raise UserError(f"bench solve: needs sb3-contrib as the peer; e.g. {extra('bench')}") from error
+        result["machine"]["learn_threads"] = self.learn_threads
+        found = result["runs"] = {name: [] for name in (*self.models, *([PEER] if self.peer else []))}
+        for seed in range(self.rounds):
+            for name, runs in found.items():
+                with tempfile.TemporaryDirectory() as folder:
+                    learner = Peer(self, seed) if name == PEER else Ours(self, name, seed, Path(folder))
+                    runs.append(self.run_of(learner))
+                yield
+
+    def run_of(self, learner: "Learner") -> Numbers:
+        """What learning took, and the mean returns of its evaluations."""
+        returns: list[float] = []
+        used = dict.fromkeys(MEASURES[1:], 0.0)
+        while not returns or (returns[-1] < self.solved and learner.steps < self.most_steps):
+            began, cpu = perf_counter(), process_time()
+            with using_threads(self.learn_threads):
+                learner.learn(min(self.every, self.most_steps - learner.steps))
+                wait(self.device)
+            used["seconds"] += perf_counter() - began
+            used["cpu_seconds"] += process_time() - cpu
+            with one_thread():
+                returns.append(learner.score())
+        return {"solved": returns[-1] >= self.solved, "steps": learner.steps, **used, "returns": returns}
+
+    def tables(self, result: Numbers) -> list[Table]:
+        rows = []
+        for name, runs in result["runs"].items():
+            row: list[Any] = [name, f"{sum(run['solved'] for run in runs)} of {len(runs)}"]
+            for measure in MEASURES:
+                values = sorted(run[measure] if run["solved"] else float("inf") for run in runs)
+                row += [f"{median(values):,.0f} [{values[0]:,.0f}, {values[-1]:,.0f}]"]
+            rows.append(row)
+        title = f"until a mean return of {self.solved:g}: median [least, greatest] over seeds"
+        return [Table(title, ["", "solved", "steps", "seconds", "processor seconds"], {}, rows)]
+
+
+class Learner(ABC):
+    """A run: how many steps it has taken, learning for some more, and its score now."""
+
+    steps: int
+
+    @abstractmethod
+    def learn(self, steps: int) -> None:
+        """Learn for about as many steps."""
+
+    @abstractmethod
+    def score(self) -> float:
+        """The mean return of greedy episodes."""
+
+
+class Ours(Learner):
+    def __init__(self, bench: SolveBench, memory: str, seed: int, folder: Path):
+        game = ["env=repeat_previous", f"env.num_envs={ENVS}", f"memory={memory}", f"memory.hidden_size={WIDTH}"]
+        run = [f"seed={seed}", f"device={bench.device.type}", f"total_steps={bench.most_steps}"]
+        self.loop = training_loop([*game, *bench.overrides, *run], folder)
+
+    @property
+    def steps(self) -> int:  # type: ignore[override]
+        return self.loop.collector.steps
+
+    def learn(self, steps: int) -> None:
+        end = self.steps + steps
+        while self.steps < end:
+            self.loop.iterate()
+
+    def score(self) -> float:
+        request = Request(EPISODES, self.loop.streams, self.loop.device)
+        with closing(self.loop.make_eval_env()) as env:
+            return float(evaluate(self.loop.agent, env, request, greedy=True).returns.mean())
+
+
+class Peer(Learner):
+    def __init__(self, bench: SolveBench, seed: int):
+        from popgym.envs import RepeatPreviousEasy
+        from sb3_contrib import RecurrentPPO
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        make = lambda: DummyVecEnv([RepeatPreviousEasy] * ENVS)  # noqa: E731
+        lstm = {"shared_lstm": True, "enable_critic_lstm": False, "lstm_hidden_size": WIDTH, "net_arch": HEADS}
+        sizes: dict[str, Any] = {"n_steps": SLOTS, "batch_size": ENVS * SLOTS // MINIBATCHES, "n_epochs": EPOCHS}
+        anneal = lambda left: LR * (1 - self.steps / bench.most_steps)  # noqa: E731
+        self.steps = 0
+        run: dict[str, Any] = {"learning_rate": anneal, "ent_coef": 0.01, "seed": seed, "device": str(bench.device)}
+        self.model = RecurrentPPO("MlpLstmPolicy", make(), policy_kwargs=lstm, **sizes, **run)
+        self.eval_env = make()
+
+    def learn(self, steps: int) -> None:
+        self.model.learn(steps, reset_num_timesteps=False)
+        self.steps = self.model.num_timesteps
+
+    def score(self) -> float:
+        from stable_baselines3.common.evaluation import evaluate_policy
+
+        return float(evaluate_policy(self.model, self.eval_env, EPISODES, warn=False)[0])
