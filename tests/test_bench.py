@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from rlmem.bench import figure3, memory, returns, skeleton, update
+from rlmem.bench import figure3, memory, returns, skeleton, solve, update
 from rlmem.bench.env import EnvBench
 from rlmem.bench.figure3 import Figure3Bench
 from rlmem.bench.memory import PEER, MemoryBench, Rows
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.returns import ReturnsBench
 from rlmem.bench.scan import ScanBench
+from rlmem.bench.solve import SolveBench
 from rlmem.bench.timing import CPU, MIB, Stopwatch, peak_bytes
 from rlmem.bench.train import TrainBench
 from rlmem.bench.update import UpdateBench
@@ -336,6 +337,24 @@ def test_the_command_line_passes_what_is_given_and_leaves_the_rest_to_the_benchm
     monkeypatch.setattr(ScanBench, "run", lambda **given: passed.update(given))
     assert main(["bench", "scan", "--threads", "1"]) == 0
     assert passed == {"threads": 1}
+
+
+@pytest.mark.slow
+def test_bench_solve_counts_what_learning_took_until_the_game_is_solved(in_tmp, capsys):
+    sizes = ["memory.hidden_size=8", "encoder.hidden_size=8", "algo.epochs=1"]
+    common = {"models": ["gru"], "rounds": 2, "every": 8192, "overrides": sizes, "threads": 1, "device": "cpu"}
+    result = SolveBench.run(**common, most_steps=16384, solved=-2.0, json_path=in_tmp / "solve.json")
+    assert json.loads((in_tmp / "solve.json").read_text()) == json.loads(json.dumps(result))
+    assert list(result["runs"]) == ["gru", solve.PEER]
+    for runs in result["runs"].values():
+        assert [(run["solved"], len(run["returns"])) for run in runs] == [(True, 1)] * 2
+        assert all(8000 < run["steps"] <= 8192 for run in runs)
+        assert all(run["seconds"] > 0 and run["cpu_seconds"] > 0 for run in runs)
+        assert runs[0]["returns"] != runs[1]["returns"], "every round has a seed of its own"
+    assert "2 of 2" in capsys.readouterr().out
+    never = SolveBench.run(**common, most_steps=16384, solved=2.0, peer=False)["runs"]["gru"]
+    assert [(run["solved"], run["steps"]) for run in never] == [(False, 16384)] * 2
+    assert "0 of 2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("bench", [EnvBench, MemoryBench, ReturnsBench, ScanBench, TrainBench, UpdateBench])

@@ -1,8 +1,8 @@
 """On a GPU, an acting step and a gradient step queue their work without waiting for the device.
 
 Where there is none, a mode counts the operators that would have to wait, since their result is a number for Python or
-has a shape that depends on values, and the calls that bring values to the CPU. What is computed on the CPU on purpose is
-NumPy's, and not seen. On a GPU, CUDA's own check raises an error, too.
+has a shape that depends on values, and the calls that bring values to the CPU. What is computed on the CPU on purpose
+is NumPy's, and not seen. On a GPU, CUDA's own check raises an error, too.
 """
 
 import traceback

@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -118,6 +119,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", ".*Overriding environment")  # both versions register theirs
     git = ["git", "-C", str(ROOT)]
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")

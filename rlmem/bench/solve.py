@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 
 from rlmem.acting.evaluate import Request, evaluate
+from rlmem.agents.base import Agent
 from rlmem.bench.loop import training_loop
 from rlmem.bench.skeleton import Bench, Numbers, Table, check_names
 from rlmem.bench.timing import using_threads, wait
@@ -62,7 +64,7 @@ class SolveBench(Bench):
                 import sb3_contrib  # noqa: F401
             except ImportError as error:
                 raise UserError(f"bench solve: needs sb3-contrib as the peer; e.g. {extra('bench')}") from error
-        result["machine"]["learn_threads"] = self.learn_threads
+        result["learn_threads"] = self.learn_threads
         found = result["runs"] = {name: [] for name in (*self.models, *([PEER] if self.peer else []))}
         for seed in range(self.rounds):
             for name, runs in found.items():
@@ -123,14 +125,16 @@ class Ours(Learner):
         return self.loop.collector.steps
 
     def learn(self, steps: int) -> None:
-        end = self.steps + steps
-        while self.steps < end:
+        end, rollout = self.steps + steps, 0
+        while self.steps + rollout // 2 < end:
+            before = self.steps
             self.loop.iterate()
+            rollout = self.steps - before  # slots of final observations are no steps: a little less than the peer's
 
     def score(self) -> float:
         request = Request(EPISODES, self.loop.streams, self.loop.device)
         with closing(self.loop.make_eval_env()) as env:
-            return float(evaluate(self.loop.agent, env, request, greedy=True).returns.mean())
+            return float(evaluate(cast(Agent, self.loop.agent), env, request, greedy=True).returns.mean())
 
 
 class Peer(Learner):
@@ -155,4 +159,4 @@ class Peer(Learner):
     def score(self) -> float:
         from stable_baselines3.common.evaluation import evaluate_policy
 
-        return float(evaluate_policy(self.model, self.eval_env, EPISODES, warn=False)[0])
+        return float(np.mean(evaluate_policy(self.model, self.eval_env, EPISODES, warn=False)[0]))

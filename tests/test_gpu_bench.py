@@ -1,0 +1,78 @@
+"""`make gpu` in its dry form: every part works, so that it works when a GPU is there."""
+
+import json
+import sys
+
+import pytest
+from helpers import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
+import parts
+import run
+
+
+@pytest.mark.timeout(600)
+def test_every_part_works_and_has_a_verdict(tmp_path, forks, capsys):
+    file = tmp_path / "gpu.json"
+    code, out = run.main(["--dry", "--json", str(file)]), capsys.readouterr().out
+    assert code == 0, out
+    found = json.loads(file.read_text())
+    assert list(found["parts"]) == list(parts.PARTS)
+    for name, part in found["parts"].items():
+        assert part["numbers"] and part["verdicts"], name
+        for verdict in part["verdicts"]:
+            assert verdict["value"] is not None and verdict["what"] in out
+    assert found["parts"]["tests"]["numbers"] == {"passed": 1, "skipped": 0, "failed": {}}
+
+
+def test_what_was_measured_on_the_same_commit_is_not_measured_again(tmp_path, monkeypatch, capsys):
+    file, measured = tmp_path / "gpu.json", []
+
+    def measure(name, dry):
+        measured.append(name)
+        if name == "scans" and len(measured) == 2:
+            return {"error": "Traceback\nRuntimeError: out of memory"}
+        return {
+            "numbers": {},
+            "verdicts": [{"what": "w", "value": 1, "goal": 2, "held": False, "at_most": 0, "unit": ""}],
+        }
+
+    monkeypatch.setattr(run, "measure", measure)
+    call = lambda *names: run.main([*names, "--dry", "--json", str(file)])  # noqa: E731
+    assert call("limits", "scans") == 1, "a part failed"
+    assert "FAILED  scans: RuntimeError: out of memory" in capsys.readouterr().out
+    assert call("limits", "scans", "check") == 0
+    assert measured == ["limits", "scans", "scans", "check"]
+    monkeypatch.setattr(run, "commit", lambda: "another")
+    assert call("limits") == 0
+    assert measured[4:] == ["limits"]
+
+
+def test_a_goal_is_reached_missed_or_only_told():
+    verdicts = [parts.Verdict("a", 3.0, 2.0, at_most=True, unit="s"), parts.Verdict("b", 3.0, 2.0)]
+    verdicts += [parts.Verdict("c", None, 2.0), parts.Verdict("d", 3.0)]
+    part = {"verdicts": [parts.as_json(verdict) for verdict in verdicts]}
+    assert run.lines("part", part, dry=False) == [
+        "MISSED  a: 3 s (goal: at most 2)",
+        "reached b: 3 (goal: at least 2)",
+        "MISSED  c: not measured (goal: at least 2)",
+        "        d: 3",
+    ]
+    assert not run.holds(part, dry=False)
+    assert run.holds(part, dry=True)
+
+
+def test_what_is_missing_is_named_with_the_way_to_bring_it(monkeypatch, capsys):
+    assert run.missing() == []
+    monkeypatch.setattr(run, "is_installed", lambda name: name not in ("hydra-core", "antlr4-python3-runtime"))
+    assert run.main([]) == 2
+    err = capsys.readouterr().err
+    assert "lacks hydra-core, antlr4-python3-runtime" in err
+    assert "pip wheel -c constraints.txt --no-deps -w wheels hydra-core antlr4-python3-runtime" in err
+    assert "--no-index" in err
+
+
+def test_a_machine_without_a_gpu_is_told_so(monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert run.main(["limits"]) == 2
+    assert "no CUDA device is available" in capsys.readouterr().err
