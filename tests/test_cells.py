@@ -14,9 +14,12 @@ from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.dnc import DNC, TIE, DNCState, Interface, access, allocation, unit
 from rlmem.memory.elman import Elman
+from rlmem.memory.gru import GRU
 from rlmem.memory.indrnn import IndRNN
 from rlmem.memory.lmu import LMU, legendre_delay
 from rlmem.memory.lprnn import LPRNN
+from rlmem.memory.lstm import LSTM
+from rlmem.scan import cells
 
 F64 = torch.float64
 
@@ -27,6 +30,8 @@ def random_stream(B: int, T: int, D: int, start_rate: float) -> tuple[Tensor, Te
 
 
 CELLS = {
+    "gru": (GRU, {"hidden_size": 5}),
+    "lstm": (LSTM, {"hidden_size": 5}),
     "elman": (Elman, {"hidden_size": 5}),
     "indrnn": (IndRNN, {"hidden_size": 5}),
     "indrnn_tanh": (IndRNN, {"hidden_size": 5, "num_layers": 3, "activation": "tanh"}),
@@ -59,6 +64,20 @@ def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate):
         results.append([*outputs, *torch.autograd.grad(loss, [*inputs, *memory.parameters()])])
     for ours, truth in zip(*results, strict=True):
         assert (ours - truth).abs().max() <= 1e-11 * max(1, truth.abs().max()), name
+
+
+@pytest.mark.parametrize("cell", [GRU, LSTM])
+def test_without_kernels_the_loop_over_the_cell_is_taken(cell, monkeypatch):
+    memory = cell(4, 5)
+    x, start = random_stream(3, 30, 4, 0.1)
+    found = []
+    for fast in (True, False):
+        monkeypatch.setattr(cells, "can_run", lambda x, fast=fast: fast)
+        y, state = memory(x.float(), memory.initial_state(3), start)
+        after, _ = memory.step(x[:, 0].float(), state, start[:, 0])
+        found.append([y, after, *tree_flatten(state)[0]])
+    for ours, truth in zip(*found, strict=True):
+        torch.testing.assert_close(ours, truth, atol=1e-6, rtol=1e-5)
 
 
 def test_elman_is_torchs_rnn():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.memory.packed import Packing, over_steps
+from rlmem.memory.packed import Packing, over_steps, permuted
 from rlmem.scan import Engine, linear_scan, monoid_scan
 from rlmem.scan.linear import check_flags
 from rlmem.types import State, where_start
@@ -262,9 +262,10 @@ class RecurrentCell(Memory):
         packing = Packing(start)
         initial = self.initial_state(len(packing.row))
         state0 = where_start(packing.fresh, initial, tree_map(lambda s: s[packing.row], state))
-        packed = PackedSequence(x.flatten(0, 1)[packing.order], packing.batch_sizes)
+        places = packing.order, packing.inverse
+        packed = PackedSequence(permuted(x.flatten(0, 1), *places), packing.batch_sizes)
         y, final = self.sequence(packed, state0, packing.last_slot)
-        return y[packing.inverse].view(B, T, -1), tree_map(lambda s: s[packing.last], final)
+        return permuted(y, *reversed(places)).view(B, T, -1), tree_map(lambda s: s[packing.last], final)
 
 
 def redraw(module: nn.Module) -> None:

@@ -28,6 +28,6 @@ class Elman(TorchCell):
         h = torch.tanh(F.linear(x, W, b) + F.linear(state, U, c))
         return h, h
 
-    def states_on_cpu(self, x: Tensor, state: Tensor, sizes: list[int]) -> Tensor:
+    def states_on_cpu(self, x: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
         W, U, b, c = self.rnn.all_weights[0]
-        return SimpleSequence.apply(F.linear(x, W, b + c), state, U, sizes, "tanh", None)
+        return SimpleSequence.apply(F.linear(x, W, b + c), state, U, sizes.tolist(), "tanh", None)

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.torch_cell import GRUSequence, TorchCell
+from rlmem.memory.torch_cell import TorchCell
+from rlmem.scan import cells
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt
 
@@ -16,7 +17,7 @@ class GRU(TorchCell):
         n = tanh(W_n x + b_n + r * (U_n h + c_n)),  h' = (1 - z) * n + z * h
 
     Differs from the paper as torch does: the reset gate acts after U_n. State: h [B, H]. Torch's initialisation;
-    cuDNN on CUDA, and on the CPU a loop with a hand-written backward (`rlmem.memory.torch_cell`).
+    cuDNN on CUDA, a kernel of the native engine on the CPU (`rlmem.scan.cells`).
 
     hidden_size: H, width of state and output
     """
@@ -33,6 +34,6 @@ class GRU(TorchCell):
         h = n + z * (state - n)
         return h, h
 
-    def states_on_cpu(self, x: Tensor, state: Tensor, sizes: list[int]) -> Tensor:
+    def states_on_cpu(self, x: Tensor, state: Tensor, sizes: Tensor) -> Tensor | None:
         W, U, b, c = self.rnn.all_weights[0]
-        return GRUSequence.apply(linear(x, W, b), state, U, c, sizes)
+        return cells.gru(linear(x, W, b), state, U, c, sizes) if cells.can_run(x) else None

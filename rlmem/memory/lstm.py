@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.torch_cell import LSTMSequence, TorchCell
+from rlmem.memory.torch_cell import TorchCell
+from rlmem.scan import cells
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt
 
@@ -18,8 +18,8 @@ class LSTM(TorchCell):
         i, f, o = sigmoid(W x + U h + b) each,  g = tanh(W_g x + U_g h + b_g)
         c' = f * c + i * g,  h' = o * tanh(c')
 
-    State: (h, c), each [B, H]. Torch's initialisation; cuDNN on CUDA. On the CPU, oneDNN for episodes of equal length,
-    else a loop with a hand-written backward (`rlmem.memory.torch_cell`).
+    State: (h, c), each [B, H]. Torch's initialisation; cuDNN on CUDA, a kernel of the native engine on the CPU
+    (`rlmem.scan.cells`).
 
     hidden_size: H, width of state and output
     """
@@ -36,14 +36,6 @@ class LSTM(TorchCell):
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, (h, c)
 
-    def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        sizes = packed.batch_sizes.tolist()
-        if packed.data.is_cuda or sizes[0] != sizes[-1]:
-            return super().sequence(packed, state, last)
-        # equal lengths: torch's dense kernel (oneDNN) is the fastest there is
-        y, (h, c) = self.rnn(packed.data.view(len(sizes), len(last), -1), (state[0][None], state[1][None]))
-        return y.flatten(0, 1), (h[0], c[0])
-
-    def states_on_cpu(self, x: Tensor, state: State, sizes: list[int]) -> State:
+    def states_on_cpu(self, x: Tensor, state: State, sizes: Tensor) -> State | None:
         W, U, b, b_hidden = self.rnn.all_weights[0]
-        return LSTMSequence.apply(linear(x, W, b + b_hidden), *state, U, sizes)
+        return cells.lstm(linear(x, W, b + b_hidden), *state, U, sizes) if cells.can_run(x) else None

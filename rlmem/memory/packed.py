@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from rlmem.scan.cells import previous_states
 from rlmem.types import Spans, State, on_host, to_device
 
 
@@ -41,6 +42,24 @@ class Packing:
         self.batch_sizes = torch.from_numpy(np.bincount(spans.age))
 
 
+def permuted(x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+    """x[order] for a permutation and its inverse, both [S]; its gradient is g[inverse], with no addition."""
+    y: Tensor = _Permuted.apply(x, order, inverse)
+    return y
+
+
+class _Permuted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(order, inverse)
+        return x[order]
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        order, inverse = ctx.saved_tensors
+        return permuted(grad, inverse, order), None, None
+
+
 def over_steps(
     cell: Callable[[Any, State], tuple[Tensor, State]], inputs: Iterable[Any], sizes: list[int], state: State
 ) -> tuple[Tensor, State]:
@@ -59,12 +78,6 @@ def over_steps(
 def by_step(sizes: list[int], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
     """For each step, its part of every tensor [S, ...]."""
     return list(zip(*(x.split(sizes) for x in tensors), strict=True))
-
-
-def previous_states(first: Tensor, states: Tensor, sizes: list[int]) -> Tensor:
-    """The states [S, H] that packed steps start from, given those they end in and the first ones [E, H]."""
-    ends = states.split(sizes)
-    return torch.cat([first, *(end[:n] for end, n in zip(ends, sizes[1:], strict=False))])
 
 
 class SharedWeight:

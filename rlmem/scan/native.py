@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -21,12 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
+SOURCES = Path(__file__).with_name("kernels")
 FLAGS = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-shared"]
 PARALLEL_FROM = 1 << 17
 """Numbers in a scan below which a second thread costs more than it saves."""
 MOST_SHARED = 256
-"""Complex channels that one real input may drive inside the kernel (BLOCK / 2 of kernels.cpp)."""
+"""Complex channels that one real input may drive inside the kernel (BLOCK / 2 of kernels/scan.cpp)."""
 
 
 @cache
@@ -131,6 +132,17 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tupl
         other.result()
 
 
+@cache
+def gemm(dtype: torch.dtype) -> int | None:
+    """The address of BLAS's matrix product, that of torch's own library; None if torch exports none."""
+    name = {torch.float32: "sgemm_", torch.float64: "dgemm_"}.get(dtype, "")
+    folder = Path(torch.__file__).parent / "lib"
+    for library in (*folder.glob("libtorch_cpu.*"), *folder.glob("torch_cpu.dll")):
+        with suppress(OSError, AttributeError):
+            return ctypes.cast(getattr(ctypes.CDLL(str(library)), name), ctypes.c_void_p).value
+    return None
+
+
 def addressable(x: Tensor) -> Tensor:
     """x as a kernel can read it by address: contiguous, with pending conjugations and negations carried out."""
     return x.resolve_conj().resolve_neg().contiguous()
@@ -159,7 +171,8 @@ def _library() -> ctypes.CDLL:
         raise OSError("needs a C++ compiler, and none is installed (c++, g++ or clang++)")
     version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
     command = [*compiler, *FLAGS, "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"]
-    key = hashlib.sha256(SOURCE.read_bytes() + version + " ".join(command).encode() + _processor()).hexdigest()[:16]
+    files = b"".join(file.read_bytes() for file in sorted(SOURCES.glob("*.[ch]*")))
+    key = hashlib.sha256(files + version + " ".join(command).encode() + _processor()).hexdigest()[:16]
     why: OSError | None = None
     for folder in _cache_folders():
         path = folder / f"kernels-{key}.so"
@@ -181,10 +194,11 @@ def _library() -> ctypes.CDLL:
 def _compile(command: list[str], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as aside:  # several processes may compile at once
         made = Path(aside) / path.name
-        done = subprocess.run([*command, str(SOURCE), "-o", str(made)], capture_output=True, timeout=300)
+        files = map(str, sorted(SOURCES.glob("*.cpp")))
+        done = subprocess.run([*command, *files, "-o", str(made)], capture_output=True, timeout=300)
         if done.returncode:
             message = done.stderr.decode(errors="replace")[:300]
-            raise RuntimeError(f"{command[0]} cannot compile {SOURCE.name}: {message}")
+            raise RuntimeError(f"{command[0]} cannot compile the kernels: {message}")
         made.replace(path)
 
 

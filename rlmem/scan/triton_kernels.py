@@ -1,4 +1,4 @@
-"""The kernels of the `triton` engine: the recurrence and its adjoint, in the order and layout of `kernels.cpp`."""
+"""The kernels of the `triton` engine: the recurrence and its adjoint, in the order and layout of `kernels/scan.cpp`."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-// The kernels of the `native` engine, called through ctypes; every array is contiguous.
+// Scans, their gradients, advantages, and the gates around FFM's scan.
 //
 // Sequential in time, vectorised over channels. A call works on rows [r0, r1) and channels [n0, n1), so that several
 // threads share one scan. Complex numbers are interleaved pairs. `reverse` walks from the last slot to the first.
@@ -6,14 +6,10 @@
 // The recurrence is h_t = a_t h_{t-1} + b_t; where start_t, h_{t-1} is taken as zero by selection. Backwards, with
 // g_t = dL/dh_t + conj(a_{t+1}) g_{t+1}: dL/db_t = g_t, dL/da_t = g_t conj(h_{t-1}).
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <memory>
 #include <vector>
 
-typedef int64_t I;
+#include "common.h"
 
 namespace {
 
@@ -231,31 +227,6 @@ void complex_backward(const R* a, const R* h, const R* h0, const uint8_t* start,
 
 // ---- Stable Hadamard Memory ---------------------------------------------------------------------------------------
 
-template <class R> struct Bits;
-template <> struct Bits<float> { typedef int32_t type; enum { bias = 127, shift = 23, terms = 8, most = 87 }; };
-template <> struct Bits<double> { typedef int64_t type; enum { bias = 1023, shift = 52, terms = 14, most = 708 }; };
-
-// 1 + f/k (1 + f/(k+1) (1 + ...)), unrolled
-template <class R, int k, int terms> struct Series {
-  static inline R of(R f) { return R(1) + f * R(1.0 / k) * Series<R, k + 1, terms>::of(f); }
-};
-template <class R, int terms> struct Series<R, terms, terms> {
-  static inline R of(R) { return R(1); }
-};
-
-// exp by its Taylor series on |x| <= ln(2) / 2 and a power of two: no branch, no call, so that loops vectorise.
-template <class R>
-inline R fast_exp(R x) {
-  typedef typename Bits<R>::type Int;
-  x = std::min(std::max(x, -R(Bits<R>::most)), R(Bits<R>::most));  // in this order a NaN stays one
-  const R n = std::nearbyint(x * R(1.44269504088896340736));
-  const R f = (x - n * R(0.693145751953125)) - n * R(1.42860682030941723212e-6);
-  const Int power = (Int(n) + Int(Bits<R>::bias)) << Int(Bits<R>::shift);
-  R scale;
-  std::memcpy(&scale, &power, sizeof scale);
-  return Series<R, 1, Bits<R>::terms>::of(f) * scale;
-}
-
 // C = 1 + tanh(x) and dC/dx = C (2 - C)
 template <class R>
 inline R calibration(R x) { return R(2) / (R(1) + fast_exp(R(-2) * x)); }
@@ -438,9 +409,6 @@ void advantages(const R* reward, const R* value, const uint8_t* terminated, cons
 // Rows of p are the projections value [m] | skip [H] | gate_in [m] | gate_out [H]; dp is laid out likewise.
 
 struct Gates { I m, H, r0, r1; };
-
-template <class R>
-inline R sigmoid(R x) { return R(1) / (R(1) + fast_exp(-x)); }
 
 template <class R>
 void ffm_in_forward(const R* p, R* u, Gates s) {

@@ -1,0 +1,108 @@
+"""GRU and LSTM over packed episodes on the native engine: a call for the whole sequence, each way.
+
+S slots of E episodes lie in the order of `torch.nn.utils.rnn.PackedSequence`; `sizes` [T] has the number of episodes
+that take part in each step, on the CPU, and does not grow. The gradient of U is one product over all slots.
+
+The input's part `wx` is overwritten by the gates: it must be an intermediate result that nothing else reads.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlmem.scan import native
+from rlmem.scan.matmul import weight_gradients
+from rlmem.scan.native import addressable
+
+
+def can_run(x: Tensor) -> bool:
+    """Whether these kernels take tensors such as x: on the CPU, with a compiler, and with a BLAS to call."""
+    return x.device.type == "cpu" and native.missing() is None and native.gemm(x.dtype) is not None
+
+
+def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
+    """All states h [S, H] of r, z = sigmoid(wx + uh), n = tanh(wx_n + r * uh_n), h' = n + z * (h - n), uh = U h + bias.
+
+    wx: [S, 3H], the input's part of r, z, n
+    h0: [E, H], the first states
+    U: [3H, H]
+    bias: [3H]
+    """
+    h: Tensor = _GRU.apply(*map(addressable, (wx, h0, U, bias)), sizes)
+    return h
+
+
+def lstm(wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """All states h and c [S, H] of c' = f * c + i * g, h' = o * tanh(c'); i, f, o = sigmoid, g = tanh of wx + U h.
+
+    wx: [S, 4H], the input's part of i, f, g, o, with all biases
+    h0, c0: [E, H], the first states
+    U: [4H, H]
+    """
+    states: tuple[Tensor, Tensor] = _LSTM.apply(*map(addressable, (wx, h0, c0, U)), sizes)
+    return states
+
+
+class _GRU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
+        (E, H), S = h0.shape, len(wx)
+        uh_n, h, work = wx.new_empty(S, H), wx.new_empty(S, H), wx.new_empty(E, 3 * H)
+        W, laid_out = _laid_out(U, sizes)
+        _call("gru_forward", (wx, h0, W, bias), sizes, (uh_n, h, work, laid_out), H)
+        ctx.save_for_backward(wx, uh_n, h, h0, U, sizes)
+        return h
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_h: Tensor):
+        gates, uh_n, h, h0, U, sizes = ctx.saved_tensors
+        grad_wx, grad_uh, grad_h0 = torch.empty_like(gates), torch.empty_like(gates), torch.zeros_like(h0)
+        grads = addressable(grad_h), grad_wx, grad_uh, grad_h0
+        _call("gru_backward", (gates, uh_n, h, h0, U), sizes, (*grads, len(h)), h.shape[1])
+        before = previous_states(h0, h, sizes.tolist())
+        return grad_wx, grad_h0, *weight_gradients(grad_uh, before, U), None
+
+
+class _LSTM(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        H = h0.shape[1]
+        h, c = wx.new_empty(len(wx), H), wx.new_empty(len(wx), H)
+        W, laid_out = _laid_out(U, sizes)
+        _call("lstm_forward", (wx, h0, c0, W), sizes, (h, c, laid_out), H)
+        ctx.save_for_backward(wx, h, c, h0, c0, U, sizes)
+        return h, c
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_h: Tensor, grad_c: Tensor):
+        gates, h, c, h0, c0, U, sizes = ctx.saved_tensors
+        grad_wx, grad_h0, grad_c0 = torch.empty_like(gates), torch.zeros_like(h0), torch.zeros_like(c0)
+        grads = addressable(grad_h), addressable(grad_c), grad_wx, grad_h0, grad_c0
+        _call("lstm_backward", (gates, c, c0, U), sizes, (*grads, len(h)), h.shape[1])
+        before = previous_states(h0, h, sizes.tolist())
+        return grad_wx, grad_h0, grad_c0, weight_gradients(grad_wx, before, U)[0], None
+
+
+FEW = 8
+"""Steps below which transposing U costs more than it saves."""
+
+
+def _laid_out(U: Tensor, sizes: Tensor) -> tuple[Tensor, bool]:
+    """U for the products of a sequence, and whether it is U^T, of which BLAS multiplies few rows 1.5 times as fast."""
+    return (U, False) if len(sizes) < FEW else (U.t().contiguous(), True)
+
+
+def _call(kernel: str, tensors: tuple[Tensor, ...], sizes: Tensor, others: tuple[Any, ...], H: int) -> None:
+    """Run a kernel of kernels/cells.cpp; `sizes` stands behind `tensors`, the product's address behind `others`."""
+    arguments = (*tensors, sizes, *others, native.gemm(tensors[0].dtype))
+    native.call_in_parallel(kernel, arguments, [(len(sizes), H)])
+
+
+def previous_states(first: Tensor, states: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The states [S, H] that packed steps start from, given those they end in and the first ones [E, H]."""
+    ends = states.split(sizes)
+    return torch.cat([first, *(end[:n] for end, n in zip(ends, sizes[1:], strict=False))])

@@ -1,0 +1,167 @@
+// Gated cells over packed episodes: step t reads the first sizes[t] episodes, and sizes do not grow.
+//
+// S slots of E episodes of H units. A step's products with the recurrent weights are BLAS's, whose address is passed;
+// all else of a step is one pass over its slots.
+
+#include "common.h"
+
+namespace {
+
+struct Cells { I T, H; };
+
+template <class R>
+using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const R*, const R*, const int*,
+                      const R*, const int*, const R*, R*, const int*);
+
+// C = A W + beta C for A [n, K], W [K, M] (or [M, K], to be transposed), C [n, M]; BLAS sees every matrix transposed
+template <class R>
+inline void multiply(I gemm, const R* A, const R* W, bool transposed, R beta, R* C, I n, I K, I M) {
+  const int m = int(M), rows = int(n), k = int(K);
+  const R one = 1;
+  const auto run = reinterpret_cast<Gemm<R>>(gemm);
+  run(transposed ? "T" : "N", "N", &m, &rows, &k, &one, W, transposed ? &k : &m, A, &k, &beta, C, &m);
+}
+
+// ---- GRU: r, z = sigmoid(wx + uh), n = tanh(wx_n + r uh_n), h' = n + z (h - n), with uh = U h + bias -----------------
+
+// U [3H, H], or [H, 3H] if it is laid out for many products; gates [S, 3H] comes as wx and keeps r, z, n; uh_n [S, H]
+// keeps its part of U h + bias; work [E, 3H]
+template <class R>
+void gru_forward(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,
+                 I laid_out, I gemm, Cells s) {
+  const I H = s.H;
+  const R* h = h0;
+  for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
+    const I n = sizes[t];
+    multiply(gemm, h, U, !laid_out, R(0), work, n, H, 3 * H);
+    for (I e = 0; e < n; e++) {
+      const R *u = work + e * 3 * H, *before = h + e * H;
+      R *g = gates + (first + e) * 3 * H, *un = uh_n + (first + e) * H, *after = h_all + (first + e) * H;
+#pragma omp simd
+      for (I j = 0; j < H; j++) {
+        const R r = sigmoid(g[j] + (u[j] + bias[j])), z = sigmoid(g[H + j] + (u[H + j] + bias[H + j]));
+        const R q = u[2 * H + j] + bias[2 * H + j], c = hyperbolic_tangent(g[2 * H + j] + r * q);
+        g[j] = r;
+        g[H + j] = z;
+        g[2 * H + j] = c;
+        un[j] = q;
+        after[j] = c + z * (before[j] - c);
+      }
+    }
+    h = h_all + first * H;
+  }
+}
+
+// dwx and duh [S, 3H], the gradients of wx and of U h + bias; dh [E, H] ends as that of h0 and begins as zeros
+template <class R>
+void gru_backward(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,
+                  const R* dh_all, R* dwx, R* duh, R* dh, I S, I gemm, Cells s) {
+  const I H = s.H;
+  for (I t = s.T - 1, first = S; t >= 0; t--) {
+    const I n = sizes[t];
+    first -= n;
+    const R* h = t ? h_all + (first - sizes[t - 1]) * H : h0;
+    for (I e = 0; e < n; e++) {
+      const R *g = gates + (first + e) * 3 * H, *un = uh_n + (first + e) * H, *before = h + e * H;
+      const R* dy = dh_all + (first + e) * H;
+      R *dw = dwx + (first + e) * 3 * H, *du = duh + (first + e) * 3 * H, *d = dh + e * H;
+#pragma omp simd
+      for (I j = 0; j < H; j++) {
+        const R r = g[j], z = g[H + j], c = g[2 * H + j], x = d[j] + dy[j];
+        const R dc = x * (R(1) - z) * (R(1) - c * c);
+        const R dr = dc * un[j] * r * (R(1) - r), dz = x * (before[j] - c) * z * (R(1) - z);
+        dw[j] = du[j] = dr;
+        dw[H + j] = du[H + j] = dz;
+        dw[2 * H + j] = dc;
+        du[2 * H + j] = dc * r;
+        d[j] = x * z;
+      }
+    }
+    multiply(gemm, duh + first * 3 * H, U, false, R(1), dh, n, 3 * H, H);
+  }
+}
+
+// ---- LSTM: i, f, o = sigmoid(.), g = tanh(.) of wx + U h; c' = f c + i g, h' = o tanh(c') ----------------------------
+
+// U [4H, H] or [H, 4H], as above; gates [S, 4H] comes as wx and keeps i, f, g, o
+template <class R>
+void lstm_forward(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all, I laid_out,
+                  I gemm, Cells s) {
+  const I H = s.H;
+  const R *h = h0, *c = c0;
+  for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
+    const I n = sizes[t];
+    multiply(gemm, h, U, !laid_out, R(1), gates + first * 4 * H, n, H, 4 * H);
+    for (I e = 0; e < n; e++) {
+      R *g = gates + (first + e) * 4 * H, *hn = h_all + (first + e) * H, *cn = c_all + (first + e) * H;
+      const R* before = c + e * H;
+#pragma omp simd
+      for (I j = 0; j < H; j++) {
+        const R in = sigmoid(g[j]), forget = sigmoid(g[H + j]), cell = hyperbolic_tangent(g[2 * H + j]);
+        const R out = sigmoid(g[3 * H + j]), next = forget * before[j] + in * cell;
+        g[j] = in;
+        g[H + j] = forget;
+        g[2 * H + j] = cell;
+        g[3 * H + j] = out;
+        cn[j] = next;
+        hn[j] = out * hyperbolic_tangent(next);
+      }
+    }
+    h = h_all + first * H;
+    c = c_all + first * H;
+  }
+}
+
+// dgates [S, 4H], the gradient of wx; dh and dc [E, H] end as those of h0 and c0 and begin as zeros
+template <class R>
+void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,
+                   const R* dc_all, R* dgates, R* dh, R* dc, I S, I gemm, Cells s) {
+  const I H = s.H;
+  for (I t = s.T - 1, first = S; t >= 0; t--) {
+    const I n = sizes[t];
+    first -= n;
+    const R* c = t ? c_all + (first - sizes[t - 1]) * H : c0;
+    for (I e = 0; e < n; e++) {
+      const R *g = gates + (first + e) * 4 * H, *before = c + e * H, *after = c_all + (first + e) * H;
+      const R *dy = dh_all + (first + e) * H, *dlast = dc_all + (first + e) * H;
+      R *dg = dgates + (first + e) * 4 * H, *d = dh + e * H, *dcell = dc + e * H;
+#pragma omp simd
+      for (I j = 0; j < H; j++) {
+        const R in = g[j], forget = g[H + j], cell = g[2 * H + j], out = g[3 * H + j];
+        const R squashed = hyperbolic_tangent(after[j]), x = d[j] + dy[j];
+        const R y = dcell[j] + dlast[j] + x * out * (R(1) - squashed * squashed);
+        dg[j] = y * cell * in * (R(1) - in);
+        dg[H + j] = y * before[j] * forget * (R(1) - forget);
+        dg[2 * H + j] = y * in * (R(1) - cell * cell);
+        dg[3 * H + j] = x * squashed * out * (R(1) - out);
+        dcell[j] = y * forget;
+      }
+    }
+    multiply(gemm, dgates + first * 4 * H, U, false, R(0), dh, n, 4 * H, H);
+  }
+}
+
+}  // namespace
+
+#define KERNELS(R, X)                                                                                                  \
+  void gru_forward_##X(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,   \
+                       I laid_out, I gemm, Cells s) {                                                                  \
+    gru_forward<R>(gates, h0, U, bias, sizes, uh_n, h_all, work, laid_out, gemm, s);                                   \
+  }                                                                                                                    \
+  void gru_backward_##X(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,        \
+                        const R* dh_all, R* dwx, R* duh, R* dh, I S, I gemm, Cells s) {                                \
+    gru_backward<R>(gates, uh_n, h_all, h0, U, sizes, dh_all, dwx, duh, dh, S, gemm, s);                               \
+  }                                                                                                                    \
+  void lstm_forward_##X(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all,            \
+                        I laid_out, I gemm, Cells s) {                                                                 \
+    lstm_forward<R>(gates, h0, c0, U, sizes, h_all, c_all, laid_out, gemm, s);                                         \
+  }                                                                                                                    \
+  void lstm_backward_##X(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,     \
+                         const R* dc_all, R* dgates, R* dh, R* dc, I S, I gemm, Cells s) {                             \
+    lstm_backward<R>(gates, c_all, c0, U, sizes, dh_all, dc_all, dgates, dh, dc, S, gemm, s);                          \
+  }
+
+extern "C" {
+KERNELS(float, float32)
+KERNELS(double, float64)
+}
