@@ -58,7 +58,7 @@ LAYERS = {
     ),
     "acting": Layer(
         "acting in environments: rollouts, evaluation, films; never a concrete environment",
-        "errors types seeding spaces system batching agents",
+        "errors types seeding spaces system scan batching agents",
         "torch numpy gymnasium lazy:PIL lazy:ray",
     ),
     "config": Layer(

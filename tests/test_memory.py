@@ -3,35 +3,75 @@
 import pytest
 import torch
 from helpers import make_memory
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_leaves
 
-from rlmem.memory import FFM, GRU, LPRNN, LSTM
-from rlmem.memory.base import RecurrentCell
+from rlmem.memory import FFM, LPRNN
+from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.packed import Packing
+from rlmem.scan.matmul import constant_weights, derived, laid_out
 
 B, T, D = 4, 60, 6
 
 
-@pytest.mark.parametrize("cell", [GRU, LSTM])
-@pytest.mark.parametrize("start_rate", [0.0, 0.1, 0.6])
-def test_fast_sequences_equal_the_loop_over_their_own_cell(cell, start_rate):
-    """Values, final states and gradients (weights, inputs, first states) of the fast path and of its plain twin."""
-    fast = cell(D, 8).double()
-    plain = type("Plain", (cell,), {"sequence": RecurrentCell.sequence})(D, 8).double()
-    plain.load_state_dict(fast.state_dict())
+def acted(memory):
+    """Outputs and final state of five steps of four rows, with a start in the middle of some."""
     rng = torch.Generator().manual_seed(0)
-    x = torch.randn(B, T, D, dtype=torch.float64, generator=rng)
-    start = torch.rand(B, T, generator=rng) < start_rate
-    used = tree_map(torch.detach, fast(x, fast.initial_state(B), start)[1])
-    leaves, spec = tree_flatten(used)
-    results = []
-    for memory in (fast, plain):
-        inputs = [leaf.clone().requires_grad_() for leaf in (x, *leaves)]
-        y, final = memory(inputs[0], spec.unflatten(inputs[1:]), start)
-        loss = y.square().sum() + sum((s * (k + 1)).sum() for k, s in enumerate(tree_flatten(final)[0]))
-        results.append([y, *tree_flatten(final)[0], *torch.autograd.grad(loss, [*inputs, *memory.parameters()])])
-    for ours, truth in zip(*results, strict=True):
-        torch.testing.assert_close(ours, truth, rtol=0, atol=1e-10)
+    state, outputs = memory.initial_state(B), []
+    for t in range(5):
+        start = torch.tensor([t == 0, t in (0, 3), t == 0, t in (0, 1)])
+        y, state = memory.step(torch.randn(B, D, generator=rng), state, start)
+        outputs.append(y)
+    return [torch.stack(outputs), *tree_leaves(state)]
+
+
+def test_steps_are_the_same_where_weights_are_constant(memory_name):
+    """What is computed once there, and products with transposed weights, change rounding alone."""
+    memory = make_memory(memory_name, D)
+    with torch.no_grad():
+        truth = acted(memory)
+        with constant_weights():
+            found = acted(memory)
+    for ours, plain in zip(found, truth, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_a_fused_step_is_the_plain_one():
+    for dtype, bound in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        memory = FFM(D, 8).to(dtype)
+        x, state = torch.randn(B, D, dtype=dtype), memory.initial_state(B)
+        state = torch.complex(*torch.randn(2, *state.shape, dtype=dtype))
+        start = torch.tensor([True, False, False, True])
+        state[0, 0, 0] = torch.nan  # behind a start
+        plain = LinearRecurrence.step(memory, x, state, start)
+        with torch.no_grad():
+            fused = memory.step(x, state, start)
+        for ours, truth in zip(fused, plain, strict=True):
+            torch.testing.assert_close(ours, truth.detach(), rtol=bound, atol=bound)
+
+
+def test_what_is_derived_from_weights_is_computed_once_and_not_kept():
+    W, computed = torch.nn.Parameter(torch.eye(3)[:2]), []
+
+    def make(weight):
+        computed.append(weight)
+        return 2 * weight
+
+    derived(W, make), derived(W, make)
+    assert len(computed) == 2, "weights may change"
+    with constant_weights():
+        assert laid_out(W) is None, "a gradient may be recorded"
+        with torch.no_grad():
+            assert derived(W, make) is derived(W, make)
+            assert laid_out(torch.nn.Parameter(W + 1)).is_contiguous()
+            assert laid_out(2 * W) is None, "not a weight, and gone when it has been read"
+        assert len(computed) == 3
+        with torch.no_grad(), constant_weights():
+            derived(W, make)
+        assert len(computed) == 4
+    with torch.no_grad():
+        W.add_(1)
+        assert torch.equal(derived(W, make), 2 * W)
+        assert laid_out(W) is None
 
 
 def test_spans_are_packed_longest_first():

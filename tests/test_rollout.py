@@ -11,6 +11,7 @@ from scripted import Scripted
 from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.batching import StateSlots
+from rlmem.scan.matmul import linear
 from rlmem.seeding import Streams
 
 CPU = torch.device("cpu")
@@ -208,3 +209,26 @@ def test_a_rollout_keeps_what_environments_overwrite():
     assert own.terminated.any()
     for name in ("obs", "reward", "terminated", "start", "mask"):
         assert torch.equal(getattr(own, name), getattr(reused, name)), name
+
+
+@pytest.mark.parametrize("slots", [1, 64])
+def test_a_rollout_acts_with_the_weights_of_now(slots):
+    """Weights are laid out for a rollout, and no longer."""
+
+    class Linear(Counter):
+        layer = torch.nn.Linear(1, 1)
+
+        @torch.no_grad()
+        def act(self, inputs, state, generator, exploration):
+            value = linear(torch.ones(len(state), 1), self.layer.weight, self.layer.bias)[:, 0]
+            return torch.zeros(len(state), dtype=torch.long), value, state
+
+    agent = Linear()
+    env = SyncVectorEnv([lambda: Scripted((3, -2))])
+    it = Collector(env, agent, 0, None, CPU)
+    for number in (1.0, 2.0, 3.0):
+        with torch.no_grad():
+            agent.layer.weight.fill_(number)
+            agent.layer.bias.fill_(0.5)
+        rollout, _ = it.collect(slots, budget=10**9)
+        assert rollout.streams.behaviour["log_prob"][0, :-1].tolist() == [number + 0.5] * slots

@@ -4,7 +4,8 @@
 
 COMMIT (82eb24e by default) is checked out into a temporary work tree. Both packages are loaded side by side, each under
 its own `sys.modules`, and take turns: an iteration of the loop each, acting, learning and recording included. Ratios
-are medians over rounds of the earlier commit's time by this one's, so above 1 is faster; in brackets their spread.
+are medians over rounds of the earlier commit's time by this one's, so above 1 is faster; in brackets their spread, then
+those of acting and learning alone.
 """
 
 import argparse
@@ -74,8 +75,10 @@ class Version:
             raise RuntimeError(f"{module} was loaded from {found.__file__}, not from {self.root}")
         return found
 
-    def iteration(self, overrides: list[str], folder: Path) -> Callable[[], float]:
-        """A function that runs an iteration of a training loop, and returns the seconds of processor time per step."""
+    def iteration(self, overrides: list[str], folder: Path) -> Callable[[], dict[str, float]]:
+        """A function that runs an iteration of a training loop, and returns seconds per step: all, by the processor's
+        clock, and those of acting and learning.
+        """
         with self.loaded():
             config = self.get("config.compose").load(["device=cpu", "total_steps=1000000000", *overrides])
             quiet = self.get("record.progress").Progress(10**9, folder / "log.txt", console=Console(quiet=True))
@@ -83,11 +86,15 @@ class Version:
             parts = self.get("run.assemble").assemble(config)
             loop = self.get("run.make_loop").make_loop(config, parts, folder, recorder, quiet)
 
-        def iterate() -> float:
+        def clock() -> dict[str, float]:
+            return {"all": process_time(), "act": loop.collector.seconds["act"], "learn": loop.learn_time}
+
+        def iterate() -> dict[str, float]:
             with self.loaded():
-                before, began = loop.collector.steps, process_time()
+                before, began = loop.collector.steps, clock()
                 loop.iterate()
-                return (process_time() - began) / (loop.collector.steps - before)
+                steps = loop.collector.steps - before
+                return {part: (now - began[part]) / steps for part, now in clock().items()}
 
         return iterate
 
@@ -100,15 +107,13 @@ def compare(before: Version, now: Version, overrides: list[str], rounds: int) ->
             folder.mkdir()
         both = [version.iteration(overrides, folder) for version, folder in zip((before, now), folders, strict=True)]
         turns = [tuple(iterate() for iterate in both) for _ in range(rounds + 2)][2:]
-    ratios = sorted(a / b for a, b in turns)
-    one_step = [1e6 * median(side) for side in zip(*turns, strict=True)]
-    return {
-        "ratio": median(ratios),
-        "least": ratios[0],
-        "most": ratios[-1],
-        "before_us": one_step[0],
-        "now_us": one_step[1],
-    }
+    found: dict[str, Any] = {}
+    for part in ("all", "act", "learn"):
+        ratios = sorted(a[part] / b[part] for a, b in turns)
+        found[part] = {"ratio": median(ratios), "least": ratios[0], "most": ratios[-1]}
+        found[part] |= {"before_us": 1e6 * median(a[part] for a, _ in turns)}
+        found[part] |= {"now_us": 1e6 * median(b[part] for _, b in turns)}
+    return found
 
 
 def main() -> None:
@@ -128,12 +133,12 @@ def main() -> None:
             before, now = Version(tree), Version(ROOT)
             found = {}
             for name in options.cases:
-                found[name] = it = compare(before, now, CASES[name], options.rounds)
-                print(
-                    f"{name}: {it['ratio']:.2f}x as fast ({it['least']:.2f} to {it['most']:.2f}), "
-                    f"{it['before_us']:.1f} -> {it['now_us']:.1f} us a step",
-                    flush=True,
-                )
+                found[name] = compare(before, now, CASES[name], options.rounds)
+                it, act, learn = found[name].values()
+                times = f"{it['before_us']:.1f} -> {it['now_us']:.1f} us a step"
+                spread = f"({it['least']:.2f} to {it['most']:.2f})"
+                parts = f"acting {act['ratio']:.2f}x, learning {learn['ratio']:.2f}x"
+                print(f"{name}: {it['ratio']:.2f}x as fast {spread}, {times}; {parts}", flush=True)
         finally:
             subprocess.run([*git, "worktree", "remove", "--force", tree], check=True)
     if options.json:

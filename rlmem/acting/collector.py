@@ -1,6 +1,7 @@
 """Acting in a vector of environments, and writing down what happened under the slot rule."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from time import monotonic, perf_counter
 from typing import Any
@@ -15,11 +16,15 @@ from rlmem.acting.guard import Guard
 from rlmem.acting.slots import Slot, Slots
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
+from rlmem.scan.matmul import constant_weights
 from rlmem.spaces import to_env
 from rlmem.types import Inputs
 
 FIRST_REPORT = 10.0
 """Seconds until the progress of something that may take long is reported for the first time."""
+
+SEVERAL = 8
+"""Slots from which on laying out the weights for acting pays."""
 
 ARRAYS = ("obs", "start", "final", "prev_reward", "episode_return", "episode_length", "age")
 """The arrays of a collector that continue its streams."""
@@ -124,29 +129,30 @@ class Collector:
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
         counted, dropped = 0, False
-        while True:
-            t = len(record.slots)
-            done = finished.all() if complete_episodes else t >= slots and counted > 0
-            if done or counted >= budget or t == most_slots:
-                record.slots.append(self._bootstrap())
-                return record.rollout(cut=complete_episodes and bool(dropped or not done)), episodes
-            stream_age[self.start] = 0
-            if state_slots is not None:
-                age = self.age if state_slots.of == "episode" else stream_age
-                begins = (age > 0) & ((age + state_slots.shift) % state_slots.every == 0)
-                record.keep_states(torch.from_numpy(np.flatnonzero(begins)).to(self.device), self.state)
-            stream_age += 1
-            acting = ~self.final & ~finished
-            acted = acting & (np.cumsum(acting) <= budget - counted)
-            dropped = bool((acting != acted).any())
-            counted += int(acted.sum())
-            episodes += self._step(record, acted, exploration)
-            if complete_episodes and t + 1 >= slots:
-                finished |= self.final
-                if patience.is_due():
-                    left, longest = np.count_nonzero(~finished), self.episode_length.max()
-                    what = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
-                    self.say(f"step {self.steps}: {what}")
+        with constant_weights() if slots >= SEVERAL else nullcontext():
+            while True:
+                t = len(record.slots)
+                done = finished.all() if complete_episodes else t >= slots and counted > 0
+                if done or counted >= budget or t == most_slots:
+                    record.slots.append(self._bootstrap())
+                    return record.rollout(cut=complete_episodes and bool(dropped or not done)), episodes
+                stream_age[self.start] = 0
+                if state_slots is not None:
+                    age = self.age if state_slots.of == "episode" else stream_age
+                    begins = (age > 0) & ((age + state_slots.shift) % state_slots.every == 0)
+                    record.keep_states(torch.from_numpy(np.flatnonzero(begins)).to(self.device), self.state)
+                stream_age += 1
+                acting = ~self.final & ~finished
+                acted = acting & (np.cumsum(acting) <= budget - counted)
+                dropped = bool((acting != acted).any())
+                counted += int(acted.sum())
+                episodes += self._step(record, acted, exploration)
+                if complete_episodes and t + 1 >= slots:
+                    finished |= self.final
+                    if patience.is_due():
+                        left, longest = np.count_nonzero(~finished), self.episode_length.max()
+                        what = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
+                        self.say(f"step {self.steps}: {what}")
 
     def restart(self, seed: int | None = None) -> None:
         """Reset every environment; running episodes are dropped."""

@@ -15,15 +15,31 @@ from rlmem.scan import Engine
 from rlmem.scan.matmul import Linear, linear
 
 
-def complex_from_real(u: Tensor, W: Tensor, bias: Tensor | None = None) -> Tensor:
-    """W u + bias, complex [..., N], of real u [..., D]; W [N, D, 2] and bias [N, 2] hold (re, im). One real product."""
-    flat = None if bias is None else bias.flatten()
-    return torch.view_as_complex(linear(u, W.transpose(1, 2).flatten(0, 1), flat).unflatten(-1, (len(W), 2)))
+def complex_from_real(u: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+    """W u + bias, complex [..., N], of real u [..., D], as one real product; bias [N, 2] holds (re, im).
+
+    rows: `interleaved` W
+    """
+    product = linear(u, rows, None if bias is None else bias.flatten())
+    return torch.view_as_complex(product.unflatten(-1, (len(rows) // 2, 2)))
 
 
-def real_from_complex(h: Tensor, W: Tensor) -> Tensor:
-    """Re(W h), real [..., D], of complex h [..., N]; W [D, N, 2] holds (re, im). One real product."""
-    return linear(torch.view_as_real(h).flatten(-2), conjugate(W).flatten(1))
+def interleaved(W: Tensor) -> Tensor:
+    """W [N, D, 2], which holds (re, im), as rows re_1, im_1, re_2, ... [2 N, D]."""
+    return W.transpose(1, 2).flatten(0, 1)
+
+
+def real_from_complex(h: Tensor, rows: Tensor) -> Tensor:
+    """Re(W h), real [..., D], of complex h [..., N], as one real product.
+
+    rows: `conjugated` W
+    """
+    return linear(torch.view_as_real(h).flatten(-2), rows)
+
+
+def conjugated(W: Tensor) -> Tensor:
+    """W [D, N, 2], which holds (re, im), as rows re_1, -im_1, re_2, ... [D, 2 N]."""
+    return conjugate(W).flatten(1)
 
 
 def conjugate(W: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.published.ffm import Ablation, Version, closed_form, initial, replaced
 from rlmem.scan import Engine, Linear, chosen_engine
-from rlmem.scan.ffm import ffm_unroll
+from rlmem.scan.ffm import ffm_step, ffm_unroll
+from rlmem.scan.matmul import derived
 from rlmem.types import PositiveInt
 
 BETA = 0.01
@@ -152,10 +153,17 @@ class FFM(LinearRecurrence):
             self.a.data.clamp_(-LIMIT, -1e-8)
         if self.form == "closed":
             return self._closed(x, state, start)
-        if self._fuses(x):
+        if x.shape[1] > 1 and self._fuses(x):
             weights = (self.project_in.weight, self.project_in.bias, self.gamma(), self.mix.weight, self.mix.bias)
             return ffm_unroll(x, *weights, state, start)
         return super().forward(x, state, start)
+
+    def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        if torch.is_grad_enabled() or not self._fuses(x):
+            return super().step(x, state, start)
+        gamma = derived(self.a, lambda a: self.gamma())
+        weights = (self.project_in.weight, self.project_in.bias, gamma, self.mix.weight, self.mix.bias)
+        return ffm_step(x, *weights, state, start)
 
     def _closed(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         outputs = []
@@ -170,4 +178,4 @@ class FFM(LinearRecurrence):
         """Whether this is the paper's model, on the engine that has a kernel for all of it."""
         supported = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(x.device.type)
         paper = self.pieces == Pieces() and self.sizes[1] > 0
-        return paper and supported and x.shape[1] > 1 and chosen_engine(self.engine, x.device) == "native"
+        return paper and supported and chosen_engine(self.engine, x.device) == "native"

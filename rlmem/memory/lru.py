@@ -7,8 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.errors import UserError
-from rlmem.memory.blocks import Kind, ResidualRecurrence, complex_from_real, real_from_complex
+from rlmem.memory.blocks import (
+    Kind,
+    ResidualRecurrence,
+    complex_from_real,
+    conjugated,
+    interleaved,
+    real_from_complex,
+)
 from rlmem.scan import Engine
+from rlmem.scan.matmul import derived
 from rlmem.types import PositiveFloat, PositiveInt, UnitFloat
 
 RING = {"glu": (0.0, 1.0, 6.28), "ffn": (0.8, 0.99, 2 * pi), "linear": (0.0, 1.0, 6.28)}
@@ -85,11 +93,11 @@ class LRU(ResidualRecurrence):
         return weights
 
     def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        decay = torch.exp(torch.complex(-self.nu_log.exp(), self.theta_log.exp()))
-        gamma = self.gamma_log.exp()[:, None]
-        bias = gamma * self.b_B if self.has_biases else None
-        return decay, complex_from_real(u, gamma[..., None] * self.B, bias)
+        decay = derived(self.nu_log, lambda nu_log: torch.exp(torch.complex(-nu_log.exp(), self.theta_log.exp())))
+        rows = derived(self.B, lambda B: interleaved(self.gamma_log.exp()[:, None, None] * B))
+        bias = self.gamma_log.exp()[:, None] * self.b_B if self.has_biases else None
+        return decay, complex_from_real(u, rows, bias)
 
     def mix(self, h: Tensor, u: Tensor) -> Tensor:
-        o = real_from_complex(h, self.C)
+        o = real_from_complex(h, derived(self.C, conjugated))
         return o + self.b_C[:, 0] if self.has_biases else o + self.D * u

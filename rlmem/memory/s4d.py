@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.blocks import conjugate, log_uniform
 from rlmem.scan import Engine, Linear
+from rlmem.scan.matmul import derived
 from rlmem.types import PositiveFloat, PositiveInt
 
 
@@ -80,7 +81,8 @@ class S4D(LinearRecurrence):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         one_slot = x.dim() == 2
-        return self.W_in(x), *(self.first_matrices() if self.cached and one_slot else self.matrices())
+        matrices = self.first_matrices if self.cached and one_slot else self.matrices
+        return self.W_in(x), *derived(self.C, lambda _: matrices())
 
     def gates(self, p: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         x, dA, _ = p

@@ -3,8 +3,16 @@
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.blocks import ResidualRecurrence, complex_from_real, log_uniform, real_from_complex
+from rlmem.memory.blocks import (
+    ResidualRecurrence,
+    complex_from_real,
+    conjugated,
+    interleaved,
+    log_uniform,
+    real_from_complex,
+)
 from rlmem.scan import Engine
+from rlmem.scan.matmul import derived
 from rlmem.types import PositiveFloat, PositiveInt
 
 
@@ -52,13 +60,18 @@ class S5(ResidualRecurrence):
         self.log_step = nn.Parameter(log_uniform((N, 1), dt_min, dt_max))
 
     def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        Lambda_bar, rows = derived(self.B, self.discretised)
+        return Lambda_bar, complex_from_real(u, rows)
+
+    def discretised(self, B: Tensor) -> tuple[Tensor, Tensor]:
+        """Lambda_bar [N], and B_bar `interleaved`."""
         Lambda = torch.complex(self.Lambda_re, self.Lambda_im)
         Lambda_bar = torch.exp(Lambda * self.log_step[:, 0].exp())
-        B_bar = ((Lambda_bar - 1) / Lambda)[:, None] * torch.view_as_complex(self.B)
-        return Lambda_bar, complex_from_real(u, torch.view_as_real(B_bar))
+        B_bar = ((Lambda_bar - 1) / Lambda)[:, None] * torch.view_as_complex(B)
+        return Lambda_bar, interleaved(torch.view_as_real(B_bar))
 
     def mix(self, h: Tensor, u: Tensor) -> Tensor:
-        return real_from_complex(h, 2 * self.C) + self.D * u
+        return real_from_complex(h, derived(self.C, lambda C: conjugated(2 * C))) + self.D * u
 
 
 def hippo_eigenvalues(N: int) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from rlmem.scan import native
 from rlmem.scan.linear import check_flags
-from rlmem.scan.matmul import product, weight_gradients
+from rlmem.scan.matmul import linear, product, weight_gradients
+from rlmem.scan.native import addressable
 
 
 def ffm_unroll(
@@ -30,6 +31,20 @@ def ffm_unroll(
     return _Unroll.apply(x, W_in, b_in, gamma, W_mix, b_mix, state, start)
 
 
+def ffm_step(
+    x: Tensor, W_in: Tensor, b_in: Tensor, gamma: Tensor, W_mix: Tensor, b_mix: Tensor, state: Tensor, start: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`ffm_unroll` of one slot, x [B, D] and start [B], recording no gradient: y [B, H] and the next S [B, m, c]."""
+    (m, c), H = gamma.shape, len(b_mix)
+    p = linear(x, W_in, b_in)
+    S, y = torch.empty_like(state), p.new_empty(len(x), H)
+    tensors = p, *(addressable(v) for v in (gamma, state, start)), S
+    native.run_rows("ffm_step", (*tensors, c), (m, H), len(x), m * c)
+    z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix)
+    native.run_rows("ffm_out_forward", (p, z, y), (m, H), len(x), H)
+    return y, S
+
+
 class _Unroll(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, W_in, b_in, gamma, W_mix, b_mix, state, start) -> tuple[Tensor, Tensor]:
@@ -38,8 +53,8 @@ class _Unroll(torch.autograd.Function):
         p = product(flat, W_in, b_in)
         u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
         _rows("ffm_in_forward", (p, u), m, H)
-        decay, first = (native.addressable(v) for v in (gamma.flatten(), state.flatten(1)))
-        start = native.addressable(start)
+        decay, first = (addressable(v) for v in (gamma.flatten(), state.flatten(1)))
+        start = addressable(start)
         h = native.forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
         z = product(_pairs(h), W_mix, b_mix)
         _rows("ffm_out_forward", (p, z, y), m, H)
@@ -53,7 +68,7 @@ class _Unroll(torch.autograd.Function):
         flat, W_in, p, decay, first, start, h, z, W_mix = ctx.saved_tensors
         B, T, m, c, H = ctx.sizes
         grad_z, grad_p = torch.empty_like(z), torch.empty_like(p)
-        _rows("ffm_out_backward", (p, z, native.addressable(grad_y), grad_z, grad_p), m, H)
+        _rows("ffm_out_backward", (p, z, addressable(grad_y), grad_z, grad_p), m, H)
         grad_h = torch.view_as_complex(product(grad_z, W_mix.t()).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
         needs_x, needs_gamma = ctx.needs_input_grad[0], ctx.needs_input_grad[3]

@@ -117,12 +117,14 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tupl
     arguments: tensors, passed by address; None, passed as null; integers; floats, passed in that real type
     parts: the numbers of the kernel's last argument, a structure of 64-bit integers
     """
-    dtype = next(x.dtype for x in arguments if isinstance(x, Tensor)).to_real()
-    kernel: Callable[..., None] = getattr(_library(), f"{name}_{str(dtype).removeprefix('torch.')}")
-    real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
+    dtype = next(x.dtype for x in arguments if isinstance(x, Tensor))
+    kernel, real = _kernel(name, dtype)
     kinds = {int: ctypes.c_int64, bool: ctypes.c_int64, float: real, type(None): ctypes.c_void_p}
     passed = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else kinds[type(x)](x) for x in arguments]
     first, *rest = (_structure(len(part))(*part) for part in parts)
+    if not rest:
+        kernel(*passed, first)
+        return
     others = [_pool(len(rest)).submit(kernel, *passed, part) for part in rest]
     try:
         kernel(*passed, first)
@@ -130,6 +132,13 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tupl
         wait(others)  # before an interrupt frees what they write to
     for other in others:
         other.result()
+
+
+@cache
+def _kernel(name: str, dtype: torch.dtype) -> tuple[Callable[..., None], type]:
+    """The kernel for the real type of numbers of type `dtype`, and how floats are passed to it."""
+    suffix = str(dtype.to_real()).removeprefix("torch.")
+    return getattr(_library(), f"{name}_{suffix}"), ctypes.c_float if suffix == "float32" else ctypes.c_double
 
 
 @cache

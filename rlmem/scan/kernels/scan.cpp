@@ -420,6 +420,29 @@ void ffm_in_forward(const R* p, R* u, Gates s) {
   }
 }
 
+// One slot: h = gamma * state + u, or u where start; gamma [m c] and state [rows, m c] are complex
+template <class R>
+void ffm_step(const R* p, const R* gamma, const R* state, const uint8_t* start, R* h, I c, Gates s) {
+  const I m = s.m, width = 2 * (m + s.H), N = m * c;
+  std::vector<R> drive(2 * N);  // imaginary parts stay zero
+  for (I r = s.r0; r < s.r1; r++) {
+    const R *value = p + r * width, *gate = value + m + s.H, *before = state + 2 * r * N;
+    R *after = h + 2 * r * N, *u = drive.data();
+    for (I j = 0; j < m; j++) u[2 * j * c] = value[j] * sigmoid(gate[j]);
+    for (I j = 0; j < m; j++)
+      for (I k = 1; k < c; k++) u[2 * (j * c + k)] = u[2 * j * c];
+    if (start[r]) {
+      std::memcpy(after, u, 2 * N * sizeof(R));
+      continue;
+    }
+#pragma omp simd
+    for (I n = 0; n < N; n++) {
+      after[2 * n] = gamma[2 * n] * before[2 * n] - gamma[2 * n + 1] * before[2 * n + 1] + u[2 * n];
+      after[2 * n + 1] = gamma[2 * n] * before[2 * n + 1] + gamma[2 * n + 1] * before[2 * n] + u[2 * n + 1];
+    }
+  }
+}
+
 template <class R>
 void ffm_in_backward(const R* p, const R* du, R* dp, Gates s) {
   const I m = s.m, width = 2 * (m + s.H);
@@ -528,6 +551,9 @@ void narrow(const R* a, const R* b, const R* h0, const uint8_t* start, R* h, con
     if (s.T > 0) advantages<R>(reward, value, terminated, mask, gamma, decay, A, s);                                   \
   }                                                                                                                    \
   void ffm_in_forward_##X(const R* p, R* u, Gates s) { ffm_in_forward<R>(p, u, s); }                                   \
+  void ffm_step_##X(const R* p, const R* gamma, const R* state, const uint8_t* start, R* h, I c, Gates s) {            \
+    ffm_step<R>(p, gamma, state, start, h, c, s);                                                                      \
+  }                                                                                                                    \
   void ffm_in_backward_##X(const R* p, const R* du, R* dp, Gates s) { ffm_in_backward<R>(p, du, dp, s); }              \
   void ffm_out_forward_##X(const R* p, const R* z, R* y, Gates s) { ffm_out_forward<R>(p, z, y, s); }                  \
   void ffm_out_backward_##X(const R* p, const R* z, const R* dy, R* dz, R* dp, Gates s) {                              \
