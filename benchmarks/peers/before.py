@@ -87,7 +87,8 @@ class Version:
             loop = self.get("run.make_loop").make_loop(config, parts, folder, recorder, quiet)
 
         def clock() -> dict[str, float]:
-            return {"all": process_time(), "act": loop.collector.seconds["act"], "learn": loop.learn_time}
+            spent = {part: share * max(loop.elapsed, 1e-9) for part, share in loop.shares().items()}
+            return {"all": process_time(), "act": spent["act"], "learn": spent["learn"]}
 
         def iterate() -> dict[str, float]:
             with self.loaded():
