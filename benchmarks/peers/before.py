@@ -31,12 +31,15 @@ OURS = ("rlmem", "rlmem_envs")
 PPO = ["algo=ppo", "env=repeat_previous", "evaluation.every=null"]
 SAC = ["algo=sac", "env=position_only_pendulum", "env.level=easy", "memory.hidden_size=128", "env.num_envs=8"]
 SAC += ["algo.random_steps=1000", "algo.learning_starts=1000", "algo.update_ratio=0.03125", "algo.record_every=512"]
-SAC += ["algo.update_every=512", "evaluation.every=null"]
+SAC += ["evaluation.every=null"]
+POPGYM = ["algo=ppo_popgym", "env=repeat_previous", "evaluation.every=null", "algo.epochs=2"]
+"""Two of thirty epochs, so that a turn takes half a minute."""
 CASES: dict[str, list[str]] = {
     "ffm": ["memory=ffm", *PPO],
     "lstm": ["memory=lstm", *PPO],
     "gru": ["memory=gru", *PPO],
-    "popgym_ffm": ["memory=ffm", "algo=ppo_popgym", "env=repeat_previous", "evaluation.every=null"],
+    "popgym_ffm": ["memory=ffm", *POPGYM],
+    "popgym_gru": ["memory=gru", *POPGYM],
     "sac_gru_segment": ["memory=gru", *SAC, "batching=segment", "batching.length=64", "algo.batch_size=4096"],
     "sac_gru_tape": ["memory=gru", *SAC, "batching=tape", "algo.batch_size=4096"],
 }
