@@ -35,7 +35,7 @@ lint: $(DEV_STAMP) ## Check style and format of the code and of the Dockerfiles
 type: $(DEV_STAMP) ## Check types
 	$(BIN)/mypy
 
-gpu: ## Show everything that a GPU must show, into benchmarks/gpu (with .venv if it is there, else with PYTHON)
+gpu: ## Test and measure rlmem on a GPU, into benchmarks/gpu (with .venv if it is there, else with PYTHON)
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu/run.py $(PARTS) $(if $(JSON),--json $(JSON)) $(if $(DRY),--dry)
 
 bench: $(DEV_STAMP) ## Measure training speed beside sb3-contrib

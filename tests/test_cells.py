@@ -19,7 +19,7 @@ from rlmem.memory.indrnn import IndRNN
 from rlmem.memory.lmu import LMU, legendre_delay
 from rlmem.memory.lprnn import LPRNN
 from rlmem.memory.lstm import LSTM
-from rlmem.scan import cells
+from rlmem.scan import cells, native
 
 F64 = torch.float64
 
@@ -67,16 +67,50 @@ def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate):
 
 
 @pytest.mark.parametrize("cell", [GRU, LSTM])
-def test_without_kernels_the_loop_over_the_cell_is_taken(cell, monkeypatch):
-    memory = cell(4, 5)
-    x, start = random_stream(3, 30, 4, 0.1)
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("T", [1, cells.FEW_STEPS - 1, cells.FEW_STEPS])
+def test_the_kernel_equals_the_loop_which_runs_without_it(cell, dtype, T, monkeypatch):
+    """Values and gradients, with U as it is and transposed."""
+    torch.manual_seed(0)
+    memory = cell(4, 37).to(dtype)
+    x, start = random_stream(3, T, 4, 0.1)
+    assert cells.can_run(x.to(dtype)) or native.missing() is not None
     found = []
     for fast in (True, False):
-        monkeypatch.setattr(cells, "can_run", lambda x, fast=fast: fast)
-        y, state = memory(x.float(), memory.initial_state(3), start)
-        found.append([y, *tree_flatten(state)[0]])
+        if not fast:
+            monkeypatch.setattr(cells, "can_run", lambda *tensors: False)
+        inputs = x.to(dtype).requires_grad_()
+        y, state = memory(inputs, memory.initial_state(3), start)
+        gradients = torch.autograd.grad(y.square().sum(), [inputs, *memory.parameters()])
+        found.append([y, *tree_flatten(state)[0], *gradients])
+    bound = 1e-5 if dtype == torch.float32 else 1e-12
     for ours, truth in zip(*found, strict=True):
-        torch.testing.assert_close(ours, truth, atol=1e-6, rtol=1e-5)
+        assert (ours - truth).abs().max() <= bound * max(1, truth.abs().max())
+
+
+@pytest.mark.parametrize("cell", [GRU, LSTM])
+def test_states_of_another_type_never_reach_the_kernel(cell):
+    memory = cell(4, 5)
+    x, start = random_stream(3, 20, 4, 0.0)
+    wide = tree_map(lambda s: s.double(), memory.initial_state(3))
+    with pytest.raises(RuntimeError, match="dtype"):
+        memory(x.float(), wide, start)
+    with torch.autocast("cpu"):
+        y, _ = memory(x.float(), memory.initial_state(3), start)
+    torch.testing.assert_close(y.float(), memory(x.float(), memory.initial_state(3), start)[0], atol=0.02, rtol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_small_states_are_as_exact_as_large_ones(dtype):
+    """tanh of the kernel, by an LSTM whose output gate is open: relative to torch's."""
+    c = torch.cat([torch.logspace(-12, 1, 200, dtype=F64), -torch.logspace(-12, 1, 200, dtype=F64)]).to(dtype)
+    n = len(c)
+    wx = torch.full((1, 4 * n), 100.0, dtype=dtype)
+    wx[:, :n] = -100  # the input gate is shut: c' = c
+    h, _ = cells.lstm(
+        wx, torch.zeros(1, n, dtype=dtype), c[None], torch.zeros(4 * n, n, dtype=dtype), torch.tensor([1])
+    )
+    torch.testing.assert_close(h[0], c.tanh(), rtol=5e-6 if dtype == torch.float32 else 1e-13, atol=0)
 
 
 def test_elman_is_torchs_rnn():

@@ -16,11 +16,12 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from rlmem.batching import Rollout
 from rlmem.bench.loop import training_loop
 from rlmem.record.recorder import read_jsonl
+from rlmem.run.assemble import choose_device
 from rlmem.run.train import resume
 
 pytestmark = pytest.mark.gpu
-THERE = torch.cuda.is_available()
-DEVICE = torch.device("cuda" if THERE else "cpu")
+DEVICE = choose_device("auto")
+THERE = DEVICE.type == "cuda"
 CPU = torch.device("cpu")
 CLOSE = {"rtol": 2e-3, "atol": 2e-4}
 """Of float32, where sums over many slots are taken in another order."""
@@ -118,4 +119,6 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(choices, in_tmp):
 def test_two_gpus_train_one_run(in_tmp):
     command = [sys.executable, "-m", "rlmem", "train", *PPO, "memory=gru", "trainer.devices=2", "run_dir=run"]
     subprocess.run(command, check=True, timeout=300)
-    assert [row["ppo/ratio_max_dev"] < 1e-4 for row in read_jsonl(in_tmp / "run/metrics.jsonl") if "update" in row]
+    deviations = [row["ppo/ratio_max_dev"] for row in read_jsonl(in_tmp / "run/metrics.jsonl") if "update" in row]
+    assert len(deviations) >= 4
+    assert max(deviations) < 1e-4

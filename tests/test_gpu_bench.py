@@ -25,51 +25,61 @@ def test_every_part_works_and_has_a_verdict(tmp_path, forks, capsys):
     assert found["parts"]["tests"]["numbers"] == {"passed": 1, "skipped": 0, "failed": {}}
 
 
-def test_what_was_measured_on_the_same_commit_is_not_measured_again(tmp_path, monkeypatch, capsys):
+def test_what_was_measured_of_the_same_commit_is_not_measured_again(tmp_path, monkeypatch, capsys):
     file, measured = tmp_path / "gpu.json", []
+    verdict = parts.as_json(parts.Verdict("w", 1.0, 2.0))
 
     def measure(name, dry):
         measured.append(name)
-        if name == "scans" and len(measured) == 2:
+        if name == "scans" and measured.count("scans") == 1:
             return {"error": "Traceback\nRuntimeError: out of memory"}
-        return {
-            "numbers": {},
-            "verdicts": [{"what": "w", "value": 1, "goal": 2, "held": False, "at_most": 0, "unit": ""}],
-        }
+        return {"numbers": {}, "verdicts": [verdict]}
 
     monkeypatch.setattr(run, "measure", measure)
+    monkeypatch.setattr(run, "commit", lambda: "one")
     call = lambda *names: run.main([*names, "--dry", "--json", str(file)])  # noqa: E731
     assert call("limits", "scans") == 1, "a part failed"
     assert "FAILED  scans: RuntimeError: out of memory" in capsys.readouterr().out
     assert call("limits", "scans", "check") == 0
     assert measured == ["limits", "scans", "scans", "check"]
-    monkeypatch.setattr(run, "commit", lambda: "another")
-    assert call("limits") == 0
-    assert measured[4:] == ["limits"]
+    for other in ("another", None, None):  # None: files were changed, who knows how
+        monkeypatch.setattr(run, "commit", lambda other=other: other)
+        assert call("limits") == 0
+    assert measured[4:] == ["limits"] * 3
+    assert sorted(json.loads(file.read_text())["parts"]) == ["check", "limits", "scans"], "nothing measured is lost"
 
 
-def test_a_goal_is_reached_missed_or_only_told():
+def test_a_part_that_takes_too_long_is_ended_with_all_that_it_started(monkeypatch):
+    monkeypatch.setattr(run, "MINUTES", 0.001)
+    assert run.measure("limits", dry=True) == {"error": "did not end within 0.001 minutes"}
+
+
+def test_a_goal_is_reached_or_missed_and_a_number_without_one_is_told():
     verdicts = [parts.Verdict("a", 3.0, 2.0, at_most=True, unit="s"), parts.Verdict("b", 3.0, 2.0)]
-    verdicts += [parts.Verdict("c", None, 2.0), parts.Verdict("d", 3.0)]
+    verdicts += [parts.Verdict("c", None, note="out of memory"), parts.Verdict("d", 43_210.0, unit="steps/s")]
+    verdicts += [parts.Verdict("e", 0, 0, at_most=True)]
     part = {"verdicts": [parts.as_json(verdict) for verdict in verdicts]}
     assert run.lines("part", part, dry=False) == [
-        "MISSED  a: 3 s (goal: at most 2)",
-        "reached b: 3 (goal: at least 2)",
-        "MISSED  c: not measured (goal: at least 2)",
-        "        d: 3",
+        "MISSED  a: 3 s, goal at most 2",
+        "reached b: 3, goal at least 2",
+        "MISSED  c: not measured (out of memory)",
+        "        d: 43,210 steps/s",
+        "reached e: 0, goal at most 0",
     ]
-    assert not run.holds(part, dry=False)
+    assert not run.holds(part, dry=True), "c was not measured"
+    del part["verdicts"][2]
     assert run.holds(part, dry=True)
+    assert not run.holds(part, dry=False), "a is missed"
 
 
 def test_what_is_missing_is_named_with_the_way_to_bring_it(monkeypatch, capsys):
     assert run.missing() == []
-    monkeypatch.setattr(run, "is_installed", lambda name: name not in ("hydra-core", "antlr4-python3-runtime"))
+    monkeypatch.setattr(run, "is_installed", lambda name: name not in ("hydra-core", "gymnasium"))
     assert run.main([]) == 2
     err = capsys.readouterr().err
-    assert "lacks hydra-core, antlr4-python3-runtime" in err
-    assert "pip wheel -c constraints.txt --no-deps -w wheels hydra-core antlr4-python3-runtime" in err
-    assert "--no-index" in err
+    assert "lacks gymnasium, hydra-core" in err
+    assert "pip wheel -c constraints.txt -w wheels gymnasium hydra-core" in err
+    assert "--no-index --find-links wheels gymnasium hydra-core" in err
 
 
 def test_a_machine_without_a_gpu_is_told_so(monkeypatch, capsys):

@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 from rlmem.memory import FFM, LPRNN
 from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.packed import Packing
-from rlmem.scan.matmul import constant_weights, derived, laid_out
+from rlmem.scan.matmul import constant_weights, derived, transposed
 
 B, T, D = 4, 60, 6
 
@@ -49,6 +49,26 @@ def test_a_fused_step_is_the_plain_one():
             torch.testing.assert_close(ours, truth.detach(), rtol=bound, atol=bound)
 
 
+@pytest.mark.parametrize("bad", ["rows", "type", "flags", "layout"])
+def test_a_fused_step_reads_no_state_that_does_not_fit(bad):
+    memory, x, start = FFM(D, 8), torch.randn(B, D), torch.zeros(B, dtype=torch.bool)
+    state = torch.randn(B, *memory.state_shape, dtype=torch.complex64)
+    with torch.no_grad():
+        truth = LinearRecurrence.step(memory, x, state, start)
+        if bad == "layout":  # the same numbers, in another order in memory
+            permuted = state.transpose(0, 1).contiguous().transpose(0, 1)
+            for ours, plain in zip(memory.step(x, permuted, start), truth, strict=True):
+                torch.testing.assert_close(ours, plain)
+            return
+        changes = {
+            "rows": (state[:2], start),
+            "type": (state.to(torch.complex128), start),
+            "flags": (state, 1.0 * start),
+        }
+        with pytest.raises(ValueError, match="expected"):
+            memory.step(x, *changes[bad])
+
+
 def test_what_is_derived_from_weights_is_computed_once_and_not_kept():
     W, computed = torch.nn.Parameter(torch.eye(3)[:2]), []
 
@@ -56,22 +76,24 @@ def test_what_is_derived_from_weights_is_computed_once_and_not_kept():
         computed.append(weight)
         return 2 * weight
 
-    derived(W, make), derived(W, make)
+    derived("twice", W, make), derived("twice", W, make)
     assert len(computed) == 2, "weights may change"
     with constant_weights():
-        assert laid_out(W) is None, "a gradient may be recorded"
+        assert transposed(W) is None, "a gradient may be recorded"
         with torch.no_grad():
-            assert derived(W, make) is derived(W, make)
-            assert laid_out(torch.nn.Parameter(W + 1)).is_contiguous()
-            assert laid_out(2 * W) is None, "not a weight, and gone when it has been read"
-        assert len(computed) == 3
-        with torch.no_grad(), constant_weights():
-            derived(W, make)
-        assert len(computed) == 4
+            assert derived("twice", W, make) is derived("twice", W, make)
+            assert torch.equal(transposed(W), W.t()), "another value of the same weight"
+            assert transposed(2 * W) is None, "not a weight, and gone when it has been read"
+            assert len(computed) == 3
+            W.add_(1)
+            assert torch.equal(derived("twice", W, make), 2 * W), "it has changed nevertheless"
+            with constant_weights():
+                derived("twice", W, make)
+            assert len(computed) == 5
     with torch.no_grad():
         W.add_(1)
-        assert torch.equal(derived(W, make), 2 * W)
-        assert laid_out(W) is None
+        assert torch.equal(derived("twice", W, make), 2 * W)
+        assert transposed(W) is None
 
 
 def test_spans_are_packed_longest_first():

@@ -1,11 +1,11 @@
-"""Everything that a GPU must show: tests, kernels, training (`make gpu`).
+"""Test and measure rlmem on a GPU (`make gpu`).
 
     python benchmarks/gpu/run.py [PART ...] [--json PATH] [--again] [--dry]
 
 Each part runs in a process of its own, for at most eight minutes, and its numbers and verdicts are added to the file,
-so that several calls can share the work: a part that the file has from the same commit is not measured again. The
-machine needs no registry: what is missing is named, with the commands that bring it. Exit code 1 if a part failed or
-missed a goal; a dry run has no goals, it shows that every part works.
+so that several calls can share the work: a part that the file has from the same commit, device and version of torch is
+not measured again. The machine needs no registry: what is missing is named, with the commands that bring it. Exit code
+1 if a part failed or missed a goal; a dry run has no goals, it shows that every part works.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,10 +26,8 @@ ROOT = Path(__file__).parents[2]
 MINUTES = 8
 UNUSED = ("tensorboard", "wandb", "pybullet", "pybullet-envs-gymnasium")
 """Dependencies that no part needs."""
-USED = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "sb3-contrib", "stable-baselines3", "matplotlib")
-"""What the parts need beyond the dependencies."""
-INDIRECT = ("antlr4-python3-runtime", "farama-notifications", "pydantic-core", "typing-inspection", "cloudpickle")
-"""What the dependencies need that a machine with torch may lack."""
+USED = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "matplotlib")
+"""What the parts need beyond the dependencies. sb3-contrib is a peer, which takes part where it is installed."""
 
 
 def missing() -> list[str]:
@@ -37,7 +36,7 @@ def missing() -> list[str]:
     if text is None:
         raise RuntimeError("pyproject.toml: no dependencies found")
     names = [name for name in re.findall(r'^\s*"([\w-]+)', text[1], re.M) if name not in UNUSED]
-    return [name for name in (*names, *INDIRECT, *USED) if not is_installed(name)]
+    return [name for name in (*names, *USED) if not is_installed(name)]
 
 
 def is_installed(name: str) -> bool:
@@ -49,12 +48,11 @@ def is_installed(name: str) -> bool:
 
 def how_to_bring(names: list[str]) -> str:
     """What to do about distributions that are missing, on a machine that reaches no registry."""
-    python = ".".join(map(str, sys.version_info[:2]))
+    python, wanted = ".".join(map(str, sys.version_info[:2])), " ".join(names)
     return (
         f"make gpu: {sys.executable} lacks {', '.join(names)}\n"
-        f"  where there is a registry, with Python {python}: "
-        f"python -m pip wheel -c constraints.txt --no-deps -w wheels {' '.join(names)}\n"
-        f"  here: {shlex.quote(sys.executable)} -m pip install --no-index --no-deps wheels/*.whl"
+        f"  with a registry and Python {python}: python -m pip wheel -c constraints.txt -w wheels {wanted}\n"
+        f"  here: {shlex.quote(sys.executable)} -m pip install --no-index --find-links wheels {wanted}"
     )
 
 
@@ -71,14 +69,15 @@ def measure(name: str, dry: bool) -> dict[str, Any]:
         ]
         paths = [str(ROOT), str(ROOT / "envs"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, timeout=60 * MINUTES, capture_output=True, text=True
-            )
-        except subprocess.TimeoutExpired:
-            return {"error": f"did not end within {MINUTES} minutes"}
-        if done.returncode or not file.exists():
-            return {"error": done.stderr.strip()[-2000:] or f"exit code {done.returncode}"}
+        pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes) as process:
+            try:
+                _, stderr = process.communicate(timeout=60 * MINUTES)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+                return {"error": f"did not end within {MINUTES} minutes"}
+        if process.returncode or not file.exists():
+            return {"error": stderr.strip()[-2000:] or f"exit code {process.returncode}"}
         return dict(json.loads(file.read_text()))
 
 
@@ -88,22 +87,29 @@ def lines(name: str, part: dict[str, Any], dry: bool) -> list[str]:
         return [f"{'FAILED':<8}{name}: {part['error'].splitlines()[-1]}"]
     found = []
     for it in part["verdicts"]:
-        number = "not measured" if it["value"] is None else f"{it['value']:,.3g} {it['unit']}".strip()
-        goal = "" if dry or not it["goal"] else f" (goal: at {'most' if it['at_most'] else 'least'} {it['goal']:g})"
-        judged = "" if dry or it["held"] is None else "reached" if it["held"] else "MISSED"
-        found.append(f"{judged:<8}{it['what']}: {number}{goal}")
+        value, note = it["value"], f" ({it['note']})" if it["note"] else ""
+        number = "not measured" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        unit = f" {it['unit']}" if it["unit"] and value is not None else ""
+        told = dry or it["goal"] is None
+        goal = "" if told else f", goal at {'most' if it['at_most'] else 'least'} {it['goal']:g}"
+        judged = "MISSED" if value is None else "" if told else "reached" if it["held"] else "MISSED"
+        found.append(f"{judged:<8}{it['what']}: {number}{unit}{goal}{note}")
     return found
 
 
-def commit() -> str:
-    """The commit that is measured, with a mark if files differ from it; "unknown" outside a repository."""
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
-
-
 def holds(part: dict[str, Any], dry: bool) -> bool:
-    """Whether a part was measured and, unless the run is dry, reached its goals."""
-    return "error" not in part and (dry or all(it["held"] is not False for it in part["verdicts"]))
+    """Whether everything of a part was measured and, unless the run is dry, reached its goal."""
+    judged = part.get("verdicts", [])
+    return "error" not in part and all(it["value"] is not None and (dry or it["held"] is not False) for it in judged)
+
+
+def commit() -> str | None:
+    """The commit that is measured; None if files differ from it, those of results apart, or outside a repository."""
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    changed = [*git, "status", "--porcelain", "--", ".", ":!benchmarks/gpu/*.json"]
+    clean = subprocess.run(changed, capture_output=True, text=True)
+    return head.stdout.strip() if head.returncode == clean.returncode == 0 and not clean.stdout.strip() else None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -128,23 +134,28 @@ def main(arguments: list[str] | None = None) -> int:
         print("make gpu: no CUDA device is available here; e.g. make gpu DRY=1", file=sys.stderr)
         return 2
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    about = machine(device) | {"commit": commit()}
+    about = machine(device)
     slug = re.sub(r"\W+", "-", about["device"].lower()).strip("-")
     path = options.json or (None if options.dry else Path(__file__).with_name(f"{slug}.json"))
-    result: dict[str, Any] = {"machine": about, "parts": {}}
-    if path is not None and path.exists() and not options.again:
-        before = json.loads(path.read_text())
-        result["parts"] = {name: part for name, part in before["parts"].items() if part["commit"] == about["commit"]}
-    for name in options.parts or PARTS:
-        part = result["parts"].get(name)
-        if part is None or "error" in part:
+    kind = {"commit": commit(), "dry": options.dry, "device": about["device"], "torch": about["torch"]}
+    result: dict[str, Any] = {"parts": {}}
+    if path is not None and path.exists():
+        result = json.loads(path.read_text())
+    asked = options.parts or list(PARTS)
+    for name in asked:
+        part = result["parts"].get(name, {})
+        known = kind["commit"] is not None and part.get("of") == kind and "error" not in part
+        if options.again or not known:
             began = perf_counter()
-            part = result["parts"][name] = measure(name, options.dry) | {"commit": about["commit"]}
+            part = measure(name, options.dry) | {"of": kind, "machine": about}
             part["seconds"] = round(perf_counter() - began, 1)
+            result["parts"][name] = part
             if path is not None:
-                path.write_text(json.dumps(result, indent=1) + "\n")
+                aside = path.with_suffix(".part")
+                aside.write_text(json.dumps(result, indent=1) + "\n")
+                aside.replace(path)
         print(f"{name} ({part['seconds']:.0f} s)", *lines(name, part, options.dry), sep="\n  ", flush=True)
-    return 0 if all(holds(part, options.dry) for part in result["parts"].values()) else 1
+    return 0 if all(holds(result["parts"][name], options.dry) for name in asked) else 1
 
 
 if __name__ == "__main__":

@@ -36,13 +36,14 @@ class SolveBench(Bench):
 
     A round is a seed; contestants take turns. Evaluations are not counted. rlmem has its defaults; the peer has the
     same numbers of environments, slots, epochs and minibatches, the same learning rate and sizes, no encoder, and
-    popgym's own environments. A run that has not solved the game counts as infinite.
+    popgym's own environments. Both compute in full float32. A run that has not solved the game counts as infinite.
 
     models: options of conf/memory
     overrides: of rlmem's runs, beside these
     solved: mean return of 32 greedy episodes
     most_steps: after which a run ends unsolved
     every: steps between two evaluations
+    peer: whether sb3-contrib takes part
     """
 
     name = "solve"
@@ -101,7 +102,10 @@ class SolveBench(Bench):
 
 
 class Learner(ABC):
-    """A run: how many steps it has taken, learning for some more, and its score now."""
+    """A run that a benchmark takes further.
+
+    steps: environment steps taken so far
+    """
 
     steps: int
 
@@ -147,14 +151,18 @@ class Peer(Learner):
         lstm = {"shared_lstm": True, "enable_critic_lstm": False, "lstm_hidden_size": WIDTH, "net_arch": HEADS}
         sizes: dict[str, Any] = {"n_steps": SLOTS, "batch_size": ENVS * SLOTS // MINIBATCHES, "n_epochs": EPOCHS}
         anneal = lambda left: LR * (1 - self.steps / bench.most_steps)  # noqa: E731
-        self.steps = 0
+        self.model: Any = None
         run: dict[str, Any] = {"learning_rate": anneal, "ent_coef": 0.01, "seed": seed, "device": str(bench.device)}
         self.model = RecurrentPPO("MlpLstmPolicy", make(), policy_kwargs=lstm, **sizes, **run)
         self.eval_env = make()
+        self.eval_env.seed(seed)
+
+    @property
+    def steps(self) -> int:  # type: ignore[override]
+        return 0 if self.model is None else self.model.num_timesteps
 
     def learn(self, steps: int) -> None:
         self.model.learn(steps, reset_num_timesteps=False)
-        self.steps = self.model.num_timesteps
 
     def score(self) -> float:
         from stable_baselines3.common.evaluation import evaluate_policy

@@ -161,7 +161,7 @@ class FFM(LinearRecurrence):
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         if torch.is_grad_enabled() or not self._fuses(x):
             return super().step(x, state, start)
-        gamma = derived(self.a, lambda a: self.gamma())
+        gamma = derived("gamma", self.a, lambda a: self.gamma())
         weights = (self.project_in.weight, self.project_in.bias, gamma, self.mix.weight, self.mix.bias)
         return ffm_step(x, *weights, state, start)
 

@@ -35,4 +35,5 @@ class GRU(TorchCell):
 
     def states_on_cpu(self, x: Tensor, state: Tensor, sizes: Tensor) -> Tensor | None:
         W, U, b, c = self.rnn.all_weights[0]
-        return cells.gru(linear(x, W, b), state, U, c, sizes) if cells.can_run(x) else None
+        tensors = linear(x, W, b), state, U, c
+        return cells.gru(*tensors, sizes) if cells.can_run(*tensors) else None

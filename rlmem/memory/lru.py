@@ -93,11 +93,13 @@ class LRU(ResidualRecurrence):
         return weights
 
     def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        decay = derived(self.nu_log, lambda nu_log: torch.exp(torch.complex(-nu_log.exp(), self.theta_log.exp())))
-        rows = derived(self.B, lambda B: interleaved(self.gamma_log.exp()[:, None, None] * B))
+        decay = derived(
+            "decay", self.nu_log, lambda nu_log: torch.exp(torch.complex(-nu_log.exp(), self.theta_log.exp()))
+        )
+        rows = derived("rows", self.B, lambda B: interleaved(self.gamma_log.exp()[:, None, None] * B))
         bias = self.gamma_log.exp()[:, None] * self.b_B if self.has_biases else None
         return decay, complex_from_real(u, rows, bias)
 
     def mix(self, h: Tensor, u: Tensor) -> Tensor:
-        o = real_from_complex(h, derived(self.C, conjugated))
+        o = real_from_complex(h, derived("rows", self.C, conjugated))
         return o + self.b_C[:, 0] if self.has_biases else o + self.D * u

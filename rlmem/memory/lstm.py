@@ -37,4 +37,5 @@ class LSTM(TorchCell):
 
     def states_on_cpu(self, x: Tensor, state: State, sizes: Tensor) -> State | None:
         W, U, b, b_hidden = self.rnn.all_weights[0]
-        return cells.lstm(linear(x, W, b + b_hidden), *state, U, sizes) if cells.can_run(x) else None
+        tensors = linear(x, W, b + b_hidden), *state, U
+        return cells.lstm(*tensors, sizes) if cells.can_run(*tensors) else None

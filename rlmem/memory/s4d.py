@@ -81,8 +81,9 @@ class S4D(LinearRecurrence):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         one_slot = x.dim() == 2
-        matrices = self.first_matrices if self.cached and one_slot else self.matrices
-        return self.W_in(x), *derived(self.C, lambda _: matrices())
+        if self.cached and one_slot:
+            return self.W_in(x), *self.first_matrices()
+        return self.W_in(x), *derived("matrices", self.C, lambda C: self.matrices())
 
     def gates(self, p: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         x, dA, _ = p

@@ -60,7 +60,7 @@ class S5(ResidualRecurrence):
         self.log_step = nn.Parameter(log_uniform((N, 1), dt_min, dt_max))
 
     def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        Lambda_bar, rows = derived(self.B, self.discretised)
+        Lambda_bar, rows = derived("discretised", self.B, self.discretised)
         return Lambda_bar, complex_from_real(u, rows)
 
     def discretised(self, B: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,7 +71,7 @@ class S5(ResidualRecurrence):
         return Lambda_bar, interleaved(torch.view_as_real(B_bar))
 
     def mix(self, h: Tensor, u: Tensor) -> Tensor:
-        return real_from_complex(h, derived(self.C, lambda C: conjugated(2 * C))) + self.D * u
+        return real_from_complex(h, derived("rows", self.C, lambda C: conjugated(2 * C))) + self.D * u
 
 
 def hippo_eigenvalues(N: int) -> tuple[Tensor, Tensor]:

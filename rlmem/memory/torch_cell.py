@@ -28,7 +28,7 @@ class TorchCell(ZeroState, RecurrentCell):
 
         sizes: [T], how many episodes take part in each step
 
-        None: there is no fast way here, and the loop over `cell` is taken.
+        Returns None where there is no fast way; the loop over `cell` then runs.
         """
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:

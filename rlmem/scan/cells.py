@@ -16,13 +16,15 @@ from rlmem.scan import native
 from rlmem.scan.matmul import weight_gradients
 from rlmem.scan.native import addressable
 
-SEVERAL = 8
-"""Steps from which on transposing U costs less than it saves."""
+FEW_STEPS = 8
+"""Below so many steps, transposing U costs more than it saves."""
 
 
-def can_run(x: Tensor) -> bool:
-    """Whether these kernels take tensors such as x: on the CPU, with a compiler, and with a BLAS to call."""
-    return x.device.type == "cpu" and native.missing() is None and native.gemm(x.dtype) is not None
+def can_run(*tensors: Tensor) -> bool:
+    """Whether the kernels take these tensors: all on the CPU and of one type, with a compiler and a BLAS to call."""
+    first = tensors[0].dtype
+    alike = all(x.device.type == "cpu" and x.dtype == first for x in tensors)
+    return alike and native.missing() is None and native.gemm(first) is not None
 
 
 def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
@@ -53,8 +55,8 @@ class _GRU(torch.autograd.Function):
     def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
         (E, H), S = h0.shape, len(wx)
         uh_n, h, work = wx.new_empty(S, H), wx.new_empty(S, H), wx.new_empty(E, 3 * H)
-        W, laid_out = _laid_out(U, sizes)
-        _call("gru_forward", (wx, h0, W, bias), sizes, (uh_n, h, work, laid_out), H)
+        W, transposed = _for_products(U, sizes)
+        _call("gru_forward", (wx, h0, W, bias, sizes, uh_n, h, work, transposed), len(sizes), H)
         ctx.save_for_backward(wx, uh_n, h, h0, U, sizes)
         return h
 
@@ -64,7 +66,7 @@ class _GRU(torch.autograd.Function):
         gates, uh_n, h, h0, U, sizes = ctx.saved_tensors
         grad_wx, grad_uh, grad_h0 = torch.empty_like(gates), torch.empty_like(gates), torch.zeros_like(h0)
         grads = addressable(grad_h), grad_wx, grad_uh, grad_h0
-        _call("gru_backward", (gates, uh_n, h, h0, U), sizes, (*grads, len(h)), h.shape[1])
+        _call("gru_backward", (gates, uh_n, h, h0, U, sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
         return grad_wx, grad_h0, *weight_gradients(grad_uh, before, U), None
 
@@ -74,8 +76,8 @@ class _LSTM(torch.autograd.Function):
     def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         H = h0.shape[1]
         h, c = wx.new_empty(len(wx), H), wx.new_empty(len(wx), H)
-        W, laid_out = _laid_out(U, sizes)
-        _call("lstm_forward", (wx, h0, c0, W), sizes, (h, c, laid_out), H)
+        W, transposed = _for_products(U, sizes)
+        _call("lstm_forward", (wx, h0, c0, W, sizes, h, c, transposed), len(sizes), H)
         ctx.save_for_backward(wx, h, c, h0, c0, U, sizes)
         return h, c
 
@@ -85,20 +87,19 @@ class _LSTM(torch.autograd.Function):
         gates, h, c, h0, c0, U, sizes = ctx.saved_tensors
         grad_wx, grad_h0, grad_c0 = torch.empty_like(gates), torch.zeros_like(h0), torch.zeros_like(c0)
         grads = addressable(grad_h), addressable(grad_c), grad_wx, grad_h0, grad_c0
-        _call("lstm_backward", (gates, c, c0, U), sizes, (*grads, len(h)), h.shape[1])
+        _call("lstm_backward", (gates, c, c0, U, sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
         return grad_wx, grad_h0, grad_c0, weight_gradients(grad_wx, before, U)[0], None
 
 
-def _laid_out(U: Tensor, sizes: Tensor) -> tuple[Tensor, bool]:
-    """U for the products of a sequence, and whether it is U^T, by which BLAS multiplies few rows 1.5 times as fast."""
-    return (U.t().contiguous(), True) if len(sizes) >= SEVERAL else (U, False)
+def _for_products(U: Tensor, sizes: Tensor) -> tuple[Tensor, bool]:
+    """U, or U^T and True where there are many steps: by it, BLAS multiplies few rows 1.5 times as fast."""
+    return (U, False) if len(sizes) < FEW_STEPS else (U.t().contiguous(), True)
 
 
-def _call(kernel: str, tensors: tuple[Tensor, ...], sizes: Tensor, others: tuple[Any, ...], H: int) -> None:
-    """Run a kernel of kernels/cells.cpp; `sizes` stands behind `tensors`, the product's address behind `others`."""
-    arguments = (*tensors, sizes, *others, native.gemm(tensors[0].dtype))
-    native.call_in_parallel(kernel, arguments, [(len(sizes), H)])
+def _call(kernel: str, arguments: tuple[Any, ...], steps: int, H: int) -> None:
+    """Run a kernel of kernels/cells.cpp with its arguments, but for the last two, which all share."""
+    native.call_in_parallel(kernel, (*arguments, native.gemm(arguments[0].dtype)), [(steps, H)])
 
 
 def previous_states(first: Tensor, states: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -25,9 +25,7 @@ def ffm_unroll(
     """
     B, T, _ = x.shape
     check_flags(start, B, T)
-    if state.shape != (B, *gamma.shape) or {state.dtype, gamma.dtype} != {x.dtype.to_complex()}:
-        expected = f"{x.dtype.to_complex()} {[B, *gamma.shape]}"
-        raise ValueError(f"state: expected {expected}, got {state.dtype} {list(state.shape)}")
+    _check_state(x, state, gamma)
     return _Unroll.apply(x, W_in, b_in, gamma, W_mix, b_mix, state, start)
 
 
@@ -35,14 +33,23 @@ def ffm_step(
     x: Tensor, W_in: Tensor, b_in: Tensor, gamma: Tensor, W_mix: Tensor, b_mix: Tensor, state: Tensor, start: Tensor
 ) -> tuple[Tensor, Tensor]:
     """`ffm_unroll` of one slot, x [B, D] and start [B], recording no gradient: y [B, H] and the next S [B, m, c]."""
-    (m, c), H = gamma.shape, len(b_mix)
+    (m, c), H, B = gamma.shape, len(b_mix), len(x)
+    check_flags(start[:, None], B, 1)
+    _check_state(x, state, gamma)
     p = linear(x, W_in, b_in)
-    S, y = torch.empty_like(state), p.new_empty(len(x), H)
+    S, y = torch.empty(state.shape, dtype=state.dtype), p.new_empty(B, H)
     tensors = p, *(addressable(v) for v in (gamma, state, start)), S
-    native.run_rows("ffm_step", (*tensors, c), (m, H), len(x), m * c)
+    native.run_rows("ffm_step", (*tensors, c), (m, H), B, m * c)
     z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix)
-    native.run_rows("ffm_out_forward", (p, z, y), (m, H), len(x), H)
+    native.run_rows("ffm_out_forward", (p, z, y), (m, H), B, H)
     return y, S
+
+
+def _check_state(x: Tensor, state: Tensor, gamma: Tensor) -> None:
+    """Raise ValueError unless `state` [B, m, c] and `gamma` have x's precision: kernels read them by address."""
+    shape, kind = (len(x), *gamma.shape), x.dtype.to_complex()
+    if state.shape != shape or {state.dtype, gamma.dtype} != {kind}:
+        raise ValueError(f"state: expected {kind} {list(shape)}, got {state.dtype} {list(state.shape)}")
 
 
 class _Unroll(torch.autograd.Function):

@@ -18,14 +18,17 @@ ROWS = 16
 """Products with fewer rows are left to torch."""
 
 
-_derived: dict[int, tuple[Tensor, Any]] | None = None
-"""While weights are constant: the identity of a weight -> it, and what was computed from it."""
+FEW = 256
+"""Rows up to which products are taken with transposed constant weights; beyond, BLAS gains nothing by it."""
+
+_derived: dict[tuple[str, int], tuple[Tensor, int, Any]] | None = None
+"""While weights are constant: what was derived and the identity of its weight -> the weight, its version, the value."""
 Made = TypeVar("Made")
 
 
 @contextmanager
 def constant_weights() -> Iterator[None]:
-    """Within, no weight may change, as in acting: what is `derived` from weights is computed once.
+    """Within, weights do not change, as in acting: what is `derived` from them is computed once.
 
     On the CPU, products of few rows are then taken with transposed weights, by which BLAS multiplies faster.
     """
@@ -37,24 +40,29 @@ def constant_weights() -> Iterator[None]:
         _derived = before
 
 
-def derived(W: Tensor, make: Callable[[Tensor], Made]) -> Made:
-    """What `make` computes from a weight, one thing for each weight; computed once where weights are constant."""
+def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
+    """The value of `make(W)`, which is kept where weights are constant and no gradient is recorded.
+
+    what: the name of the value; `make` must be the same function of the same weights wherever it is used
+    W: a weight; if it has changed in place nevertheless, the value is computed anew
+    """
     if _derived is None or torch.is_grad_enabled():
         return make(W)
-    if id(W) not in _derived:
-        _derived[id(W)] = W, make(W)
-    found: Made = _derived[id(W)][1]
+    key = what, id(W)
+    if key not in _derived or _derived[key][1] != W._version:
+        _derived[key] = W, W._version, make(W)
+    found: Made = _derived[key][2]
     return found
 
 
-def laid_out(W: Tensor) -> Tensor | None:
+def transposed(W: Tensor) -> Tensor | None:
     """W^T [D, H], contiguous, of a parameter W [H, D] on the CPU; None unless weights are constant."""
     if _derived is None or torch.is_grad_enabled() or not W.is_cpu or not isinstance(W, nn.Parameter):
         return None
-    return derived(W, _transposed)
+    return derived("transposed", W, _transpose)
 
 
-def _transposed(W: Tensor) -> Tensor:
+def _transpose(W: Tensor) -> Tensor:
     return W.t().contiguous()
 
 
@@ -67,8 +75,8 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """x W^T + b for x [..., D], W [H, D], b [H]; differentiable."""
-    if x.dim() == 2 and (transposed := laid_out(W)) is not None:
-        return x @ transposed if b is None else torch.addmm(b, x, transposed)
+    if x.dim() == 2 and len(x) <= FEW and (Wt := transposed(W)) is not None:
+        return x @ Wt if b is None else torch.addmm(b, x, Wt)
     if not _uses_onednn(x, W, b):
         return F.linear(x, W, b)
     return _Linear.apply(x.reshape(-1, x.shape[-1]), W, b).view(*x.shape[:-1], len(W))

@@ -15,25 +15,25 @@ using Gemm = void (*)(const char*, const char*, const int*, const int*, const in
 
 // C = A W + beta C for A [n, K], W [K, M] (or [M, K], to be transposed), C [n, M]; BLAS sees every matrix transposed
 template <class R>
-inline void multiply(I gemm, const R* A, const R* W, bool transposed, R beta, R* C, I n, I K, I M) {
+inline void multiply(I gemm, const R* A, const R* W, bool transpose, R beta, R* C, I n, I K, I M) {
   const int m = int(M), rows = int(n), k = int(K);
   const R one = 1;
   const auto run = reinterpret_cast<Gemm<R>>(gemm);
-  run(transposed ? "T" : "N", "N", &m, &rows, &k, &one, W, transposed ? &k : &m, A, &k, &beta, C, &m);
+  run(transpose ? "T" : "N", "N", &m, &rows, &k, &one, W, transpose ? &k : &m, A, &k, &beta, C, &m);
 }
 
 // ---- GRU: r, z = sigmoid(wx + uh), n = tanh(wx_n + r uh_n), h' = n + z (h - n), with uh = U h + bias -----------------
 
-// U [3H, H], or [H, 3H] if it is laid out for many products; gates [S, 3H] comes as wx and keeps r, z, n; uh_n [S, H]
+// U [3H, H], or U^T [H, 3H]; gates [S, 3H] comes as wx and keeps r, z, n; uh_n [S, H]
 // keeps its part of U h + bias; work [E, 3H]
 template <class R>
 void gru_forward(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,
-                 I laid_out, I gemm, Cells s) {
+                 I transposed, I gemm, Cells s) {
   const I H = s.H;
   const R* h = h0;
   for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
     const I n = sizes[t];
-    multiply(gemm, h, U, !laid_out, R(0), work, n, H, 3 * H);
+    multiply(gemm, h, U, !transposed, R(0), work, n, H, 3 * H);
     for (I e = 0; e < n; e++) {
       const R *u = work + e * 3 * H, *before = h + e * H;
       R *g = gates + (first + e) * 3 * H, *un = uh_n + (first + e) * H, *after = h_all + (first + e) * H;
@@ -83,15 +83,15 @@ void gru_backward(const R* gates, const R* uh_n, const R* h_all, const R* h0, co
 
 // ---- LSTM: i, f, o = sigmoid(.), g = tanh(.) of wx + U h; c' = f c + i g, h' = o tanh(c') ----------------------------
 
-// U [4H, H] or [H, 4H], as above; gates [S, 4H] comes as wx and keeps i, f, g, o
+// U [4H, H], or U^T [H, 4H]; gates [S, 4H] comes as wx and keeps i, f, g, o
 template <class R>
-void lstm_forward(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all, I laid_out,
+void lstm_forward(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all, I transposed,
                   I gemm, Cells s) {
   const I H = s.H;
   const R *h = h0, *c = c0;
   for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
     const I n = sizes[t];
-    multiply(gemm, h, U, !laid_out, R(1), gates + first * 4 * H, n, H, 4 * H);
+    multiply(gemm, h, U, !transposed, R(1), gates + first * 4 * H, n, H, 4 * H);
     for (I e = 0; e < n; e++) {
       R *g = gates + (first + e) * 4 * H, *hn = h_all + (first + e) * H, *cn = c_all + (first + e) * H;
       const R* before = c + e * H;
@@ -145,16 +145,16 @@ void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, cons
 
 #define KERNELS(R, X)                                                                                                  \
   void gru_forward_##X(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,   \
-                       I laid_out, I gemm, Cells s) {                                                                  \
-    gru_forward<R>(gates, h0, U, bias, sizes, uh_n, h_all, work, laid_out, gemm, s);                                   \
+                       I transposed, I gemm, Cells s) {                                                                  \
+    gru_forward<R>(gates, h0, U, bias, sizes, uh_n, h_all, work, transposed, gemm, s);                                   \
   }                                                                                                                    \
   void gru_backward_##X(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,        \
                         const R* dh_all, R* dwx, R* duh, R* dh, I S, I gemm, Cells s) {                                \
     gru_backward<R>(gates, uh_n, h_all, h0, U, sizes, dh_all, dwx, duh, dh, S, gemm, s);                               \
   }                                                                                                                    \
   void lstm_forward_##X(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all,            \
-                        I laid_out, I gemm, Cells s) {                                                                 \
-    lstm_forward<R>(gates, h0, c0, U, sizes, h_all, c_all, laid_out, gemm, s);                                         \
+                        I transposed, I gemm, Cells s) {                                                                 \
+    lstm_forward<R>(gates, h0, c0, U, sizes, h_all, c_all, transposed, gemm, s);                                         \
   }                                                                                                                    \
   void lstm_backward_##X(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,     \
                          const R* dc_all, R* dgates, R* dh, R* dc, I S, I gemm, Cells s) {                             \

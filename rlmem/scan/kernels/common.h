@@ -37,5 +37,10 @@ inline R fast_exp(R x) {
 template <class R>
 inline R sigmoid(R x) { return R(1) / (R(1) + fast_exp(-x)); }
 
+// By its Taylor series where the difference of the other form would cancel
 template <class R>
-inline R hyperbolic_tangent(R x) { return R(2) / (R(1) + fast_exp(R(-2) * x)) - R(1); }
+inline R hyperbolic_tangent(R x) {
+  const R q = x * x, far = R(2) / (R(1) + fast_exp(R(-2) * x)) - R(1);
+  const R near = x * (R(1) + q * (R(-1.0 / 3) + q * (R(2.0 / 15) + q * (R(-17.0 / 315) + q * R(62.0 / 2835)))));
+  return std::fabs(x) < R(0.05) ? near : far;
+}
