@@ -100,6 +100,14 @@ def test_states_of_another_type_never_reach_the_kernel(cell):
     torch.testing.assert_close(y.float(), memory(x.float(), memory.initial_state(3), start)[0], atol=0.02, rtol=0.1)
 
 
+def test_first_states_of_other_episodes_never_reach_the_kernel():
+    U, sizes = torch.zeros(15, 5), torch.tensor([3, 2])
+    with pytest.raises(ValueError, match=r"expected inputs \[5, 15\] and first states \[3, 5\], got \[5, 15\] and"):
+        cells.gru(torch.zeros(5, 15), torch.zeros(2, 5), U, torch.zeros(15), sizes)
+    with pytest.raises(ValueError, match="expected inputs"):
+        cells.lstm(torch.zeros(4, 15), torch.zeros(3, 5), torch.zeros(3, 5), U, sizes)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_small_states_are_as_exact_as_large_ones(dtype):
     """tanh of the kernel, by an LSTM whose output gate is open: relative to torch's."""

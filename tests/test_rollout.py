@@ -213,7 +213,7 @@ def test_a_rollout_keeps_what_environments_overwrite():
 
 @pytest.mark.parametrize("slots", [1, 64])
 def test_a_rollout_acts_with_the_weights_of_now(slots):
-    """Weights are laid out for a rollout, and no longer."""
+    """What is derived from weights lasts for one rollout."""
 
     class Linear(Counter):
         layer = torch.nn.Linear(1, 1)

@@ -35,6 +35,7 @@ def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tenso
     U: [3H, H]
     bias: [3H]
     """
+    _check(wx, U, sizes, h0)
     h: Tensor = _GRU.apply(*map(addressable, (wx, h0, U, bias)), sizes)
     return h
 
@@ -46,8 +47,18 @@ def lstm(wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[
     h0, c0: [E, H], the first states
     U: [4H, H]
     """
+    _check(wx, U, sizes, h0, c0)
     states: tuple[Tensor, Tensor] = _LSTM.apply(*map(addressable, (wx, h0, c0, U)), sizes)
     return states
+
+
+def _check(wx: Tensor, U: Tensor, sizes: Tensor, *first: Tensor) -> None:
+    """Raise ValueError unless rows and widths fit together: the kernels read them by address."""
+    steps, (gates, H) = sizes.tolist(), U.shape
+    rows, episodes = sum(steps), steps[0]
+    if wx.shape != (rows, gates) or any(state.shape != (episodes, H) for state in first):
+        found = f"{list(wx.shape)} and {[list(state.shape) for state in first]}"
+        raise ValueError(f"expected inputs {[rows, gates]} and first states {[episodes, H]}, got {found}")
 
 
 class _GRU(torch.autograd.Function):

@@ -16,8 +16,6 @@ from torch.nn import functional as F
 
 ROWS = 16
 """Products with fewer rows are left to torch."""
-
-
 FEW = 256
 """Rows up to which products are taken with transposed constant weights; beyond, BLAS gains nothing by it."""
 
