@@ -1,6 +1,7 @@
 """Heads of the off-policy algorithms, embeddings with their shortcut, and joint discrete actions."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 from gymnasium import spaces
 
 from rlmem.nets.encoder import Embeddings, Encoder
-from rlmem.nets.heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
+from rlmem.nets.heads import DeterministicHead, Head, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
+from rlmem.nets.layers import HeadLayers
 from rlmem.spaces import JointActions
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
@@ -28,7 +30,7 @@ def loud(head):
 
 
 def test_dueling_values_have_the_state_value_as_their_mean():
-    head = loud(QHead(6, 4, (8,), dueling=True))
+    head = loud(QHead(6, 4, HeadLayers((8,)), dueling=True))
     x = torch.randn(2, 5, 6)
     hidden = torch.nn.functional.leaky_relu(x @ head.trunk[0].weight.T + head.trunk[0].bias)
     v = hidden @ head.value.weight.T + head.value.bias
@@ -41,14 +43,37 @@ def test_dueling_values_have_the_state_value_as_their_mean():
 
 
 def test_plain_values_are_the_output_and_begin_near_zero():
-    head = QHead(6, 4, (), dueling=False)
+    head = QHead(6, 4, HeadLayers(()), dueling=False)
     x = torch.randn(2, 5, 6)
     torch.testing.assert_close(head(x), x @ head.out.weight.T + head.out.bias)
     assert head(x).abs().max() < 0.2
 
 
+@pytest.mark.parametrize(
+    ("init", "hidden", "value", "policy"),
+    [("small_output", 1, 0.01, 0.01), ("orthogonal", math.sqrt(2), 1 / 8, 0.01 / 8), ("torch", None, None, None)],
+)
+def test_first_weights_are_those_of_their_name(init, hidden, value, policy):
+    """The root mean square of 64 x 64 orthogonal weights is their gain / 8, and of uniform ones a third of a bound."""
+    layers = HeadLayers((64,), "relu", init)
+    for head, spread in ((QHead(64, 4, layers), value), (Head(64, 4, layers), policy)):
+        layer, phi = head.trunk
+        assert isinstance(phi, torch.nn.ReLU)
+        gram = layer.weight @ layer.weight.T
+        if init == "torch":
+            assert head.out.weight.abs().max() < 1 / 8
+            assert head.out.weight.std().item() == pytest.approx(1 / 8 / math.sqrt(3), rel=0.1)
+            assert layer.weight.std().item() == pytest.approx(1 / 8 / math.sqrt(3), rel=0.1)
+            assert head.out.bias.abs().min() > 0
+        else:
+            torch.testing.assert_close(gram, hidden**2 * torch.eye(64), atol=1e-5, rtol=0)
+            assert head.out.weight.square().mean().sqrt().item() == pytest.approx(spread, rel=0.15)
+            assert head.out.bias.abs().max() == 0
+        assert (layer.bias.abs().max() == 0) == (init == "orthogonal")
+
+
 def test_twins_over_discrete_actions_are_independent():
-    twins = loud(TwinQDiscrete(6, 4, (8,)))
+    twins = loud(TwinQDiscrete(6, 4, HeadLayers((8,))))
     x = torch.randn(2, 5, 6)
     q = twins(x)
     assert q.shape == (2, 2, 5, 4)
@@ -56,11 +81,11 @@ def test_twins_over_discrete_actions_are_independent():
     assert torch.equal(q[1], twins.heads[1](x))
     q[0].sum().backward()
     assert all(p.grad.abs().max() == 0 for p in twins.heads[1].parameters())
-    assert TwinQDiscrete(6, 4, (8,), twins=3)(x).shape == (3, 2, 5, 4)
+    assert TwinQDiscrete(6, 4, HeadLayers((8,)), twins=3)(x).shape == (3, 2, 5, 4)
 
 
 def test_twins_over_continuous_actions_are_independent_and_differentiable_in_the_action():
-    twins = loud(TwinQ(6, 3, (8, 8))).double()
+    twins = loud(TwinQ(6, 3, HeadLayers((8, 8)))).double()
     x, action = torch.randn(2, 5, 6).double(), torch.randn(2, 5, 3).double().requires_grad_()
     q = twins(x, action)
     assert q.shape == (2, 2, 5)
@@ -71,7 +96,7 @@ def test_twins_over_continuous_actions_are_independent_and_differentiable_in_the
 
 @pytest.mark.parametrize(("features", "actions", "sizes"), [(128, 1, (128,)), (3, 1, (256, 256)), (64, 8, ())])
 def test_at_first_the_action_moves_a_value_as_much_as_the_features(features, actions, sizes):
-    twins = TwinQ(features, actions, sizes)
+    twins = TwinQ(features, actions, HeadLayers(sizes))
     for head in twins.heads:
         weight = next(head.parameters())
         share = weight[:, features:].square().sum() / weight[:, :features].square().sum()
@@ -79,7 +104,7 @@ def test_at_first_the_action_moves_a_value_as_much_as_the_features(features, act
 
 
 def test_the_gaussian_heads_spread_is_bounded():
-    head = TanhGaussianHead(6, 3, (8,))
+    head = TanhGaussianHead(6, 3, HeadLayers((8,)))
     policy = head(torch.randn(2, 5, 6))
     assert policy.mean.shape == policy.log_std.shape == (2, 5, 3)
     assert policy.log_std.abs().max() < 0.2
@@ -90,7 +115,7 @@ def test_the_gaussian_heads_spread_is_bounded():
 
 
 def test_the_deterministic_head_acts_within_the_bounds():
-    head = loud(DeterministicHead(6, 3, (8,)))
+    head = loud(DeterministicHead(6, 3, HeadLayers((8,))))
     x = torch.randn(2, 5, 6)
     assert head(x).shape == (2, 5, 3)
     torch.testing.assert_close(head(x), torch.tanh(head.out(head.trunk(x))))

@@ -10,7 +10,7 @@ again; the table is printed at the end.
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -27,7 +27,7 @@ from torch.nn.functional import leaky_relu
 from rlmem.algos.off_policy import Metrics, follow, frozen
 from rlmem.algos.td3 import TD3, Slots
 from rlmem.config.compose import load
-from rlmem.nets import encoder, heads, layers
+from rlmem.nets import encoder, heads
 from rlmem.run.train import train
 from rlmem.types import Batch
 
@@ -48,8 +48,8 @@ UPDATE = TD3.update
 def equal_weights() -> Iterator[None]:
     """The action's first weights as large as those of any one feature."""
 
-    def init(self: heads.TwinQ, features: int, actions: int, sizes: Any) -> None:
-        INIT(self, features, actions, sizes)
+    def init(self: heads.TwinQ, features: int, actions: int, layers: Any) -> None:
+        INIT(self, features, actions, layers)
         with torch.no_grad():
             for head in self.heads:
                 next(head.parameters())[:, features:] /= (features / actions) ** 0.5
@@ -58,13 +58,9 @@ def equal_weights() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def torchs_weights() -> Iterator[None]:
-    """Torch's initial weights in place of orthogonal ones."""
-    with ExitStack() as stack:
-        for module in (layers, encoder):
-            stack.enter_context(patch.object(module, "orthogonal", lambda layer: layer))
-        yield
+def torchs_weights() -> AbstractContextManager[Any]:
+    """Torch's initial weights in the encoder in place of orthogonal ones."""
+    return patch.object(encoder, "orthogonal", lambda layer: layer)
 
 
 def without_norm() -> AbstractContextManager[Any]:
@@ -127,7 +123,7 @@ CONTROLS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     "encoder=plain": ("encoder=plain", nullcontext),
     "encoder=embeddings": ("encoder=embeddings", nullcontext),
     "no layer norm in the encoder": ("", without_norm),
-    "torch's first weights": ("", torchs_weights),
+    "torch's first weights": ("algo.head_init=torch", torchs_weights),
     "critic's step first": ("", critic_first),
     "targets after every update": ("algo.target_every=1", nullcontext),
     "8 slots, then 8 updates": ("algo.collect_slots=8", nullcontext),

@@ -1,6 +1,6 @@
 """The agent of on-policy algorithms: a policy and a value of every slot."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.heads import PolicyHead
-from rlmem.nets.layers import Activation, hidden_layers, small_output
+from rlmem.nets.layers import VALUE_GAIN, HeadLayers
 from rlmem.types import Batch, Inputs, State
 
 MemoryGradient = Literal["both", "critic", "actor"]
@@ -25,11 +25,10 @@ class ActorCritic(Agent):
 
     make_trunk: builds an encoder with a memory
     action_space: of one environment
-    head_sizes: hidden layers of both heads
+    layers: what both heads are made of
     state_dependent_std: see `rlmem.nets.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each
     memory_gradient: whose loss trains a shared encoder and memory
-    activation: of the heads' hidden layers
     """
 
     value_name = "V(s)"
@@ -38,18 +37,17 @@ class ActorCritic(Agent):
         self,
         make_trunk: Callable[[], Trunk],
         action_space: Space,
-        head_sizes: Sequence[int],
+        layers: HeadLayers,
         state_dependent_std: bool = False,
         separate: bool = False,
         memory_gradient: MemoryGradient = "both",
-        activation: Activation = "leaky_relu",
     ):
         super().__init__()
         self.trunks = Trunks(make_trunk, separate)
         size = self.trunks.actor.output_size
-        self.policy = PolicyHead(size, action_space, head_sizes, state_dependent_std, activation)
-        trunk, width = hidden_layers(self.trunks.critic.output_size, head_sizes, activation)
-        self.critic = nn.Sequential(trunk, small_output(width, 1))
+        self.policy = PolicyHead(size, action_space, layers, state_dependent_std)
+        trunk, width = layers.hidden(self.trunks.critic.output_size)
+        self.critic = nn.Sequential(trunk, layers.output(width, 1, VALUE_GAIN))
         self.memory_gradient = memory_gradient
 
     @torch.no_grad()

@@ -1,7 +1,7 @@
 """The agents of off-policy algorithms: action values, alone or beside a policy."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.distributions import Categorical
-from rlmem.nets.heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
+from rlmem.nets.heads import DeterministicHead, Head, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
+from rlmem.nets.layers import HeadLayers
 from rlmem.spaces import JointActions
 from rlmem.types import Batch, Inputs, State
 
@@ -70,11 +71,9 @@ class JointAgent(OffPolicyAgent):
 class QAgent(JointAgent):
     """A value for every action (DQN): acts epsilon-greedily, with a draw for every slot or every episode."""
 
-    def __init__(
-        self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], dueling: bool = False
-    ):
+    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, layers: HeadLayers, dueling: bool = False):
         super().__init__(make_trunk, action_space, separate=False)
-        self.q = QHead(self.trunks.critic.output_size, self.joint.n, head_sizes, dueling)
+        self.q = QHead(self.trunks.critic.output_size, self.joint.n, layers, dueling)
 
     def greedy(self, features: Tensor) -> Tensor:
         return self.joint.action(self.q(features).argmax(-1))
@@ -90,10 +89,10 @@ class QAgent(JointAgent):
 class CategoricalAgent(JointAgent):
     """A categorical policy and two values for every action (SAC with discrete actions)."""
 
-    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], separate: bool):
+    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, layers: HeadLayers, separate: bool):
         super().__init__(make_trunk, action_space, separate)
-        self.policy = QHead(self.trunks.actor.output_size, self.joint.n, head_sizes, dueling=False)
-        self.q = TwinQDiscrete(self.trunks.critic.output_size, self.joint.n, head_sizes)
+        self.policy = Head(self.trunks.actor.output_size, self.joint.n, layers)
+        self.q = TwinQDiscrete(self.trunks.critic.output_size, self.joint.n, layers)
 
     def greedy(self, features: Tensor) -> Tensor:
         return self.joint.action(self.policy(features).argmax(-1))
@@ -110,13 +109,13 @@ class ContinuousAgent(OffPolicyAgent):
 
     policy_head: ClassVar[type[nn.Module]]
 
-    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, head_sizes: Sequence[int], separate: bool):
+    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, layers: HeadLayers, separate: bool):
         super().__init__()
         assert action_space.shape is not None
         self.action_size = action_space.shape[0]
         self.trunks = Trunks(make_trunk, separate)
-        self.policy = self.policy_head(self.trunks.actor.output_size, self.action_size, head_sizes)
-        self.q = TwinQ(self.trunks.critic.output_size, self.action_size, head_sizes)
+        self.policy = self.policy_head(self.trunks.actor.output_size, self.action_size, layers)
+        self.q = TwinQ(self.trunks.critic.output_size, self.action_size, layers)
 
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
         return features.new_empty(len(features), self.action_size).uniform_(-1, 1, generator=generator)

@@ -57,7 +57,7 @@ class DQN(OffPolicy):
             raise ValueError("epsilon_schedule=exponential needs epsilon_start and epsilon_end above zero")
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> QAgent:
-        return QAgent(make_trunk, action_space, self.head_sizes, self.dueling)
+        return QAgent(make_trunk, action_space, self.head_layers, self.dueling)
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
         decay = max(self.epsilon_fraction * (total_steps - self.random_steps), 1)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.agents.base import Exploration
+from rlmem.agents.head_settings import HeadSettings
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.base import Algorithm, Finite, Plan, Storage
 from rlmem.batching import Batching, Segment
@@ -57,7 +58,7 @@ class Slots:
 
 
 @dataclass(kw_only=True)
-class OffPolicy(Algorithm):
+class OffPolicy(HeadSettings, Algorithm):
     """An algorithm that learns from replayed episodes.
 
     An update reads `batch_size` transitions of whole episodes or segments of them. The target of slot t bootstraps
@@ -85,7 +86,6 @@ class OffPolicy(Algorithm):
     reward_scale: factor of the rewards in targets; None: one over the root mean square of the nonzero rewards in the
         replay at the first update. Networks begin with values around 0.1: where rewards are far smaller (POPGym divides
         them by the episode's length), learning would begin by fitting that noise
-    head_sizes: hidden layers of the heads
     tau: how far the target network moves towards the online one; 1 copies it
     target_every: updates between such moves
     """
@@ -108,7 +108,6 @@ class OffPolicy(Algorithm):
     gamma: UnitFloat = 0.99
     n_step: PositiveInt = 1
     reward_scale: PositiveFloat | None = None
-    head_sizes: Sequence[PositiveInt] = (128, 128)
     tau: PositiveUnitFloat = 0.005
     target_every: PositiveInt = 1
 

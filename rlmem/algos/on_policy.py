@@ -1,7 +1,7 @@
 """What algorithms that learn from rollouts share: their settings, the agent and the optimiser's step."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -10,7 +10,8 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.agents.actor_critic import Activation, ActorCritic, MemoryGradient
+from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
+from rlmem.agents.head_settings import HeadSettings
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Finite, Plan, Storage
 from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank
@@ -24,7 +25,7 @@ from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, Uni
 
 
 @dataclass(kw_only=True)
-class OnPolicy(Algorithm):
+class OnPolicy(HeadSettings, Algorithm):
     """An algorithm that learns from each rollout of an actor-critic and then drops it.
 
     rollout_slots: slots collected from every environment per update
@@ -35,8 +36,6 @@ class OnPolicy(Algorithm):
     gamma: discount
     entropy_coef: weight of the entropy bonus
     value_coef: weight of the value loss
-    head_sizes: hidden layers of actor and critic
-    activation: of these layers
     state_dependent_std: see `rlmem.nets.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each; otherwise they share one
     memory_gradient: whose loss trains a shared encoder and memory
@@ -50,8 +49,6 @@ class OnPolicy(Algorithm):
     gamma: UnitFloat = 0.99
     entropy_coef: NonNegativeFloat = 0.01
     value_coef: NonNegativeFloat = 0.5
-    head_sizes: Sequence[PositiveInt] = (128, 128)
-    activation: Activation = "leaky_relu"
     state_dependent_std: bool = False
     separate: bool = False
     memory_gradient: MemoryGradient = "both"
@@ -60,7 +57,7 @@ class OnPolicy(Algorithm):
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
         std, whose = self.state_dependent_std, self.memory_gradient
-        return ActorCritic(make_trunk, action_space, self.head_sizes, std, self.separate, whose, self.activation)
+        return ActorCritic(make_trunk, action_space, self.head_layers, std, self.separate, whose)
 
     def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         """Prepare to train an agent.

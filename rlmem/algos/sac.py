@@ -43,7 +43,7 @@ class SoftActorCritic(OffPolicyActorCritic):
     agent_class: ClassVar[type[TanhGaussianAgent] | type[CategoricalAgent]]
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> OffPolicyAgent:
-        agent = self.agent_class(make_trunk, action_space, self.head_sizes, self.separate)
+        agent = self.agent_class(make_trunk, action_space, self.head_layers, self.separate)
         agent.log_temperature = nn.Parameter(torch.tensor(log(self.temperature)))
         return agent
 

@@ -44,7 +44,7 @@ class TD3(OffPolicyActorCritic):
     action_spaces = (spaces.Box,)
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> DeterministicAgent:
-        return DeterministicAgent(make_trunk, action_space, self.head_sizes, self.separate)
+        return DeterministicAgent(make_trunk, action_space, self.head_layers, self.separate)
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
         return Exploration(random=steps < self.random_steps, noise=self.exploration_noise)

@@ -1,14 +1,14 @@
 """Heads: from the memory's output to action values, to actions in [-1, 1] and to action distributions."""
 
 import math
-from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian
-from rlmem.nets.layers import Activation, hidden_layers, small_output
+from rlmem.nets.layers import POLICY_GAIN, VALUE_GAIN, HeadLayers
 
 SAC_LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of log_std, as in Haarnoja et al.'s released code and POMDP-Baselines (Ni et al. 2022, arXiv:2110.05038)."""
@@ -18,15 +18,25 @@ LOG_STD_RANGE = (-2.5, 2.0)
 
 
 class Head(nn.Module):
-    """Hidden layers and an output [..., output_size] from features [..., input_size]; the base of all heads."""
+    """Hidden layers and an output [..., output_size] from features [..., input_size].
 
-    def __init__(self, input_size: int, output_size: int, sizes: Sequence[int], activation: Activation = "leaky_relu"):
+    By itself it gives a policy's logits, and it is the base of all other heads.
+
+    gain: see `HeadLayers.output`
+    """
+
+    gain: ClassVar[float] = POLICY_GAIN
+
+    def __init__(self, input_size: int, output_size: int, layers: HeadLayers):
         super().__init__()
-        self.trunk, width = hidden_layers(input_size, sizes, activation)
-        self.out = small_output(width, output_size)
+        self.trunk, width = layers.hidden(input_size)
+        self.out = layers.output(width, output_size, self.gain)
 
     def output(self, features: Tensor) -> Tensor:
         return self.out(self.trunk(features))
+
+    def forward(self, features: Tensor) -> Any:
+        return self.output(features)
 
 
 class QHead(Head):
@@ -35,9 +45,11 @@ class QHead(Head):
     dueling: take q = v + a - mean a, v and a on the same hidden layers (Wang et al. 2016, arXiv:1511.06581, eq. 9)
     """
 
-    def __init__(self, input_size: int, actions: int, sizes: Sequence[int], dueling: bool = False):
-        super().__init__(input_size, actions, sizes)
-        self.value = small_output(self.out.in_features, 1) if dueling else None
+    gain = VALUE_GAIN
+
+    def __init__(self, input_size: int, actions: int, layers: HeadLayers, dueling: bool = False):
+        super().__init__(input_size, actions, layers)
+        self.value = layers.output(self.out.in_features, 1, self.gain) if dueling else None
 
     def forward(self, features: Tensor) -> Tensor:
         hidden = self.trunk(features)
@@ -48,9 +60,9 @@ class QHead(Head):
 class TwinQDiscrete(nn.Module):
     """Independent values of A actions, against overestimation (Fujimoto et al. 2018, arXiv:1802.09477, section 4.2)."""
 
-    def __init__(self, input_size: int, actions: int, sizes: Sequence[int], twins: int = 2):
+    def __init__(self, input_size: int, actions: int, layers: HeadLayers, twins: int = 2):
         super().__init__()
-        self.heads = nn.ModuleList(QHead(input_size, actions, sizes) for _ in range(twins))
+        self.heads = nn.ModuleList(QHead(input_size, actions, layers) for _ in range(twins))
 
     def forward(self, features: Tensor) -> Tensor:
         """q [twins, ..., A] for features [..., input_size]."""
@@ -61,13 +73,13 @@ class TwinQ(TwinQDiscrete):
     """Independent values of one continuous action.
 
     At first the action moves a value as much as all features do together: its weights in the first layer are
-    sqrt(input_size / action_size) times those of the joint orthogonal matrix. At equal weights one action beside 128
-    features has 1/128 of a value's variance; the critic then learns how good states are long before it tells actions
-    apart, and the policy climbs its noise to a bound and stays (docs/algorithms.md, "What matters off-policy").
+    sqrt(input_size / action_size) times those of the joint matrix. At equal weights one action beside 128 features has
+    1/128 of a value's variance; the critic then learns how good states are long before it tells actions apart, and the
+    policy climbs its noise to a bound and stays (docs/algorithms.md, "What matters off-policy").
     """
 
-    def __init__(self, input_size: int, action_size: int, sizes: Sequence[int]):
-        super().__init__(input_size + action_size, 1, sizes)
+    def __init__(self, input_size: int, action_size: int, layers: HeadLayers):
+        super().__init__(input_size + action_size, 1, layers)
         with torch.no_grad():
             for head in self.heads:
                 first = next(layer for layer in head.modules() if isinstance(layer, nn.Linear))
@@ -81,8 +93,8 @@ class TwinQ(TwinQDiscrete):
 class TanhGaussianHead(Head):
     """SAC's policy over `actions` continuous actions, with a spread that depends on the features."""
 
-    def __init__(self, input_size: int, actions: int, sizes: Sequence[int]):
-        super().__init__(input_size, 2 * actions, sizes)
+    def __init__(self, input_size: int, actions: int, layers: HeadLayers):
+        super().__init__(input_size, 2 * actions, layers)
 
     def forward(self, features: Tensor) -> TanhGaussian:
         mean, log_std = self.output(features).chunk(2, -1)
@@ -103,17 +115,9 @@ class PolicyHead(Head):
     `distribution` reads it. Continuous actions live in [-1, 1] (see `rlmem.spaces.to_env`).
 
     state_dependent_std: the spread of continuous actions comes from the features, else it is one learned vector
-    activation: of the hidden layers
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        action_space: Space,
-        sizes: Sequence[int],
-        state_dependent_std: bool = False,
-        activation: Activation = "leaky_relu",
-    ):
+    def __init__(self, input_size: int, action_space: Space, layers: HeadLayers, state_dependent_std: bool = False):
         log_std = None
         if isinstance(action_space, spaces.Discrete):
             outputs = [int(action_space.n)]
@@ -122,7 +126,7 @@ class PolicyHead(Head):
         else:
             outputs = [action_space.shape[0]] * (2 if state_dependent_std else 1)  # type: ignore[index]
             log_std = None if state_dependent_std else nn.Parameter(torch.full(outputs, LOG_STD_INIT))
-        super().__init__(input_size, sum(outputs), sizes, activation)
+        super().__init__(input_size, sum(outputs), layers)
         self.sizes, self.log_std, self.kind = outputs, log_std, type(action_space)
 
     def parameters_of(self, features: Tensor) -> Tensor:

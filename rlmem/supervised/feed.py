@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from rlmem.agents.base import Network
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.errors import UserError
-from rlmem.nets.layers import hidden_layers
+from rlmem.nets.layers import HeadLayers
 from rlmem.scan.matmul import Linear
 from rlmem.types import Inputs, State
 
@@ -80,7 +80,7 @@ class Predictor(Network):
             raise UserError(f"encoder.normalise_obs=true: {what}; e.g. encoder.normalise_obs=false")
         width = self.trunks.actor.output_size
         if head_sizes is not None:
-            hidden, width = hidden_layers(width, head_sizes)
+            hidden, width = HeadLayers(head_sizes).hidden(width)
             self.head: nn.Module = nn.Sequential(hidden, Linear(width, outputs))
         elif width == outputs:
             self.head = nn.Identity()
