@@ -38,7 +38,7 @@ LAYERS = {
         "what the library needs to know of Gymnasium spaces", others="torch numpy gymnasium.Space gymnasium.spaces"
     ),
     "system": Layer("the operating system: signals, standard streams, cores, JSON, named failures", "errors", "torch"),
-    "scan": Layer("everything that runs over time, with starts", "errors types", "torch triton"),
+    "scan": Layer("everything that runs over time, with starts", "errors types system", "torch triton"),
     "memory": Layer("the memory models", "errors types scan", "torch numpy"),
     "nets": Layer(
         "encoders, heads and distributions", "types scan spaces", "torch numpy gymnasium.Space gymnasium.spaces"

@@ -22,6 +22,7 @@ from rlmem.errors import UserError
 from rlmem.record.recorder import synced
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
 from rlmem.system.hardware import installed_version, machine_class
+from rlmem.system.products import library
 
 PACKAGES = ("torch", "numpy", "gymnasium", "popgym", "hydra-core", "omegaconf", "wandb", "tensorboard", "pybullet")
 
@@ -148,6 +149,22 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     write_atomically(path / "config.yaml", sealed(yaml.safe_dump(config.values, sort_keys=False)))
 
 
+def rounded_otherwise(path: Path) -> str | None:
+    """Why a run that goes on in this process may differ in last digits from one that was never interrupted; None if
+    machine, torch and library for products are those of the process before.
+    """
+    try:
+        about = read(path)[1]
+    except NoRun:
+        return None
+    before, now = [about, *about.get("resumed", [])][-1], _provenance()
+    versions = before.get("versions")
+    pairs = {name: (before.get(name), now[name]) for name in ("machine", "products")}
+    pairs["torch"] = versions.get("torch") if isinstance(versions, dict) else None, now["versions"]["torch"]
+    changes = [f"{name} {is_}, before {was}" for name, (was, is_) in pairs.items() if was not in (None, is_)]
+    return f"last digits may differ ({'; '.join(changes)})" if changes else None
+
+
 def _provenance() -> dict[str, Any]:
     """When, where and with which versions this process runs."""
     return {
@@ -159,6 +176,7 @@ def _provenance() -> dict[str, Any]:
         "host": platform.node(),
         "platform": platform.platform(),
         "machine": machine_class(),
+        "products": library(),
         "command": sys.argv,
     }
 

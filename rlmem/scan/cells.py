@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from rlmem.scan import native
-from rlmem.scan.matmul import weight_gradients
 from rlmem.scan.native import addressable
 
 FEW_STEPS = 8
@@ -79,7 +78,7 @@ class _GRU(torch.autograd.Function):
         grads = addressable(grad_h), grad_wx, grad_uh, grad_h0
         _call("gru_backward", (gates, uh_n, h, h0, U, sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
-        return grad_wx, grad_h0, *weight_gradients(grad_uh, before, U), None
+        return grad_wx, grad_h0, grad_uh.t() @ before, grad_uh.sum(0), None
 
 
 class _LSTM(torch.autograd.Function):
@@ -100,7 +99,7 @@ class _LSTM(torch.autograd.Function):
         grads = addressable(grad_h), addressable(grad_c), grad_wx, grad_h0, grad_c0
         _call("lstm_backward", (gates, c, c0, U, sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
-        return grad_wx, grad_h0, grad_c0, weight_gradients(grad_wx, before, U)[0], None
+        return grad_wx, grad_h0, grad_c0, grad_wx.t() @ before, None
 
 
 def _for_products(U: Tensor, sizes: Tensor) -> tuple[Tensor, bool]:

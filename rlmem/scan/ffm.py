@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlmem.scan import native
 from rlmem.scan.linear import check_flags
-from rlmem.scan.matmul import linear, product, weight_gradients
+from rlmem.scan.matmul import linear, product
 from rlmem.scan.native import addressable
 
 
@@ -83,8 +83,9 @@ class _Unroll(torch.autograd.Function):
         _rows("ffm_in_backward", (p, grad_u.real.contiguous() if c == 1 else grad_u, grad_p), m, H)
         grad_x = product(grad_p, W_in.t()).view(B, T, -1) if needs_x else None
         grad_gamma = None if grad_gamma is None else grad_gamma.view(m, c)
-        grad_in, grad_mix = weight_gradients(grad_p, flat, W_in), weight_gradients(grad_z, _pairs(h), W_mix)
-        return grad_x, *grad_in, grad_gamma, *grad_mix, grad_first.view(B, m, c), None
+        grad_in, grad_mix = grad_p.t() @ flat, grad_z.t() @ _pairs(h)
+        grad_first = grad_first.view(B, m, c)
+        return grad_x, grad_in, grad_p.sum(0), grad_gamma, grad_mix, grad_z.sum(0), grad_first, None
 
 
 def _pairs(h: Tensor) -> Tensor:

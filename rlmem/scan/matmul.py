@@ -1,23 +1,20 @@
 """Matrix products in single precision on the CPU, by the faster of torch's two libraries (docs/design.md).
 
-oneDNN's product has no public name for float32; where torch lacks the operator, and on processors that are not AMD's,
-this is `torch.nn.functional.linear`.
+Products of few rows and gradients of weights are BLAS's, and large products those of `rlmem.system.products.library`.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-ROWS = 16
-"""Products with fewer rows are left to torch."""
+from rlmem.system import products
+
 FEW = 256
-"""Rows up to which products are taken with transposed constant weights; beyond, BLAS gains nothing by it."""
+"""Rows up to which products are BLAS's, and taken with transposed weights where these are constant."""
 
 _derived: dict[tuple[str, int], tuple[Tensor, int, Any]] | None = None
 """While weights are constant: what was derived and the identity of its weight -> the weight, its version, the value."""
@@ -84,15 +81,7 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """`linear` for x [n, D], recording no gradient."""
     if not _uses_onednn(x, W, b):
         return F.linear(x, W, b)
-    return torch.ops.mkldnn._linear_pointwise(x, W, b, "none", [], "")
-
-
-def weight_gradients(grad_y: Tensor, x: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
-    """dL/dW [H, D] and dL/db [H] of `product`, from grad_y [n, H] and x [n, D]."""
-    if not _uses_onednn(x, W):
-        return grad_y.t() @ x, grad_y.sum(0)
-    grad_W, grad_b = torch.ops.aten.mkldnn_linear_backward_weights(grad_y.to_mkldnn(), x.to_mkldnn(), W, True)
-    return grad_W.to_dense(), grad_b.to_dense()
+    return products.onednn_linear(x, W, b)
 
 
 class _Linear(torch.autograd.Function):
@@ -105,26 +94,15 @@ class _Linear(torch.autograd.Function):
     def backward(ctx, grad_y: Tensor):
         x, W = ctx.saved_tensors
         needs_x, needs_W, needs_b = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # to be differentiated again
-            return grad_y @ W, grad_y.t() @ x, grad_y.sum(0) if needs_b else None
-        grad_x = product(grad_y, W.t()) if needs_x else None
-        grad_W, grad_b = weight_gradients(grad_y.contiguous(), x, W) if needs_W or needs_b else (None, None)
-        return grad_x, grad_W if needs_W else None, grad_b if needs_b else None
+        multiply = linear if torch.is_grad_enabled() else product  # the former can be differentiated again
+        grad_x = multiply(grad_y, W.t()) if needs_x else None
+        grad_W = grad_y.t() @ x if needs_W else None  # by BLAS: oneDNN takes up to five times as long, copies included
+        return grad_x, grad_W, grad_y.sum(0) if needs_b else None
 
 
 def _uses_onednn(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:
     """Whether to use oneDNN. Unusual or wrong arguments go to torch, whose error messages are clearer."""
-    if not _onednn_is_faster():
+    if x.numel() <= FEW * x.shape[-1] or not x.is_cpu or products.library() == "blas":
         return False
-    rows = x.numel() >= ROWS * x.shape[-1] > 0
     plain = x.dtype == W.dtype == torch.float32 and x.shape[-1] == W.shape[1] and (b is None or b.is_contiguous())
-    on_cpu = x.device.type == W.device.type == "cpu"
-    return rows and plain and on_cpu and bool(torch.backends.mkldnn.enabled)
-
-
-@cache
-def _onednn_is_faster() -> bool:
-    info = Path("/proc/cpuinfo")
-    operators = (torch.ops.mkldnn, "_linear_pointwise"), (torch.ops.aten, "mkldnn_linear_backward_weights")
-    there = torch.backends.mkldnn.is_available() and all(hasattr(*operator) for operator in operators)
-    return there and info.exists() and "AuthenticAMD" in info.read_text()
+    return plain and W.is_cpu and bool(torch.backends.mkldnn.enabled)

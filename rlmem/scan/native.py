@@ -22,6 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlmem.system.hardware import cache_folders, own_folder, processor_features
+
 SOURCES = Path(__file__).with_name("kernels")
 FLAGS = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-shared"]
 PARALLEL_FROM = 1 << 17
@@ -181,14 +183,11 @@ def _library() -> ctypes.CDLL:
     version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
     command = [*compiler, *FLAGS, "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"]
     files = b"".join(file.read_bytes() for file in sorted(SOURCES.glob("*.[ch]*")))
-    key = hashlib.sha256(files + version + " ".join(command).encode() + _processor()).hexdigest()[:16]
+    key = hashlib.sha256(files + version + " ".join(command).encode() + processor_features().encode()).hexdigest()[:16]
     why: OSError | None = None
-    for folder in _cache_folders():
-        path = folder / f"kernels-{key}.so"
+    for folder in cache_folders():
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-                continue  # another user's file must not run as this user
+            path = own_folder(folder) / f"kernels-{key}.so"
             if not path.exists():
                 _compile(command, path)
             library = _load(path)
@@ -219,20 +218,6 @@ def _load(path: Path) -> ctypes.CDLL:
         path.unlink(missing_ok=True)  # the next process compiles it anew
         raise OSError(str(error)) from error
     return library
-
-
-def _cache_folders() -> list[Path]:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    own = os.environ.get("RLMEM_CACHE") or os.path.join(base, "rlmem")
-    user = os.getuid() if hasattr(os, "getuid") else ""
-    return [Path(own), Path(tempfile.gettempdir()) / f"rlmem-{user}"]
-
-
-def _processor() -> bytes:
-    """What distinguishes the processors of machines that share a cache folder."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_bytes().splitlines() if info.exists() else []
-    return next((line for line in lines if line.startswith((b"flags", b"Features"))), platform.processor().encode())
 
 
 def _keep_memory() -> None:

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import tempfile
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +26,29 @@ def processor() -> str:
     info = Path("/proc/cpuinfo")
     name = re.search(r"^model name.*?:(.*)", info.read_text(), re.MULTILINE) if info.exists() else None
     return name[1].strip() if name else platform.processor() or platform.machine()
+
+
+def processor_features() -> str:
+    """What the processor can do (Linux), which distinguishes those of machines that share a cache folder."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+
+
+def cache_folders() -> list[Path]:
+    """Folders for what is made once per machine, best first; see `own_folder`."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    own = os.environ.get("RLMEM_CACHE") or os.path.join(base, "rlmem")
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    return [Path(own), Path(tempfile.gettempdir()) / f"rlmem-{user}"]
+
+
+def own_folder(folder: Path) -> Path:
+    """`folder`, made if need be. Raises OSError if it cannot be, or is another user's, whose files must not be used."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} is another user's")
+    return folder
 
 
 def machine_class() -> str:
