@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlmem.errors import UserError
+from rlmem.memory.ffm import FFM
+from rlmem.memory.gru import GRU
+from rlmem.run.build import scan_engines
 from rlmem.scan import chosen_engine, linear_scan, native, triton_scan
 
 pytestmark = pytest.mark.gpu
@@ -142,6 +145,9 @@ def test_without_a_compiler_scans_run_on_chunked_and_native_says_why(monkeypatch
     monkeypatch.setenv("PATH", "")
     assert "needs a C++ compiler" in native.missing(), native.missing()
     assert chosen_engine("auto") == "chunked"
+    for memory, way in ((FFM(4), "chunked scan"), (GRU(4), "an operator at a time")):
+        (line,) = scan_engines(memory, torch.device("cpu"))
+        assert line.startswith(f"{way} (the native engine needs a C++ compiler")
 
 
 def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh_native, tmp_path):

@@ -16,9 +16,11 @@ from rlmem.config.messages import to_text
 from rlmem.config.targets import build, locate, require_kind
 from rlmem.errors import UserError, one_line
 from rlmem.memory.base import Memory
+from rlmem.memory.gru import GRU
+from rlmem.memory.lstm import LSTM
 from rlmem.nets.encoder import InputEncoder
 from rlmem.run.forecast import require_environments
-from rlmem.scan import Engine, chosen_engine, native, triton_scan
+from rlmem.scan import Engine, cells, chosen_engine, native, triton_scan
 from rlmem.supervised.classify import Labelled
 
 EVAL_ENVS = 64
@@ -92,13 +94,15 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
 
 
 def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
-    """The engines that the scans of a memory run on, and why not the fastest; UserError if one of them cannot run."""
+    """The engines that the scans and cells of a memory run on, and why not the fastest; UserError if one cannot run."""
     name, fastest = ("triton", triton_scan) if device.type == "cuda" else ("native", native)
     found = []
     for engine in dict.fromkeys(str(module.engine) for module in memory.modules() if hasattr(module, "engine")):
         chosen = chosen_engine(cast(Engine, engine), device)
         why = fastest.missing() if (engine, chosen) == ("auto", "chunked") else None
         found.append(f"{chosen} scan" + (f" (the {name} engine {why})" if why else ""))
+    if device.type == "cpu" and any(isinstance(module, GRU | LSTM) for module in memory.modules()):
+        found += [f"an operator at a time (the native engine {why})" for why in [cells.missing()] if why]
     return found
 
 

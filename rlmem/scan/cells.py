@@ -22,8 +22,12 @@ FEW_STEPS = 8
 def can_run(*tensors: Tensor) -> bool:
     """Whether the kernels take these tensors: all on the CPU and of one type, with a compiler and a BLAS to call."""
     first = tensors[0].dtype
-    alike = all(x.device.type == "cpu" and x.dtype == first for x in tensors)
-    return alike and native.missing() is None and native.gemm(first) is not None
+    return all(x.device.type == "cpu" and x.dtype == first for x in tensors) and missing(first) is None
+
+
+def missing(dtype: torch.dtype = torch.float32) -> str | None:
+    """Why the kernels cannot run here; None if they can."""
+    return native.missing() or (None if native.gemm(dtype) else "finds no BLAS in torch's libraries")
 
 
 def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
