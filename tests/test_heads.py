@@ -72,6 +72,11 @@ def test_first_weights_are_those_of_their_name(init, hidden, value, policy):
         assert (layer.bias.abs().max() == 0) == (init == "orthogonal")
 
 
+def test_torchs_first_weights_are_torchs_for_actions_too():
+    first = next(TwinQ(64, 1, HeadLayers((64,), "relu", "torch")).parameters())
+    assert first.abs().max() <= 1 / math.sqrt(65)
+
+
 def test_twins_over_discrete_actions_are_independent():
     twins = loud(TwinQDiscrete(6, 4, HeadLayers((8,))))
     x = torch.randn(2, 5, 6)

@@ -72,14 +72,16 @@ class TwinQDiscrete(nn.Module):
 class TwinQ(TwinQDiscrete):
     """Independent values of one continuous action.
 
-    At first the action moves a value as much as all features do together: its weights in the first layer are
-    sqrt(input_size / action_size) times those of the joint matrix. At equal weights one action beside 128 features has
-    1/128 of a value's variance; the critic then learns how good states are long before it tells actions apart, and the
-    policy climbs its noise to a bound and stays (docs/algorithms.md, "What matters off-policy").
+    With `head_init=small_output` the action at first moves a value as much as all features do together: its weights in
+    the first layer are sqrt(input_size / action_size) times those of the joint matrix. At equal weights one action beside
+    128 features has 1/128 of a value's variance; the critic then learns how good states are long before it tells actions
+    apart, and the policy climbs its noise to a bound and stays (docs/algorithms.md, "What matters off-policy").
     """
 
     def __init__(self, input_size: int, action_size: int, layers: HeadLayers):
         super().__init__(input_size + action_size, 1, layers)
+        if layers.init != "small_output":
+            return
         with torch.no_grad():
             for head in self.heads:
                 first = next(layer for layer in head.modules() if isinstance(layer, nn.Linear))

@@ -21,8 +21,8 @@ from rlmem.config.compose import Config
 from rlmem.errors import UserError
 from rlmem.record.recorder import synced
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
+from rlmem.system import products
 from rlmem.system.hardware import installed_version, machine_class
-from rlmem.system.products import library
 
 PACKAGES = ("torch", "numpy", "gymnasium", "popgym", "hydra-core", "omegaconf", "wandb", "tensorboard", "pybullet")
 
@@ -149,20 +149,36 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     write_atomically(path / "config.yaml", sealed(yaml.safe_dump(config.values, sort_keys=False)))
 
 
-def rounded_otherwise(path: Path) -> str | None:
-    """Why a run that goes on in this process may differ in last digits from one that was never interrupted; None if
-    machine, torch and library for products are those of the process before.
+def why_digits_differ(path: Path) -> str | None:
+    """Why the last digits of a run that goes on in this process may differ from those of a run without interruption.
+
+    None if processor, torch and library for products are those of the process before.
     """
     try:
         about = read(path)[1]
     except NoRun:
         return None
-    before, now = [about, *about.get("resumed", [])][-1], _provenance()
+    before = [about, *about.get("resumed", [])][-1]
     versions = before.get("versions")
-    pairs = {name: (before.get(name), now[name]) for name in ("machine", "products")}
-    pairs["torch"] = versions.get("torch") if isinstance(versions, dict) else None, now["versions"]["torch"]
-    changes = [f"{name} {is_}, before {was}" for name, (was, is_) in pairs.items() if was not in (None, is_)]
+    pairs = {
+        "processor": (str(before.get("machine", "")).partition(", ")[2] or None, machine_class().partition(", ")[2]),
+        "torch": (versions.get("torch") if isinstance(versions, dict) else None, installed_version("torch")),
+        "products": (before.get("products"), products.library()),
+    }
+    changes = [
+        f"{name}: {''.join(filter(str.isprintable, was[:100]))} before, {now} now"  # run.json may be anybody's
+        for name, (was, now) in pairs.items()
+        if isinstance(was, str) and was != now
+    ]
     return f"last digits may differ ({'; '.join(changes)})" if changes else None
+
+
+def recorded_products(path: Path) -> Any:
+    """The library for products in run.json of a run, see `rlmem.system.products`; None if there is none."""
+    try:
+        return read(path)[1].get("products")
+    except NoRun:
+        return None
 
 
 def _provenance() -> dict[str, Any]:
@@ -176,7 +192,7 @@ def _provenance() -> dict[str, Any]:
         "host": platform.node(),
         "platform": platform.platform(),
         "machine": machine_class(),
-        "products": library(),
+        "products": products.library(),
         "command": sys.argv,
     }
 

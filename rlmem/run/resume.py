@@ -42,15 +42,15 @@ class Restored:
 
     state: the checkpoint; `begin` empties it after loading, so that a replay is not held twice
     step: environment steps at the checkpoint
-    otherwise: see `rundir.rounded_otherwise`
+    warning: see `rundir.why_digits_differ`
     """
 
     state: State
     step: int
-    otherwise: str | None = None
+    warning: str | None = None
 
     def __str__(self) -> str:
-        return f"resumed at step {self.step}" + (f"; {self.otherwise}" if self.otherwise else "")
+        return f"resumed at step {self.step}" + (f"; {self.warning}" if self.warning else "")
 
 
 Start = Fresh | Restored
@@ -110,7 +110,7 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
             if (total := settings.total_steps) < found.step:
                 what = f"total_steps={total}: the run has taken {found.step} steps; expected at least as many"
                 raise UserError(f"{what}; e.g. {example if resumed else f'total_steps={found.step}'}")
-            start = replace(found, otherwise=rundir.rounded_otherwise(run_dir))
+            start = replace(found, warning=rundir.why_digits_differ(run_dir))
         else:
             start = Fresh(warm_start(config, parts), again=found is not None)
         if found is not None:

@@ -17,7 +17,7 @@ from rlmem.record import rundir
 from rlmem.run.assemble import Parts, learning_threads
 from rlmem.run.build import scan_engines
 from rlmem.run.forecast import checkpoint_bytes, parameters, replay_bytes, size
-from rlmem.system.products import library
+from rlmem.system import products
 
 
 def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
@@ -39,7 +39,8 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     settings, choices, devices = config.settings, config.choices, config.settings.trainer.devices
     described, replay = parts.algo.describe(parts.plan), _replay(parts)
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
-    products = ", large products by oneDNN" if parts.device.type == "cpu" and library() == "onednn" else ""
+    onednn = parts.device.type == "cpu" and products.library() == "onednn"
+    by = ", large matrix products by oneDNN" if onednn else ""
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"
     checkpoint, whole = settings.checkpoint, " with the replay" if replay else ""
@@ -47,7 +48,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     most = checkpoint_bytes(parts.plan, parts.agent, parts.algo)
     rows = {
         "memory": f"{choices['memory']}: {_memory(parts)}",
-        "agent": f"{parameters(parts.agent):,} parameters on {parts.device}{threads}{products}",
+        "agent": f"{parameters(parts.agent):,} parameters on {parts.device}{threads}{by}",
         "devices": together if devices > 1 else None,
         "actors": described.get("actors"),
         "env": f"{parts.num_envs * devices} x {choices['env']}{_env(config.values['env'], parts)}",

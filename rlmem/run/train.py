@@ -12,6 +12,7 @@ from rlmem.config.messages import shell
 from rlmem.loops.base import Loop
 from rlmem.parallel import joined, launched, wait_for_first
 from rlmem.parallel.start import announce, team
+from rlmem.record import rundir
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import assemble, choose_device, learning_threads
@@ -19,6 +20,7 @@ from rlmem.run.make_loop import SILENT, conclusion, make_loop, recorded
 from rlmem.run.resume import Fresh, Start, begin, open_run, warm_start
 from rlmem.run.stored import fitting, require_alone, require_resumable, stored_config
 from rlmem.run.summary import announcements, summary
+from rlmem.system import products
 from rlmem.system.failures import as_faults
 from rlmem.system.signals import stopping_politely
 
@@ -35,7 +37,11 @@ def train(config: Config, resumed: Path | None = None) -> float:
     """
     if (place := launched()) and place.rank > 0:
         return follow(config)
-    values, settings, parts = config.values, config.settings, assemble(config)
+    values, settings = config.values, config.settings
+    there = settings.run_dir if settings.on_exists == "resume" and resumed is None else resumed
+    products.take(rundir.recorded_products(Path(there)) if there else None)
+    products.library()  # refuses a wrong RLMEM_PRODUCTS
+    parts = assemble(config)
     torch.set_num_threads(learning_threads(settings))
     with (
         as_faults(lambda: 0, values),

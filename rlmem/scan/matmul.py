@@ -102,7 +102,7 @@ class _Linear(torch.autograd.Function):
 
 def _uses_onednn(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:
     """Whether to use oneDNN. Unusual or wrong arguments go to torch, whose error messages are clearer."""
-    if x.numel() <= FEW * x.shape[-1] or not x.is_cpu or products.library() == "blas":
+    if x.dim() == 0 or x.numel() <= FEW * x.shape[-1] or not x.is_cpu or not W.is_cpu:
         return False
     plain = x.dtype == W.dtype == torch.float32 and x.shape[-1] == W.shape[1] and (b is None or b.is_contiguous())
-    return plain and W.is_cpu and bool(torch.backends.mkldnn.enabled)
+    return plain and bool(torch.backends.mkldnn.enabled) and products.library() == "onednn"

@@ -31,7 +31,7 @@ def processor() -> str:
 def processor_features() -> str:
     """What the processor can do (Linux), which distinguishes those of machines that share a cache folder."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
+    lines = info.read_text(errors="replace").splitlines() if info.exists() else []
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
 
 

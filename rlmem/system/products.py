@@ -2,16 +2,17 @@
 
 Torch multiplies float32 matrices by its BLAS (MKL, on x86), and has oneDNN's product beside it. Which is faster depends
 on the processor: oneDNN takes half of MKL's time on some and the same on others. Their sums differ in the last digits,
-so all processes of a run must take the same, and so must the process that resumes it.
+so the processes of a run on one machine take the same, and so does the process that resumes it.
 """
 
 import hashlib
 import os
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from time import perf_counter
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch.nn import functional as F
@@ -25,21 +26,32 @@ SHAPES = ((512, 128, 576), (1024, 256, 256), (4096, 128, 128))
 """Rows, inputs and outputs of the products that are measured."""
 ROUNDS = 5
 GAIN = 1.1
-"""oneDNN must be faster by this factor. Where both are alike, noise shall not decide."""
+"""oneDNN must be faster by this factor, so that noise seldom decides where both are alike."""
 
 
-@cache
+_of_run: Library | None = None
+
+
+def take(recorded: Any) -> None:
+    """Go on with the library that run.json of a resumed run names; anything else there, such as None, is ignored."""
+    global _of_run
+    there = recorded in get_args(Library) and (recorded == "blas" or has_onednn())
+    _of_run = cast(Library, recorded) if there else None
+
+
 def library() -> Library:
-    """The library for large products: what RLMEM_PRODUCTS names, or what was measured on such a processor.
+    """The library for large products.
 
-    Raises UserError if RLMEM_PRODUCTS names none.
+    It is what RLMEM_PRODUCTS names, else that of the run that is resumed (`take`), else the faster one of this processor.
+
+    Raises UserError if RLMEM_PRODUCTS names none, or one that is not here.
     """
-    named, choices = os.environ.get("RLMEM_PRODUCTS"), get_args(Library)
-    if named and named not in choices:
-        raise UserError(f"RLMEM_PRODUCTS={named}: expected {' or '.join(choices)}; e.g. unset RLMEM_PRODUCTS")
-    if not has_onednn():
-        return "blas"
-    return cast(Library, named) if named else _kept()
+    if named := os.environ.get("RLMEM_PRODUCTS"):
+        choices = get_args(Library) if has_onednn() else ("blas",)
+        if named not in choices:
+            raise UserError(f"RLMEM_PRODUCTS={named}: accepted here: {', '.join(choices)}; e.g. unset RLMEM_PRODUCTS")
+        return cast(Library, named)
+    return _of_run or faster()
 
 
 def has_onednn() -> bool:
@@ -47,48 +59,54 @@ def has_onednn() -> bool:
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def _kept() -> Library:
-    """What a process on such a processor has measured before this one, else what this one measures."""
-    about = "\n".join((processor(), processor_features(), torch.__version__))
+@cache
+def faster() -> Library:
+    """What a process has measured on such a processor before this one, else what this one measures."""
+    if not has_onednn():
+        return "blas"
+    about = "\n".join((processor(), processor_features(), torch.__version__, str((SHAPES, GAIN))))
     name = f"products-{hashlib.sha256(about.encode()).hexdigest()[:16]}"
-    measured: Library | None = None
     for folder in cache_folders():
         with suppress(OSError):  # the next folder may do
             path = own_folder(folder) / name
-            if not (found := _read(path)):
-                measured = measured or ("onednn" if _ratio() >= GAIN else "blas")
-                found = _keep(path, measured)
-            return found
-    return measured or ("onednn" if _ratio() >= GAIN else "blas")
+            return _load(path) or _store(path, _measured())
+    return _measured()
 
 
-def _read(path: Path) -> Library | None:
+@cache
+def _measured() -> Library:
+    return "onednn" if _ratio() >= GAIN else "blas"
+
+
+def _load(path: Path) -> Library | None:
+    """The word in a file; None if there is no file, or something else in it."""
     word = path.read_text(errors="replace").strip() if path.is_file() else ""
     return cast(Library, word) if word in get_args(Library) else None
 
 
-def _keep(path: Path, measured: Library) -> Library:
+def _store(path: Path, measured: Library) -> Library:
     """Write a file that appears whole. Of processes that measure at once the first decides, for all."""
-    if path.is_file() and not _read(path):
-        path.unlink(missing_ok=True)  # damaged
-    aside = path.with_suffix(f".{os.getpid()}")
+    with NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+        file.write(f"{measured}\n")
     try:
-        aside.write_text(f"{measured}\n")
-        with suppress(FileExistsError):
-            os.link(aside, path)
+        os.link(file.name, path)
+    except OSError:  # another process was first, the file is damaged, or this file system has no links
+        if not _load(path):
+            os.replace(file.name, path)
     finally:
-        aside.unlink(missing_ok=True)
-    return _read(path) or measured
+        Path(file.name).unlink(missing_ok=True)
+    return _load(path) or measured
 
 
 def _ratio() -> float:
-    """The time of BLAS over that of oneDNN, of one thread, in turns; the best of each."""
+    """The time of BLAS over that of oneDNN, of one thread, in turns; the best of each. Zero if oneDNN fails here."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     blas = onednn = 0.0
     try:
         for rows, inputs, outputs in SHAPES:
-            x, W, b = torch.ones(rows, inputs), torch.ones(outputs, inputs), torch.ones(outputs)
+            ones = partial(torch.ones, dtype=torch.float32, device="cpu")
+            x, W, b = ones(rows, inputs), ones(outputs, inputs), ones(outputs)
             times: tuple[list[float], list[float]] = [], []
             for _ in range(ROUNDS + 1):
                 began = perf_counter()
@@ -98,6 +116,8 @@ def _ratio() -> float:
                 times[0].append(between - began)
                 times[1].append(perf_counter() - between)
             blas, onednn = blas + min(times[0]), onednn + min(times[1])
+    except RuntimeError:
+        return 0.0
     finally:
         torch.set_num_threads(threads)
     return blas / onednn
