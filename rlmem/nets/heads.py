@@ -73,9 +73,9 @@ class TwinQ(TwinQDiscrete):
     """Independent values of one continuous action.
 
     With `head_init=small_output` the action at first moves a value as much as all features do together: its weights in
-    the first layer are sqrt(input_size / action_size) times those of the joint matrix. At equal weights one action beside
-    128 features has 1/128 of a value's variance; the critic then learns how good states are long before it tells actions
-    apart, and the policy climbs its noise to a bound and stays (docs/algorithms.md, "What matters off-policy").
+    the first layer are sqrt(input_size / action_size) times those of the joint matrix. At equal weights one action
+    beside 128 features has 1/128 of a value's variance; the critic then learns how good states are long before it tells
+    actions apart, and the policy climbs its noise to a bound and stays (docs/algorithms.md, "What matters off-policy").
     """
 
     def __init__(self, input_size: int, action_size: int, layers: HeadLayers):

@@ -42,7 +42,7 @@ def take(recorded: Any) -> None:
 def library() -> Library:
     """The library for large products.
 
-    It is what RLMEM_PRODUCTS names, else that of the run that is resumed (`take`), else the faster one of this processor.
+    It is what RLMEM_PRODUCTS names, else that of the run that is resumed (`take`), else the faster one here.
 
     Raises UserError if RLMEM_PRODUCTS names none, or one that is not here.
     """
