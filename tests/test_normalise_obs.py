@@ -17,6 +17,7 @@ from rlmem.agents.trunk import Trunk
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.loops.observe import observe
 from rlmem.nets.encoder import Embeddings, Encoder, Features
+from rlmem.nets.layers import HeadLayers
 from rlmem.nets.plain import Plain
 from rlmem.nets.running import RunningNorm
 from rlmem.record.checkpoint import Checkpoints
@@ -89,7 +90,7 @@ def ready(encoder_class, scale: float, double: bool, normalise: bool, seen: bool
         encoder = encoder_class(BOX, spaces.Discrete(5), normalise_obs=normalise)
         return Trunk(encoder, make_memory("gru", encoder.output_size))
 
-    agent = ActorCritic(make_trunk, spaces.Discrete(5), (16,), separate=True)
+    agent = ActorCritic(make_trunk, spaces.Discrete(5), HeadLayers((16,)), separate=True)
     agent = agent.double() if double else agent
     for head in (agent.policy, agent.critic):  # which begin near zero
         for parameter in head.parameters():
