@@ -101,8 +101,9 @@ def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
         chosen = chosen_engine(cast(Engine, engine), device)
         why = fastest.missing() if (engine, chosen) == ("auto", "chunked") else None
         found.append(f"{chosen} scan" + (f" (the {name} engine {why})" if why else ""))
-    if device.type == "cpu" and any(isinstance(module, GRU | LSTM) for module in memory.modules()):
-        found += [f"an operator at a time (the native engine {why})" for why in [cells.missing()] if why]
+    has_cells = device.type == "cpu" and any(isinstance(module, GRU | LSTM) for module in memory.modules())
+    if has_cells and (why := cells.missing()):
+        found.append(f"an operator at a time (the native engine {why})")
     return found
 
 
