@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.nets.compiled import compilable
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import VALUE_GAIN, HeadLayers
 from rlmem.types import Batch, Inputs, State
@@ -67,6 +68,7 @@ class ActorCritic(Agent):
         """Policy parameters [B, T, P] and values [B, T] of every slot, from the rows' `state0`."""
         return self.heads(*self.trunks.read(batch))
 
+    @compilable
     def heads(self, actor: Tensor, critic: Tensor) -> tuple[Tensor, Tensor]:
         """What `unroll` returns, from the features [B, T, F] of actor and critic."""
         if not self.trunks.separate:

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from rlmem.agents.trunk import Trunks
+from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.running import RunningNorm
 from rlmem.types import Batch, Inputs, State
 
@@ -33,6 +34,9 @@ class Exploration:
 ON_POLICY = Exploration()
 """Actions are sampled from the policy as it is."""
 
+MOST_COMPILED = 64
+"""Forms of a compiled method, by the kinds of its inputs, above which torch would silently go on without compiling."""
+
 
 class Network(nn.Module):
     """Encoders and memories in `trunks`, with heads that read their features."""
@@ -42,6 +46,14 @@ class Network(nn.Module):
     def initial_state(self, batch_size: int) -> State:
         """The state of rows that have read nothing."""
         return self.trunks.initial_state(batch_size)
+
+    def fuse(self) -> None:
+        """Let `torch.compile` fuse the methods that are marked as `compilable`, here and in later copies."""
+        torch._dynamo.config.recompile_limit = MOST_COMPILED
+        for module in self.modules():
+            module.compiled = True  # type: ignore[assignment]
+        for trunk in self.trunks.trunks:
+            cast(Trunk, trunk).break_at_memory()
 
     def normalisers(self) -> list[RunningNorm]:
         """What normalises the observations, one in each encoder, with equal statistics; [] if none does."""

@@ -9,8 +9,12 @@ from torch.utils._pytree import tree_leaves
 
 from rlmem.batching import unroll
 from rlmem.memory.base import Memory
+from rlmem.nets.compiled import compilable
 from rlmem.nets.encoder import InputEncoder
 from rlmem.types import Batch, Inputs, State
+
+ReadMemory = Callable[[Memory, Tensor, State, Tensor, int | None], Tensor]
+StepMemory = Callable[[Memory, Tensor, State, Tensor], tuple[Tensor, State]]
 
 
 class Trunk(nn.Module):
@@ -26,15 +30,24 @@ class Trunk(nn.Module):
         self.encoder, self.memory = encoder, memory
         self.output_size = memory.output_size + encoder.shortcut_size
         self.stateless = not tree_leaves(memory.initial_state(1))
+        self.read_memory: ReadMemory = unroll
+        self.step_memory: StepMemory = type(memory).step
+
+    def break_at_memory(self) -> None:
+        """Keep `torch.compile` from looking into a memory that it cannot fuse."""
+        if not self.memory.fusible:
+            self.read_memory, self.step_memory = map(torch.compiler.disable, (unroll, type(self.memory).step))
 
     def initial_state(self, batch_size: int) -> State:
         return self.memory.initial_state(batch_size)
 
+    @compilable
     def step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
         """Features [N, F] of one slot and the next memory state."""
-        y, state = self.memory.step(self.encoder(*inputs), state, inputs.start)
+        y, state = self.step_memory(self.memory, self.encoder(*inputs), state, inputs.start)
         return self._beside(y, inputs), state
 
+    @compilable
     def read(self, batch: Batch, state: State | None) -> Tensor:
         """Features [B, T, F] of every slot.
 
@@ -46,7 +59,7 @@ class Trunk(nn.Module):
         if batch.prefix is not None:
             with torch.no_grad():
                 _, state = self.memory(self.encoder(*batch.prefix), state, batch.prefix.start)
-        y = unroll(self.memory, self.encoder(*batch.inputs), state, batch.start, batch.detach_every)
+        y = self.read_memory(self.memory, self.encoder(*batch.inputs), state, batch.start, batch.detach_every)
         return self._beside(y, batch.inputs)
 
     def read_successors(self, batch: Batch) -> Tensor:

@@ -9,7 +9,9 @@ PARSER = Parser(
     "RUN total_steps=2e6",
 )
 PARSER.add_run()
-PARSER.add_overrides("total_steps, device, threads, on_nan, checkpoint.*, evaluation.*, env.evaluation.* or logger.*")
+PARSER.add_overrides(
+    "total_steps, device, threads, compile, on_nan, checkpoint.*, evaluation.*, env.evaluation.* or logger.*"
+)
 
 
 def run(args: Arguments) -> None:

@@ -18,7 +18,7 @@ SUPPLIED = {
 """The groups of a run, and the constructor arguments that `rlmem.run.train` supplies, not the configuration."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TopLevel:
     """The keys that hold a single value."""
 
@@ -30,6 +30,7 @@ class TopLevel:
     on_exists: Literal["error", "resume", "new"]
     init_from: str | None
     on_nan: Literal["stop", "skip"]
+    compile: Literal["off", "inductor"] = "off"  # runs stored before it existed lack it
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Trainer:
 SECTIONS = {"checkpoint": Checkpoint, "evaluation": Evaluation, "trainer": Trainer}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Settings(TopLevel):
     """All values of config.yaml that belong to no group."""
 

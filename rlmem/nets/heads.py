@@ -7,6 +7,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
+from rlmem.nets.compiled import compilable
 from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian
 from rlmem.nets.layers import POLICY_GAIN, VALUE_GAIN, HeadLayers
 
@@ -32,6 +33,7 @@ class Head(nn.Module):
         self.trunk, width = layers.hidden(input_size)
         self.out = layers.output(width, output_size, self.gain)
 
+    @compilable
     def output(self, features: Tensor) -> Tensor:
         return self.out(self.trunk(features))
 
@@ -51,6 +53,7 @@ class QHead(Head):
         super().__init__(input_size, actions, layers)
         self.value = layers.output(self.out.in_features, 1, self.gain) if dueling else None
 
+    @compilable
     def forward(self, features: Tensor) -> Tensor:
         hidden = self.trunk(features)
         q = self.out(hidden)

@@ -27,8 +27,8 @@ AGENT_PREFIX = "agent_"
 """The prefix of the run directories in a population."""
 
 RESUMABLE = (
-    "total_steps", "device", "threads", "on_nan", "checkpoint.*", "evaluation.*", "env.evaluation", "env.evaluation.*",
-    "logger", "logger.*", "algo.replay_dir", "algo.ray_address",
+    "total_steps", "device", "threads", "compile", "on_nan", "checkpoint.*", "evaluation.*", "env.evaluation",
+    "env.evaluation.*", "logger", "logger.*", "algo.replay_dir", "algo.ray_address",
 )  # fmt: skip
 """Keys that a resumed run may change, since they do not affect what was learnt so far."""
 
