@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -66,3 +67,4 @@ def test_a_machine_that_cannot_compile_says_so(in_tmp, monkeypatch):
     monkeypatch.setattr(torch, "compile", fails)
     with pytest.raises(UserError, match=r"compile=inductor: .*no compiler.*compile=off"):
         small_run("compile=inductor")
+    assert not Path("run").exists()

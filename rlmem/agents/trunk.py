@@ -30,6 +30,7 @@ class Trunk(nn.Module):
         self.encoder, self.memory = encoder, memory
         self.output_size = memory.output_size + encoder.shortcut_size
         self.stateless = not tree_leaves(memory.initial_state(1))
+        # Functions, not methods, so that in a copy of the trunk they read the copy's memory.
         self.read_memory: ReadMemory = unroll
         self.step_memory: StepMemory = type(memory).step
 

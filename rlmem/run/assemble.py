@@ -57,6 +57,8 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         raise UserError("on_exists=resume: expected the run's directory as well; e.g. run_dir=runs/my_run")
     streams = Streams(settings.seed)
     device = choose_device(settings.device)
+    if settings.compile == "inductor" and num_envs is None:
+        _require_compiler(device)
     algo, batching = build_group(config, "algo"), build_group(config, "batching")
     asked = num_envs or _share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
     only_one = asked is not None and (dry_run or asked > MANY_ENVS)
@@ -110,6 +112,14 @@ def choose_device(name: str) -> torch.device:
     # cuDNN's recurrent kernels round to TF32 by default: training would not read what acting read.
     torch.backends.cudnn.allow_tf32 = False
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+
+
+def _require_compiler(device: torch.device) -> None:
+    """Raise UserError if `torch.compile` does not work on this machine."""
+    try:
+        torch.compile(torch.sin)(torch.zeros(2, device=device))
+    except Exception as error:  # of the compiler, of its headers, of a folder that cannot be written
+        raise UserError(f"compile=inductor: torch.compile fails here ({one_line(error)}); e.g. compile=off") from error
 
 
 def learning_threads(settings: Settings) -> int:

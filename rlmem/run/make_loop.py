@@ -7,13 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.agents.base import Agent
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell
-from rlmem.errors import Fault, UserError, one_line
+from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
 from rlmem.loops.parts import LoopParts
 from rlmem.parallel import place
@@ -42,7 +41,6 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
     if settings.compile == "inductor":
-        _require_compiler(parts.device)
         parts.agent.fuse()
     episodes = settings.evaluation.episodes
     return parts.algo.make_loop(
@@ -67,14 +65,6 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
             experiment=experiment_of(config.values),
         )
     )
-
-
-def _require_compiler(device: torch.device) -> None:
-    """Raise UserError if `torch.compile` does not work on this machine."""
-    try:
-        torch.compile(torch.sin)(torch.zeros(2, device=device))
-    except Exception as error:  # of the compiler, of its headers, of a folder that cannot be written
-        raise UserError(f"compile=inductor: torch.compile fails here ({one_line(error)}); e.g. compile=off") from error
 
 
 def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
