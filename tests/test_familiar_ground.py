@@ -73,6 +73,21 @@ def test_defaults_follow_from_other_choices_but_never_replace_what_was_given(lin
     assert " ".join(map(str, found)) == expected
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("memory=mlp env=gym env.id=CartPole-v1", 32),
+        ("memory=mlp env=gym env.id=CartPole-v1 total_steps=100000", 15),  # 8 environments, 125 slots
+        ("memory=mlp env=gym env.id=CartPole-v1 total_steps=100000 trainer.devices=4", 3),
+        ("memory=mlp env=gym env.id=CartPole-v1 total_steps=100000 algo.num_minibatches=32", 32),
+        ("memory=mlp env=gym env.id=CartPole-v1 env.num_envs=1 algo.rollout_slots=32", 1),
+        ("memory=mlp total_steps=100000", 8),
+    ],
+)
+def test_minibatches_of_ppo_keep_transitions_enough(lines, expected):
+    assert load(["algo=ppo", *lines.split()]).values["algo"]["num_minibatches"] == expected
+
+
 def test_a_memoryless_critic_reads_familiar_games_as_they_are_unless_its_encoder_was_asked_for():
     chosen = [
         load(["env=gym", "env.id=Pendulum-v1", *lines.split()]).choices["encoder"]

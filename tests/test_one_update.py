@@ -148,7 +148,8 @@ def sacd(algo, online, slow, pieces, number):
         read = zip(online.features(p, critic=False), online.features(p), slow.features(p), strict=True)
         for t, (h_actor, h_critic, h_slow) in enumerate(read):
             pi = online.head("policy.trunk", "policy.out", h_actor).softmax(-1)
-            q, q_slow = (torch.minimum(*twins(net, h)) for net, h in ((online, h_critic), (slow, h_slow)))
+            joined = torch.minimum if algo.twins == "min" else lambda first, second: (first + second) / 2
+            q, q_slow = (joined(*twins(net, h)) for net, h in ((online, h_critic), (slow, h_slow)))
             value.append(sum(pi[a] * (q_slow[a] - alpha * pi[a].log()) for a in range(3)).item())
             if t < len(p.action):
                 taken.append([each[p.action[t]] for each in twins(online, h_critic)])
@@ -191,7 +192,7 @@ CASES = {
     "sac": ("sac", {}),
     "sac-shared-3-steps-clipped": ("sac", {"n_step": 3, "separate": False, "max_grad_norm": 0.1}),
     "sacd": ("sacd", {}),
-    "sacd-shared-3-steps": ("sacd", {"n_step": 3, "separate": False}),
+    "sacd-shared-3-steps-mean": ("sacd", {"n_step": 3, "separate": False, "twins": "mean"}),
     "td3": ("td3", {"target_noise_clip": 0.2}),
     "td3-shared-3-steps-min": ("td3", {"n_step": 3, "separate": False, "actor_objective": "min"}),
 }

@@ -143,24 +143,31 @@ class SAC(SoftActorCritic):
 class SACD(SoftActorCritic):
     """Soft Actor-Critic for discrete actions (Christodoulou 2019, arXiv:1910.07207), with exact expectations.
 
+    twins: min: states and actions are worth the lesser of the twins' values; mean: their mean (Zhou et al. 2022,
+        arXiv:2209.10081, double average Q-learning, without its clip)
     target_entropy_ratio: the entropy to hold, as a fraction of the uniform policy's entropy
     """
 
+    twins: Literal["min", "mean"] = "min"
     target_entropy_ratio: PositiveUnitFloat = 0.2
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
     agent_class = CategoricalAgent
 
     def soft_value(self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor) -> Tensor:
-        return soft_value_discrete(self.target.q(critic).amin(0), self.agent.policy(actor), temperature)
+        return soft_value_discrete(self.joined(self.target.q(critic)), self.agent.policy(actor), temperature)
 
     def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor) -> Terms:
         logits = self.agent.policy(seen.policy)
         log_prob = logits.detach().log_softmax(-1)
         with frozen(self.q_parameters):
-            surrogate = actor_loss_discrete(self.agent.q(seen.judge).amin(0), logits, temperature)
+            surrogate = actor_loss_discrete(self.joined(self.agent.q(seen.judge)), logits, temperature)
         q_tm1 = chosen(self.agent.q(seen.critic), self.agent.joint.index(action))
         return q_tm1, surrogate, (log_prob.exp() * log_prob).sum(-1)
+
+    def joined(self, q: Tensor) -> Tensor:
+        """The values [n, A] that both twins' [twins, n, A] amount to."""
+        return q.amin(0) if self.twins == "min" else q.mean(0)
 
     def entropy_to_hold(self) -> float:
         return self.target_entropy_ratio * log(self.agent.joint.n)

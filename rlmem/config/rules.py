@@ -17,6 +17,8 @@ FEWEST_UPDATES = 100
 """A run that will make fewer updates says so."""
 STEPS_PER_ENV = 5_000
 """Steps of an off-policy run per environment: of many environments, the first episodes end late."""
+MINIBATCH = 64
+"""Single transitions that the rules leave at least in a minibatch of PPO: smaller ones cost as much time each."""
 FEWEST_ENVS, FEWEST_SLOTS = 8, 32
 """The least that the rules leave of PPO's environments, and of the slots that a memoryless agent collects in each."""
 
@@ -67,3 +69,8 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
         if chosen["memory"] in STATELESS:  # others would not learn to remember for longer than a rollout
             short = max(FEWEST_SLOTS, steps // (FEWEST_UPDATES * given["env"]["num_envs"]))
             yield Rule("algo.rollout_slots", min(slots, short), f"{FEWEST_UPDATES} updates need short rollouts")
+        if given["batching"].get("length") == 1:
+            parts = max(1, given["env"]["num_envs"] // devices * algo["rollout_slots"] // MINIBATCH)
+            yield Rule(
+                "algo.num_minibatches", min(algo["num_minibatches"], parts), f"at least {MINIBATCH} transitions each"
+            )
