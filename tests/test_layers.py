@@ -54,7 +54,8 @@ LAYERS = {
     "parallel": Layer("how the processes of one run talk, not what they compute", "errors system", "torch"),
     "conformance": Layer("the memory contract, measured", "errors types scan memory", "torch numpy"),
     "stats": Layer(
-        "numbers of many runs, tables of them, and the look of figures", others="numpy matplotlib lazy:rich"
+        "numbers of many runs, tables of them, and the look of figures",
+        others="numpy scipy.special matplotlib lazy:rich",
     ),
     "acting": Layer(
         "acting in environments: rollouts, evaluation, films; never a concrete environment",

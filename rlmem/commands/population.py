@@ -7,7 +7,7 @@ from typing import Any
 
 from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, refuse_changes
 from rlmem.config.messages import mistake
-from rlmem.errors import UserError, extra
+from rlmem.errors import UserError
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 NUMBERS = ("agents", "ready", "window", "every", "level")
@@ -55,12 +55,8 @@ def run(args: Arguments) -> None:
         return print_table(folder)
     if args.gpus and not args.ray:
         raise UserError(f"--gpus {args.gpus}: is what an agent reserves on Ray; e.g. --ray --gpus {args.gpus}")
-    try:
-        from rlmem.population import rounds
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "scipy":
-            raise
-        raise mistake("rlmem population", "needs SciPy, which is not installed", example=extra("population")) from error
+    from rlmem.population import rounds
+
     if places:
         folder = Path(places[0])
         if not folder.is_dir() or len(places) > 1:

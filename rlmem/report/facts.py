@@ -16,9 +16,9 @@ from rlmem.reproduce.outcome import Curve, Outcome, Record
 from rlmem.reproduce.verdict import misprinted
 
 INTERVALS = (
-    "Intervals are 95 % percentile bootstraps over seeds. They speak of other seeds on these tasks, and from few seeds "
-    "they are too narrow: of normal scores, those of 3 seeds cover the truth 75 % of the time, of 5 seeds 84 %, of 10 "
-    "seeds 90 %. One seed has none."
+    "Intervals in tables are t intervals over seeds, Welch's where numbers are compared, at 95 % where nothing else is "
+    "said. Bands of curves are 95 % percentile bootstraps, which are too narrow from few seeds. Both speak of other "
+    "seeds on these tasks, not of other tasks. One seed has none."
 )
 KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
 """Key of a curve -> its description."""

@@ -5,10 +5,9 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import to_text
@@ -17,10 +16,8 @@ from rlmem.record.facts import RunRecord
 from rlmem.report.facts import PLACE, facts_of, sentences, unreadable, unseen
 from rlmem.report.labels import COLUMN, Settings, labels
 from rlmem.reproduce import metrics
-from rlmem.reproduce.expect import across
 from rlmem.reproduce.outcome import Curve, Record
-from rlmem.stats import percentile_bounds
-from rlmem.stats.resampling import SEED
+from rlmem.stats import contrast
 from rlmem.stats.tables import Cell, Table, Value
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import RETURNS
@@ -87,24 +84,23 @@ class Group(Section):
 
     def tables(self) -> list[Table]:
         """One table of the means over seeds with their intervals: a line per row and column that has finished runs."""
-        rng = np.random.default_rng(SEED)
         there = {name for record in self.records for name in record.metrics}
         names = [name for name in dict.fromkeys([self.metric, *metrics.BESIDE]) if name in there]
         several = any(record.column for record in self.records)
         lines: list[list[Cell]] = []
         for row, column in dict.fromkeys((record.row, record.column) for record in self.records):
             runs = [r.metrics for r in self.records if (r.row, r.column) == (row, column) and self.metric in r.metrics]
-            means = [_mean([run[name] for run in runs if name in run], rng) for name in names]
+            means = [_mean([run[name] for run in runs if name in run]) for name in names]
             lines.append([row, *([column] if several else []), *means[:1], len(runs), *means[1:]])
         head = [f"{metrics.in_words(name)} [95 % CI]" if name == self.metric else name for name in names]
         columns = ["row", *(["column"] if several else []), *head[:1], "runs", *head[1:]]
         return [Table(f"{self.name}: runs that have ended", columns, lines)]
 
 
-def _mean(runs: Sequence[float], rng: np.random.Generator) -> Value:
-    mean, draws = across({("", ""): np.array(runs)}, "", [""], rng) or (None, np.array([np.nan]))
-    low, high = map(float, percentile_bounds(draws))
-    return Value(mean, low=low, high=high, n=len(runs))
+def _mean(runs: Sequence[float]) -> Value:
+    mean = contrast([(1, runs)])
+    low, high = mean.bounds()
+    return Value(mean.value if runs else None, low=low, high=high, n=len(runs))
 
 
 class ListedRun(NamedTuple):
@@ -151,7 +147,7 @@ def group(name: str, runs: Sequence[ListedRun], command: str | None, half: Seque
     records = []
     for run, directory, (_, seed), place in zip(runs, found, described, places, strict=True):
         values = metrics.read(directory, wanted) if run.state == "done" else {}
-        finite = {name: value for name, value in values.items() if np.isfinite(value)}
+        finite = {name: value for name, value in values.items() if isfinite(value)}
         asked = " ".join(_asked(run.overrides))
         made = Record(*place, seed, run.state, finite, overrides=asked, config_hash=run.config_hash)
         records.append(made.of(directory))

@@ -21,9 +21,9 @@ STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
 """`rlmem.stats.figures.DASHES` as SVG writes them."""
 MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 BADGES = (
-    dict.fromkeys(("matches", "direction holds", "holds", "done"), "good")
-    | dict.fromkeys(("differs", "fails", "failed"), "bad")
-    | dict.fromkeys(("not run", "waiting"), "none")
+    dict.fromkeys(("matches", "supported", "done"), "good")
+    | dict.fromkeys(("contradicted", "differs", "failed"), "bad")
+    | dict.fromkeys(("not tested here", "not tested", "not run", "waiting"), "none")
     | dict.fromkeys(("running", "interrupted", "undecided"), "busy")
 )
 """Word of a verdict or state -> the class that colours it."""

@@ -1,39 +1,40 @@
-"""Expectations about the numbers of a table, as sentences that can be checked.
+"""Expectations about the numbers of a table, as sentences that can be tested.
 
     ffm > gru                               in the mean over the columns
     lstm > gpt on parity, sym5              in each of these columns
     all > 0.95 on even_pairs                every row
-    tape = segment_10 within 0.1            the difference is at most 0.1
-    tape = segment_10 within 10%            the difference is at most a tenth of the right side
+    tape = segment_10 within 0.1            equivalent: the 90 % interval of the difference lies within 0.1 of zero
+    tape = segment_10 within 10%            ... within a tenth of the right side
     ours >= sb3 within 0.1                  not inferior: the 95 % interval of the difference lies above -0.1
 
-`>` means better, which is the smaller number where lower is better. `>=` is about an interval, the others are about
-means. Its interval is Welch's t, since a bootstrap's of few runs is too narrow to conclude from.
+`>` means better, which is the smaller number where lower is better: the 95 % interval of the difference lies on that
+side of zero. Intervals are Welch's t. Those of an equivalence are the two one-sided tests of Schuirmann 1987
+(J. Pharmacokinet. Biopharm. 15) at 5 % each.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from math import isfinite, isnan, nan
-from typing import Any, Literal, cast
+from math import nan
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.stats import bootstrap, mean, percentile_bounds, welch_bounds
-from rlmem.stats.resampling import REPETITIONS
+from rlmem.stats import Contrast, contrast, runs_to_decide
 
 Scores = Mapping[tuple[str, str], NDArray[np.float64]]
 """(row, column) -> the metric of the runs that have ended, [seed]."""
 
 Sign = Literal["<", ">", "=", ">="]
-State = Literal["holds", "fails", "undecided", "not run"]
+State = Literal["supported", "contradicted", "undecided", "not tested"]
 ALL = "all"
 FORM = re.compile(
     r"\s*(?P<left>.+?)\s*(?P<sign>>=|[<>=])\s*(?P<right>.+?)(?:\s+within\s+(?P<within>\S+))?(?:\s+on\s+(?P<on>.+?))?\s*"
 )
+LEVELS: Mapping[Sign, float] = {"<": 0.95, ">": 0.95, "=": 0.9, ">=": 0.95}
 
 
 @dataclass(frozen=True)
@@ -61,24 +62,27 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of checking an expectation.
+    """The result of testing an expectation.
 
     text: the expectation, with this row in place of `all`
     where: the column, or `mean`
     left, right: both sides
-    difference: left minus right, with `low` and `high`, the bounds of its 95 % interval, NaN with one seed
-    state: undecided, of `>=` alone: the interval contains what is tolerated, so that more runs are needed
+    difference: left minus right, with `low` and `high`, the bounds of its interval, NaN where there is none
+    state: supported, if the interval excludes whatever is not expected; contradicted, if one that is wide enough for
+        all findings of its table excludes what is expected; not tested, where runs are lacking for an interval
+    seeds: how many seeds of each side would probably decide what is undecided; None if too many, or unknown
     """
 
     text: str
     where: str
-    left: float
-    right: float
-    difference: float
-    low: float
-    high: float
-    state: State
     sign: Sign
+    left: float = nan
+    right: float = nan
+    difference: float = nan
+    low: float = nan
+    high: float = nan
+    state: State = "not tested"
+    seeds: int | None = None
 
 
 def parse(text: Any) -> Expectation:
@@ -97,73 +101,110 @@ def parse(text: Any) -> Expectation:
     return Expectation(text, found["left"], cast(Sign, found["sign"]), right, within, on, relative)
 
 
+class Question(NamedTuple):
+    """An expectation about the row on its left, and about the mean of some columns: none if the budget lacks them."""
+
+    expectation: Expectation
+    left: str
+    columns: Sequence[str]
+    where: str
+
+
 def check(
-    expectation: Expectation,
+    expectations: Sequence[Expectation],
     scores: Scores,
     rows: Sequence[str],
     columns: Sequence[str],
-    higher: bool,
-    rng: np.random.Generator,
+    *,
+    higher: bool = True,
     peers: Sequence[str] = (),
-) -> Iterator[Finding]:
-    """One finding for each column that the expectation names, or one for the mean; for every row if it says `all`.
+    exact: bool = False,
+) -> list[Finding]:
+    """The findings of a table: of each expectation one for every column that it names, or one for the mean over all
+    columns; and if it says `all`, these for every row.
 
-    Rows and columns are those of the budget, beside rows of peers; there is nothing to find about others.
+    scores: the runs; what has none is not tested
+    rows, columns: those of the budget, beside rows of `peers`; what is expected of others is not tested
+    higher: whether more is better
+    exact: whether every run gives the same number, so that one is enough
     """
-    if not set(expectation.rows) <= {*rows, *peers}:
-        return
-    lefts = rows if expectation.left == ALL else [expectation.left]
-    named: list[Sequence[str]] = [[column] for column in expectation.on if column in columns]
-    for left, place in product(lefts, named if expectation.on else [columns]):
-        sign, text = expectation.sign, expectation.text.partition(" on ")[0]
-        text = text.replace(ALL, left) if expectation.left == ALL else text
-        where = place[0] if len(place) == 1 else "mean"
-        ours, theirs = across(scores, left, place, rng), across(scores, expectation.right, place, rng)
-        if ours is None or theirs is None:
-            yield Finding(text, where, nan, nan, nan, nan, nan, "not run", sign)
-            continue
-        difference = ours[0] - theirs[0]
-        bound = expectation.within * (abs(theirs[0]) if expectation.relative else 1)
-        if sign == ">=":
-            low, high = welch(scores, left, expectation.right, place)
-            state = _not_inferior(difference, *((low, high) if higher else (-high, -low)), bound)
-        else:
-            low, high = map(float, percentile_bounds(ours[1] - theirs[1]))
-            better = difference if higher else -difference
-            holds = {">": better > 0, "<": better < 0, "=": abs(difference) <= bound}[sign]
-            state = "holds" if holds else "fails"
-        yield Finding(text, where, ours[0], theirs[0], difference, low, high, state, sign)
+    asked = [q for expectation in expectations for q in _questions(expectation, rows, columns, peers)]
+    return [_answer(question, scores, higher, exact, len(asked)) for question in asked]
 
 
-def _not_inferior(difference: float, low: float, high: float, margin: float) -> State:
-    """What the interval of how much better the left side is says of its being worse by no more than a margin.
+def _questions(
+    expectation: Expectation, rows: Sequence[str], columns: Sequence[str], peers: Sequence[str]
+) -> Iterator[Question]:
+    known = {*expectation.rows} <= {*rows, *peers}
+    places = [(name, [name] if name in columns else []) for name in expectation.on]
+    places = places or [(columns[0] if len(columns) == 1 else "mean", [*columns])]
+    for left, (where, of) in product(rows if expectation.left == ALL else [expectation.left], places):
+        yield Question(expectation, left, of if known else [], where)
 
-    One run has no interval, and says nothing. A difference that is not finite, of a run that diverged, fails.
+
+def _answer(question: Question, scores: Scores, higher: bool, exact: bool, among: int) -> Finding:
+    """The finding, one of `among` in its table.
+
+    A claim is all its expectations together. So each is supported at its own level, while the chance that any of those
+    that are true, or about what makes no difference, is contradicted must be small: each gets its share (Bonferroni).
     """
-    if isnan(low):
-        return "not run" if isfinite(difference) else "fails"
-    return "holds" if low > -margin else "fails" if high < -margin else "undecided"
+    expectation, left, columns, where = question
+    sign = expectation.sign
+    text = expectation.text.partition(" on ")[0]
+    finding = Finding(text.replace(ALL, left) if expectation.left == ALL else text, where, sign)
+    ours, theirs = (side_of(scores, side, columns, exact) for side in (left, expectation.right))
+    if not columns or ours is None or theirs is None:
+        return finding
+    level = LEVELS[sign]
+    against = 1 - (1 - level) / among
+    margins = list(_margins(expectation, ours, theirs, higher))
+    difference = combined((1, ours), (-1, theirs))
+    low, high = difference.bounds(level)
+    finding = replace(finding, left=combined((1, ours)).value, right=combined((1, theirs)).value)
+    finding = replace(finding, difference=difference.value, low=low, high=high)
+    if all(margin.bounds(level)[0] > 0 for margin in margins):
+        return replace(finding, state="supported")
+    if any(margin.bounds(against)[1] < 0 for margin in margins):
+        return replace(finding, state="contradicted")
+    if min((*ours.numbers, *theirs.numbers), default=2) < 2:  # one run has no spread
+        return finding
+    return replace(finding, state="undecided", seeds=runs_to_decide(margins, level, against))
 
 
-def welch(scores: Scores, left: str, right: str | float, columns: Sequence[str]) -> tuple[float, float]:
-    """The bounds of Welch's interval of the mean over columns of a row, minus that of another row or a number."""
-    known = 0.0 if isinstance(right, str) else right
-    ours, theirs = ([scores[row, c] for c in columns] if isinstance(row, str) else [] for row in (left, right))
-    low, high = welch_bounds(ours, theirs)
-    return low - known, high - known
+def _margins(expectation: Expectation, left: "Side", right: "Side", higher: bool) -> Iterator[Contrast]:
+    """By how much the difference is on the expected side of a bound, for one or both bounds."""
+    sign, within = expectation.sign, expectation.within
+    better = 1 if higher != (sign == "<") else -1
+    for towards in (1, -1) if sign == "=" else (better,):
+        part = within * (1 if combined((1, right)).value >= 0 else -1) if expectation.relative else 0
+        yield combined((towards, left), (part - towards, right), constant=0 if expectation.relative else within)
 
 
-def across(
-    scores: Scores, row: str | float, columns: Sequence[str], rng: np.random.Generator
-) -> tuple[float, NDArray[np.float64]] | None:
-    """The mean over columns of the mean over seeds, and its bootstrap replicates (NaN where a cell has one run).
+class Side(NamedTuple):
+    """One side of an expectation: a number, plus samples of runs [seed] with their weights."""
 
-    Seeds are resampled within each column. The result is None if a column has no run. A number stands for itself.
-    """
+    samples: Sequence[tuple[float, NDArray[np.float64]]] = ()
+    number: float = 0.0
+
+    @property
+    def numbers(self) -> list[int]:
+        """How many runs there are of each sample."""
+        return [len(runs) for _, runs in self.samples]
+
+
+def side_of(scores: Scores, row: str | float, columns: Sequence[str], exact: bool = False) -> Side | None:
+    """The mean over columns of a row, or a number; None if a column has no run."""
     if not isinstance(row, str):
-        return row, np.full(REPETITIONS, row)
+        return Side(number=row)
     runs = [scores.get((row, column), np.empty(0)) for column in columns]
-    if not runs or not all(len(run) for run in runs):
+    if not runs or not all(len(each) for each in runs):
         return None
-    draws = [bootstrap(run, mean, rng=rng) if len(run) > 1 else np.full(REPETITIONS, nan) for run in runs]
-    return float(np.mean([run.mean() for run in runs])), np.mean(draws, axis=0)
+    if exact:
+        return Side(number=float(np.mean([each.mean() for each in runs])))
+    return Side([(1 / len(runs), each) for each in runs])
+
+
+def combined(*sides: tuple[float, Side], constant: float = 0.0) -> Contrast:
+    """The sum of sides with weights, and of a constant."""
+    samples = [(weight * share, runs) for weight, side in sides for share, runs in side.samples]
+    return contrast(samples, constant + sum(weight * side.number for weight, side in sides))

@@ -1,14 +1,13 @@
 """Items whose runs are populations of agents. The result of one is the mean of its best few agents at every step."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.config.messages import nearest, sentence, shell
-from rlmem.errors import Fault, UserError, extra
+from rlmem.errors import Fault, UserError
 from rlmem.population.spec import PopulationSpec, holds_population, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
@@ -49,8 +48,6 @@ class Populations(Runner):
         self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in planned for seed in cell.seeds))
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
-        if find_spec("scipy") is None:
-            raise UserError(f"run: population: needs SciPy, which is not installed; e.g. {extra('population')}")
         from rlmem.population import rounds
 
         code = 0

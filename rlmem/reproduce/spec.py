@@ -86,8 +86,13 @@ class Experiment(Part):
 
     @property
     def is_trained(self) -> bool:
-        """Whether its numbers depend on the seed; those of a measurement need not."""
+        """Whether agents are trained; a measurement trains none."""
         return self.run in ("train", "population")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every run gives the same numbers, because they follow from equations alone."""
+        return self.run == "impulse"
 
     @property
     def scale(self) -> float:

@@ -111,13 +111,15 @@ def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[
     else:
         ours = "mean" if experiment.peers else "ours"
         numbers = _list(title, cells, ours, len(experiment.columns) > 1, others)
+    level = "95 % CI; of `=`, 90 %" if any(f.sign == "=" for f in verdict.findings) else "95 % CI"
+    head = ["expected", "where", "left", "right", f"difference [{level}]", "came out", "seeds that would decide"]
     lines: list[list[Cell]] = [
-        [f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state]
+        [f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state, f.seeds]
         for f in verdict.findings
     ]
-    title = f"What the claim expects of {outcome.name}: {verdict.word}"
-    title += "; intervals of `>=` are Welch's t" if any(f.sign == ">=" for f in verdict.findings) else ""
-    expected = Table(title, ["expected", "where", "left", "right", "difference [95 % CI]", "came out"], lines)
+    if all(f.seeds is None for f in verdict.findings):
+        head, lines = head[:-1], [line[:-1] for line in lines]
+    expected = Table(f"What the claim expects of {outcome.name}: {verdict.word}", head, lines)
     return [numbers, expected] if lines else [numbers]
 
 

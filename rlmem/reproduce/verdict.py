@@ -1,24 +1,27 @@
 """The verdict: our numbers beside the paper's, and whether the claim holds."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isclose
+from typing import Literal, get_args
 
 import numpy as np
 
 from rlmem.reproduce.cells import cells
-from rlmem.reproduce.expect import Finding, Scores, across, check
+from rlmem.reproduce.expect import Finding, Scores, State, check, combined, side_of
 from rlmem.reproduce.outcome import Outcome
 from rlmem.reproduce.published import Printed, load, misprints
 from rlmem.reproduce.spec import Experiment
-from rlmem.stats import percentile_bounds
-from rlmem.stats.resampling import SEED
+from rlmem.stats import contrast
 
-Word = Literal["matches", "direction holds", "undecided", "differs", "not run"]
+Word = Literal["supported", "contradicted", "undecided", "matches", "not tested here", "not run"]
+Likeness = Literal["matches", "differs", "undecided", "not tested"]
 MEAN = "mean"
 """The column that holds a row's mean over the others."""
 OF_ALL = ("average", "all")
 """The names that papers print in the place of a task for such a mean."""
+MARGIN = 0.5 - 1e-9
+"""Our numbers are like the printed ones if they are less than half a standard deviation of the paper apart."""
 TablePlace = tuple[str, str, list[str]]
 """A place in the table: the row and column of a cell or of the mean of a row, and the columns that it is about."""
 
@@ -28,11 +31,11 @@ class Compared:
     """A cell beside the published number.
 
     seeds: the number of our runs
-    mean: our mean over seeds, with `low` and `high`, the bounds of its 95 % bootstrap interval
+    mean: our mean over seeds, with `low` and `high`, the bounds of its 95 % t interval
     published, published_std: the printed number and its spread
     difference: our mean minus the printed one
-    verdict: `matches` if the published number lies within our interval, widened by its own spread; None if nothing is
-        published, if the budget is another, or if one run has no interval
+    verdict: whether our number is like the printed one, see `_likeness`; None if nothing is published, or if the budget
+        is another
     """
 
     row: str
@@ -44,7 +47,7 @@ class Compared:
     published: float | None = None
     published_std: float | None = None
     difference: float | None = None
-    verdict: Literal["matches", "differs", "not run"] | None = None
+    verdict: Likeness | None = None
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,11 @@ class Verdict:
 def judge(outcome: Outcome) -> Verdict:
     """The verdict on what has been run so far.
 
-    `not run` until every planned run has ended, and always at the budget `smoke`; `differs` if an expectation does not
-    hold; `undecided` if the interval of one allows either; `matches` at the budget `paper` if there is a published
-    number for all cells, or for the mean of every row, and our numbers match all of these; `direction holds` otherwise.
+    `not run` until every planned run has ended. Then the claim is `contradicted` if one of its expectations is;
+    `matches`, at the budget `paper` alone, if the numbers of every row are like the printed ones; `undecided` if an
+    expectation is, or `supported` if one is and none undecided. Without expectations, at the budget `paper`, the
+    numbers are the claim. `not tested here` says that this budget tells nothing, as `smoke` always does.
     """
-    rng = np.random.default_rng(SEED)
     experiment, scores = outcome.experiment, outcome.scores()
     planned = cells(experiment, outcome.budget)
     peers = list(experiment.peers)
@@ -74,47 +77,51 @@ def judge(outcome: Outcome) -> Verdict:
         places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
     places += [(row, column, [column]) for row in peers for column in columns if (row, column) in scores]
     printed = _printed(experiment, columns)
-    compared = [_compare(outcome, scores, place, printed.get(place[:2]), rng) for place in places]
-    expected, higher = experiment.expect, experiment.higher
-    findings = [f for e in expected for f in check(e, scores, rows, columns, higher, rng, peers)]
+    compared = [_compare(outcome, scores, place, printed.get(place[:2])) for place in places]
+    exact, higher = experiment.is_exact, experiment.higher
+    expected = experiment.expect if outcome.budget != "smoke" else ()
+    findings = check(expected, scores, rows, columns, higher=higher, peers=peers, exact=exact)
     wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
-    lacking = len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)})
-    if outcome.budget == "smoke":  # too short to show anything
-        findings = [replace(finding, state="not run") for finding in findings]
-    if lacking or outcome.budget == "smoke":
-        why = f"{lacking} of {len(wanted)} runs have not ended" if lacking else "this budget only shows that it runs"
+    if lacking := len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)}):
+        why = f"{lacking} of {len(wanted)} runs have not ended"
         ended = {(r.row, r.column, r.seed) for r in outcome.records if r.state == "done" and not outcome.counts(r)}
         if without := len(wanted & ended):
             why = f"{without} of {len(wanted)} runs ended without the metric {experiment.metric}"
         return Verdict("not run", why, compared, findings)
-    return Verdict(*_word(outcome, compared, findings), compared, findings)
+    if outcome.budget == "smoke":
+        return Verdict("not tested here", "this budget only shows that it runs", compared, findings)
+    likeness = _likenesses(scores, printed, rows, columns, experiment.scale) if outcome.budget == "paper" else {}
+    return Verdict(*_word(findings, likeness), compared, findings)
 
 
-def _word(outcome: Outcome, compared: Sequence[Compared], findings: Sequence[Finding]) -> tuple[Word, str]:
+def _word(findings: Sequence[Finding], likeness: Mapping[str, Likeness]) -> tuple[Word, str]:
     """The verdict's word and reason for an item whose runs have all ended."""
-    if failed := [finding for finding in findings if finding.state == "fails"]:
+    by = {state: [finding for finding in findings if finding.state == state] for state in get_args(State)}
+    among = f"{len(findings)} expectation{'s' * (len(findings) != 1)}"
+    if failed := by["contradicted"]:
         each = "; ".join(f"{f.text} ({f.where}: {f.left:.3g} and {f.right:.3g})" for f in failed)
-        return "differs", f"{len(failed)} of {len(findings)} expectations fail: {each}"
-    if undecided := [finding for finding in findings if finding.state == "undecided"]:
-        each = "; ".join(f"{f.text} ({f.where}: between {f.low:.3g} and {f.high:.3g})" for f in undecided)
-        return "undecided", f"more runs are needed for {len(undecided)} of {len(findings)} expectations: {each}"
-    compared = [cell for cell in compared if cell.row not in outcome.experiment.peers]
-    parts = [cell for cell in compared if cell.column != MEAN], [cell for cell in compared if cell.column == MEAN]
-    rows, trained = {cell.row for cell in compared}, outcome.experiment.is_trained
-    for part in parts if outcome.budget == "paper" else ():
-        if {cell.row for cell in part} == rows and all(cell.verdict == "matches" for cell in part):
-            return "matches", f"all {len(part)} published numbers lie within our intervals"
-    if held := [finding for finding in findings if finding.state == "holds"]:
-        counts = {
-            "within noise": sum(finding.sign in ("<", ">") and finding.low <= 0 <= finding.high for finding in held),
-            "from one run each": trained * sum(not np.isfinite(finding.low) for finding in held),
-        }
-        doubts = "".join(f", {number} of them {doubt}" for doubt, number in counts.items() if number)
-        skipped = f"; {len(findings) - len(held)} could not be compared" if len(held) < len(findings) else ""
-        return "direction holds", f"all {len(held)} expectations hold{doubts}{skipped}"
+        return "contradicted", f"{len(failed)} of {among}: {each}"
+    of = {word: [row for row, found in likeness.items() if found == word] for word in dict.fromkeys(likeness.values())}
+    counted = ", ".join(f"{len(rows)} {word} ({', '.join(rows)})" for word, rows in of.items())
+    numbers = f"the printed numbers of {len(likeness)} row{'s' * (len(likeness) != 1)}"
+    if set(of) == {"matches"}:
+        return "matches", f"{numbers} lie within half of the paper's standard deviation of ours"
+    beside = f"; beside {numbers}: {counted}" if likeness else ""
+    if undecided := by["undecided"]:
+        each = "; ".join(f"{f.text} ({f.where}: between {f.low:.3g} and {f.high:.3g}{_needed(f)})" for f in undecided)
+        return "undecided", f"{len(undecided)} of {among}: {each}{beside}"
+    left_out = f"; {len(by['not tested'])} are not tested here" if by["not tested"] else ""
+    if held := by["supported"]:
+        return "supported", f"{len(held)} of {among}{left_out}{beside}"
+    if of and not findings:
+        return ("contradicted" if "differs" in of else "undecided"), f"{numbers}: {counted}"
     if findings:
-        return "not run", f"none of {len(findings)} expectations could be compared"
-    return "not run", "nothing is expected of these numbers at this budget"
+        return "not tested here", f"none of {among} can be tested with these runs{beside}"
+    return "not tested here", "nothing is expected of these numbers at this budget"
+
+
+def _needed(finding: Finding) -> str:
+    return f"; about {finding.seeds} seeds would decide" if finding.seeds else ""
 
 
 def misprinted(outcome: Outcome) -> list[str]:
@@ -148,19 +155,50 @@ def _printed(experiment: Experiment, columns: Sequence[str]) -> dict[tuple[str, 
     }
 
 
-def _compare(
-    outcome: Outcome, scores: Scores, place: TablePlace, printed: Printed | None, rng: np.random.Generator
-) -> Compared:
+def _compare(outcome: Outcome, scores: Scores, place: TablePlace, printed: Printed | None) -> Compared:
     row, column, columns = place
     scale, runs = outcome.experiment.scale, min((len(scores.get((row, one), ())) for one in columns), default=0)
-    found = across(scores, row, columns, rng)
-    mean, draws = found or (np.nan, np.array([np.nan]))
-    mean, (low, high) = mean * scale, map(float, percentile_bounds(draws * scale))
+    side = side_of(scores, row, columns)
+    mean = combined((scale, side)) if side else contrast([], np.nan)
+    low, high = mean.bounds()
     if printed is None:
-        return Compared(row, column, runs, mean, low, high)
-    word: Literal["matches", "differs", "not run"] | None = None if found else "not run"
-    if found and outcome.budget == "paper" and np.isfinite(low):
-        spread = printed.std or 0.0
-        word = "matches" if low - spread <= printed.mean <= high + spread else "differs"
-    difference = mean - printed.mean if found else None
-    return Compared(row, column, runs, mean, low, high, printed.mean, printed.std, difference, word)
+        return Compared(row, column, runs, mean.value, low, high)
+    word = _likeness(scores, [(place, printed)], scale) if outcome.budget == "paper" else None
+    difference = mean.value - printed.mean if side else None
+    return Compared(row, column, runs, mean.value, low, high, printed.mean, printed.std, difference, word)
+
+
+def _likenesses(
+    scores: Scores, printed: Mapping[tuple[str, str], Printed], rows: Sequence[str], columns: list[str], scale: float
+) -> dict[str, Likeness]:
+    """Row -> whether its numbers are like those printed for its cells, or else for its mean, of which one must be."""
+    found: dict[str, Likeness] = {}
+    for row in rows:
+        pairs = [((row, c, [c]), number) for c in columns if (number := printed.get((row, c)))]
+        if mean := printed.get((row, MEAN)):
+            pairs = pairs or [((row, MEAN, columns), mean)]
+        if pairs:
+            found[row] = _likeness(scores, pairs, scale)
+    return found
+
+
+def _likeness(scores: Scores, pairs: Sequence[tuple[TablePlace, Printed]], scale: float) -> Likeness:
+    """Whether our means are on average like printed ones: the equivalence test of two one-sided tests at 5 % each.
+
+    Differences are in printed standard deviations, in ours where none but 0 is printed, and must be within MARGIN.
+    """
+    sides, constant = [], 0.0
+    for (row, _, columns), number in pairs:
+        side = side_of(scores, row, columns)
+        if side is None or min(side.numbers) < 2:
+            return "not tested"
+        ours = combined((scale, side))
+        if spread := number.std or sum(ours.variances) ** 0.5:
+            sides.append((scale / spread / len(pairs), side))
+            constant -= number.mean / spread / len(pairs)
+        elif not isclose(ours.value, number.mean):
+            return "differs"
+    low, high = combined(*sides, constant=constant).bounds(0.9)
+    if low > -MARGIN and high < MARGIN:
+        return "matches"
+    return "differs" if low >= MARGIN or high <= -MARGIN else "undecided"

@@ -1,4 +1,4 @@
-"""Statistics of many runs: aggregates, intervals, comparisons and normalised scores. They need numpy only.
+"""Statistics of many runs: aggregates, intervals, comparisons and normalised scores. They need numpy and scipy only.
 
 Scores are a matrix [run, task]: the runs of one algorithm, with a column for each task. The aggregates and the
 bootstrap are those of Agarwal et al. 2021 (arXiv:2108.13264); docs/statistics.md says what is resampled. All tasks
@@ -18,14 +18,16 @@ from rlmem.stats.benchmarks import (
 )
 from rlmem.stats.compare import mann_whitney_u, performance_profile, probability_of_improvement
 from rlmem.stats.resampling import bootstrap, interval, percentile_bounds, resample
-from rlmem.stats.student import student_quantile, welch_bounds
+from rlmem.stats.welch import Contrast, contrast, runs_to_decide
 
 __all__ = [
     "AGGREGATES",
     "GAMES",
     "REFERENCES",
+    "Contrast",
     "Reference",
     "bootstrap",
+    "contrast",
     "expert_normalised",
     "interval",
     "iqm",
@@ -42,7 +44,6 @@ __all__ = [
     "probability_of_improvement",
     "reference_of",
     "resample",
-    "student_quantile",
+    "runs_to_decide",
     "summary",
-    "welch_bounds",
 ]
