@@ -10,7 +10,7 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from scripted import Scripted
 from test_rollout import Counter
 
@@ -22,6 +22,7 @@ from rlmem.types import Inputs
 
 CPU = torch.device("cpu")
 STORED = Segment(4, overlap=1, burn_in=2)
+STORED_RUNNING = Segment(4, overlap=1, burn_in=2, running=True)
 SCHEMES = {
     "tape": Tape(),
     "tape of 3 rows": Tape(rows=3, detach_every=5),
@@ -30,6 +31,7 @@ SCHEMES = {
     "five rows": Segment(4, rows=5, init_state="zero", overlap=1),
     "burn-in": Segment(3, init_state="zero", burn_in=2),
     "recompute": Segment(2, init_state="recompute"),
+    "running": Segment(3, init_state="zero", running=True),
 }
 
 
@@ -86,12 +88,20 @@ class Lived:
     def lengths(self):
         return [len(episode) - 1 for episode in self.all[self.oldest :]]
 
+    def episode(self, number, batching):
+        """The slots of an episode as a replay numbers it; -2 - n is the one that runs in environment n."""
+        if number >= 0:
+            assert number >= self.oldest, "an episode that was dropped"
+            return self.all[number]
+        assert batching.running
+        return self.running[-2 - number]
+
 
 def check(sample, lived, batching, stored):
     """Every slot of the batch is one of an episode that is still there, in order, and counts if it should."""
     batch = sample.batch
     for r in range(batch.shape[0]):
-        real = int((sample.episode[r] >= 0).sum())
+        real = int((sample.episode[r] != -1).sum())
         padding = [batch.start, batch.mask, batch.terminated, batch.reward, batch.obs, batch.action, batch.prev_action]
         assert (sample.episode[r, real:] == -1).all(), "padding is on the right"
         assert not any(field[r, real:].any() for field in padding)
@@ -99,12 +109,11 @@ def check(sample, lived, batching, stored):
         assert len(begins) == 1 or isinstance(batching, Tape), "a row joins two episodes"
         for begin, end in pairwise([*begins, real]):
             number, first = int(sample.episode[r, begin]), int(batch.obs[r, begin, 1])
-            assert number >= lived.oldest, "an episode that was dropped"
             for t in range(begin, end):
-                check_slot(batch, (r, t), lived.all[number][first + t - begin], last=t == end - 1)
+                check_slot(batch, (r, t), lived.episode(number, batching)[first + t - begin], last=t == end - 1)
             assert (sample.episode[r, begin:end] == number).all()
         if isinstance(batching, Segment):
-            check_before(batch, r, lived.all[number][:first], batching, stored)
+            check_before(batch, r, lived.episode(number, batching)[:first], batching, stored)
     assert batch.detach_every == batching.detach_every
 
 
@@ -175,15 +184,23 @@ class ReplayMachine(RuleBasedStateMachine):
         self.lived.add(rollout.streams)
         assert self.replay.add(rollout) == len(self.lived.all) - before
 
-    @precondition(lambda self: self.replay.episodes)
-    @rule(scheme=st.sampled_from(sorted(SCHEMES)), batch_size=st.integers(3, 40), seed=st.integers(0, 99))
-    def sample(self, scheme, batch_size, seed):
-        batching = STORED if self.stored else SCHEMES[scheme]
+    @rule(
+        scheme=st.sampled_from(sorted(SCHEMES)),
+        running=st.booleans(),
+        batch_size=st.integers(3, 40),
+        seed=st.integers(0, 99),
+    )
+    def sample(self, scheme, running, batch_size, seed):
+        batching = (STORED_RUNNING if running else STORED) if self.stored else SCHEMES[scheme]
+        unfinished = batching.running and any(len(episode or []) > 1 for episode in self.lived.running)
+        assert self.replay.holds(batching) == bool(self.lived.lengths or unfinished)
+        if not self.replay.holds(batching):
+            return
         sample = self.replay.sample(batching, batch_size, torch.Generator().manual_seed(seed))
         check(sample, self.lived, batching, self.stored)
         assert sample.metrics["batch/transitions"] == sample.batch.mask.sum()
         assert sample.metrics["batch/episodes"] == len(set(sample.episode.flatten().tolist()) - {-1})
-        assert sample.metrics["batch/pad_fraction"] == pytest.approx(float((sample.episode < 0).float().mean()))
+        assert sample.metrics["batch/pad_fraction"] == pytest.approx(float((sample.episode == -1).float().mean()))
 
     @rule()
     def save_and_load(self):
@@ -237,7 +254,7 @@ def test_an_episode_is_complete_with_its_final_observation():
 
 
 def test_there_is_nothing_to_draw_from_an_empty_replay():
-    with pytest.raises(ValueError, match="no complete episode"):
+    with pytest.raises(ValueError, match="nothing to draw from"):
         Replay(10, 1, CPU).sample(Tape(), 4, torch.Generator())
 
 
@@ -464,6 +481,27 @@ def test_new_episodes_get_the_largest_priority_and_dropped_ones_are_forgotten():
     assert (replay.table.live("weight") > 0).all(), "an episode without error must still be drawn, now and then"
 
 
+def test_running_episodes_have_the_largest_priority_and_keep_none_of_their_own():
+    replay, collector = replay_of(3, 3, priority_exponent=0.5), collector_of([9])
+    priorities(replay, 1.0, 4.0)  # to the power 0.5: 1, 2
+    rollout, _ = collector.collect(4, 10**9)  # three transitions have a successor
+    replay.add(rollout)
+    every = Segment(1, rows=1600, init_state="zero", running=True)
+    sample = replay.sample(every, 1600, torch.Generator().manual_seed(0))
+    drawn = Tally(sample.episode[:, 0].tolist())
+    assert sum((drawn[e] - n) ** 2 / n for e, n in ((0, 320), (1, 640), (-2, 640))) < 12
+    assert set(sample.batch.obs[sample.episode[:, 0] == -2][:, :, 1].flatten().tolist()) == {0, 1, 2, 3}
+    torch.testing.assert_close(
+        sample.batch.behaviour["weight"][:, 0],
+        torch.where(sample.episode[:, 0] == 0, 1.0, 2.0**-0.4),
+    )
+    replay.update_priorities(sample, torch.full((1600, 2), 1.0)[sample.batch.mask])
+    assert replay.table.live("weight") == pytest.approx([1, 1])
+    assert replay.sample(Segment(None), 1, torch.Generator()).episode.max() >= 0, (
+        "other schemes see complete ones alone"
+    )
+
+
 def test_priorities_survive_saving():
     replay = replay_of(3, 3, 3, priority_exponent=0.5)
     priorities(replay, 1.0, 4.0, 16.0)
@@ -479,6 +517,7 @@ def test_priorities_survive_saving():
         ({"length": 4, "overlap": 4}, r"batching.overlap=4.*length=4"),
         ({"burn_in": 3}, r"batching.burn_in=3.*batching.length=64"),
         ({"overlap": 3}, r"batching.overlap=3"),
+        ({"running": True}, r"batching.running=true.*batching.length=64"),
         ({"length": 4, "burn_in": 3, "init_state": "recompute"}, r"batching.burn_in=3.*recompute"),
     ],
 )

@@ -161,9 +161,11 @@ class Batching(ABC):
     """A scheme for cutting time into rows.
 
     detach_every: slots between cuts of the gradient through the memory's state; see `unroll`
+    running: off-policy, whether pieces of episodes are drawn that have not ended yet
     """
 
     detach_every: int | None = None
+    running: bool = False
 
     @abstractmethod
     def rows(self, streams: Batch) -> Rows:
@@ -191,7 +193,7 @@ class Batching(ABC):
     def draw(self, lengths: Tensor, weight: Tensor | None, batch_size: int, generator: torch.Generator) -> Pieces:
         """Off-policy: a random batch of pieces of episodes.
 
-        lengths: [E], acted slots of each episode, at least 1, on the CPU
+        lengths: [E], acted slots of each episode, at least 1, on the CPU; if `running`, the last are of running ones
         weight: [E], how often to draw each episode relative to a uniform draw, on the CPU; None: uniformly
         batch_size: acted slots in the batch
         generator: the random numbers to use

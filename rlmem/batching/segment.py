@@ -27,6 +27,7 @@ class Segment(Batching):
     burn_in: slots before a row that bring that state up to the present network, read without gradient and not counted
         (Kapturowski et al. 2019, R2D2)
     overlap: acted slots that a segment shares with the one before
+    running: draw from episodes that have not ended yet, too, as far as their slots have a successor
     detach_every: slots of a row between cuts of the gradient through the state
     """
 
@@ -37,6 +38,7 @@ class Segment(Batching):
         init_state: Literal["zero", "stored", "recompute"] = "stored",
         burn_in: NonNegativeInt = 0,
         overlap: NonNegativeInt = 0,
+        running: bool = False,
         detach_every: PositiveInt | None = None,
     ):
         if length is None and (burn_in or overlap):
@@ -44,10 +46,12 @@ class Segment(Batching):
             raise UserError(f"batching.{name}={value}: whole episodes have none; e.g. batching.length=64")
         if length is not None and overlap >= length:
             raise UserError(f"batching.overlap={overlap}: must be less than batching.length={length}")
+        if length is None and running:
+            raise UserError("batching.running=true: whole episodes have ended; e.g. batching.length=64")
         if burn_in and init_state == "recompute":
             raise UserError(f"batching.burn_in={burn_in}: init_state=recompute reads all slots before a row already")
         self.length, self.num_rows, self.init_state = length, rows, init_state
-        self.burn_in, self.overlap, self.detach_every = burn_in, overlap, detach_every
+        self.burn_in, self.overlap, self.running, self.detach_every = burn_in, overlap, running, detach_every
 
     def rows(self, streams: Batch) -> Rows:
         T, spans = streams.shape[1], Spans.of(streams.start)

@@ -82,8 +82,8 @@ class OffPolicyLoop(Loop):
     """One iteration is at least `algo.record_every` environment steps, in rounds: a few slots in every environment,
     then the updates that are due by `algo.update_ratio`. A checkpoint may be taken after any round.
 
-    No update is due before `algo.learning_starts` steps, nor before an episode has ended; updates that were not due are
-    not made up for later.
+    No update is due before `algo.learning_starts` steps, nor before the replay holds anything that the batching scheme
+    can draw; updates that were not due are not made up for later.
 
     generator: draws what updates read
     counted: steps or episodes so far that make updates due
@@ -141,7 +141,7 @@ class OffPolicyLoop(Loop):
                 completed = self.replay.add(rollout)
             except Fault as fault:  # an episode that is longer than the replay
                 raise Fault(f"step {self.collector.steps}: {fault}") from fault
-            if self.collector.steps >= self.algo.learning_starts and self.replay.episodes:
+            if self.collector.steps >= self.algo.learning_starts and self.replay.holds(self.batching):
                 self.counted += completed if self.algo.update_per == "episode" else self.collector.steps - before
             due = round(self.algo.update_ratio * self.counted, 6)  # 0.3 of 120 are 36, not 35.99...
             made = []
@@ -154,7 +154,7 @@ class OffPolicyLoop(Loop):
     def _learn(self) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Make one update. Returns its metrics and those of its batch."""
         if self.algo.scale is None:
-            self.algo.scale_rewards(self.replay.rewards)
+            self.algo.scale_rewards(self.replay.rewards(self.batching))
             if self.algo.scale is not None:
                 what = f"rewards are learnt from times {self.algo.scale:.3g} (algo.reward_scale)"
                 self.notices.once("scale", what)
@@ -168,7 +168,7 @@ class OffPolicyLoop(Loop):
 
     def _warn(self, longest: int) -> None:
         """Tell the user what keeps the agent from learning: no episode yet, or episodes longer than a row."""
-        if self.collector.steps >= self.algo.learning_starts and not self.replay.episodes:
+        if self.collector.steps >= self.algo.learning_starts and not self.replay.holds(self.batching):
             self.notices.once("wait", "learning waits for the end of a first episode")
         room = self.batching.longest_episode(self.algo.batch_size)
         if room is not None and longest > room:

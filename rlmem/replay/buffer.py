@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from rlmem.batching import Batching, Pieces, Rollout
 from rlmem.batching.base import Placement
+from rlmem.replay.reading import Reader
 from rlmem.replay.store import KeptState, Ring, Running
 from rlmem.types import Batch, Inputs, State, with_host
 
@@ -30,7 +31,8 @@ class Sample:
     """A batch of a replay's episodes.
 
     batch: with priorities, `batch.behaviour["weight"]` [B, T] holds the importance weights, the largest of which is 1
-    episode: [B, T] long, the number of the episode that a slot belongs to; -1 in the padding
+    episode: [B, T] long, the number of the episode that a slot belongs to; -1 in the padding, -2 - n where it is the
+        episode that runs in environment n
     metrics: of the batch and of the replay
     """
 
@@ -43,11 +45,13 @@ class Replay:
     """A replay of whole episodes, the oldest of which make room for new ones.
 
     Slots are kept once: an episode of n transitions takes n + 1, and there is no next observation. Memory (or the
-    mapped file) grows with what is stored. Episodes that are still running wait outside until they have ended.
+    mapped file) grows with what is stored. Episodes that are still running wait outside until they have ended; batching
+    schemes that say so (`Batching.running`) are given their transitions, too.
 
     With priorities an episode is drawn in proportion to p = (0.9 max |td_error| + 0.1 mean |td_error|)^exponent over
     its slots in the last batch that showed it (R2D2, Kapturowski et al. 2019, section 2.3), and importance weights are
-    (1 / p)^importance_exponent (Schaul et al. 2016, arXiv:1511.05952, section 3.4). New episodes get the largest p yet.
+    (1 / p)^importance_exponent (Schaul et al. 2016, arXiv:1511.05952, section 3.4). New episodes get the largest p yet,
+    as do running ones.
 
     capacity: transitions
     num_envs: environments that rollouts come from
@@ -74,6 +78,7 @@ class Replay:
         self.slots, self.states = Ring(directory), Ring(directory)
         self.table = Ring()  # a row per episode: position of its first slot, transitions, kept states, weight
         self.running = Running(num_envs, capacity)
+        self.reader = Reader(self.table, self.slots, self.states, self.running)
         self.transitions = 0
         self.largest_weight = 1.0
 
@@ -86,10 +91,20 @@ class Replay:
         """[E] transitions of each complete episode, oldest first; on the CPU."""
         return torch.from_numpy(self.table.live("length")) if self.episodes else torch.zeros(0, dtype=torch.long)
 
-    @property
-    def rewards(self) -> Tensor:
-        """[S] the rewards of all transitions in complete episodes; on the CPU."""
-        return torch.from_numpy(self.slots.live("reward")[self.slots.live("mask")])
+    def holds(self, batching: Batching) -> bool:
+        """Whether there is anything that a batch could be drawn from."""
+        return bool(self.episodes or (batching.running and len(self.running.drawable)))
+
+    def rewards(self, batching: Batching) -> Tensor:
+        """[S] the rewards of all transitions that can be drawn; on the CPU."""
+        found = []
+        if self.episodes:
+            found.append(self.slots.live("reward")[self.slots.live("mask")])
+        if batching.running:
+            for env, n in zip(self.running.drawable, self.running.transitions, strict=True):
+                reward, mask = (self.running.slots[name][env, :n] for name in ("reward", "mask"))
+                found.append(reward[mask])
+        return torch.from_numpy(np.concatenate(found))
 
     def add(self, rollout: Rollout) -> int:
         """Store the slots of a rollout, but for its bootstrap slot; returns how many episodes they completed.
@@ -136,8 +151,8 @@ class Replay:
             self.transitions -= oldest["length"]
         if self.initial_state is not None:
             slots["state"] = np.full(length + 1, -1)
-            slots["state"][[state.slot for state in states]] = self.states.tail + np.arange(len(states))
-            parts = zip(*(state.leaves for state in states), strict=True)
+            slots["state"][list(states)] = self.states.tail + np.arange(len(states))
+            parts = zip(*states.values(), strict=True)
             self.states.append(len(states), {str(i): np.stack(part) for i, part in enumerate(parts)})
         row = {"begin": self.slots.tail, "length": length, "states": len(states), "weight": self.largest_weight}
         self.table.append(1, {name: np.asarray([value]) for name, value in row.items()})
@@ -148,34 +163,41 @@ class Replay:
     def sample(self, batching: Batching, batch_size: int, generator: torch.Generator) -> Sample:
         """A random batch of `batch_size` transitions, or of as many rows as `batching` says.
 
-        Raises ValueError if no episode is complete yet.
+        Raises ValueError if there is nothing to draw from (`holds`).
         """
-        if not self.episodes:
-            raise ValueError("the replay holds no complete episode yet")
-        weight = torch.from_numpy(self.table.live("weight")) if self.priority_exponent else None
-        pieces = batching.draw(self.lengths, weight, batch_size, generator)
-        return self._read(pieces, batching.detach_every)
+        if not self.holds(batching):
+            raise ValueError("the replay holds nothing to draw from yet")
+        running = self.running.transitions if batching.running else self.running.transitions[:0]
+        lengths = self._column("length", running)
+        weight = None
+        if self.priority_exponent:
+            weight = self._column("weight", np.full(len(running), self.largest_weight))
+        pieces = batching.draw(lengths, weight, batch_size, generator)
+        drawn = None if weight is None else weight[pieces.episode].numpy()
+        return self._read(pieces, drawn, batching.detach_every)
 
-    def _read(self, pieces: Pieces, detach_every: int | None) -> Sample:
+    def _column(self, name: str, running: np.ndarray) -> Tensor:
+        """A column of the table, with the values `running` of running episodes behind those of complete ones."""
+        return torch.from_numpy(np.concatenate([self.table.live(name), running]) if self.episodes else running)
+
+    def _read(self, pieces: Pieces, weight: np.ndarray | None, detach_every: int | None) -> Sample:
         row, episode, first, acted, prefix = (part.numpy() for part in pieces)
         number = self.table.head + episode
-        origin = self.table.take("begin", number)
         layout = Placement(row, acted + 1)
-        fields = self._gather(layout, origin, first)
+        fields = self._gather(layout, number, first)
         fields["mask"] &= layout.place(layout.offset < acted[layout.piece])
         behaviour = {}
-        if self.priority_exponent:
-            weight = self.table.take("weight", number)
+        if weight is not None:
             importance = (weight.min() / weight) ** self.importance_exponent
             behaviour["weight"] = self._tensor(layout.place(importance.astype(np.float32)[layout.piece]))
         before = None
         if prefix.any():
-            ahead = self._gather(Placement(row, prefix, right=True), origin, first - prefix)
+            ahead = self._gather(Placement(row, prefix, right=True), number, first - prefix)
             before = Inputs(*(self._tensor(ahead[name]) for name in Inputs._fields))
         heads = np.flatnonzero(np.diff(row, prepend=-1))
         batch = Batch(
             **{name: self._tensor(values) for name, values in fields.items()},
-            state0=self._states_at(origin[heads], (first - prefix)[heads]),
+            state0=self._states_at(number[heads], (first - prefix)[heads]),
             behaviour=behaviour,
             prefix=before,
             detach_every=detach_every,
@@ -186,33 +208,32 @@ class Replay:
             "batch/transitions": int(np.count_nonzero(fields["mask"])),
             "batch/pad_fraction": layout.pad_fraction,
         }
+        runs = self.reader.runs(number)
+        number[runs] = -2 - self.reader.env(number[runs])
         return Sample(batch, self._tensor(layout.place(number[layout.piece], -1)), metrics)
 
-    def _gather(self, layout: Placement, origin: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
-        """The fields of `Batch` in rows, of pieces that begin at slot `first` [P] of the episodes at `origin` [P]."""
+    def _gather(self, layout: Placement, number: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
+        """The fields of `Batch` in rows, of pieces that begin at slot `first` [P] of the episodes `number` [P]."""
         slot = first[layout.piece] + layout.offset
-        position, start = origin[layout.piece] + slot, slot == 0
-        fields = {name: layout.place(self.slots.take(name, position)) for name in FIELDS}
+        take, start = self.reader.fields(number[layout.piece], slot), slot == 0
+        fields = {name: layout.place(take(name)) for name in FIELDS}
         for name in ("action", "reward"):
-            previous = self.slots.take(name, position - 1)
+            previous = take(name, shift=-1)
             previous[start] = 0
             fields[f"prev_{name}"] = layout.place(previous)
         return fields | {"start": layout.place(start)}
 
-    def _states_at(self, origin: np.ndarray, slot: np.ndarray) -> State | None:
-        """The states that acting had before slots of the episodes whose first slots are at `origin`."""
+    def _states_at(self, number: np.ndarray, slot: np.ndarray) -> State | None:
+        """The states that acting had before slots `slot` [R] of the episodes `number` [R]."""
         if self.initial_state is None:
             return None
-        inside = slot > 0
-        kept = self.slots.take("state", (origin + slot)[inside])
-        if (kept < 0).any():
-            raise ValueError(f"acting kept no state before slot {int(slot[inside][kept < 0][0])} of an episode")
         leaves, structure = tree_flatten(self.initial_state)
         rows = [leaf.to(self.device).repeat(len(slot), *[1] * (leaf.dim() - 1)) for leaf in leaves]
-        if len(kept):
+        inside = slot > 0
+        if inside.any():
             where = torch.from_numpy(inside).to(self.device)
-            for i, leaf in enumerate(rows):
-                leaf[where] = self._tensor(self.states.take(str(i), kept))
+            for leaf, kept in zip(rows, self.reader.states_before(number[inside], slot[inside]), strict=True):
+                leaf[where] = self._tensor(kept)
         return tree_unflatten(rows, structure)
 
     def _tensor(self, array: np.ndarray) -> Tensor:

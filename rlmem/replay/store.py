@@ -98,7 +98,7 @@ class Ring:
 class KeptState(NamedTuple):
     """A memory state that acting had before a slot of an environment: one row of each of its leaves.
 
-    The slot counts from the first one that is being added, or from the episode's first once it is stored.
+    The slot counts from the first one that is being added.
     """
 
     env: int
@@ -111,6 +111,7 @@ class Running:
 
     on: [N], whether the beginning of the running episode was stored
     length: [N], its slots so far
+    states: for each environment, the leaves of the states that acting had, by the slot before which it had them
     """
 
     def __init__(self, num_envs: int, capacity: int):
@@ -118,20 +119,30 @@ class Running:
         self.on = np.zeros(num_envs, bool)
         self.length = np.zeros(num_envs, np.int64)
         self.slots: dict[str, np.ndarray] = {}
-        self.states: list[list[KeptState]] = [[] for _ in range(num_envs)]
+        self.states: list[dict[int, list[np.ndarray]]] = [{} for _ in range(num_envs)]
+
+    @property
+    def drawable(self) -> np.ndarray:
+        """[R], the environments whose episode has a transition of which the next slot is stored, too."""
+        return np.flatnonzero(self.on & (self.length > 1))
+
+    @property
+    def transitions(self) -> np.ndarray:
+        """[R], such transitions of the episodes of the environments `drawable`."""
+        return self.length[self.drawable] - 1
 
     def extend(self, start: np.ndarray, slots: dict[str, np.ndarray], states: list[KeptState]) -> None:
         """Begin episodes where `start` [N], and add slots [N, n, ...] to all, and the states before some of these n."""
         self.on |= start
         self.length[start] = 0
         for i in np.flatnonzero(start):
-            self.states[i] = []
+            self.states[i] = {}
         env = np.flatnonzero(self.on)
         if not len(env):
             return
         n = slots["mask"].shape[1]
         for state in states:
-            self.states[state.env].append(state._replace(slot=int(self.length[state.env]) + state.slot))
+            self.states[state.env][int(self.length[state.env]) + state.slot] = state.leaves
         longest = env[self.length[env].argmax()]
         needed = int(self.length[longest]) + n
         if needed > self.capacity + 1:
@@ -148,10 +159,10 @@ class Running:
             self.slots[name][at] = values[env]
         self.length[env] += n
 
-    def pop(self, env: int) -> tuple[dict[str, np.ndarray], list[KeptState]]:
+    def pop(self, env: int) -> tuple[dict[str, np.ndarray], dict[int, list[np.ndarray]]]:
         """The slots and states of the episode that has ended in `env`; valid until `extend`."""
         self.on[env] = False
-        states, self.states[env] = self.states[env], []
+        states, self.states[env] = self.states[env], {}
         return {name: values[env, : self.length[env]] for name, values in self.slots.items()}, states
 
     def state_dict(self) -> dict[str, Any]:
@@ -162,7 +173,11 @@ class Running:
             "on": torch.from_numpy(self.on.copy()),
             "length": torch.from_numpy(length),
             "slots": slots,
-            "states": [(s.env, s.slot, [torch.tensor(x) for x in s.leaves]) for kept in self.states for s in kept],
+            "states": [
+                (env, slot, [torch.tensor(leaf) for leaf in leaves])
+                for env, kept in enumerate(self.states)
+                for slot, leaves in kept.items()
+            ],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -172,6 +187,6 @@ class Running:
         for name, live in state["slots"].items():
             self.slots[name] = np.empty((*taken.shape, *live.shape[1:]), live.numpy().dtype)
             self.slots[name][taken] = live.numpy()
-        self.states = [[] for _ in self.on]
+        self.states = [{} for _ in self.on]
         for env, slot, leaves in state["states"]:
-            self.states[env].append(KeptState(env, slot, [leaf.numpy().copy() for leaf in leaves]))
+            self.states[env][slot] = [leaf.numpy().copy() for leaf in leaves]
