@@ -1,6 +1,8 @@
 """Reading slots and states of a replay's episodes, whether they have ended or not."""
 
 from collections.abc import Callable
+from functools import partial
+from operator import getitem
 
 import numpy as np
 
@@ -62,7 +64,7 @@ class Reader:
             missing([t for env, t in at if t not in self.running.states[env]])
             kept = [np.stack(leaf) for leaf in zip(*(self.running.states[env][t] for env, t in at), strict=True)]
         leaves = range(len(kept) or len(self.states.arrays))
-        return [either(runs, lambda i=i: self.states.take(str(i), index), lambda i=i: kept[i]) for i in leaves]
+        return [either(runs, partial(self.states.take, str(i), index), partial(getitem, kept, i)) for i in leaves]
 
 
 def either(runs: np.ndarray, ended: Callable[[], np.ndarray], running: Callable[[], np.ndarray]) -> np.ndarray:
