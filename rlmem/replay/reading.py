@@ -1,8 +1,6 @@
 """Reading slots and states of a replay's episodes, whether they have ended or not."""
 
 from collections.abc import Callable
-from functools import partial
-from operator import getitem
 
 import numpy as np
 
@@ -41,11 +39,12 @@ class Reader:
         env, at = self.env(number[runs]), slot[runs]
 
         def take(name: str, shift: int = 0) -> np.ndarray:
-            return either(
-                runs,
-                lambda: self.slots.take(name, position + shift),
-                lambda: self.running.slots[name][env, at + shift],
-            )
+            parts = []
+            if position is not None:
+                parts.append((~runs, self.slots.take(name, position + shift)))
+            if len(env):
+                parts.append((runs, self.running.slots[name][env, at + shift]))
+            return merge(parts)
 
         return take
 
@@ -54,33 +53,28 @@ class Reader:
 
         Returns a leaf [R, ...] each. Raises ValueError where acting kept none.
         """
-        runs = self.runs(number)
-        index, kept = np.zeros(0, int), []
+        runs, parts = self.runs(number), []
         if not runs.all():
             index = self.slots.take("state", self.table.take("begin", number[~runs]) + slot[~runs])
             missing(slot[~runs][index < 0])
+            parts.append((~runs, [self.states.take(str(i), index) for i in range(len(self.states.arrays))]))
         if runs.any():
             at = list(zip(self.env(number[runs]).tolist(), slot[runs].tolist(), strict=True))
             missing([t for env, t in at if t not in self.running.states[env]])
-            kept = [np.stack(leaf) for leaf in zip(*(self.running.states[env][t] for env, t in at), strict=True)]
-        leaves = range(len(kept) or len(self.states.arrays))
-        return [either(runs, partial(self.states.take, str(i), index), partial(getitem, kept, i)) for i in leaves]
+            kept = zip(*(self.running.states[env][t] for env, t in at), strict=True)
+            parts.append((runs, [np.stack(leaf) for leaf in kept]))
+        return [merge([(where, leaves[i]) for where, leaves in parts]) for i in range(len(parts[0][1]))]
 
 
-def either(runs: np.ndarray, ended: Callable[[], np.ndarray], running: Callable[[], np.ndarray]) -> np.ndarray:
-    """Values [S, ...]: those of running episodes where `runs` [S], those of complete ones elsewhere.
-
-    runs: [S]
-    ended, running: give the values of either; not called if there are none
-    """
-    if not runs.any():
-        return ended()
-    if runs.all():
-        return running()
-    some, others = running(), ended()
-    values = np.empty((len(runs), *some.shape[1:]), some.dtype)
-    values[runs], values[~runs] = some, others
-    return values
+def merge(parts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Values [S, ...], from one or more parts: where [S] each belongs, and its values in order."""
+    if len(parts) == 1:
+        return parts[0][1]
+    where, values = parts[0]
+    merged = np.empty((len(where), *values.shape[1:]), values.dtype)
+    for where, values in parts:
+        merged[where] = values
+    return merged
 
 
 def missing(slots: np.ndarray | list[int]) -> None:
