@@ -383,3 +383,39 @@ def test_lprnn_refuses_what_it_cannot_filter():
         LPRNN(3, pool_size=5, filters="parallel")
     with pytest.raises(UserError, match=r"base=1.0: .*above 1"):
         LPRNN(3, base=1.0)
+
+
+def first_weights(cls, **settings):
+    torch.manual_seed(0)
+    return cls(6, 8, **settings).rnn.all_weights[0]
+
+
+@pytest.mark.parametrize("cls", [GRU, LSTM, Elman])
+def test_first_weights_of_cells_are_those_of_torch_or_orthogonal(cls):
+    torch.manual_seed(0)
+    plain = {GRU: torch.nn.GRU, LSTM: torch.nn.LSTM, Elman: torch.nn.RNN}[cls](6, 8).all_weights[0]
+    assert all(map(torch.equal, first_weights(cls), plain))
+    for init in ("orthogonal", "orthogonal_gates"):
+        W, U, b, c = first_weights(cls, init=init)
+        for weight in W, U:
+            for part in weight.split(8) if init == "orthogonal_gates" else [weight]:
+                gram = part.T @ part if part.shape[0] >= part.shape[1] else part @ part.T
+                torch.testing.assert_close(gram, torch.eye(len(gram)), atol=1e-5, rtol=0)
+        assert not b.any()
+        assert not c.any()
+
+
+def test_first_weights_of_an_lstm_of_sonnet_and_its_forget_bias():
+    _, _, b, c = first_weights(LSTM, init="sonnet")
+    assert b.view(4, 8).tolist() == [[0.0] * 8, [1.0] * 8, [0.0] * 8, [0.0] * 8]
+    assert not c.any()
+    torch.manual_seed(0)
+    W, U, _, _ = LSTM(64, 192, init="sonnet").rnn.all_weights[0]
+    for weight in W, U:
+        assert weight.abs().max() <= 2 / 16
+        assert float(weight.detach().std()) == pytest.approx(0.88 / 16, rel=0.02), (
+            "a normal that is cut at two spreads has 0.88 of one"
+        )
+    shifted, plain = first_weights(LSTM, forget_bias=1.0), first_weights(LSTM)
+    torch.testing.assert_close(shifted[2] - plain[2], torch.tensor([0.0, 1.0, 0.0, 0.0]).repeat_interleave(8))
+    assert not first_weights(LSTM, init="sonnet", forget_bias=0.0)[2].any()

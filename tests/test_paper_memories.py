@@ -8,6 +8,7 @@ import torch
 from golden_papers import ffm_e
 from torch.nn import functional as F
 
+from rlmem.analysis.shm import calibrations
 from rlmem.memory import FFM
 from rlmem.memory.shm import SHM
 from rlmem.scan import hadamard_scan, native
@@ -196,6 +197,17 @@ def test_the_rows_of_theta_are_drawn_by_seed_and_age_alone():
     assert counts.min() > 120  # 182 expected of each
     assert counts.max() < 250
     assert (memory.rows(torch.ones(2000), age) != rows).float().mean() > 0.8
+
+
+@pytest.mark.parametrize("calibration", ["random_theta", "random_c", "fixed_c", "fixed_theta", "neural_theta"])
+def test_all_calibrations_begin_with_the_same_spread(calibration):
+    found = []
+    for seed in range(20):
+        torch.manual_seed(seed)
+        memory = SHM(64, 32, calibration=calibration)
+        x = torch.randn(4, 10, 64)
+        found += [C - 1 for C, _ in calibrations(memory, x, seed)]
+    assert float(torch.cat(found).std()) == pytest.approx((6 / (128 + 32)) ** 0.5 / 3, rel=0.03)
 
 
 def test_redrawing_changes_episodes_that_start_later_and_no_others():

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.packed import SimpleSequence
-from rlmem.memory.torch_cell import TorchCell
+from rlmem.memory.torch_cell import Init, TorchCell
 from rlmem.types import PositiveInt
 
 
@@ -14,14 +14,15 @@ class Elman(TorchCell):
 
         h' = tanh(W x + b + U h + c)
 
-    State: h [B, H]. Torch's initialisation; cuDNN on CUDA, and on the CPU a loop of one product per step with a
-    hand-written backward (`rlmem.memory.packed`).
+    State: h [B, H]. cuDNN on CUDA, and on the CPU a loop of one product per step with a hand-written backward
+    (`rlmem.memory.packed`).
 
     hidden_size: H, width of state and output
+    init: first weights, see `rlmem.memory.torch_cell.Init`
     """
 
-    def __init__(self, input_size: int, hidden_size: PositiveInt = 256):
-        super().__init__(input_size, nn.RNN(input_size, hidden_size))
+    def __init__(self, input_size: int, hidden_size: PositiveInt = 256, init: Init = "torch"):
+        super().__init__(input_size, nn.RNN(input_size, hidden_size), init)
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         W, U, b, c = self.rnn.all_weights[0]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.torch_cell import TorchCell
+from rlmem.memory.torch_cell import Init, TorchCell
 from rlmem.scan import cells
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt
@@ -15,14 +15,15 @@ class GRU(TorchCell):
         r = sigmoid(W_r x + U_r h),  z = sigmoid(W_z x + U_z h)
         n = tanh(W_n x + b_n + r * (U_n h + c_n)),  h' = (1 - z) * n + z * h
 
-    Differs from the paper as torch does: the reset gate acts after U_n. State: h [B, H]. Torch's initialisation;
+    Differs from the paper as torch does: the reset gate acts after U_n. State: h [B, H].
     cuDNN on CUDA, a kernel of the native engine on the CPU (`rlmem.scan.cells`).
 
     hidden_size: H, width of state and output
+    init: first weights, see `rlmem.memory.torch_cell.Init`
     """
 
-    def __init__(self, input_size: int, hidden_size: PositiveInt = 256):
-        super().__init__(input_size, nn.GRU(input_size, hidden_size))
+    def __init__(self, input_size: int, hidden_size: PositiveInt = 256, init: Init = "torch"):
+        super().__init__(input_size, nn.GRU(input_size, hidden_size), init)
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         W, U, b, c = self.rnn.all_weights[0]

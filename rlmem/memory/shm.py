@@ -36,7 +36,9 @@ class SHM(Memory):
     shortcut: whether the output has the term W_s u_t
     calibration (section 4.4): "random_theta"; or its ablations "none" (C = 1), "random_c" (normal around 1, spread
         `random_c_std`, not learned), "fixed_c" (a learned matrix), "fixed_theta" (one learned vector),
-        "neural_theta" (theta_t = W_theta u_t)
+        "neural_theta" (theta_t = W_theta u_t). All but "none" begin with the same spread of C around 1, of which the
+        paper says nothing: Theta has Xavier's weights, uniform within b = sqrt(6 / (L + k)), which makes it b / 3
+    random_c_std: spread of calibration="random_c"; None: b / 3
     draw: "seeded"; "row0" is the published POPGym and stand-alone code, whose integer cast always yields row 0;
         "fresh" the published SAC code: new rows at every call, so that training does not read what acting read
     limit: bound on the entries of M; the published SAC code has 100, the paper none
@@ -53,24 +55,29 @@ class SHM(Memory):
         calibration: Calibration = "random_theta",
         draw: Draw = "seeded",
         shortcut: bool = True,
-        random_c_std: PositiveFloat = 0.1,
+        random_c_std: PositiveFloat | None = None,
         limit: PositiveFloat | None = None,
         engine: Engine = "auto",
     ):
         super().__init__(input_size, hidden_size, engine)
-        self.calibration, self.draw, self.random_c_std, self.limit = calibration, draw, random_c_std, limit
+        self.calibration, self.draw, self.limit = calibration, draw, limit
         self.k = k = memory_size
+        bound = (6 / (bank_size + k)) ** 0.5
+        self.random_c_std = bound / 3 if random_c_std is None else random_c_std
         self.ln = nn.LayerNorm(input_size)
         self.parts = {"W_k": k, "W_q": k, "W_v": k, "W_c": k, "w_eta": 1} | ({"W_s": k} if shortcut else {})
         self.project_in = Linear(input_size, sum(self.parts.values()), bias=False)
         self.b_s = nn.Parameter(torch.zeros(k)) if shortcut else None
         if calibration == "fixed_c":
-            self.C = nn.Parameter(torch.ones(k, k))
+            self.C = nn.Parameter(1 + bound / 3 * torch.randn(k, k))
         elif calibration == "neural_theta":
             self.W_theta = Linear(input_size, k, bias=False)
+            nn.init.uniform_(
+                self.W_theta.weight, -bound / input_size**0.5, bound / input_size**0.5
+            )  # u's spread is one
         elif calibration in ("random_theta", "fixed_theta"):
-            rows = bank_size if calibration == "random_theta" else 1
-            self.Theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, k)))
+            bank = nn.init.xavier_uniform_(torch.empty(bank_size, k))
+            self.Theta = nn.Parameter(bank if calibration == "random_theta" else bank[:1].clone())
         self.W_out = Linear(k, hidden_size)
         self.register_buffer("seed", torch.randint(1 << 20, ()))
         if calibration == "neural_theta" and limit is None:

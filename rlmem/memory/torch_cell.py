@@ -1,13 +1,26 @@
 """What cells with torch's own weights share."""
 
 from abc import abstractmethod
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.types import State
+
+Init = Literal["torch", "orthogonal", "orthogonal_gates"]
+"""First weights of recurrent cells, as frameworks and published code have them.
+
+torch: all weights and biases are uniform within 1 / sqrt(H) of zero (torch; POPGym, Morad et al. 2023)
+orthogonal: W and U, each with its gates one above the other, are orthogonal; biases are zero (POMDP-Baselines, Ni et
+    al. 2022, arXiv:2110.05038, and what was built on it: Morad et al. 2023, arXiv:2310.04128, figure 5; Le et al.
+    2024, arXiv:2410.10132; Lu et al. 2024, arXiv:2405.17358, discrete tasks)
+orthogonal_gates: the part of W and U of every gate is orthogonal; biases are zero (flax, with which Lu et al. 2024
+    trained in PyBullet)
+"""
 
 
 class TorchCell(ZeroState, RecurrentCell):
@@ -17,10 +30,12 @@ class TorchCell(ZeroState, RecurrentCell):
     state or the first part of it.
     """
 
-    def __init__(self, input_size: int, rnn: nn.RNNBase):
+    def __init__(self, input_size: int, rnn: nn.RNNBase, init: Init = "torch"):
         super().__init__(input_size, rnn.hidden_size)
         self.state_shape = (rnn.hidden_size,)
         self.rnn = rnn
+        if init != "torch":
+            set_first_weights(rnn, init)
 
     @abstractmethod
     def states_on_cpu(self, x: Tensor, state: State, sizes: Tensor) -> State | None:
@@ -39,3 +54,15 @@ class TorchCell(ZeroState, RecurrentCell):
         if states is None:
             return super().sequence(packed, state, last)
         return tree_leaves(states)[0], tree_map(lambda s: s[last], states)
+
+
+@torch.no_grad()
+def set_first_weights(rnn: nn.RNNBase, init: Init) -> None:
+    """Draw the weights of a cell anew, as `Init` says."""
+    for matrices in rnn.all_weights:
+        for weight in matrices[:2]:
+            gates = weight.split(rnn.hidden_size) if init == "orthogonal_gates" else [weight]
+            for gate in gates:
+                nn.init.orthogonal_(gate)
+        for bias in matrices[2:]:
+            bias.zero_()

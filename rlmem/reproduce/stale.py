@@ -6,11 +6,9 @@ from typing import Any
 import yaml
 from packaging.version import InvalidVersion, Version
 
+from rlmem.config.catalog import default_choices
 from rlmem.config.paths import experiments_dir, results_dir
-from rlmem.reproduce.cost import kind
 from rlmem.reproduce.outcome import Record, read_results
-
-GROUPS = ("algo", "memory", "env")
 
 
 def stale(item: str, budget: str) -> list[str]:
@@ -24,8 +22,8 @@ def stale(item: str, budget: str) -> list[str]:
 def _concerns(change: dict[str, Any], record: Record) -> bool:
     if not record.config_hash:  # a measurement, which trains nothing
         return False
-    chosen = dict(zip(GROUPS, kind(record.overrides.split(" ")), strict=True))
-    return _older(record.version, change["since"]) and all(chosen[g] in names for g, names in change["of"].items())
+    chosen = default_choices() | dict(line.partition("=")[::2] for line in record.overrides.split(" "))
+    return _older(record.version, change["since"]) and all(chosen.get(k) in some for k, some in change["of"].items())
 
 
 def _older(version: str, since: str) -> bool:
