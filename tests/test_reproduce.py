@@ -1,9 +1,16 @@
 """`rlmem reproduce`: experiment files, cells, expectations, verdicts, and a reproduction that is interrupted."""
 
 import json
+import random
 import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from time import sleep
 
+import forked
 import numpy as np
 import pytest
 from helpers import changed
@@ -25,9 +32,12 @@ from rlmem.reproduce.outcome import (
     write_curves,
     write_results,
 )
+from rlmem.reproduce.run import runner_of
 from rlmem.reproduce.spec import BUDGETS, read
 from rlmem.reproduce.tables import publish, write
 from rlmem.reproduce.verdict import judge
+from rlmem.sweep.manifest import Manifest
+from rlmem.sweep.run import Options
 
 RNG = np.random.default_rng
 
@@ -235,6 +245,47 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     changed(small, "encoder.hidden_size=8", "encoder.hidden_size=16")
     assert run(*run_it, "--show") == 0
     assert "2 of 2 runs have not ended" in capsys.readouterr().out, "runs of the file as it was count"
+
+
+def test_only_the_cells_and_seeds_that_are_asked_for_are_run(small, capsys):
+    name, experiment = catalog.find(str(small))
+    runner = runner_of(name, experiment, "laptop")
+    runner.begin(runner.cells(), Options())  # as after an interruption: all of them wait
+    states = lambda: {job.name: job.state for job in Manifest(runner.runs).jobs()}  # noqa: E731
+    assert set(states().values()) == {"waiting"}
+    assert run(small, "--cells", "easy", "--seeds", "1", "--dry-run") == 0
+    assert "2 cells, 2 runs" in capsys.readouterr().out
+    assert run(small, "--cells", "gru/easy", "mlp", "--seeds", "1") == 0
+    done = sorted(name.partition("-")[2] for name, state in states().items() if state == "done")
+    assert done == ["gru_tape-easy-seed1", "mlp_tape-easy-seed1"]
+    assert run(small, "--seeds", "1,7") == 2
+    assert "--seeds 7: no such seed; accepted: 0, 1; e.g. " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(small, seed):
+    """By SIGTERM and SIGKILL in turn, after a random time each, of which some come before anything has begun."""
+    moments = random.Random(seed)
+    changed(small, "total_steps=512", "total_steps=4096, checkpoint.every=512")
+    work = [sys.executable, "-m", "rlmem", "reproduce", "mine/small.yaml", "--jobs", "2"]
+    assert forked.run([*work, "--dir", "whole"]).returncode == 0
+    for number in range(5):
+        with open(f"said{number}.txt", "w") as said:
+            process = forked.Popen(work, stdout=said, stderr=subprocess.STDOUT, with_children=True)
+            sleep(moments.uniform(0.5, 8))
+            process.send_signal(signal.SIGKILL if number % 2 else signal.SIGTERM)
+            process.wait(120)
+        for advice in re.findall("go on with +(.*)", Path(f"said{number}.txt").read_text()):
+            assert advice == "rlmem reproduce mine/small.yaml --budget laptop"
+    assert forked.run(work).returncode == 0
+
+    def table(root: str) -> list[Record]:
+        records = read_results(Path(root, "mine/small-laptop/results.csv"))
+        return [replace(record, seconds=0.0, run_dir=None) for record in records]
+
+    assert table("reproduce") == table("whole")
+    assert len(table("whole")) == 6
 
 
 def test_an_experiment_of_ones_own_is_reported_as_it_was_judged(small, capsys, monkeypatch):

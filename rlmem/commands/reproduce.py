@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from rlmem.commands.toolkit import Arguments, Parser, pool_options
+from rlmem.commands.toolkit import Arguments, Parser, numbers, pool_options
 from rlmem.config.messages import mistake, shell
 
 PARSER = Parser(
@@ -12,7 +12,7 @@ PARSER = Parser(
     "command again continues: finished runs are skipped, interrupted ones resumed. `rlmem list experiment` shows\n"
     "what there is.",
     "memoroids/figure4 --dry-run",
-    "memoroids/figure4 --cells 'lru/*'              some cells only",
+    "memoroids/figure4 --cells 'lru/*' --seeds 0    some cells only, and their first seed",
     "ffm/table4 --budget paper --gpus 0,1 --per-gpu 4",
     "ffm/table4 --show                              the table of what has been run so far",
     "memoroids/figure4 --publish results            keep the numbers in results/memoroids/figure4.laptop.csv",
@@ -20,8 +20,10 @@ PARSER = Parser(
 PARSER.add_argument("item", metavar="ITEM", help="PAPER/ITEM, or an experiment file of your own")
 budgets = "smoke: minutes, proves that it runs; laptop: hours, tests the claim in small; paper: as published (laptop)"
 PARSER.add_argument("--budget", default="laptop", metavar="BUDGET", help=budgets)
-cells = "rows, columns or ROW/COLUMN to add to what is run there; * and _ for a space are allowed"
+cells = "only these rows, columns or ROW/COLUMN; * and _ for a space are allowed"
 PARSER.add_argument("--cells", nargs="+", default=[], metavar="CELL", help=cells)
+seeds = "only these of the budget's seeds, e.g. 0,1"
+PARSER.add_argument("--seeds", type=numbers, default=(), metavar="SEEDS", help=seeds)
 PARSER.add_argument("--dry-run", action="store_true", help="check and list the cells and their cost only")
 PARSER.add_argument("--show", action="store_true", help="show what has been run so far, and run nothing")
 lie = "where reproductions lie (reproduce)"
@@ -36,13 +38,14 @@ def run(args: Arguments) -> int:
 
     name, experiment = catalog.find(args.item)
     experiment.budget(args.budget)
-    options = pool_options(args)
+    options = pool_options(args, again=_again(args))
     from rlmem.reproduce.run import runner_of
     from rlmem.reproduce.tables import print_outcome, publish, write
 
     runner = runner_of(name, experiment, args.budget, args.dir)
+    planned = runner.cells(args.cells, args.seeds)
     if args.dry_run:
-        print(runner.dry_run(args.cells))
+        print(runner.dry_run(planned))
         return 0
     if args.show:
         if not runner.runs.is_dir():
@@ -53,8 +56,17 @@ def run(args: Arguments) -> int:
     else:
         from rlmem.commands.cli import main
 
-        outcome, code = runner.reproduce(args.cells, options, lambda line: main(shlex.split(line)))
+        outcome, code = runner.reproduce(planned, options, lambda line: main(shlex.split(line)))
     print_outcome(outcome, runner.folder)
     if args.publish:
         publish(outcome, args.publish)
     return code
+
+
+def _again(args: Arguments) -> str:
+    """The command that goes on with this reproduction."""
+    parts = ["rlmem reproduce", shell(args.item), f"--budget {args.budget}"]
+    parts += [f"--cells {shell(*args.cells)}"] if args.cells else []
+    parts += [f"--seeds {','.join(map(str, args.seeds))}"] if args.seeds else []
+    parts += [f"--dir {shell(args.dir)}"] if args.dir != PARSER.get_default("dir") else []
+    return " ".join(parts)

@@ -76,6 +76,11 @@ def integer_from(least: int) -> Callable[[str], int]:
     return integer
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """Integers of at least 0 with commas between them."""
+    return tuple(integer_from(0)(part) for part in text.split(","))
+
+
 def out_file(text: str) -> Path:
     """The path of a file to write, which must not be a directory."""
     path = Path(text)

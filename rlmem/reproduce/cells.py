@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from itertools import product
 
@@ -34,23 +34,29 @@ class Cell:
         return (*self.overrides, f"seed={seed}")
 
 
-def cells(experiment: Experiment, budget: str, wanted: Sequence[str] = ()) -> list[Cell]:
+def cells(experiment: Experiment, budget: str, wanted: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Cell]:
     """The cells in the order of the file.
 
     wanted: names or patterns of rows, columns or `row/column`; () for all cells
+    seeds: some of the seeds; () for all
 
-    Raises UserError for a pattern that fits nothing.
+    Raises UserError for a pattern that fits nothing, and for a seed that the budget lacks.
     """
     chosen = experiment.budget(budget)
     rows, columns = _among(experiment.rows, chosen.rows), _among(experiment.columns, chosen.columns)
     every = [made for row in rows for column in columns if (made := _cell(experiment, budget, row, column))]
     for pattern in wanted:
         if not any(_fits(pattern, cell) for cell in every):
-            known = [*rows, *columns]
+            names = [*rows, *columns]
             example = f"--cells {every[0].name.replace(' ', '_')}" if every else None
-            near = nearest(pattern, [*known, *words(known), *(cell.name for cell in every)])
-            raise UserError(sentence(f"--cells {pattern}", "no such cell", near=near, accepted=known, example=example))
-    return [cell for cell in every if not wanted or any(_fits(pattern, cell) for pattern in wanted)]
+            near = nearest(pattern, [*names, *words(names), *(cell.name for cell in every)])
+            raise UserError(sentence(f"--cells {pattern}", "no such cell", near=near, accepted=names, example=example))
+    known = [str(seed) for seed in chosen.seeds or experiment.seeds]
+    if unknown := [str(seed) for seed in seeds if str(seed) not in known]:
+        example = f"--seeds {known[0]}"
+        raise UserError(sentence(f"--seeds {unknown[0]}", "no such seed", accepted=known, example=example))
+    some = [cell for cell in every if not wanted or any(_fits(pattern, cell) for pattern in wanted)]
+    return [replace(cell, seeds=tuple(s for s in cell.seeds if not seeds or s in seeds)) for cell in some]
 
 
 def skipped(experiment: Experiment, budget: str) -> dict[tuple[str, str], str]:

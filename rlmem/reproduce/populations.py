@@ -1,6 +1,7 @@
 """Items whose runs are populations of agents. The result of one is the mean of its best few agents at every step."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ class Populations(Runner):
             populate(self.specification(cell, cell.seeds[0]))
 
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
-        if options != Options():
+        if replace(options, again=None) != Options():
             what = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
             again = f"rlmem reproduce {shell(self.name)} --budget {self.budget}"
             raise UserError(sentence(self.name, what, example=again))

@@ -63,9 +63,12 @@ class Runner(ABC):
         """The cost of the runs of these cells; None where it is not counted in steps."""
         return cost_of(planned)
 
-    def cells(self, wanted: Sequence[str] = ()) -> list[Cell]:
-        """The cells at the budget, or those that fit the patterns `wanted`. Raises UserError for one that fits none."""
-        return cells(self.experiment, self.budget, wanted)
+    def cells(self, wanted: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Cell]:
+        """The cells at the budget with their seeds, or those that fit the patterns `wanted`, with some `seeds` only.
+
+        Raises UserError for a pattern that fits none, and for a seed that the budget lacks.
+        """
+        return cells(self.experiment, self.budget, wanted, seeds)
 
     def cost_line(self, planned: Sequence[Cell]) -> str:
         """`memoroids/figure4 at the budget laptop: 12 cells, 36 runs, 720,000 steps, about 25 min on 2 cores`."""
@@ -76,9 +79,8 @@ class Runner(ABC):
             parts += [f"{cost.steps:,} steps", time if cost.seconds else "nobody has timed such runs yet"]
         return ", ".join(parts)
 
-    def dry_run(self, wanted: Sequence[str]) -> str:
+    def dry_run(self, planned: Sequence[Cell]) -> str:
         """Every cell with the overrides of its runs, and the cost, once all of them have been checked."""
-        planned = self.cells(wanted)
         missing = self._missing()
         self.check(corners(planned), files=not missing)
         lines = [f"{cell.name}: {' '.join(cell.overrides)}" for cell in planned]
@@ -89,16 +91,17 @@ class Runner(ABC):
         lines += [f"  first, {path}: rlmem {how}" for path, how in missing.items()]
         return "\n".join([*lines, self.cost_line(planned)])
 
-    def reproduce(self, wanted: Sequence[str], options: Options, command: Callable[[str], int]) -> tuple[Outcome, int]:
+    def reproduce(
+        self, planned: Sequence[Cell], options: Options, command: Callable[[str], int]
+    ) -> tuple[Outcome, int]:
         """Run what has not been run yet, and return the outcome with the exit code of the runs.
 
-        wanted: patterns of the cells, () for all
+        planned: the cells
         options: how the runs are spread over this machine
         command: runs a command of rlmem, such as `dataset generate ...`, and returns its exit code
 
         Raises UserError for what is refused before anything is started, and Stopped after a signal.
         """
-        planned = self.cells(wanted)
         self.require_own()
         measured(self.experiment, self.budget)  # what cannot be read is refused before anything runs
         print(self.cost_line(planned), flush=True)

@@ -49,7 +49,10 @@ class Training(Runner):
         Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
-        code = sweep(None, self.runs, replace(options, places=1) if self.experiment.alone else options)
+        asked = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
+        jobs = {job.config_hash for cell, seed, job in self._listed() if (cell.row, cell.column, seed) in asked}
+        options = replace(options, only=frozenset(jobs), places=1 if self.experiment.alone else options.places)
+        code = sweep(None, self.runs, options)
         self._analyse()
         return code
 

@@ -7,7 +7,7 @@ heartbeat for STALE seconds. Every method is one transaction: it has happened or
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, replace
 from pathlib import Path
@@ -116,16 +116,16 @@ class Manifest:
                 self._insert(new)
         return new is not None
 
-    def claim(self, owner: Owner, busy: Callable[[str], bool]) -> Job | None:
+    def claim(self, owner: Owner, busy: Callable[[str], bool], only: Container[str] | None = None) -> Job | None:
         """Take a job for `owner` that no process works on: new ones first, then those that failed before.
 
         busy: whether a process still trains in the run directory of this name, whatever the manifest says
+        only: the configuration hashes of the jobs that may be taken; None: all
         """
-        waiting = f"{ACTIVE} ORDER BY failures, number"
-        if not any(job.free for job in self._select(waiting)):
+        if not any(job.free for job in self.left(only)):
             return None
         with self._transaction():
-            for job in self._select(waiting):
+            for job in self.left(only):
                 if job.free and not busy(job.name):
                     now = time.time()
                     begun = {"state": "running", "started": now, "heartbeat": now, "ended": None, "exit_code": None}
@@ -164,9 +164,13 @@ class Manifest:
         else:
             self._update({"state": "waiting"}, "state = 'failed' AND failures <= ?", retries)
 
-    def left(self) -> int:
-        """Jobs that are neither done nor failed."""
-        return self.connection.execute(f"SELECT COUNT(*) FROM jobs WHERE {ACTIVE}").fetchone()[0]
+    def left(self, only: Container[str] | None = None) -> list[Job]:
+        """The jobs that are neither done nor failed, in the order in which they are to be taken.
+
+        only: configuration hashes of the jobs that are meant; None: all
+        """
+        jobs = self._select(f"{ACTIVE} ORDER BY failures, number")
+        return jobs if only is None else [job for job in jobs if job.config_hash in only]
 
     def _insert(self, new: NewJob) -> None:
         number = self.connection.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM jobs").fetchone()[0]

@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -49,6 +49,7 @@ class Pool:
     places: jobs at once
     gpus: devices to spread the jobs over
     retries: failures of a job after which it is tried again
+    only: configuration hashes of the jobs to work on; None: all
     more: adds a job to the manifest if there is one to add, and returns whether it did
     """
 
@@ -57,6 +58,7 @@ class Pool:
     places: int
     gpus: Sequence[str] = ()
     retries: int = 1
+    only: Container[str] | None = None
     more: Callable[[], bool] = lambda: False
     owner: Owner = field(default_factory=Owner.me)
     children: list[Child] = field(default_factory=list)
@@ -75,7 +77,7 @@ class Pool:
         except BaseException as error:
             self._abandon(kill=isinstance(error, KeyboardInterrupt))
             raise
-        if self.stop is not None and self.manifest.left():
+        if self.stop is not None and self.manifest.left(self.only):
             raise self.stop
 
     def _round_or_retry(self) -> bool:
@@ -104,18 +106,21 @@ class Pool:
         if ended or now >= self.next_look:
             self._fill()
             self.next_look = monotonic() + LOOK
-            if not self.children and not self.manifest.left():
+            if not self.children and not self.manifest.left(self.only):
                 return True
         self.view.refresh()
         return False
 
     def _fill(self) -> None:
         while self.stop is None and len(self.children) < self.places:
-            job = self.manifest.claim(self.owner, lambda name: rundir.is_locked(self.manifest.folder / name))
+            job = self.manifest.claim(self.owner, self._busy, self.only)
             if job is not None:
                 self._start(job)
             elif not self.more():
                 return
+
+    def _busy(self, name: str) -> bool:
+        return rundir.is_locked(self.manifest.folder / name)
 
     def _start(self, job: Job) -> None:
         gpu = min(self.gpus, key=[child.gpu for child in self.children].count) if self.gpus else None

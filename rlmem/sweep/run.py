@@ -42,6 +42,8 @@ class Options:
     retry_failed: whether failed jobs get all their attempts again
     trials: jobs of a search in all; None: as many as before
     trust: whether jobs that another user wrote are accepted
+    only: configuration hashes of the jobs to work on; None: all
+    again: the command that goes on with this work, in messages; None: `rlmem sweep DIR`
     """
 
     places: int | None = None
@@ -51,6 +53,8 @@ class Options:
     retry_failed: bool = False
     trials: int | None = None
     trust: bool = False
+    only: frozenset[str] | None = None
+    again: str | None = None
 
 
 def default_folder(spec: SweepSpec, file: Path | None, whole: bool) -> Path:
@@ -100,16 +104,16 @@ def _work(manifest: Manifest, options: Options, view: View) -> int:
         manifest.set_trials(options.trials)
     more = _searcher(spec, manifest, say) if spec.direction is not None else lambda: False
     manifest.reopen(options.retries, options.retry_failed)
-    places = _places(spec, manifest.jobs(), options)
+    places, again = _places(spec, manifest.jobs(), options), options.again or f"rlmem sweep {shell(folder)}"
     say(f"{folder}: {counts(rows(manifest)).plain}; {places} at once")
     try:
         with view.live or nullcontext():
-            Pool(manifest, view, places, options.gpus, options.retries, more).run()
+            Pool(manifest, view, places, options.gpus, options.retries, options.only, more).run()
     except Stopped:
-        say(f"{counts(rows(manifest)).plain}; go on with    rlmem sweep {shell(folder)}")
+        say(f"{counts(rows(manifest)).plain}; go on with    {again}")
         raise
     say(f"{counts(rows(manifest)).plain}; the table    rlmem sweep status {shell(folder)}")
-    return _conclude(spec, manifest, say)
+    return _conclude(spec, manifest, say, again)
 
 
 def config_hash(config: Config) -> str:
@@ -214,8 +218,11 @@ def _places(spec: SweepSpec, jobs: Sequence[Job], options: Options) -> int:
     return max(1, cores() // max(count or cores() for count in threads))
 
 
-def _conclude(spec: SweepSpec, manifest: Manifest, say: Say) -> int:
-    """Print the best trial, and a line on stderr for each failure; returns the exit code."""
+def _conclude(spec: SweepSpec, manifest: Manifest, say: Say, again: str) -> int:
+    """Print the best trial, and a line on stderr for each failure; returns the exit code.
+
+    again: the command that goes on with the jobs
+    """
     jobs, folder = manifest.jobs(), manifest.folder
     scored = [job for job in jobs if job.state == "done" and job.result is not None]
     if spec.direction is not None and scored:
@@ -226,6 +233,6 @@ def _conclude(spec: SweepSpec, manifest: Manifest, say: Say) -> int:
         what = f"{job.name} failed (exit code {job.exit_code}, attempt {job.attempts}): {job.error}"
         print(f"rlmem: error: {what}; see {log_file(folder, job.name)}", file=sys.stderr)
     if failed:
-        again = f"again    rlmem sweep {shell(folder)} --retry-failed"
-        print(f"rlmem: error: {len(failed)} of {len(jobs)} jobs failed; {again}", file=sys.stderr)
+        what = f"{len(failed)} of {len(jobs)} jobs failed"
+        print(f"rlmem: error: {what}; again    {again} --retry-failed", file=sys.stderr)
     return 1 if failed else 0
