@@ -16,7 +16,7 @@ import pytest
 from helpers import changed
 
 from rlmem.commands.cli import main
-from rlmem.config.paths import experiments_dir
+from rlmem.config.paths import experiments_dir, results_dir
 from rlmem.errors import UserError
 from rlmem.record.facts import RunRecord
 from rlmem.report.find import Item, find
@@ -34,7 +34,7 @@ from rlmem.reproduce.outcome import (
 )
 from rlmem.reproduce.run import runner_of
 from rlmem.reproduce.spec import BUDGETS, read
-from rlmem.reproduce.tables import publish, write
+from rlmem.reproduce.tables import provenance_problem, publish, write
 from rlmem.reproduce.verdict import judge
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
@@ -286,6 +286,44 @@ def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(smal
 
     assert table("reproduce") == table("whole")
     assert len(table("whole")) == 6
+
+
+def test_numbers_that_are_shipped_come_from_one_commit(tmp_path, monkeypatch, capsys):
+    experiment = catalog.find("memoroids/figure4")[1]
+    commits = enumerate(["abc", "abc+changes", "def"])
+    records = [Record("lru tape", "repeat_first", s, "done", {"best_eval": 1.0}, commit=c) for s, c in commits]
+    made = lambda *which: Outcome("memoroids/figure4", experiment, "laptop", [records[i] for i in which])  # noqa: E731
+    publish(made(0, 2), tmp_path)
+    assert "runs are of 2 commits (abc, def)" in capsys.readouterr().out
+    monkeypatch.setattr("rlmem.reproduce.tables.results_dir", lambda: tmp_path)
+    for mixed, why in ((made(0, 1), r"code that is in no commit \(abc\+changes\)"), (made(0, 2), "2 commits")):
+        with pytest.raises(UserError, match=why):
+            publish(mixed, tmp_path)
+    (tmp_path / "memoroids/figure4.laptop.csv").unlink()
+    publish(made(0), tmp_path)
+
+
+OLD = {"ffm/table4", "memoroids/figure3", "memoroids/figure4"}
+"""Items whose results are of several commits; they are to be run again."""
+
+
+def test_shipped_results_come_from_one_commit_each():
+    shipped = results_dir()
+    assert shipped is not None
+    found = {}
+    for file in (f for f in shipped.glob("*/*.csv") if not f.name.endswith(".curves.csv")):
+        name, budget = f"{file.parent.name}/{file.stem.rpartition('.')[0]}", file.stem.rpartition(".")[2]
+        outcome = Outcome(name, catalog.find(name)[1], budget, read_results(file))
+        found[name] = provenance_problem(outcome.ours)
+    assert {name for name, problem in found.items() if problem} == OLD
+
+
+def test_an_exception_that_a_budget_undoes_is_not_named():
+    experiment = catalog.find("memoroids/figure4")[1]
+    sizes = "the released files of this game have these sizes"
+    at = lambda budget: {reason for cell in cells(experiment, budget) for reason in cell.reasons}  # noqa: E731
+    assert sizes in at("paper")
+    assert sizes not in at("laptop"), "which has sizes of its own"
 
 
 def test_an_experiment_of_ones_own_is_reported_as_it_was_judged(small, capsys, monkeypatch):

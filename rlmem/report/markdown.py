@@ -2,8 +2,10 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 from urllib.parse import quote
 
 from rlmem.config.messages import sentence
@@ -13,8 +15,12 @@ from rlmem.report.draw import save, together
 from rlmem.report.facts import INTERVALS, departures, facts_of, key_in_words
 from rlmem.report.find import Item
 from rlmem.report.groups import Section
+from rlmem.reproduce import catalog
 from rlmem.reproduce.peers import described
+from rlmem.reproduce.verdict import Word
 from rlmem.stats.tables import Cell, Table
+
+NOT_RUN: Word = "not run"
 
 
 def markdown(sections: Sequence[Section], path: Path) -> str:
@@ -44,10 +50,34 @@ def document(items: Sequence[Item], folder: Path) -> str:
         "Numbers of this repository beside those of the papers. This file is written by "
         "`rlmem report results --markdown RESULTS.md` from the files in `results`, and is not edited.",
         INTERVALS,
+        _summary(items).markdown(),
         Table("", ["item", "what the paper says", "verdict", "runs", "budget"], list(map(_line, items))).markdown(),
         *(part for item in items for part in _item(item, folder)),
+        "## Not run yet",
+        "`rlmem list experiment` says what they cost.",
+        Table("", ["item", "what the paper says"], list(_waiting(items))).markdown(),
     ]
     return "\n\n".join(line.strip() for line in lines) + "\n"
+
+
+def _summary(items: Sequence[Item]) -> Table:
+    """How many items of every paper came out how; of an item with several budgets, the largest counts."""
+    found = {item.name: item.verdict.word for item in items}  # sorted by budget
+    names = sorted({*found, *catalog.names()})
+    words = [word for word in get_args(Word) if word in found.values() and word != NOT_RUN] + [NOT_RUN]
+    counts = {
+        paper: Counter(found.get(name, NOT_RUN) for name in names if name.startswith(f"{paper}/"))
+        for paper in dict.fromkeys(name.partition("/")[0] for name in names)
+    }
+    counts["all"] = sum(counts.values(), Counter())
+    return Table("", ["", *words], [[paper, *(of[word] for word in words)] for paper, of in counts.items()])
+
+
+def _waiting(items: Sequence[Item]) -> Iterator[list[Cell]]:
+    """Name and title of every shipped item without results."""
+    for name in catalog.names():
+        if name not in {item.name for item in items}:
+            yield [f"`{name}`", catalog.find(name)[1].title]
 
 
 def _line(item: Item) -> list[Cell]:

@@ -14,7 +14,10 @@ from rlmem.reproduce.spec import Experiment, words
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the table: the overrides of its runs but the seed, and `reasons` for those that other cells lack."""
+    """A cell of the table: the overrides of its runs but the seed, and `reasons` for those that other cells lack.
+
+    An exception none of whose overrides is left, since the budget has others, gives no reason.
+    """
 
     row: str
     column: str
@@ -78,8 +81,9 @@ def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | 
     lines = [*experiment.overrides, *experiment.rows[row], *experiment.columns[column]]
     lines += [line for exception in special for line in exception.overrides]
     lines += [*chosen.overrides, *(line for exception in own for line in exception.overrides)]
-    reasons = tuple(exception.reason for exception in (*special, *own))
-    return Cell(row, column, merged(lines), chosen.seeds or experiment.seeds, reasons)
+    overrides = merged(lines)
+    reasons = tuple(e.reason for e in (*special, *own) if not e.overrides or {*e.overrides} & {*overrides})
+    return Cell(row, column, overrides, chosen.seeds or experiment.seeds, reasons)
 
 
 def merged(lines: Sequence[str]) -> Lines:

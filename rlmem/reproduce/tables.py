@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from rlmem.config.paths import results_dir
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.reproduce.expect import Scores
 from rlmem.reproduce.metrics import BESIDE, in_words
-from rlmem.reproduce.outcome import RESULTS, Outcome, read_results, write_curves, write_results
+from rlmem.reproduce.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
 from rlmem.reproduce.peers import described
 from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.stats.tables import Cell, Table, Value
@@ -63,10 +64,16 @@ def write(outcome: Outcome, folder: Path) -> None:
 def publish(outcome: Outcome, folder: Path) -> None:
     """Keep the numbers of every finished run, its curves and pictures in `folder`/<paper>/<item>.<budget>.csv, ...
 
-    Raises UserError if the files cannot be written, or hold a run that this outcome lacks.
+    Raises UserError if the files cannot be written, or hold a run that this outcome lacks, and for numbers that nobody
+    could make again, if they are to be shipped with rlmem.
     """
     done = replace(outcome, records=[record for record in outcome.records if record.state == "done"])
     path = folder / f"{outcome.name}.{outcome.budget}.csv"
+    if problem := provenance_problem(done.ours):
+        shipped = results_dir()
+        if shipped is not None and folder.resolve() == shipped.resolve():
+            raise UserError(f"{path}: {problem}; run them again from one commit; e.g. --publish /tmp")
+        print(f"note     {problem}")
     counting = lambda records: {(r.row, r.column, r.seed) for r in records if outcome.counts(r)}  # noqa: E731
     if lost := counting(read_results(path) if path.exists() else []) - counting(done.records):
         row, column, seed = min(lost)
@@ -79,6 +86,14 @@ def publish(outcome: Outcome, folder: Path) -> None:
             name = re.sub(r"[^\w-]+", "_", caption).strip("_")
             shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
     print(f"wrote {path}")
+
+
+def provenance_problem(records: Sequence[Record]) -> str | None:
+    """Why nobody could make these numbers again, in a phrase; None if they come from one commit of rlmem."""
+    commits = sorted({record.commit for record in records})
+    if changed := [commit for commit in commits if commit.endswith("+changes")]:
+        return f"some runs are of code that is in no commit ({changed[0]})"
+    return f"runs are of {len(commits)} commits ({', '.join(commits)})" if len(commits) > 1 else None
 
 
 def _write_numbers(outcome: Outcome, results: Path, curves: Path, experiment: Path) -> None:
