@@ -17,7 +17,7 @@ from rlmem.analysis import ANALYSES, analyze, impulse, options_of
 from rlmem.analysis.ffm import times
 from rlmem.analysis.gradients import Cut, last_row, norms
 from rlmem.analysis.hidden import TERMINAL, sample, silhouette
-from rlmem.analysis.impulse import followed, projections, response, stored
+from rlmem.analysis.impulse import alike, followed, projections, response, stored
 from rlmem.analysis.loaded import load_run
 from rlmem.analysis.sensitivity import by_age, nothing_blocked, sensitivities
 from rlmem.analysis.shm import calibrations, product_stats
@@ -444,6 +444,16 @@ def test_the_seed_draws_the_projections_of_a_string(tmp_path):
     kept.append(np.load(tmp_path / "data.npz")["string_0"])
     assert summary.seed == 1
     assert np.array_equal(kept[0], kept[2]) and not np.allclose(kept[0], kept[1])
+
+
+def test_strings_are_alike_where_every_pool_that_holds_them_says_so():
+    one, other = np.zeros((6, 2, 1)), np.zeros((6, 2, 1))
+    one[:, 0, 0] = [1.0, 1.0, 0.5, 0.5, 0.01, 0.0]
+    one[:, 1, 0] = [0.0, 0.0, 1.0, 2.0, 2.0, 1.0]  # shares of 2
+    other[:] = one
+    other[1, 0, 0] += 0.5  # before this slot they are the same
+    other[3, 1, 0] += 1.0
+    assert alike(one, other) == {"alike_1": 2, "alike_2": 3, "alike_all": 1}
 
 
 # ---- gradients

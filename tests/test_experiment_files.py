@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlmem.commands.cli import main
-from rlmem.reproduce import catalog
+from rlmem.reproduce import catalog, claims
 from rlmem.reproduce.cells import cells
 from rlmem.reproduce.outcome import Outcome, Record, read_results
 from rlmem.reproduce.spec import read
@@ -103,6 +103,27 @@ def test_a_shipped_file_composes_at_every_budget(in_tmp, name, budget, capsys, m
     monkeypatch.setattr(forecast, "memory_of", lambda device: 1e15)  # of a machine that has enough for all of them
     assert main(["reproduce", name, "--budget", budget, "--dry-run"]) == 0
     assert f"{name} at the budget {budget}: " in capsys.readouterr().out
+
+
+def test_every_table_and_figure_has_an_item_or_a_reason_and_every_clause_a_test_or_a_reason():
+    of = [name for name in catalog.names() if not name.startswith("familiar/")]
+    found = claims.papers()
+    assert {*found} == {name.partition("/")[0] for name in of}
+    places = [items for paper in found.values() for items in paper.places.values()]
+    assert {item for items in places if isinstance(items, tuple) for item in items} == {*of}
+    assert all(len(reason) > 5 for reason in places if isinstance(reason, str))
+    for name in of:
+        experiment = catalog.find(name)[1]
+        expected = [*experiment.expect, *(e for budget in experiment.budgets.values() for e in budget.expect or ())]
+        assert expected, name
+        assert all(e.clause for e in expected), f"{name}: an expectation without its clause of the claim"
+        assert all(u.reason for u in experiment.untestable), name
+
+
+def test_the_table_of_claims_is_that_of_the_files():
+    text = (Path(__file__).parent.parent / "docs" / "experiments.md").read_text(encoding="utf-8")
+    shown = text.partition("<!-- claims:begin -->\n")[2].partition("<!-- claims:end -->")[0]
+    assert shown == claims.table().markdown(), "put what `rlmem list claim --markdown` says between the two comments"
 
 
 def test_numbers_that_stand_alone_are_a_grid(figure):

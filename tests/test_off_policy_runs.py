@@ -150,7 +150,7 @@ def test_random_actions_end_when_they_should(in_tmp):
 
 CHOICES = {
     "tape": ["batching=tape", "memory=ffm"],
-    "segments": ["batching=segment", "batching.length=8", "batching.burn_in=3", "memory=gru"],
+    "segments": ["batching=segment", "batching.length=8", "batching.burn_in=3", "batching.running=true", "memory=gru"],
 }
 OPTIONS = {
     "dqn": ["algo.priority_exponent=0.6", "algo.n_step=3"],

@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 
 from rlmem.reproduce import catalog
 from rlmem.reproduce.cells import cells
-from rlmem.reproduce.expect import Finding, check, parse
+from rlmem.reproduce.expect import Finding, Untestable, check, parse, parse_all
 from rlmem.reproduce.outcome import Outcome, Record
 from rlmem.reproduce.published import load as published
 from rlmem.reproduce.spec import Experiment, read
@@ -72,6 +72,43 @@ def test_expectations_say_what_they_mean():
     assert (mean.low, mean.high) == pytest.approx(
         contrast([(0.5, many["a_x"]), (0.5, many["a_y"]), (-0.5, many["b_x"]), (-0.5, many["b_y"])]).bounds()
     )
+
+
+def test_clauses_have_expectations_or_a_reason_why_there_are_none():
+    whole, *parts = parse_all(
+        [
+            "a > b",
+            {"A is good": ["a > 1 on x", "a > 2 in late eval/x on x, y"], "B is bad": "not testable, as it is absent"},
+        ]
+    )
+    assert (whole.clause, whole.metric) == ("", "")
+    assert [part.clause for part in parts] == ["A is good", "A is good", "B is bad"]
+    assert (parts[1].right, parts[1].metric, parts[1].on) == (2.0, "late eval/x", ("x", "y"))
+    assert parts[2] == Untestable(clause="B is bad", reason="as it is absent")
+    for wrong in ([{"A is good": "a > 1"}], [{"A is good": ["a ? 1"]}], ["a ? 1"]):
+        with pytest.raises(ValueError, match="expected"):
+            parse_all(wrong)
+
+
+def test_an_expectation_may_be_about_another_metric():
+    scores = {("a", "x"): np.array([1.0, 1.1]), ("b", "x"): np.array([5.0, 5.1])}
+    other = {"lag": {cell: -runs for cell, runs in scores.items()}}
+    asked = [parse("a > b"), parse("a > b in lag")]
+    found = check(asked, scores, ["a", "b"], ["x"], other=other.__getitem__)
+    assert [finding.state for finding in found] == ["contradicted", "supported"]
+    assert [finding.text for finding in found] == ["a > b", "a > b in lag"]
+    lower = check(asked, scores, ["a", "b"], ["x"], higher=False, other=other.__getitem__)
+    assert [finding.state for finding in lower] == ["supported", "supported"], "of another metric, more is better"
+
+
+def test_a_row_may_stand_beside_itself_in_another_column():
+    runs = {"a_x": [1.0, 1.1], "a_y": [2.0, 2.1], "b_x": [0.0, 0.1], "b_y": [0.0, 0.1]}
+    assert states("a > a at x on y", "a > a at y on x", "a = b at y within 2 on x", **runs) == [
+        "supported",
+        "contradicted",
+        "supported",
+    ]
+    assert states("a > a at z on y", **runs) == ["not tested"]
 
 
 def test_an_equivalence_is_two_one_sided_tests():

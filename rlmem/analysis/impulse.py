@@ -19,6 +19,9 @@ from rlmem.seeding import Streams
 from rlmem.stats.figures import as_image, figure
 
 Array = NDArray[np.float64]
+HELD, ALIKE = 0.05, 0.02
+"""A pool holds a string while it has more than this share of its largest content, and two strings are alike where they
+differ by less than that share."""
 LONGEST, MOST = 1 << 20, 64
 """The greatest number of slots that a response is followed for, and the greatest number of pools."""
 
@@ -39,7 +42,8 @@ def measure(
     matter: pools have none, and I' only scales what enters the first pool.
 
     string: also draw how six such pools, with projections between them, keep this string (appendix A)
-    other: another string, drawn beside the first with their difference
+    other: another string, drawn beside the first with their difference; metrics `other/alike_...` say for how long the
+        pools cannot tell them apart
     seed: root of these projections, where there is no run
     """
     about: dict[str, Any] = {}
@@ -74,6 +78,8 @@ def measure(
         arrays = {f"string_{i}": values for i, values in enumerate(kept)}
         pictures["string"] = string_picture(kept, texts)
         about["strings"] = texts
+        if other is not None:
+            metrics |= {f"other/{name}": float(slots) for name, slots in alike(*kept).items()}
     return Result(metrics, rows, pictures, about, arrays)
 
 
@@ -139,6 +145,21 @@ def stored(text: str, letters: int, base: float, Q: Tensor) -> Array:
             source = torch.tanh(pools[-1] @ Q[n - 1].T)
         pools.append(linear_scan(source.new_tensor(1 - rate), rate * source, torch.zeros_like(source[:, 0]), start))
     return torch.stack(pools, 2)[0].numpy()
+
+
+def alike(one: Array, other: Array) -> dict[str, int]:
+    """For how many slots two strings are ALIKE in each pool that holds them, and in all of these pools at once.
+
+    Contents are shares of the largest that a pool holds of the first string. Slots count from the first one in which
+    the strings differ, for `alike_all` as long as more than one pool holds something.
+    """
+    largest = np.abs(one).max((0, 2))
+    size, gap = np.abs(one).max(2) / largest, np.abs(one - other).max(2) / largest
+    began = np.maximum.accumulate(gap.max(1) > 0)[:, None]
+    held = (size > HELD) & began
+    close = gap < ALIKE
+    found = {f"alike_{n}": int(slots) for n, slots in enumerate((held & close).sum(0), 1)}
+    return found | {"alike_all": int(((close | ~held).all(1) & (held.sum(1) > 1)).sum())}
 
 
 def string_picture(kept: Sequence[Array], texts: Sequence[str]) -> Any:

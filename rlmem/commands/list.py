@@ -5,11 +5,18 @@ from rlmem.config.messages import mistake, nearest, shell
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
-    "list", "Show every config group and its options; `*` marks the default.", "", "env", "memory --json", "experiment"
+    "list",
+    "Show every config group and its options; `*` marks the default.",
+    "",
+    "env",
+    "memory --json",
+    "experiment           what `rlmem reproduce` can run",
+    "claim --markdown     what the papers say, clause by clause, and what tests it",
 )
-what = "one group only, or experiment: what `rlmem reproduce` can run; also hydra.searchpath=[file://FOLDER]"
+what = "one group only, or experiment, or claim; also hydra.searchpath=[file://FOLDER]"
 PARSER.add_argument("what", nargs="*", metavar="GROUP", help=what)
 PARSER.add_argument("--json", action="store_true", help="print JSON")
+PARSER.add_argument("--markdown", action="store_true", help="print claims as Markdown")
 
 
 def run(args: Arguments) -> None:
@@ -17,6 +24,8 @@ def run(args: Arguments) -> None:
     group, *more = [text for text in args.what if text not in lines] or [None]
     if more:
         raise mistake(more[0], "one group, or all of them", example=f"rlmem list {shell(group)}")
+    if args.markdown and group != "claim":
+        raise mistake("--markdown", "is for claims", example="rlmem list claim --markdown")
     if group == "env":
         from rlmem.run import env_table
 
@@ -27,6 +36,12 @@ def run(args: Arguments) -> None:
         from rlmem.reproduce import run as experiments
 
         print(experiments.as_json() if args.json else experiments.as_text())
+    elif group == "claim":
+        from rlmem.reproduce.claims import table
+
+        found = table()
+        clauses = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+        print(dumps(clauses, indent=2) if args.json else found.markdown() if args.markdown else found.text())
     else:
         from rlmem.config.catalog import as_text, catalog
 

@@ -7,12 +7,15 @@ from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
 from rlmem.reproduce.spec import Experiment, read
 
+OTHERS = ("first_run", "papers", "published")
+"""The folders beside those of experiments."""
+
 
 def names() -> list[str]:
     """The names of the shipped experiments, sorted by paper and item."""
     root = experiments_dir()
     files = [file.relative_to(root) for file in root.glob("*/*.yaml")] if root else []
-    return sorted(f.with_suffix("").as_posix() for f in files if f.parts[0] not in ("first_run", "published"))
+    return sorted(f.with_suffix("").as_posix() for f in files if f.parts[0] not in OTHERS)
 
 
 def find(item: str) -> tuple[str, Experiment]:

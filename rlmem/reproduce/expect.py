@@ -6,6 +6,9 @@
     tape = segment_10 within 0.1            equivalent: the 90 % interval of the difference lies within 0.1 of zero
     tape = segment_10 within 10%            ... within a tenth of the right side
     ours >= sb3 within 0.1                  not inferior: the 95 % interval of the difference lies above -0.1
+    scan >= loop within -90%                better by at least nine tenths of the right side
+    ffm > ffm at hard on easy               beside a row in another column
+    ffm > gru in mmer on parity             of another metric that the item shows, of which more is better
 
 `>` means better, which is the smaller number where lower is better: the 95 % interval of the difference lies on that
 side of zero. Intervals are Welch's t. Those of an equivalence are the two one-sided tests of Schuirmann 1987
@@ -13,7 +16,7 @@ side of zero. Intervals are Welch's t. Those of an equivalence are the two one-s
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -32,19 +35,39 @@ Sign = Literal["<", ">", "=", ">="]
 State = Literal["supported", "contradicted", "undecided", "not tested"]
 ALL = "all"
 FORM = re.compile(
-    r"\s*(?P<left>.+?)\s*(?P<sign>>=|[<>=])\s*(?P<right>.+?)(?:\s+within\s+(?P<within>\S+))?(?:\s+on\s+(?P<on>.+?))?\s*"
+    r"\s*(?P<left>.+?)\s*(?P<sign>>=|[<>=])\s*(?P<right>.+?)(?:\s+at\s+(?P<at>.+?))?(?:\s+within\s+(?P<within>\S+))?"
+    r"(?:\s+in\s+(?P<metric>.+?))?(?:\s+on\s+(?P<on>.+?))?\s*"
 )
 LEVELS: Mapping[Sign, float] = {"<": 0.95, ">": 0.95, "=": 0.9, ">=": 0.95}
 
 
-@dataclass(frozen=True)
-class Expectation:
+NOT_TESTABLE = "not testable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """Something that a claim says; `clause` is its part of the claim, "" for the whole."""
+
+    clause: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Untestable(Expected):
+    """A clause that no number of the item can support or contradict, with the reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation(Expected):
     """An expected relation between two rows, or between a row and a number.
 
     left, right: a row or ALL, and a row or a number
     within: for `=` the greatest difference, for `>=` by how much the left side may be worse; a fraction of the right
         side if it is `relative`
     on: the columns; () for the mean over all of them
+    at: the column of the right side; "" for that of the left side
+    metric: another metric than that of the item; "" for that
     """
 
     text: str
@@ -54,6 +77,12 @@ class Expectation:
     within: float = 0.0
     on: tuple[str, ...] = ()
     relative: bool = False
+    at: str = ""
+    metric: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.on, self.at) if self.at else self.on
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -64,6 +93,7 @@ class Expectation:
 class Finding:
     """The result of testing an expectation.
 
+    clause: the part of the claim that it tests
     text: the expectation, with this row in place of `all`
     where: the column, or `mean`
     left, right: both sides
@@ -83,13 +113,36 @@ class Finding:
     high: float = nan
     state: State = "not tested"
     seeds: int | None = None
+    clause: str = ""
 
 
-def parse(text: Any) -> Expectation:
+def parse_all(given: Any) -> tuple[Expected, ...]:
+    """What a list expects: expectations, or mappings from clauses of the claim to their expectations.
+
+        - ffm > gru
+        - FFM forgets: [ffm > no_decay, gru > no_decay]
+        - Traces are learnt: not testable, since the paper gives no numbers
+
+    Raises ValueError for anything else.
+    """
+    found: list[Expected] = []
+    for part in given if isinstance(given, list | tuple) else [given]:
+        for clause, texts in part.items() if isinstance(part, Mapping) else [("", [part])]:
+            if isinstance(texts, str) and texts.startswith(NOT_TESTABLE):
+                found.append(Untestable(clause=clause, reason=texts.removeprefix(NOT_TESTABLE).lstrip(" ,:")))
+            elif isinstance(texts, list):
+                found += [text if isinstance(text, Expected) else parse(text, clause) for text in texts]
+            else:
+                raise ValueError(f"expected a list of expectations of this clause, or `{NOT_TESTABLE}, REASON`")
+    return tuple(found)
+
+
+def parse(text: Any, clause: str = "") -> Expectation:
     """The expectation that a sentence states. Raises ValueError for anything else."""
     found = FORM.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise ValueError("expected `ROW > ROW`, `ROW > NUMBER` or `ROW = ROW within NUMBER`, with `on COLUMN, ...`")
+        example = "`ROW > ROW`, `ROW > NUMBER` or `ROW = ROW within NUMBER`"
+        raise ValueError(f"expected {example}, with `in METRIC` and `on COLUMN, ...`")
     right: str | float = found["right"]
     with suppress(ValueError):
         right = float(right)
@@ -98,7 +151,18 @@ def parse(text: Any) -> Expectation:
     if (sign := found["sign"]) in ("=", ">=") and not within:
         raise ValueError(f"`{sign}` needs `within NUMBER`; e.g. tape {sign} segment within 0.1")
     on = tuple(name.strip() for name in (found["on"] or "").split(",") if name.strip())
-    return Expectation(text, found["left"], cast(Sign, found["sign"]), right, within, on, relative)
+    return Expectation(
+        clause=clause,
+        text=text,
+        left=found["left"],
+        sign=cast(Sign, found["sign"]),
+        right=right,
+        within=within,
+        on=on,
+        relative=relative,
+        at=found["at"] or "",
+        metric=found["metric"] or "",
+    )
 
 
 class Question(NamedTuple):
@@ -119,6 +183,7 @@ def check(
     higher: bool = True,
     peers: Sequence[str] = (),
     exact: bool = False,
+    other: Callable[[str], Scores] = lambda metric: {},
 ) -> list[Finding]:
     """The findings of a table: of each expectation one for every column that it names, or one for the mean over all
     columns; and if it says `all`, these for every row.
@@ -127,15 +192,21 @@ def check(
     rows, columns: those of the budget, beside rows of `peers`; what is expected of others is not tested
     higher: whether more is better
     exact: whether every run gives the same number, so that one is enough
+    other: gives the scores of another metric, of which more is better
     """
     asked = [q for expectation in expectations for q in _questions(expectation, rows, columns, peers)]
-    return [_answer(question, scores, higher, exact, len(asked)) for question in asked]
+    return [
+        _answer(question, other(metric), True, exact, len(asked))
+        if (metric := question.expectation.metric)
+        else _answer(question, scores, higher, exact, len(asked))
+        for question in asked
+    ]
 
 
 def _questions(
     expectation: Expectation, rows: Sequence[str], columns: Sequence[str], peers: Sequence[str]
 ) -> Iterator[Question]:
-    known = {*expectation.rows} <= {*rows, *peers}
+    known = {*expectation.rows} <= {*rows, *peers} and (not expectation.at or expectation.at in columns)
     places = [(name, [name] if name in columns else []) for name in expectation.on]
     places = places or [(columns[0] if len(columns) == 1 else "mean", [*columns])]
     for left, (where, of) in product(rows if expectation.left == ALL else [expectation.left], places):
@@ -151,8 +222,10 @@ def _answer(question: Question, scores: Scores, higher: bool, exact: bool, among
     expectation, left, columns, where = question
     sign = expectation.sign
     text = expectation.text.partition(" on ")[0]
-    finding = Finding(text.replace(ALL, left) if expectation.left == ALL else text, where, sign)
-    ours, theirs = (side_of(scores, side, columns, exact) for side in (left, expectation.right))
+    text = text.replace(ALL, left) if expectation.left == ALL else text
+    finding = Finding(text, where, sign, clause=expectation.clause)
+    ours = side_of(scores, left, columns, exact)
+    theirs = side_of(scores, expectation.right, [expectation.at] if expectation.at else columns, exact)
     if not columns or ours is None or theirs is None:
         return finding
     level = LEVELS[sign]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
 
-from rlmem.reproduce.expect import Expectation, parse
+from rlmem.reproduce.expect import Expected, parse_all
 
 Lines = tuple[str, ...]
 
@@ -29,7 +29,7 @@ def _seeds(given: Any) -> Any:
 
 Axis = Annotated[dict[str, Lines], BeforeValidator(_axis)]
 Seeds = Annotated[tuple[int, ...], BeforeValidator(_seeds), Field(min_length=1)]
-Expectations = tuple[Annotated[InstanceOf[Expectation], BeforeValidator(parse)], ...]
+Expectations = Annotated[tuple[InstanceOf[Expected], ...], BeforeValidator(parse_all)]
 
 
 class Part(BaseModel):

@@ -13,6 +13,7 @@ from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
+from rlmem.reproduce.expect import Expectation, Untestable
 from rlmem.reproduce.parts import (
     Analysis,
     Axis,
@@ -106,8 +107,18 @@ class Experiment(Part):
     def at(self, budget: str) -> Experiment:
         """The experiment with the keys of a budget in place of its own. Raises UserError if it has no such budget."""
         own = self.budget(budget)
-        keys = ("run", "metric", "expect")
-        return self.model_copy(update={k: v for k in keys if (v := getattr(own, k)) is not None})
+        changed = {key: value for key in ("run", "metric") if (value := getattr(own, key)) is not None}
+        if own.expect is not None:
+            changed["expect"] = (*own.expect, *self.untestable)
+        return self.model_copy(update=changed)
+
+    @property
+    def expectations(self) -> tuple[Expectation, ...]:
+        return tuple(expected for expected in self.expect if isinstance(expected, Expectation))
+
+    @property
+    def untestable(self) -> tuple[Untestable, ...]:
+        return tuple(expected for expected in self.expect if isinstance(expected, Untestable))
 
     def budget(self, name: str) -> Budget:
         """The budget of this name. Raises UserError if the experiment has none."""
@@ -192,14 +203,18 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
     budgets = experiment.budgets.items()
     special = [("exceptions", e) for e in experiment.exceptions]
     special += [(f"budgets.{name}.exceptions", e) for name, budget in budgets for e in budget.exceptions]
-    expected = [*experiment.expect, *(e for _, budget in budgets for e in budget.expect or ())]
+    every = [*experiment.expect, *(e for _, budget in budgets for e in budget.expect or ())]
+    expected = [e for e in every if isinstance(e, Expectation)]
+    known = [*experiment.also, *filter(None, (budget.metric for _, budget in budgets))]
+    for metric in dict.fromkeys(e.metric for e in expected if e.metric and e.metric not in known):
+        yield sentence("expect", f"`{metric}` is not in `also`", near=nearest(metric, known), accepted=known)
     for axis, names in (("row", list(experiment.rows)), ("column", list(experiment.columns))):
         parts = [*names, *words(names)]  # a word of a crossed name is enough in some places
         used: list[tuple[str, str | None, list[str]]]
         used = [(where, getattr(exception, axis), parts) for where, exception in special]
         used += [(f"budgets.{k}.{axis}s", name, parts) for k, b in budgets for name in getattr(b, f"{axis}s") or ()]
         beside = [*names, *experiment.peers] if axis == "row" else names
-        used += [("expect", name, beside) for e in expected for name in (e.rows if axis == "row" else e.on)]
+        used += [("expect", name, beside) for e in expected for name in (e.rows if axis == "row" else e.columns)]
         used += [(f"published.{axis}s", name, names) for name in getattr(experiment.published, f"{axis}s", ())]
         if axis == "column":
             mapped = {f"peers.{name}.columns": peer.columns for name, peer in experiment.peers.items()}

@@ -132,6 +132,15 @@ def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[
         [f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state, f.seeds]
         for f in verdict.findings
     ]
+    clauses: list[Cell] = [f.clause for f in verdict.findings]
+    for clause in experiment.untestable:
+        lines.append(["", "", None, None, None, f"not testable: {clause.reason}", None])
+        clauses.append(clause.clause)
+    if any(clauses):
+        head = ["what the claim says", *head]
+        if to_read:
+            clauses = ["" if i and clause == clauses[i - 1] else clause for i, clause in enumerate(clauses)]
+        lines = [[clause, *line] for clause, line in zip(clauses, lines, strict=True)]
     if all(f.seeds is None for f in verdict.findings):
         head, lines = head[:-1], [line[:-1] for line in lines]
     expected = Table(f"What the claim expects of {outcome.name}: {verdict.word}", head, lines)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -79,8 +79,9 @@ def judge(outcome: Outcome) -> Verdict:
     printed = _printed(experiment, columns)
     compared = [_compare(outcome, scores, place, printed.get(place[:2])) for place in places]
     exact, higher = experiment.is_exact, experiment.higher
-    expected = experiment.expect if outcome.budget != "smoke" else ()
-    findings = check(expected, scores, rows, columns, higher=higher, peers=peers, exact=exact)
+    expected = experiment.expectations if outcome.budget != "smoke" else ()
+    how: dict[str, Any] = {"higher": higher, "peers": peers, "exact": exact, "other": outcome.scores}
+    findings = check(expected, scores, rows, columns, **how)
     wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
     if lacking := len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)}):
         why = f"{lacking} of {len(wanted)} runs have not ended"
