@@ -109,15 +109,18 @@ def test_every_table_and_figure_has_an_item_or_a_reason_and_every_clause_a_test_
     of = [name for name in catalog.names() if not name.startswith(("familiar/", "rlmem/"))]
     found = claims.papers()
     assert {*found} == {name.partition("/")[0] for name in of}
-    places = [items for paper in found.values() for items in paper.places.values()]
-    assert {item for items in places if isinstance(items, tuple) for item in items} == {*of}
+    places = [items for paper in found.values() for items in paper.values()]
+    assert {item for items in places if isinstance(items, list) for item in items} == {*of}
     assert all(len(reason) > 5 for reason in places if isinstance(reason, str))
     for name in of:
         experiment = catalog.find(name)[1]
         expected = [*experiment.expect, *(e for budget in experiment.budgets.values() for e in budget.expect or ())]
         assert expected, name
         assert all(e.clause for e in expected), f"{name}: an expectation without its clause of the claim"
-        assert all(u.reason for u in experiment.untestable), name
+        for budget in experiment.budgets:
+            at = experiment.at(budget)
+            assert at.at(budget).expect == at.expect, "a clause of a budget is there twice"
+            assert all(len(untestable.reason) > 5 for untestable in at.untestable), name
 
 
 def test_the_table_of_claims_is_that_of_the_files():

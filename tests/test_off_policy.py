@@ -120,7 +120,7 @@ def test_what_the_padding_holds_changes_neither_loss_nor_gradient(name, memory):
     algo = make_algo(name, memory, n_step=2)
     replay, _ = live(algo, LENGTHS, Segment(), rounds=30)
     sample = replay.sample(Segment(), 40, generator(1))
-    batch, padding = sample.batch, sample.episode < 0
+    batch, padding = sample.batch, sample.episode == -1
     assert padding.any()
     batch.behaviour["weight"] = torch.rand(batch.shape, generator=generator(2))
     expected = gradients(algo, batch)

@@ -130,6 +130,16 @@ def test_updates_per_episode_are_the_ratio_times_the_episodes(in_tmp, ratio, lea
     assert rows[-2]["update"] == math.floor(ratio * episodes)
 
 
+@pytest.mark.parametrize(("running", "updates"), [("true", 41), ("false", 0)])
+def test_only_transitions_of_running_episodes_are_learnt_before_one_has_ended(in_tmp, running, updates):
+    agent = ["algo=sac", "memory=mlp", "batching=transitions", f"batching.running={running}", "algo.batch_size=8"]
+    steps = ["total_steps=120", "algo.learning_starts=80", "algo.random_steps=80", "algo.update_ratio=1"]
+    made = run(*agent, *steps, "env=pendulum", "env.num_envs=1", "evaluation.episodes=1")
+    rows = read_jsonl(made / "metrics.jsonl")
+    assert max(row.get("update", 0) for row in rows) == updates
+    assert ("learning waits for the end of a first episode" in (made / "log.txt").read_text()) == (not updates)
+
+
 def test_random_steps_reach_the_whole_box_and_end_when_they_should(in_tmp):
     _, taken = noted("box", "algo=td3", "algo.exploration_noise=0", "algo.random_steps=400", "algo.learning_starts=499")
     random, policys = (part.reshape(-1, 2) for part in (taken[:100], taken[100:]))

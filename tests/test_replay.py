@@ -502,6 +502,23 @@ def test_running_episodes_have_the_largest_priority_and_keep_none_of_their_own()
     )
 
 
+def test_rewards_are_those_of_all_that_can_be_drawn():
+    replay, collector = Replay(100, 2, CPU), collector_of([2], [9])
+    # An episode of two transitions and another that has begun; four of the nine transitions of a third.
+    replay.add(collector.collect(5, 10**9)[0])
+    every = Segment(1, init_state="zero", running=True)
+    lived = replay.running.slots["reward"]
+    complete = replay.slots.live("reward")[replay.slots.live("mask")]
+    assert replay.rewards(Tape()).tolist() == complete.tolist()
+    assert len(complete) == 2
+    assert replay.rewards(every).tolist() == [*complete, *lived[0, :1], *lived[1, :4]]
+    empty = Replay(100, 1, CPU)
+    assert not empty.holds(every)
+    empty.add(collector_of([9]).collect(3, 10**9)[0])
+    assert empty.holds(every) and not empty.holds(Tape())
+    assert len(empty.rewards(every)) == 2
+
+
 def test_priorities_survive_saving():
     replay = replay_of(3, 3, 3, priority_exponent=0.5)
     priorities(replay, 1.0, 4.0, 16.0)

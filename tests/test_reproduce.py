@@ -13,7 +13,7 @@ from time import sleep
 import forked
 import numpy as np
 import pytest
-from helpers import changed
+from helpers import changed, wait_for
 
 from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
@@ -22,7 +22,7 @@ from rlmem.record.facts import RunRecord
 from rlmem.report.find import Item, find
 from rlmem.reproduce import catalog, metrics
 from rlmem.reproduce.cells import cells, merged, skipped
-from rlmem.reproduce.cost import duration, steps_of
+from rlmem.reproduce.cost import cost_of, duration, steps_of
 from rlmem.reproduce.outcome import (
     Curve,
     Outcome,
@@ -36,6 +36,7 @@ from rlmem.reproduce.run import runner_of
 from rlmem.reproduce.spec import BUDGETS, read
 from rlmem.reproduce.tables import provenance_problem, publish, write
 from rlmem.reproduce.verdict import judge
+from rlmem.run import timing
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
 
@@ -261,24 +262,46 @@ def test_only_the_cells_and_seeds_that_are_asked_for_are_run(small, capsys):
     assert done == ["gru_tape-easy-seed1", "mlp_tape-easy-seed1"]
     assert run(small, "--seeds", "1,7") == 2
     assert "--seeds 7: no such seed; accepted: 0, 1; e.g. " in capsys.readouterr().err
+    assert run(small, "--seeds", "0,,1") == 2
+    assert "expected an integer >= 0, got ''" in capsys.readouterr().err
+    assert run(small, "--show", "--cells", "gru") == 2
+    assert "--cells: --show shows all that there is" in capsys.readouterr().err
+
+
+def test_a_job_that_is_not_asked_for_keeps_its_failure_and_does_not_fail_the_others(small, capsys):
+    name, experiment = catalog.find(str(small))
+    runner = runner_of(name, experiment, "laptop")
+    runner.begin(runner.cells(), Options())
+    manifest = Manifest(runner.runs)
+    (other,) = [job for job in manifest.jobs() if job.name.endswith("mlp_tape-easy-seed0")]
+    manifest._update({"state": "failed", "failures": 1, "exit_code": 1, "error": "boom"}, "number = ?", other.number)
+    assert run(small, "--cells", "gru/easy", "--seeds", "0", "--retry-failed") == 0
+    assert "boom" not in capsys.readouterr().err
+    states = {job.name: (job.state, job.failures) for job in manifest.jobs()}
+    assert states[other.name] == ("failed", 1)
+    assert [state for state, _ in states.values()].count("done") == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(small, seed):
     """By SIGTERM and SIGKILL in turn, after a random time each, of which some come before anything has begun."""
-    moments = random.Random(seed)
+    moments, advice, ends = random.Random(seed), [], []
     changed(small, "total_steps=512", "total_steps=4096, checkpoint.every=512")
     work = [sys.executable, "-m", "rlmem", "reproduce", "mine/small.yaml", "--jobs", "2"]
     assert forked.run([*work, "--dir", "whole"]).returncode == 0
     for number in range(5):
         with open(f"said{number}.txt", "w") as said:
             process = forked.Popen(work, stdout=said, stderr=subprocess.STDOUT, with_children=True)
-            sleep(moments.uniform(0.5, 8))
+            if number == 0:  # once, in the midst of the first runs; else at any moment, also before there is one
+                wait_for(lambda: [*Path("reproduce").glob("mine/small-laptop/*/checkpoints/*.pt")])
+            else:
+                sleep(moments.uniform(0.5, 8))
             process.send_signal(signal.SIGKILL if number % 2 else signal.SIGTERM)
-            process.wait(120)
-        for advice in re.findall("go on with +(.*)", Path(f"said{number}.txt").read_text()):
-            assert advice == "rlmem reproduce mine/small.yaml --budget laptop"
+            ends.append(process.wait(120))
+        advice += re.findall("go on with +(.*)", Path(f"said{number}.txt").read_text())
+    assert ends[0] != 0
+    assert {*advice} == {"rlmem reproduce mine/small.yaml --budget laptop"}
     assert forked.run(work).returncode == 0
 
     def table(root: str) -> list[Record]:
@@ -289,15 +312,52 @@ def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(smal
     assert len(table("whole")) == 6
 
 
+def test_runs_are_timed_here_and_then_their_cost_is_known(small, capsys, monkeypatch):
+    monkeypatch.setenv("RLMEM_CACHE", "cache")
+    monkeypatch.setattr(timing.measure, "__defaults__", (0.05,))
+    timing.timed.cache_clear()
+    assert run(small, "--budget", "laptop", "--dry-run") == 0
+    assert "(by other settings for 6 runs; --time measures)" in capsys.readouterr().out
+    assert run(small, "--budget", "laptop", "--time", "--cells", "gru") == 0
+    said = capsys.readouterr().out
+    assert re.search(r"gru tape/easy: \d+ s for a run", said)
+    assert "2 cells, 4 runs" in said and "--time measures" not in said
+    assert run(small, "--budget", "laptop", "--dry-run") == 0
+    assert "(by other settings for 2 runs; --time measures)" in capsys.readouterr().out
+    planned = cells(read(small), "laptop")
+    cost = cost_of(planned[:2])
+    assert cost.alike == 0
+    assert cost.seconds == pytest.approx(2 * sum(timing.timed()[cell.overrides].seconds for cell in planned[:2]))
+    for file in Path("cache").glob("timed-*"):
+        file.write_text("[1\n")
+    timing.timed.cache_clear()
+    assert cost_of(planned).alike == 6, "a damaged file tells nothing"
+
+
+def test_the_cost_of_a_shipped_run_is_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("RLMEM_CACHE", str(tmp_path))
+    timing.timed.cache_clear()
+    experiment = catalog.find("familiar/pendulum")[1]
+    records = [r for r in read_results(results_dir() / "familiar/pendulum.laptop.csv") if r.column == "pendulum_td3"]
+    own = [r.seconds for r in records if r.row == "rlmem"]
+    cost = cost_of(cells(experiment, "laptop", ["pendulum_td3"]))
+    assert cost.alike == 0
+    assert cost.seconds == pytest.approx(10 * np.median(own), rel=1e-3)
+
+
 def test_numbers_that_are_shipped_come_from_one_commit(tmp_path, monkeypatch, capsys):
     experiment = catalog.find("memoroids/figure4")[1]
-    commits = enumerate(["abc", "abc+changes", "def"])
+    commits = enumerate(["abc", "abc+changes", "def", ""])
     records = [Record("lru tape", "repeat_first", s, "done", {"best_eval": 1.0}, commit=c) for s, c in commits]
     made = lambda *which: Outcome("memoroids/figure4", experiment, "laptop", [records[i] for i in which])  # noqa: E731
     publish(made(0, 2), tmp_path)
     assert "runs are of 2 commits (abc, def)" in capsys.readouterr().out
     monkeypatch.setattr("rlmem.reproduce.tables.results_dir", lambda: tmp_path)
-    for mixed, why in ((made(0, 1), r"code that is in no commit \(abc\+changes\)"), (made(0, 2), "2 commits")):
+    for mixed, why in (
+        (made(0, 1), r"code that is in no commit \(abc\+changes\)"),
+        (made(0, 2), "2 commits"),
+        (made(0, 3), "no commit"),
+    ):
         with pytest.raises(UserError, match=why):
             publish(mixed, tmp_path)
     (tmp_path / "memoroids/figure4.laptop.csv").unlink()
@@ -315,8 +375,8 @@ def test_shipped_results_come_from_one_commit_each():
     for file in (f for f in shipped.glob("*/*.csv") if not f.name.endswith(".curves.csv")):
         name, budget = f"{file.parent.name}/{file.stem.rpartition('.')[0]}", file.stem.rpartition(".")[2]
         outcome = Outcome(name, catalog.find(name)[1], budget, read_results(file))
-        found[name] = provenance_problem(outcome.ours)
-    assert {name for name, problem in found.items() if problem} == OLD
+        found[name, budget] = provenance_problem(outcome.ours)
+    assert {name for (name, _), problem in found.items() if problem} == OLD
 
 
 def test_an_exception_that_a_budget_undoes_is_not_named():

@@ -85,9 +85,24 @@ def test_clauses_have_expectations_or_a_reason_why_there_are_none():
     assert [part.clause for part in parts] == ["A is good", "A is good", "B is bad"]
     assert (parts[1].right, parts[1].metric, parts[1].on) == (2.0, "late eval/x", ("x", "y"))
     assert parts[2] == Untestable(clause="B is bad", reason="as it is absent")
-    for wrong in ([{"A is good": "a > 1"}], [{"A is good": ["a ? 1"]}], ["a ? 1"]):
-        with pytest.raises(ValueError, match="expected"):
-            parse_all(wrong)
+    wrong = {
+        "`A is good`: expected": [{"A is good": "a > 1"}],
+        "`B is bad`: expected": [{"B is bad": "not testable"}],
+        r"`a \? 1`: expected": ["a > b", {"A is good": ["a ? 1"]}],
+        "`a = b within -1`: nothing": ["a = b within -1"],
+        "`a > b at x`: `at COLUMN` is": ["a > b at x"],
+        "`a > 1 at x on y`: `at COLUMN` is": ["a > 1 at x on y"],
+    }
+    for said, given in wrong.items():
+        with pytest.raises(ValueError, match=said):
+            parse_all(given)
+
+
+def test_rounding_decides_nothing():
+    """Of runs that are all equal, no side is better, whatever the sums of their means."""
+    for columns in ("xyz", "xyzuv", "xyzuvw"):
+        runs = {f"{row}_{column}": [0.9, 0.9] for row in "ab" for column in columns}
+        assert states("a > b", "a < b", "a = b within 0.1", **runs) == ["undecided", "undecided", "supported"]
 
 
 def test_an_expectation_may_be_about_another_metric():

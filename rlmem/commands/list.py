@@ -24,8 +24,8 @@ def run(args: Arguments) -> None:
     group, *more = [text for text in args.what if text not in lines] or [None]
     if more:
         raise mistake(more[0], "one group, or all of them", example=f"rlmem list {shell(group)}")
-    if args.markdown and group != "claim":
-        raise mistake("--markdown", "is for claims", example="rlmem list claim --markdown")
+    if args.markdown and (group != "claim" or args.json):
+        raise mistake("--markdown", "is for claims, and without --json", example="rlmem list claim --markdown")
     if group == "env":
         from rlmem.run import env_table
 
@@ -47,8 +47,9 @@ def run(args: Arguments) -> None:
 
         groups = catalog(lines)
         if group is not None and group not in groups:
-            near = nearest(group, groups)
-            raise mistake(group, "no such group", near=near, accepted=groups, example="rlmem list memory")
+            known = [*groups, "experiment", "claim"]
+            near = nearest(group, known)
+            raise mistake(group, "no such group", near=near, accepted=known, example="rlmem list memory")
         groups = groups if group is None else {group: groups[group]}
         rows = {g: [{"name": name, "description": text} for name, text in found.items()] for g, found in groups.items()}
         print(dumps(rows, indent=2) if args.json else as_text(groups))

@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from rlmem.commands.toolkit import Arguments, Parser, numbers, pool_options
+from rlmem.commands.toolkit import Arguments, Parser, integers, pool_options
 from rlmem.config.messages import mistake, shell
 
 PARSER = Parser(
@@ -23,8 +23,10 @@ PARSER.add_argument("--budget", default="laptop", metavar="BUDGET", help=budgets
 cells = "only these rows, columns or ROW/COLUMN; * and _ for a space are allowed"
 PARSER.add_argument("--cells", nargs="+", default=[], metavar="CELL", help=cells)
 seeds = "only these of the budget's seeds, e.g. 0,1"
-PARSER.add_argument("--seeds", type=numbers, default=(), metavar="SEEDS", help=seeds)
+PARSER.add_argument("--seeds", type=integers, default=(), metavar="SEEDS", help=seeds)
 PARSER.add_argument("--dry-run", action="store_true", help="check and list the cells and their cost only")
+time = "first train every cell for a few seconds, to say what its runs cost here; then as --dry-run"
+PARSER.add_argument("--time", action="store_true", help=time)
 PARSER.add_argument("--show", action="store_true", help="show what has been run so far, and run nothing")
 lie = "where reproductions lie (reproduce)"
 PARSER.add_argument("--dir", type=Path, default=Path("reproduce"), metavar="DIR", help=lie)
@@ -44,9 +46,14 @@ def run(args: Arguments) -> int:
 
     runner = runner_of(name, experiment, args.budget, args.dir)
     planned = runner.cells(args.cells, args.seeds)
-    if args.dry_run:
+    if args.time:
+        runner.time(planned, lambda line: print(line, flush=True))
+    if args.dry_run or args.time:
         print(runner.dry_run(planned))
         return 0
+    if args.show and (given := args.cells or args.seeds):
+        flag = "--cells" if given is args.cells else "--seeds"
+        raise mistake(flag, "--show shows all that there is", example=f"rlmem reproduce {shell(args.item)} --show")
     if args.show:
         if not runner.runs.is_dir():
             again = f"rlmem reproduce {shell(args.item)} --budget {args.budget}"
@@ -69,4 +76,8 @@ def _again(args: Arguments) -> str:
     parts += [f"--cells {shell(*args.cells)}"] if args.cells else []
     parts += [f"--seeds {','.join(map(str, args.seeds))}"] if args.seeds else []
     parts += [f"--dir {shell(args.dir)}"] if args.dir != PARSER.get_default("dir") else []
+    parts += [f"--jobs {args.jobs}"] if args.jobs else []
+    parts += [f"--gpus {','.join(args.gpus)}"] if args.gpus else []
+    parts += [f"--per-gpu {args.per_gpu}"] if args.per_gpu else []
+    parts += ["--trust"] if args.trust else []
     return " ".join(parts)

@@ -76,7 +76,7 @@ def integer_from(least: int) -> Callable[[str], int]:
     return integer
 
 
-def numbers(text: str) -> tuple[int, ...]:
+def integers(text: str) -> tuple[int, ...]:
     """Integers of at least 0 with commas between them."""
     return tuple(integer_from(0)(part) for part in text.split(","))
 

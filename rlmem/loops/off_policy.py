@@ -168,7 +168,7 @@ class OffPolicyLoop(Loop):
 
     def _warn(self, longest: int) -> None:
         """Tell the user what keeps the agent from learning: no episode yet, or episodes longer than a row."""
-        if self.collector.steps >= self.algo.learning_starts and not self.replay.holds(self.batching):
+        if self.collector.steps >= self.algo.learning_starts and not (self.batching.running or self.replay.episodes):
             self.notices.once("wait", "learning waits for the end of a first episode")
         room = self.batching.longest_episode(self.algo.batch_size)
         if room is not None and longest > room:

@@ -72,9 +72,8 @@ class SHM(Memory):
             self.C = nn.Parameter(1 + bound / 3 * torch.randn(k, k))
         elif calibration == "neural_theta":
             self.W_theta = Linear(input_size, k, bias=False)
-            nn.init.uniform_(
-                self.W_theta.weight, -bound / input_size**0.5, bound / input_size**0.5
-            )  # u's spread is one
+            largest = bound / input_size**0.5  # since u has a spread of one
+            nn.init.uniform_(self.W_theta.weight, -largest, largest)
         elif calibration in ("random_theta", "fixed_theta"):
             bank = nn.init.xavier_uniform_(torch.empty(bank_size, k))
             self.Theta = nn.Parameter(bank if calibration == "random_theta" else bank[:1].clone())

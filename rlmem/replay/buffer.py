@@ -101,7 +101,7 @@ class Replay:
         if self.episodes:
             found.append(self.slots.live("reward")[self.slots.live("mask")])
         if batching.running:
-            for env, n in zip(self.running.drawable, self.running.transitions, strict=True):
+            for env, n in zip(self.running.drawable, self.running.drawable_transitions, strict=True):
                 reward, mask = (self.running.slots[name][env, :n] for name in ("reward", "mask"))
                 found.append(reward[mask])
         return torch.from_numpy(np.concatenate(found))
@@ -167,7 +167,7 @@ class Replay:
         """
         if not self.holds(batching):
             raise ValueError("the replay holds nothing to draw from yet")
-        running = self.running.transitions if batching.running else self.running.transitions[:0]
+        running = self.running.drawable_transitions if batching.running else self.running.drawable_transitions[:0]
         lengths = self._column("length", running)
         weight = None
         if self.priority_exponent:
@@ -208,17 +208,17 @@ class Replay:
             "batch/transitions": int(np.count_nonzero(fields["mask"])),
             "batch/pad_fraction": layout.pad_fraction,
         }
-        runs = self.reader.runs(number)
-        number[runs] = -2 - self.reader.env(number[runs])
+        running = self.reader.is_running(number)
+        number[running] = -2 - self.reader.env(number[running])
         return Sample(batch, self._tensor(layout.place(number[layout.piece], -1)), metrics)
 
     def _gather(self, layout: Placement, number: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
         """The fields of `Batch` in rows, of pieces that begin at slot `first` [P] of the episodes `number` [P]."""
         slot = first[layout.piece] + layout.offset
-        take, start = self.reader.fields(number[layout.piece], slot), slot == 0
-        fields = {name: layout.place(take(name)) for name in FIELDS}
+        number, start = number[layout.piece], slot == 0
+        fields = {name: layout.place(self.reader.take(name, number, slot)) for name in FIELDS}
         for name in ("action", "reward"):
-            previous = take(name, shift=-1)
+            previous = self.reader.take(name, number, slot - 1)
             previous[start] = 0
             fields[f"prev_{name}"] = layout.place(previous)
         return fields | {"start": layout.place(start)}
@@ -245,7 +245,7 @@ class Replay:
             return
         number = sample.episode[sample.batch.mask].cpu().numpy()
         error = td_error.detach().abs().double().cpu().numpy()
-        here = (number >= self.table.head) & np.isfinite(error)  # the others have been dropped since
+        here = (number >= self.table.head) & np.isfinite(error)  # the others are running, or have been dropped since
         seen, index = np.unique(number[here], return_inverse=True)
         largest = np.zeros(len(seen))
         np.maximum.at(largest, index, error[here])

@@ -1,7 +1,5 @@
 """Reading slots and states of a replay's episodes, whether they have ended or not."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from rlmem.replay.store import Ring, Running
@@ -21,63 +19,54 @@ class Reader:
     def __init__(self, table: Ring, slots: Ring, states: Ring, running: Running):
         self.table, self.slots, self.states, self.running = table, slots, states, running
 
-    def runs(self, number: np.ndarray) -> np.ndarray:
-        """Whether episodes are running."""
+    def is_running(self, number: np.ndarray) -> np.ndarray:
+        """Whether each of these episodes is running."""
         return number >= self.table.tail
 
     def env(self, number: np.ndarray) -> np.ndarray:
         """The environments of running episodes."""
         return self.running.drawable[number - self.table.tail]
 
-    def fields(self, number: np.ndarray, slot: np.ndarray) -> Callable[..., np.ndarray]:
-        """`take(name, shift=0)`: a field [S, ...] of the slots `slot` + shift [S] of the episodes `number` [S].
+    def take(self, name: str, number: np.ndarray, slot: np.ndarray) -> np.ndarray:
+        """A field [S, ...] of the slots `slot` [S] of the episodes `number` [S].
 
         Before an episode's first slot, what it returns is arbitrary.
         """
-        runs = self.runs(number)
-        position = self.table.take("begin", number[~runs]) + slot[~runs] if not runs.all() else None
-        env, at = self.env(number[runs]), slot[runs]
-
-        def take(name: str, shift: int = 0) -> np.ndarray:
-            parts = []
-            if position is not None:
-                parts.append((~runs, self.slots.take(name, position + shift)))
-            if len(env):
-                parts.append((runs, self.running.slots[name][env, at + shift]))
-            return merge(parts)
-
-        return take
+        running = self.is_running(number)
+        if not running.any():
+            return self.slots.take(name, self.table.take("begin", number) + slot)
+        own, ended = self.running.slots[name], ~running
+        values = np.empty((len(slot), *own.shape[2:]), own.dtype)
+        values[running] = own[self.env(number[running]), slot[running]]
+        if ended.any():
+            values[ended] = self.slots.take(name, self.table.take("begin", number[ended]) + slot[ended])
+        return values
 
     def states_before(self, number: np.ndarray, slot: np.ndarray) -> list[np.ndarray]:
         """The states that acting had before the slots `slot` [R] of the episodes `number` [R].
 
-        Returns a leaf [R, ...] each. Raises ValueError where acting kept none.
+        Returns each leaf as [R, ...]. Raises ValueError where acting kept no state.
         """
-        runs, parts = self.runs(number), []
-        if not runs.all():
-            index = self.slots.take("state", self.table.take("begin", number[~runs]) + slot[~runs])
-            missing(slot[~runs][index < 0])
-            parts.append((~runs, [self.states.take(str(i), index) for i in range(len(self.states.arrays))]))
-        if runs.any():
-            at = list(zip(self.env(number[runs]).tolist(), slot[runs].tolist(), strict=True))
-            missing([t for env, t in at if t not in self.running.states[env]])
-            kept = zip(*(self.running.states[env][t] for env, t in at), strict=True)
-            parts.append((runs, [np.stack(leaf) for leaf in kept]))
-        return [merge([(where, leaves[i]) for where, leaves in parts]) for i in range(len(parts[0][1]))]
+        if not (running := self.is_running(number)).any():
+            index = self.slots.take("state", self.table.take("begin", number) + slot)
+            if (index < 0).any():
+                raise ValueError(no_state(slot[index < 0][0]))
+            return [self.states.take(str(i), index) for i in range(len(self.states.arrays))]
+        rows = [  # one by one: few rows are of running episodes
+            self._running_state(self.env(n).item(), t.item())
+            if runs
+            else [leaf[0] for leaf in self.states_before(n, t)]
+            for n, t, runs in zip(number[:, None], slot[:, None], running, strict=True)
+        ]
+        return [np.stack(leaf) for leaf in zip(*rows, strict=True)]
+
+    def _running_state(self, env: int, slot: int) -> list[np.ndarray]:
+        """The leaves of the state that acting had before a slot of the episode that runs in an environment."""
+        kept = self.running.states[env]
+        if slot not in kept:
+            raise ValueError(no_state(slot))
+        return kept[slot]
 
 
-def merge(parts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Values [S, ...], from one or more parts: where [S] each belongs, and its values in order."""
-    if len(parts) == 1:
-        return parts[0][1]
-    where, values = parts[0]
-    merged = np.empty((len(where), *values.shape[1:]), values.dtype)
-    for where, values in parts:
-        merged[where] = values
-    return merged
-
-
-def missing(slots: np.ndarray | list[int]) -> None:
-    """Raise ValueError if there are slots before which no state was kept."""
-    if len(slots):
-        raise ValueError(f"acting kept no state before slot {int(slots[0])} of an episode")
+def no_state(slot: int) -> str:
+    return f"acting kept no state before slot {slot} of an episode"

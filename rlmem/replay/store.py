@@ -127,8 +127,8 @@ class Running:
         return np.flatnonzero(self.on & (self.length > 1))
 
     @property
-    def transitions(self) -> np.ndarray:
-        """[R], such transitions of the episodes of the environments `drawable`."""
+    def drawable_transitions(self) -> np.ndarray:
+        """[R], how many of these the episodes of the environments `drawable` have."""
         return self.length[self.drawable] - 1
 
     def extend(self, start: np.ndarray, slots: dict[str, np.ndarray], states: list[KeptState]) -> None:

@@ -9,6 +9,7 @@ from typing import get_args
 from urllib.parse import quote
 
 from rlmem.config.messages import sentence
+from rlmem.config.paths import results_dir
 from rlmem.errors import UserError
 from rlmem.report.bands import panels
 from rlmem.report.draw import save, together
@@ -53,17 +54,16 @@ def document(items: Sequence[Item], folder: Path) -> str:
         _summary(items).markdown(),
         Table("", ["item", "what the paper says", "verdict", "runs", "budget"], list(map(_line, items))).markdown(),
         *(part for item in items for part in _item(item, folder)),
-        "## Not run yet",
-        "`rlmem list experiment` says what they cost.",
-        Table("", ["item", "what the paper says"], list(_waiting(items))).markdown(),
+        *_waiting(items),
     ]
     return "\n\n".join(line.strip() for line in lines) + "\n"
 
 
 def _summary(items: Sequence[Item]) -> Table:
-    """How many items of every paper came out how; of an item with several budgets, the largest counts."""
-    found = {item.name: item.verdict.word for item in items}  # sorted by budget
-    names = sorted({*found, *catalog.names()})
+    """How many items of every paper came out how; of an item with several budgets, the largest that has been run."""
+    by_budget = sorted(items, key=lambda item: item.verdict.word != NOT_RUN)  # and by budget before
+    found = {item.name: item.verdict.word for item in by_budget}
+    names = sorted({*found, *(catalog.names() if _are_shipped(items) else ())})
     words = [word for word in get_args(Word) if word in found.values() and word != NOT_RUN] + [NOT_RUN]
     counts = {
         paper: Counter(found.get(name, NOT_RUN) for name in names if name.startswith(f"{paper}/"))
@@ -73,11 +73,20 @@ def _summary(items: Sequence[Item]) -> Table:
     return Table("", ["", *words], [[paper, *(of[word] for word in words)] for paper, of in counts.items()])
 
 
-def _waiting(items: Sequence[Item]) -> Iterator[list[Cell]]:
-    """Name and title of every shipped item without results."""
-    for name in catalog.names():
-        if name not in {item.name for item in items}:
-            yield [f"`{name}`", catalog.find(name)[1].title]
+def _waiting(items: Sequence[Item]) -> Iterator[str]:
+    """The items without results, in a document about those that rlmem ships."""
+    names = [name for name in catalog.names() if name not in {item.name for item in items}]
+    if names and _are_shipped(items):
+        yield "## Not run yet"
+        yield "`rlmem list experiment` says what they cost."
+        lines: list[list[Cell]] = [[f"`{name}`", catalog.find(name)[1].title] for name in names]
+        yield Table("", ["item", "what the paper says"], lines).markdown()
+
+
+def _are_shipped(items: Sequence[Item]) -> bool:
+    """Whether all of these are the results that rlmem ships."""
+    shipped = results_dir()
+    return shipped is not None and all(item.file and shipped.resolve() in item.file.resolve().parents for item in items)
 
 
 def _line(item: Item) -> list[Cell]:

@@ -2,54 +2,46 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
 
 import yaml
 
 from rlmem.config.paths import experiments_dir
-from rlmem.errors import Fault
 from rlmem.reproduce.catalog import find
 from rlmem.reproduce.expect import NOT_TESTABLE
 from rlmem.reproduce.spec import Experiment
 from rlmem.stats.tables import Cell, Table
 
-
-class Paper(NamedTuple):
-    """A paper: its title, and what its tables and figures are reproduced by.
-
-    places: the name of a table or figure -> the items, or the reason why there is none
-    """
-
-    title: str
-    places: Mapping[str, tuple[str, ...] | str]
+Places = Mapping[str, list[str] | str]
+"""The name of a table or figure -> the items that reproduce it, or the reason why there is none."""
 
 
-def papers() -> dict[str, Paper]:
-    """The papers by the name of their folder, from experiments/papers/*.yaml."""
+def papers() -> dict[str, Places]:
+    """The tables and figures of every paper, by the name of its folder, from experiments/papers/*.yaml."""
     root = experiments_dir()
-    return (
-        {file.stem: _paper(file.read_text(encoding="utf-8")) for file in sorted(root.glob("papers/*.yaml"))}
-        if root
-        else {}
-    )
+    files = sorted(root.glob("papers/*.yaml")) if root else []
+    return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
+
+
+def without_item() -> list[tuple[str, str, str]]:
+    """(paper, table or figure, why) of every one that no item reproduces."""
+    every = ((paper, place, items) for paper, places in papers().items() for place, items in places.items())
+    return [(paper, place, items) for paper, place, items in every if isinstance(items, str)]
 
 
 def table() -> Table:
     """A line for every clause of every item, and for every table and figure that has none."""
     lines: list[list[Cell]] = []
-    for paper, (_, places) in papers().items():
-        shown: set[str] = set()
+    shown: set[str] = set()
+    for paper, places in papers().items():
         for place, items in places.items():
             if isinstance(items, str):
                 lines.append([paper, place, "", items, ""])
                 continue
             for item in items:
-                if item in shown:
-                    lines.append([paper, place, f"`{item}`", "see above", ""])
-                    continue
+                clauses = [("see above", "")] if item in shown else _clauses(find(item)[1])
+                lines += [[paper, place, f"`{item}`", *clause] for clause in clauses]
                 shown.add(item)
-                lines += [[paper, place, f"`{item}`", *clause] for clause in _clauses(find(item)[1])]
-    return Table("", ["paper", "there", "item", "what it says", "tested by"], lines)
+    return Table("", ["paper", "table or figure", "item", "what it says", "tested by"], lines)
 
 
 def _clauses(experiment: Experiment) -> Iterator[tuple[str, str]]:
@@ -61,21 +53,6 @@ def _clauses(experiment: Experiment) -> Iterator[tuple[str, str]]:
         for expectation in at.expectations:
             found[expectation.clause].append(f"`{expectation.text}`")
         tested = {clause: f"{where}{'; '.join(texts)}" for clause, texts in found.items()} | tested
-        why = {clause.clause: f"{NOT_TESTABLE}: {clause.reason}" for clause in at.untestable} | why
+        why = {clause.clause: f"{NOT_TESTABLE}, {clause.reason}" for clause in at.untestable} | why
     yield from tested.items()
     yield from ((clause, reason) for clause, reason in why.items() if clause not in tested)
-
-
-def _paper(text: str) -> Paper:
-    content: Any = yaml.safe_load(text)
-    if not isinstance(content, dict):
-        raise Fault("experiments/papers: a file is no mapping")
-    named = {
-        str(place): tuple(given)
-        if isinstance(given, list)
-        else (given,)
-        if "/" in given and " " not in given
-        else given
-        for place, given in content.items()
-    }
-    return Paper(text.partition("\n")[0].removeprefix("#").strip(), named)

@@ -1,4 +1,4 @@
-"""The cost of a reproduction, estimated from shipped results of similar runs."""
+"""The cost of a reproduction: of runs that were timed here, of shipped runs like them, or of runs of the same kind."""
 
 import statistics
 from collections import defaultdict
@@ -12,24 +12,40 @@ import yaml
 from rlmem.config.catalog import default_choices
 from rlmem.config.paths import conf_dir, results_dir
 from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.outcome import read_results
+from rlmem.reproduce.outcome import Record, read_results
 
 
 class Cost(NamedTuple):
-    """The cost of runs together: environment steps, and seconds of one core, 0 where no such run was timed."""
+    """The cost of runs together.
+
+    steps: environment steps
+    seconds: seconds of one core, 0 where no run with the algorithm of one of them was ever timed
+    alike: the runs that were never timed themselves, nor shipped; their time is that of runs of the same kind, whose
+        width, batches and other settings may differ
+    """
 
     steps: int
     seconds: float
+    alike: int = 0
 
 
 def cost_of(planned: Sequence[Cell]) -> Cost:
-    """The cost of the runs of these cells; 0 seconds if no run with the algorithm of one of them was ever timed."""
-    steps, seconds = 0, 0.0
+    """The cost of the runs of these cells."""
+    from rlmem.run.timing import timed  # after torch, which `rlmem list` can do without
+
+    here, shipped = timed(), _shipped()
+    steps, seconds, alike = 0, 0.0, 0
     for cell in planned:
-        each = steps_of(cell.overrides)
-        steps += each * len(cell.seeds)
-        seconds += _rate(kind(cell.overrides)) * each * len(cell.seeds)
-    return Cost(steps, 0.0 if isnan(seconds) else seconds)
+        each, runs = steps_of(cell.overrides), len(cell.seeds)
+        steps += each * runs
+        if cell.overrides in here:
+            seconds += here[cell.overrides].seconds * runs
+        elif (lines := " ".join(cell.overrides)) in shipped:
+            seconds += shipped[lines] * runs
+        else:
+            seconds += _rate(kind(cell.overrides)) * each * runs
+            alike += runs
+    return Cost(steps, 0.0 if isnan(seconds) else seconds, alike)
 
 
 def steps_of(lines: Iterable[str]) -> int:
@@ -65,14 +81,30 @@ def _rate(wanted: tuple[str, ...]) -> float:
 def _rates() -> dict[tuple[str, ...], list[float]]:
     """Seconds per step of every shipped run, by its kind and every prefix of it."""
     rates = defaultdict(list)
-    root = results_dir()
-    files = sorted(root.glob("*/*.csv")) if root else []
-    for record in (r for f in files if not f.name.endswith(".curves.csv") for r in read_results(f)):
-        if record.steps and record.seconds > 0 and record.overrides:
-            own = kind(record.overrides.split(" "))
-            for length in (1, 2, 3):
-                rates[own[:length]].append(record.seconds / record.steps)
+    for record in _records():
+        own = kind(record.overrides.split(" "))
+        for length in (1, 2, 3):
+            rates[own[:length]].append(record.seconds / record.steps)
     return rates
+
+
+@cache
+def _shipped() -> dict[str, float]:
+    """The overrides of shipped runs in one line, without the seed -> the median of their seconds."""
+    found = defaultdict(list)
+    for record in _records():
+        if record.overrides.endswith(seed := f" seed={record.seed}"):
+            found[record.overrides.removesuffix(seed)].append(record.seconds)
+    return {lines: statistics.median(seconds) for lines, seconds in found.items()}
+
+
+@cache
+def _records() -> list[Record]:
+    """The shipped runs that were timed."""
+    root = results_dir()
+    files = [file for file in sorted(root.glob("*/*.csv")) if not file.name.endswith(".curves.csv")] if root else []
+    every = (record for file in files for record in read_results(file))
+    return [record for record in every if record.steps and record.seconds > 0 and record.overrides]
 
 
 @cache

@@ -128,12 +128,12 @@ def parse_all(given: Any) -> tuple[Expected, ...]:
     found: list[Expected] = []
     for part in given if isinstance(given, list | tuple) else [given]:
         for clause, texts in part.items() if isinstance(part, Mapping) else [("", [part])]:
-            if isinstance(texts, str) and texts.startswith(NOT_TESTABLE):
-                found.append(Untestable(clause=clause, reason=texts.removeprefix(NOT_TESTABLE).lstrip(" ,:")))
-            elif isinstance(texts, list):
+            if isinstance(texts, list):
                 found += [text if isinstance(text, Expected) else parse(text, clause) for text in texts]
+            elif isinstance(texts, str) and (reason := texts.partition(f"{NOT_TESTABLE}, ")[2]):
+                found.append(Untestable(clause=clause, reason=reason))
             else:
-                raise ValueError(f"expected a list of expectations of this clause, or `{NOT_TESTABLE}, REASON`")
+                raise ValueError(f"`{clause}`: expected a list of expectations, or `{NOT_TESTABLE}, REASON`")
     return tuple(found)
 
 
@@ -142,14 +142,20 @@ def parse(text: Any, clause: str = "") -> Expectation:
     found = FORM.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         example = "`ROW > ROW`, `ROW > NUMBER` or `ROW = ROW within NUMBER`"
-        raise ValueError(f"expected {example}, with `in METRIC` and `on COLUMN, ...`")
+        raise ValueError(f"`{text}`: expected {example}, then `in METRIC`, `on COLUMN, ...`; or `ROW > ROW at COLUMN`")
     right: str | float = found["right"]
     with suppress(ValueError):
         right = float(right)
     relative = (found["within"] or "").endswith("%")
     within = float((found["within"] or "0").removesuffix("%")) / (100 if relative else 1)
     if (sign := found["sign"]) in ("=", ">=") and not within:
-        raise ValueError(f"`{sign}` needs `within NUMBER`; e.g. tape {sign} segment within 0.1")
+        raise ValueError(f"`{text}`: `{sign}` needs `within NUMBER`; e.g. tape {sign} segment within 0.1")
+    if sign == "=" and within < 0:
+        raise ValueError(f"`{text}`: nothing is less than nothing apart; e.g. tape = segment within 0.1")
+    if found["at"] and not (isinstance(right, str) and found["on"]):
+        raise ValueError(
+            f"`{text}`: `at COLUMN` is of a row, beside `on COLUMN, ...`; e.g. tape > tape at hard on easy"
+        )
     on = tuple(name.strip() for name in (found["on"] or "").split(",") if name.strip())
     return Expectation(
         clause=clause,

@@ -58,7 +58,7 @@ def measured(experiment: Experiment, budget: str) -> tuple[list[Record], list[Cu
 def _require_as_long(experiment: Experiment, run: Record, steps: int) -> None:
     """Raise UserError for a run of a peer that a `>=` compares with runs of another length, by a tenth and more."""
     named = [e for e in experiment.expectations if e.sign == ">=" and run.row in e.rows]
-    asked = [e for e in named if not e.on or run.column in e.on]
+    asked = [e for e in named if not e.on or run.column in e.columns]
     if asked and abs(run.steps - steps) > 0.1 * steps:
         what = f"{run.row}'s run of seed {run.seed} ends after {run.steps:,} steps, ours after {steps:,}"
         where = f" ({run.column})" if run.column else ""

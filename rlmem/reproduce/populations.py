@@ -78,7 +78,7 @@ class Populations(Runner):
 
     def cost(self, planned: Sequence[Cell]) -> Cost:
         agents, one = int(self.options.get("agents", PopulationSpec.agents)), cost_of(planned)
-        return Cost(agents * one.steps, agents * one.seconds)
+        return Cost(agents * one.steps, agents * one.seconds, agents * one.alike)
 
     def specification(self, cell: Cell, seed: int) -> PopulationSpec:
         """The population of a cell and seed, as `rlmem population` would train it. Raises UserError."""

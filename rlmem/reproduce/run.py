@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.reproduce.catalog import find, names
-from rlmem.reproduce.claims import papers
+from rlmem.reproduce.claims import without_item
 from rlmem.reproduce.measure import Measured
 from rlmem.reproduce.populations import Populations
 from rlmem.reproduce.runner import Runner
@@ -33,8 +33,7 @@ def as_text() -> str:
             lines.append(f"    {runner.budget:<7} {runner.cost_line(runner.cells()).partition(': ')[2]}")
             if changes := stale(name, runner.budget):
                 lines.append(f"            shipped results are stale: {'; '.join(changes)}")
-    for paper, (_, places) in papers().items():
-        lines += [f"{paper}, {place}: no item: {why}" for place, why in places.items() if isinstance(why, str)]
+    lines += [f"{paper}, {place}: no item: {why}" for paper, place, why in without_item()]
     return "\n".join([*lines, "", "rlmem reproduce ITEM --budget BUDGET runs one; --dry-run shows its cells"])
 
 

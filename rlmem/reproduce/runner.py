@@ -8,7 +8,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from rlmem.config.messages import sentence
+from rlmem.config.messages import sentence, shell
 from rlmem.errors import Fault, UserError, writing
 from rlmem.record import rundir
 from rlmem.record.trust import require_plain
@@ -63,6 +63,11 @@ class Runner(ABC):
         """The cost of the runs of these cells; None where it is not counted in steps."""
         return cost_of(planned)
 
+    def time(self, planned: Sequence[Cell], say: Callable[[str], None]) -> None:
+        """Measure what a run of each cell takes here, which later estimates go by, and `say` it."""
+        example = f"rlmem reproduce {shell(self.name)} --budget smoke"
+        raise UserError(sentence("--time", "only training runs can be timed", example=example))
+
     def cells(self, wanted: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Cell]:
         """The cells at the budget with their seeds, or those that fit the patterns `wanted`, with some `seeds` only.
 
@@ -76,7 +81,8 @@ class Runner(ABC):
         parts = [f"{self.name} at the budget {self.budget}: {len(planned)} cells, {runs} runs"]
         if cost := self.cost(planned):
             time = f"about {duration(cost.seconds / cores())} on {cores()} cores"
-            parts += [f"{cost.steps:,} steps", time if cost.seconds else "nobody has timed such runs yet"]
+            time += f" (by other settings for {cost.alike} runs; --time measures)" if cost.alike else ""
+            parts += [f"{cost.steps:,} steps", time if cost.seconds else "nobody has timed such runs yet; --time does"]
         return ", ".join(parts)
 
     def dry_run(self, planned: Sequence[Cell]) -> str:

@@ -109,7 +109,8 @@ class Experiment(Part):
         own = self.budget(budget)
         changed = {key: value for key in ("run", "metric") if (value := getattr(own, key)) is not None}
         if own.expect is not None:
-            changed["expect"] = (*own.expect, *self.untestable)
+            clauses = {expected.clause for expected in own.expect}
+            changed["expect"] = (*own.expect, *(u for u in self.untestable if u.clause not in clauses))
         return self.model_copy(update=changed)
 
     @property
@@ -205,7 +206,7 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
     special += [(f"budgets.{name}.exceptions", e) for name, budget in budgets for e in budget.exceptions]
     every = [*experiment.expect, *(e for _, budget in budgets for e in budget.expect or ())]
     expected = [e for e in every if isinstance(e, Expectation)]
-    known = [*experiment.also, *filter(None, (budget.metric for _, budget in budgets))]
+    known = experiment.also if experiment.is_trained else ()
     for metric in dict.fromkeys(e.metric for e in expected if e.metric and e.metric not in known):
         yield sentence("expect", f"`{metric}` is not in `also`", near=nearest(metric, known), accepted=known)
     for axis, names in (("row", list(experiment.rows)), ("column", list(experiment.columns))):

@@ -12,7 +12,7 @@ import numpy as np
 from rlmem.config.paths import results_dir
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
-from rlmem.reproduce.expect import Scores
+from rlmem.reproduce.expect import NOT_TESTABLE, Scores
 from rlmem.reproduce.metrics import BESIDE, in_words
 from rlmem.reproduce.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
 from rlmem.reproduce.peers import described
@@ -72,7 +72,8 @@ def publish(outcome: Outcome, folder: Path) -> None:
     if problem := provenance_problem(done.ours):
         shipped = results_dir()
         if shipped is not None and folder.resolve() == shipped.resolve():
-            raise UserError(f"{path}: {problem}; run them again from one commit; e.g. --publish /tmp")
+            again = f"e.g. rm -r reproduce/{outcome.name}-{outcome.budget}"
+            raise UserError(f"{path}: {problem}; run them again from one commit; {again}")
         print(f"note     {problem}")
     counting = lambda records: {(r.row, r.column, r.seed) for r in records if outcome.counts(r)}  # noqa: E731
     if lost := counting(read_results(path) if path.exists() else []) - counting(done.records):
@@ -91,6 +92,8 @@ def publish(outcome: Outcome, folder: Path) -> None:
 def provenance_problem(records: Sequence[Record]) -> str | None:
     """Why nobody could make these numbers again, in a phrase; None if they come from one commit of rlmem."""
     commits = sorted({record.commit for record in records})
+    if "" in commits:
+        return "some runs name no commit"
     if changed := [commit for commit in commits if commit.endswith("+changes")]:
         return f"some runs are of code that is in no commit ({changed[0]})"
     return f"runs are of {len(commits)} commits ({', '.join(commits)})" if len(commits) > 1 else None
@@ -133,8 +136,8 @@ def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[
         for f in verdict.findings
     ]
     clauses: list[Cell] = [f.clause for f in verdict.findings]
-    for clause in experiment.untestable:
-        lines.append(["", "", None, None, None, f"not testable: {clause.reason}", None])
+    for clause in experiment.untestable if lines else ():
+        lines.append(["", "", None, None, None, f"{NOT_TESTABLE}, {clause.reason}", None])
         clauses.append(clause.clause)
     if any(clauses):
         head = ["what the claim says", *head]

@@ -1,7 +1,7 @@
 """Items whose runs are single agents: the jobs of a sweep, and the analyses of their runs."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from operator import itemgetter
@@ -11,6 +11,7 @@ from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.reproduce.cells import Cell
+from rlmem.reproduce.cost import duration
 from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read
 from rlmem.reproduce.outcome import Curve, Record
 from rlmem.reproduce.parts import Analysis
@@ -47,6 +48,13 @@ class Training(Runner):
             listed.append((cell, seed, own))
         self.ask_for("config_hash", listed)
         Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)
+
+    def time(self, planned: Sequence[Cell], say: Callable[[str], None]) -> None:
+        from rlmem.run.timing import measure
+
+        self.check(planned)
+        for cell in planned:
+            say(f"{cell.name}: {duration(measure(cell.overrides).seconds)} for a run")
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
         asked = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import fsum, isfinite, nan
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +11,8 @@ from scipy.special import nctdtr, stdtrit
 from rlmem.stats.resampling import LEVEL
 
 POWER = 0.8
+ROUNDING = 1e-12
+"""The share of the terms of a sum below which it is their rounding."""
 MOST = 1000
 """The greatest number of runs that `runs_to_decide` gives."""
 
@@ -52,16 +54,22 @@ class Contrast:
 
 
 def contrast(samples: Iterable[tuple[float, ArrayLike]], constant: float = 0.0) -> Contrast:
-    """The contrast of (weight, runs of a sample [run]) and a constant. A sample without runs makes it NaN."""
-    value, variances, numbers = constant, [], []
+    """The contrast of (weight, runs of a sample [run]) and a constant. A sample without runs makes it NaN.
+
+    A sum that is nothing but the rounding of its terms is zero: runs that do not vary would else decide by it.
+    """
+    terms, variances, numbers = [constant], [], []
     for weight, sample in samples:
         runs = np.asarray(sample, dtype=np.float64)
         finite = len(runs) > 0 and bool(np.isfinite(runs).all())
-        value += weight * float(runs.mean()) if finite else nan
+        terms.append(weight * float(runs.mean()) if finite else nan)
         varies = finite and np.ptp(runs) > 0  # the variance of equal numbers is not always zero
         spread = float(runs.var(ddof=1)) if varies else 0.0
         variances.append(weight**2 * spread if finite and len(runs) > 1 else nan)
         numbers.append(len(runs))
+    value = fsum(terms)
+    if abs(value) <= ROUNDING * fsum(map(abs, terms)):
+        value = 0.0
     return Contrast(value, tuple(variances), tuple(numbers))
 
 

@@ -157,12 +157,17 @@ class Manifest:
         self._end(job, values | {"exit_code": exit_code, "error": error})
         return last
 
-    def reopen(self, retries: int, afresh: bool) -> None:
-        """Let failed jobs with attempts left wait again; `afresh`: let all of them, and forget their failures."""
-        if afresh:
-            self._update({"state": "waiting", "failures": 0}, "state = 'failed'")
-        else:
-            self._update({"state": "waiting"}, "state = 'failed' AND failures <= ?", retries)
+    def reopen(self, retries: int, afresh: bool, only: Container[str] | None = None) -> None:
+        """Let failed jobs wait again.
+
+        retries: failures up to which a job has attempts left
+        afresh: let all of them wait, and forget their failures
+        only: configuration hashes of the jobs that are meant; None: all
+        """
+        values = {"state": "waiting"} | ({"failures": 0} if afresh else {})
+        for job in self.jobs():
+            if (only is None or job.config_hash in only) and (afresh or job.failures <= retries):
+                self._update(values, "number = ? AND state = 'failed'", job.number)
 
     def left(self, only: Container[str] | None = None) -> list[Job]:
         """The jobs that are neither done nor failed, in the order in which they are to be taken.

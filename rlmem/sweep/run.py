@@ -103,8 +103,9 @@ def _work(manifest: Manifest, options: Options, view: View) -> int:
             raise UserError(f"--trials {options.trials}: {folder} holds a grid, not a search; e.g. --dir sweeps/search")
         manifest.set_trials(options.trials)
     more = _searcher(spec, manifest, say) if spec.direction is not None else lambda: False
-    manifest.reopen(options.retries, options.retry_failed)
-    places, again = _places(spec, manifest.jobs(), options), options.again or f"rlmem sweep {shell(folder)}"
+    manifest.reopen(options.retries, options.retry_failed, options.only)
+    places = _places(spec, _meant(manifest.jobs(), options), options)
+    again = options.again or f"rlmem sweep {shell(folder)}"
     say(f"{folder}: {counts(rows(manifest)).plain}; {places} at once")
     try:
         with view.live or nullcontext():
@@ -113,7 +114,12 @@ def _work(manifest: Manifest, options: Options, view: View) -> int:
         say(f"{counts(rows(manifest)).plain}; go on with    {again}")
         raise
     say(f"{counts(rows(manifest)).plain}; the table    rlmem sweep status {shell(folder)}")
-    return _conclude(spec, manifest, say, again)
+    return _conclude(spec, folder, _meant(manifest.jobs(), options), say, again)
+
+
+def _meant(jobs: Sequence[Job], options: Options) -> list[Job]:
+    """The jobs to work on."""
+    return [job for job in jobs if options.only is None or job.config_hash in options.only]
 
 
 def config_hash(config: Config) -> str:
@@ -218,12 +224,12 @@ def _places(spec: SweepSpec, jobs: Sequence[Job], options: Options) -> int:
     return max(1, cores() // max(count or cores() for count in threads))
 
 
-def _conclude(spec: SweepSpec, manifest: Manifest, say: Say, again: str) -> int:
+def _conclude(spec: SweepSpec, folder: Path, jobs: Sequence[Job], say: Say, again: str) -> int:
     """Print the best trial, and a line on stderr for each failure; returns the exit code.
 
-    again: the command that goes on with the jobs
+    jobs: those that were worked on
+    again: the command that goes on with them
     """
-    jobs, folder = manifest.jobs(), manifest.folder
     scored = [job for job in jobs if job.state == "done" and job.result is not None]
     if spec.direction is not None and scored:
         best = (max if spec.direction == "maximize" else min)(scored, key=lambda job: job.result or 0.0)
