@@ -33,7 +33,8 @@ def as_text() -> str:
             lines.append(f"    {runner.budget:<7} {runner.cost_line(runner.cells()).partition(': ')[2]}")
             if changes := stale(name, runner.budget):
                 lines.append(f"            shipped results are stale: {'; '.join(changes)}")
-    lines += [f"{paper}, {place}: no item: {why}" for paper, place, why in without_item()]
+    lines += ["tables and figures without an item:"]
+    lines += [f"    {paper}, {place}: {why}" for paper, place, why in without_item()]
     return "\n".join([*lines, "", "rlmem reproduce ITEM --budget BUDGET runs one; --dry-run shows its cells"])
 
 
