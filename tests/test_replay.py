@@ -32,6 +32,7 @@ SCHEMES = {
     "burn-in": Segment(3, init_state="zero", burn_in=2),
     "recompute": Segment(2, init_state="recompute"),
     "running": Segment(3, init_state="zero", running=True),
+    "recompute running": Segment(2, init_state="recompute", running=True),
 }
 
 
