@@ -301,7 +301,7 @@ def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(smal
             ends.append(process.wait(120))
         advice += re.findall("go on with +(.*)", Path(f"said{number}.txt").read_text())
     assert ends[0] != 0
-    assert {*advice} == {"rlmem reproduce mine/small.yaml --budget laptop"}
+    assert {*advice} == {"rlmem reproduce mine/small.yaml --budget laptop --jobs 2"}
     assert forked.run(work).returncode == 0
 
     def table(root: str) -> list[Record]:
