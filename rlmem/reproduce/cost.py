@@ -31,7 +31,7 @@ class Cost(NamedTuple):
 
 def cost_of(planned: Sequence[Cell]) -> Cost:
     """The cost of the runs of these cells."""
-    from rlmem.run.timing import timed  # after torch, which `rlmem list` can do without
+    from rlmem.run.timing import timed  # which imports torch: only who asks for a cost needs it
 
     here, shipped = timed(), _shipped()
     steps, seconds, alike = 0, 0.0, 0
