@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from rlmem.algos.off_policy import Metrics, follow, frozen
+from rlmem.algos.off_policy import Metrics, frozen
 from rlmem.algos.td3 import TD3, Slots
 from rlmem.config.compose import load
 from rlmem.nets import encoder, heads
@@ -92,7 +92,7 @@ def critic_first() -> AbstractContextManager[Any]:
             self.optim.zero_grad()
             (-slots.mean(q)).backward()
             self.optim.step()
-            follow(self.target, self.agent, self.tau)
+            self.follow()
         return found
 
     return patch.object(TD3, "update", update)

@@ -194,6 +194,9 @@ class OffPolicy(HeadSettings, Algorithm):
         self.agent: Any = agent
         self.generator, self.finite = generator, Finite(on_nan)
         self.target: Any = deepcopy(agent).requires_grad_(False)
+        networks = self.target, self.agent  # listed once: looking for weights takes as long as moving small ones
+        self.weights: list[list[Tensor]] = [list(network.parameters()) for network in networks]
+        self.buffers = [list(network.buffers()) for network in networks]
         self.parameters = self.trained_parameters()
         groups = [{"params": group, "full_lr": self.rate(part)} for part, group in self.parameters.items()]
         self.optim = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
@@ -234,8 +237,16 @@ class OffPolicy(HeadSettings, Algorithm):
         self.finite.step(self.optim, loss=loss, **norms)
         self.updates += 1
         if self.updates % self.target_every == 0:
-            follow(self.target, self.agent, self.tau)
+            self.follow()
         return norms
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """target <- (1 - tau) target + tau online; buffers are copied."""
+        target, online = self.weights
+        torch._foreach_lerp_(target, online, self.tau)
+        for old, new in zip(*self.buffers, strict=True):
+            old.copy_(new)
 
     def returns(self, batch: Batch, slots: Slots, value: Tensor) -> Tensor:
         """The targets y [n] of the acted slots, without gradient, from the values v [n] of the slots behind them."""
@@ -268,14 +279,6 @@ class OffPolicy(HeadSettings, Algorithm):
         if state["generator_device"] == self.generator.device.type:  # else not its kind of state
             self.generator.set_state(state["generator"].cpu())
         self.updates, self.scale = state["updates"], state["scale"]
-
-
-@torch.no_grad()
-def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
-    """target <- (1 - tau) target + tau online; buffers are copied."""
-    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
-    for old, new in zip(target.buffers(), online.buffers(), strict=True):
-        old.copy_(new)
 
 
 @contextmanager
