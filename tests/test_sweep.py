@@ -22,6 +22,7 @@ from test_readme import commands, with_examples
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
+from rlmem.config.overrides import assignment
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
@@ -31,7 +32,7 @@ from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.pool import Pool, command, environment, reason_of_failure
 from rlmem.sweep.run import config_hash
 from rlmem.sweep.search import propose, study
-from rlmem.sweep.spec import SweepSpec, assignment, specify
+from rlmem.sweep.spec import SweepSpec, specify
 from rlmem.sweep.status import View, log_file, rows, tail
 
 ROOT = Path(__file__).parent.parent

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -177,7 +177,10 @@ class Collector:
         obs, prev_reward, start = (torch.from_numpy(array).to(self.device) for array in arrays)
         inputs = Inputs(obs, self.prev_action, prev_reward, start)
         began = perf_counter()
-        exploration = self._with_draws(exploration)
+        if self.generator is not None:
+            exploration = exploration.drawn(self.episode_draw, self.start, self.generator)
+            if exploration.episode_draw is not None:
+                self.episode_draw = exploration.episode_draw
         action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator, exploration)
         env_action = self.to_env(action.cpu().numpy())
         acting_done = perf_counter()
@@ -213,16 +216,6 @@ class Collector:
         self.obs, self.prev_action = following, action
         self.prev_reward = np.where(self.start, np.float32(0), reward)
         return episodes
-
-    def _with_draws(self, exploration: Exploration) -> Exploration:
-        """`exploration` with a draw for each running episode, if it is by episodes."""
-        if self.generator is None or not exploration.by_episode:
-            return exploration
-        if self.start.any():
-            drawn = torch.rand(len(self.start), generator=self.generator, device=self.device)
-            begins = torch.from_numpy(self.start).to(self.device)
-            self.episode_draw = torch.where(begins, drawn, self.episode_draw)
-        return replace(exploration, episode_draw=self.episode_draw)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that continues the streams exactly; the environment must offer `state()`."""

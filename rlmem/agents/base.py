@@ -1,9 +1,10 @@
 """The bases of all networks that are trained, and how an agent explores."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,6 +30,20 @@ class Exploration:
     noise: float = 0.0
     by_episode: bool = False
     episode_draw: Tensor | None = None
+
+    def drawn(self, draws: Tensor, begins: np.ndarray, generator: torch.Generator) -> "Exploration":
+        """This exploration with the draws of episodes, if it is by episodes.
+
+        draws: of the running episodes, [N]
+        begins: [N], where an episode begins now, which gets another draw
+        generator: draws them
+        """
+        if not self.by_episode:
+            return self
+        if begins.any():
+            drawn = torch.rand(len(begins), generator=generator, device=draws.device)
+            draws = torch.where(torch.from_numpy(begins).to(draws.device), drawn, draws)
+        return replace(self, episode_draw=draws)
 
 
 ON_POLICY = Exploration()

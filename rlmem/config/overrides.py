@@ -53,6 +53,16 @@ def parse(lines: Iterable[str], loader: ConfigLoader | None = None) -> tuple[lis
     return parsed, problems
 
 
+def assignment(key: str, value: Any) -> str:
+    """`key=value` that Hydra reads as this value; a text is quoted if it would be several values or none."""
+    line = f"{key}={to_text(value)}"
+    if isinstance(value, str):
+        parsed, problems = parse([line])
+        if problems or not value or value.startswith("~") or parsed[0].is_sweep_override():
+            return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
+    return line
+
+
 def _read(parser: OverridesParser, line: str) -> Override | None:
     try:
         return parser.parse_overrides([line])[0]

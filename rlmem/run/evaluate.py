@@ -1,6 +1,6 @@
 """Evaluating the agent of a run again: other episodes, other levels, a video."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ def evaluate_run(
     step: int | str | None = None,
     video: bool = False,
     trust: bool = False,
+    say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Evaluate a run's agent on whole episodes, greedy and sampled, and append the result to <run>/eval.jsonl.
 
@@ -42,6 +43,7 @@ def evaluate_run(
     step: which checkpoint, or "best" for the agent of the best evaluation; None: the newest intact one
     video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
     trust: accept a configuration that another user wrote or edited (`stored_config`)
+    say: called with a line on the progress of a long evaluation, on episodes that were cut, and on a full disk
 
     Returns the row that is written. Raises UserError.
     """
@@ -72,7 +74,7 @@ def evaluate_run(
         parts.algo.prepare_evaluation(parts.streams, parts.device)
         total_steps = trained.settings.total_steps
         exploration = parts.algo.explore(total_steps, total_steps)
-        request = Request(episodes, Streams(seed), parts.device, max_steps, print, exploration)
+        request = Request(episodes, Streams(seed), parts.device, max_steps, say, exploration)
         results = parts.algo.evaluate(parts.agent, env, request)
     row = {"run": str(run_dir), "step": checkpoint["step"], "episodes": episodes, "seed": seed}
     row |= {"env": evaluation_node(config, given)} | results | film
@@ -80,5 +82,5 @@ def evaluate_run(
         with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
             file.write(dumps(row) + "\n")
     except OSError as error:
-        print(f"the result is not kept: {run_dir / 'eval.jsonl'} cannot be written ({error.strerror})")
+        say(f"the result is not kept: {run_dir / 'eval.jsonl'} cannot be written ({error.strerror})")
     return row

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from rich.console import Console
 
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell
@@ -25,18 +27,29 @@ from rlmem.system.failures import as_faults
 from rlmem.system.signals import stopping_politely
 
 
-def train(config: Config, resumed: Path | None = None) -> float:
+class Finished(NamedTuple):
+    """A run that reached its end.
+
+    run_dir: its directory; None in a process beside the first, which alone writes
+    objective: of its loop at the end, for a sweeper
+    """
+
+    run_dir: Path | None
+    objective: float
+
+
+def train(config: Config, resumed: Path | None = None, console: Console | None = None) -> Finished:
     """The course of every run: assemble and check, open the directory, announce, restore, learn, conclude.
 
     config: the configuration, whose `on_exists` says what happens if the run directory holds a run: error: refuse;
         resume: continue it; new: leave it and add a number to the name
     resumed: the directory of a run that continues, whatever `on_exists` says
+    console: where progress is shown; None: standard output
 
-    Returns the `objective` of its loop at the end, for a sweeper. Raises UserError for choices that do not go together,
-    before anything is written.
+    Raises UserError for choices that do not go together, before anything is written.
     """
     if (place := launched()) and place.rank > 0:
-        return follow(config)
+        return Finished(None, follow(config))
     values, settings = config.values, config.settings
     there = settings.run_dir if settings.on_exists == "resume" and resumed is None else resumed
     products.take(rundir.recorded_products(Path(there)) if there else None)
@@ -47,7 +60,7 @@ def train(config: Config, resumed: Path | None = None) -> float:
         as_faults(lambda: 0, values),
         closing(parts.env),
         open_run(config, parts, resumed) as (run_dir, start),
-        Progress(settings.total_steps, run_dir / "log.txt", start.step) as progress,
+        Progress(settings.total_steps, run_dir / "log.txt", start.step, console) as progress,
     ):
         progress.say("\n".join(announcements(config, parts, run_dir)))
         with (
@@ -64,10 +77,10 @@ def train(config: Config, resumed: Path | None = None) -> float:
                 recorder.attach(make_loggers(values, run_dir, progress.say))
                 _learn(loop, start)
         progress.say(conclusion(run_dir, loop))
-    return loop.objective()
+    return Finished(run_dir, loop.objective())
 
 
-def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False) -> float:
+def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False, console: Console | None = None) -> Finished:
     """Continue the run in `run_dir` from its newest intact checkpoint, exactly where it was.
 
     Raises UserError for `overrides` of keys that are not RESUMABLE, if another process is training the run, if every
@@ -75,7 +88,7 @@ def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False) -> floa
     """
     require_resumable(overrides, f"rlmem resume {shell(run_dir)} total_steps=2000000")
     require_alone(run_dir)
-    return train(stored_config(run_dir, overrides, trust), run_dir)
+    return train(stored_config(run_dir, overrides, trust), run_dir, console)
 
 
 def plan(config: Config) -> str:
@@ -87,7 +100,7 @@ def plan(config: Config) -> str:
 
 
 def follow(config: Config, port: int | None = None) -> float:
-    """Train as a process beside the first, which alone writes and prints; returns what `train` does.
+    """Train as a process beside the first, which alone writes and prints; the objective of its loop at the end.
 
     The first process waits at a port of this machine, or where torchrun says.
     """

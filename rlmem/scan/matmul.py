@@ -16,19 +16,22 @@ from rlmem.system import products
 FEW = 256
 """Rows up to which products are BLAS's, and taken with transposed weights where these are constant."""
 
-_derived: dict[tuple[str, int], tuple[Tensor, int, Any]] | None = None
+Kept = dict[tuple[str, int], tuple[Tensor, int, Any]]
+_derived: Kept | None = None
 """While weights are constant: what was derived and the identity of its weight -> the weight, its version, the value."""
 Made = TypeVar("Made")
 
 
 @contextmanager
-def constant_weights() -> Iterator[None]:
+def constant_weights(kept: Kept | None = None) -> Iterator[None]:
     """Within, weights do not change, as in acting: what is `derived` from them is computed once.
 
     On the CPU, products of few rows are then taken with transposed weights, by which BLAS multiplies faster.
+
+    kept: what was derived before and is added to, for weights that stay constant from one `with` to the next
     """
     global _derived
-    before, _derived = _derived, {}
+    before, _derived = _derived, {} if kept is None else kept
     try:
         yield
     finally:

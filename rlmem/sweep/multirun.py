@@ -146,7 +146,7 @@ def job(_: DictConfig) -> float | Failed:
             from rlmem.run.train import train
 
             try:
-                return train(load([*search, *overrides, *_run_directory(overrides)]))
+                return train(load([*search, *overrides, *_run_directory(overrides)])).objective
             except Stopped as stop:
                 _pass_signal_to_submitit(stop.signum)
                 raise

@@ -15,10 +15,10 @@ from math import inf
 from pathlib import Path
 from time import monotonic, sleep, time
 
+from rlmem.config.overrides import assignment
 from rlmem.record import rundir
 from rlmem.sweep.jobs import Job, Owner
 from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.spec import assignment
 from rlmem.sweep.status import View, log_file, objective, tail
 from rlmem.system.hardware import cores
 from rlmem.system.signals import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely

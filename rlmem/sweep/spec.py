@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from hydra.core.override_parser.types import Quote, QuotedString
 
 from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import nearest, sentence, to_text
-from rlmem.config.overrides import parse
+from rlmem.config.overrides import assignment
 from rlmem.errors import UserError
 
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
@@ -81,16 +80,6 @@ def specify(
         raise UserError(sentence(min(clashes), what, example="a sweep file of its own"))
     kept = [line for line in lines if _key(line) not in given]
     return SweepSpec((*kept, *overrides), (*together, *added), direction, sampler)
-
-
-def assignment(key: str, value: Any) -> str:
-    """`key=value` that Hydra reads as this value; a text is quoted if it would be several values or none."""
-    line = f"{key}={to_text(value)}"
-    if isinstance(value, str):
-        parsed, problems = parse([line])
-        if problems or not value or value.startswith("~") or parsed[0].is_sweep_override():
-            return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
-    return line
 
 
 def _pair(text: str) -> tuple[str, ...]:

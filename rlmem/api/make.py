@@ -1,0 +1,42 @@
+"""Environments and memories by the names that the command line has for them."""
+
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorEnv
+
+from rlmem.api.overrides import in_group
+from rlmem.config.compose import load
+from rlmem.memory import Memory
+from rlmem.run import build
+
+
+def make_env(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
+    """The vector of environments that `env=NAME` is.
+
+        rlmem.make_env("repeat_previous", num_envs=64, level="easy")
+
+    name: an option of `env`, see `rlmem list env`
+    num_envs: how many environments
+    options: further keys of `env`; `rlmem config env=NAME` shows them
+
+    It resets itself in the step after an episode's end (Gymnasium's NEXT_STEP autoreset). Raises UserError for an
+    unknown name, key or value.
+    """
+    return build.make_env(load(in_group("env", name, options)), num_envs)
+
+
+def make_memory(name: str, input_size: int, device: str | torch.device = "cpu", **options: Any) -> Memory:
+    """The memory that `memory=NAME` is: a `torch.nn.Module` under the contract of `rlmem.memory.Memory`.
+
+        memory = rlmem.make_memory("ffm", input_size=8)
+        y, state = memory(x, memory.initial_state(len(x)), start)      # x [B, T, 8], start [B, T] bool
+
+    name: an option of `memory`, see `rlmem list memory`
+    input_size: features that it reads
+    device: where its weights lie
+    options: further keys of `memory`; `rlmem config memory=NAME` shows them
+
+    The first weights are drawn from torch's global generator. Raises UserError for an unknown name, key or value.
+    """
+    return build.build_memory(load(in_group("memory", name, options)), input_size, torch.device(device))

@@ -1,0 +1,16 @@
+"""From arguments of Python to what is typed on the command line."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlmem.config.overrides import assignment
+
+
+def as_typed(values: Mapping[str, Any]) -> list[str]:
+    """`key=value` of each argument: numbers, texts, None, lists and dictionaries of these."""
+    return [assignment(key, value) for key, value in values.items()]
+
+
+def in_group(group: str, option: str, values: Mapping[str, Any]) -> list[str]:
+    """An option of a group, and keys of that group."""
+    return [f"{group}={option}", *as_typed({f"{group}.{key}": value for key, value in values.items()})]

@@ -1,0 +1,150 @@
+"""Runs: training them, and what their directories hold."""
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from rlmem.api.overrides import as_typed
+from rlmem.api.trained import TrainedAgent
+from rlmem.config import compose
+from rlmem.errors import UserError
+from rlmem.record import rundir
+from rlmem.record.recorder import read_jsonl
+from rlmem.run import train as course
+from rlmem.run.assemble import assemble_trained
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.stored import parse_source, stored_config
+
+
+class Run:
+    """A run directory.
+
+    path: the directory
+    trust: accept a configuration that another user wrote or edited, which may call any code
+
+    Raises UserError if the directory holds no run.
+    """
+
+    def __init__(self, path: str | Path, trust: bool = False):
+        self.path, self.trust = Path(path), trust
+        rundir.read(self.path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration, nested: what config.yaml holds."""
+        return rundir.read(self.path)[0]
+
+    def agent(self, which: int | str | None = None, device: str = "cpu", seed: int = 0) -> TrainedAgent:
+        """The agent of a checkpoint.
+
+        which: environment steps of the checkpoint, or "best" for that of the best evaluation; None: the newest
+        device: cpu, cuda or auto
+        seed: of the draws where it samples its actions
+        """
+        stored = stored_config(self.path, [f"device={device}"], self.trust)
+        parts, checkpoint = assemble_trained(stored, self.path, which)
+        space, actions = parts.env.single_observation_space, parts.env.single_action_space
+        parts.env.close()
+        if not parts.algo.acts:
+            raise UserError(f"{self.path}: nothing acts in a run of algo={stored.choices['algo']}")
+        steps = stored.settings.total_steps
+        exploration = parts.algo.explore(steps, steps)
+        return TrainedAgent(parts.agent, space, actions, checkpoint["step"], parts.device, exploration, seed)
+
+    def metrics(self) -> Any:
+        """A row for every iteration of training: a pandas.DataFrame if pandas is installed, else a list of dicts."""
+        return _table(row for row in self._rows("metrics") if not _is_evaluation(row))
+
+    def evaluations(self) -> Any:
+        """A row for every evaluation during training, as for `metrics`."""
+        return _table(row for row in self._rows("metrics") if _is_evaluation(row))
+
+    def episodes(self) -> Any:
+        """A row for every episode of training, as for `metrics`."""
+        return _table(self._rows("episodes"))
+
+    def evaluate(self, episodes: int = 100, seed: int | None = None, which: int | str | None = None, **env: Any) -> Any:
+        """Play episodes with the agent, greedy and sampled, as `rlmem eval` does; returns its row of eval.jsonl.
+
+        episodes: how many of each kind
+        seed: root of the random streams; None: derived from the run's
+        which: as for `agent`
+        env: keys of `env` to change, such as level="hard"
+        """
+        changes = as_typed({f"env.{key}": value for key, value in env.items()})
+        return evaluate_run(self.path, episodes, seed, changes, which, trust=self.trust, say=_silent)
+
+    def resume(self, verbose: bool = False, **values: Any) -> "Run":
+        """Continue the run from its newest intact checkpoint, exactly where it was; returns it.
+
+        verbose: show progress
+        values: keys that a resumed run may change, such as total_steps=2_000_000
+        """
+        _train(lambda console: course.resume(self.path, as_typed(values), self.trust, console), verbose)
+        return self
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        return read_jsonl(self.path / f"{name}.jsonl")
+
+
+def load(source: str | Path, device: str = "cpu", seed: int = 0, trust: bool = False) -> TrainedAgent:
+    """The agent of a run.
+
+        agent = rlmem.load("runs/gru@best")
+
+    source: a run directory, with `@best` for the agent of the best evaluation or `@STEP` for that of a checkpoint;
+        else of the newest checkpoint
+    device, seed: as for `Run.agent`
+    trust: as for `Run`
+
+    Raises UserError if there is no such run or checkpoint.
+    """
+    path, which = (source, None) if Path(source).is_dir() else parse_source(str(source))
+    return Run(path, trust).agent(which, device, seed)
+
+
+def train(*overrides: str, verbose: bool = False, **values: Any) -> Run:
+    """Train an agent: the same run, in the same directory and with the same numbers, as `rlmem train` on the command
+    line.
+
+        run = rlmem.train("memory=gru", "env=repeat_previous", total_steps=200_000)
+
+    overrides: `group=option` and `key=value`, as on the command line
+    verbose: show progress
+    values: keys with values of Python; those of groups are overrides, such as "algo.lr=0.001"
+
+    Raises UserError for mistakes, KeyboardInterrupt after Ctrl-C, which saves the run first.
+    """
+    config = compose.load([*overrides, *as_typed(values)])
+    return Run(_train(lambda console: course.train(config, console=console), verbose), trust=True)
+
+
+def _train(begin: Callable[[Console | None], course.Finished], verbose: bool) -> Path:
+    """Train, leaving torch's number of threads as it was; returns the run directory."""
+    threads = torch.get_num_threads()
+    try:
+        run_dir = begin(None if verbose else Console(quiet=True)).run_dir
+    finally:
+        torch.set_num_threads(threads)
+    assert run_dir is not None, "another process writes this run"
+    return run_dir
+
+
+def _is_evaluation(row: dict[str, Any]) -> bool:
+    return any(name.startswith("eval/") for name in row)
+
+
+def _table(rows: Iterable[dict[str, Any]]) -> Any:
+    return import_module("pandas").DataFrame(rows) if find_spec("pandas") else list(rows)
+
+
+def _silent(line: str) -> None:
+    """Say nothing."""

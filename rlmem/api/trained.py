@@ -1,0 +1,145 @@
+"""A trained agent that acts in anybody's environments, slot after slot."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from rlmem.agents.base import Agent, Exploration
+from rlmem.errors import UserError
+from rlmem.loops.base import one_thread
+from rlmem.scan.matmul import Kept, constant_weights
+from rlmem.seeding import Streams
+from rlmem.spaces import to_env
+from rlmem.types import Inputs, State
+
+
+@dataclass(frozen=True)
+class ActingState:
+    """What an agent carries from one slot to the next, for N environments. `TrainedAgent.act` returns another one.
+
+    memory: the states of its memories
+    prev_action: the actions of the slot before, [N, ...], as its policy counts them
+    episode_draw: the draws of the running episodes, [N], for exploration by episodes
+    fresh: whether nothing has been read so far
+    vector: whether it acts in a vector of environments, or in one by itself
+    """
+
+    memory: State
+    prev_action: Tensor
+    episode_draw: Tensor
+    fresh: bool
+    vector: bool
+
+
+class TrainedAgent:
+    """An agent with the weights of a checkpoint. `rlmem.load` and `rlmem.Run.agent` make it.
+
+    In a vector of environments with Gymnasium's NEXT_STEP autoreset, as `rlmem.make_env` and `gymnasium.make_vec` give:
+
+        state = agent.initial_state(env.num_envs)
+        obs, _ = env.reset()
+        reward, start, ended = None, None, np.zeros(env.num_envs, bool)
+        while True:
+            action, state = agent.act(obs, state, start=start, reward=reward)
+            start = ended                        # the step after an end ignores the action and begins an episode
+            obs, reward, terminated, truncated, _ = env.step(action)
+            ended = terminated | truncated
+
+    In one environment by itself, `initial_state()` before every episode, and no `start`.
+
+    network: the `torch.nn.Module`
+    observation_space, action_space: of one environment
+    step: environment steps that it had learnt from
+    device: where it computes
+    exploration: how far sampled actions depart from the policy, as at the end of training
+    generator: draws the sampled actions
+    reads_reward: whether it reads the reward of the slot before
+    """
+
+    def __init__(
+        self,
+        network: Agent,
+        observation_space: Space,
+        action_space: Space,
+        step: int,
+        device: torch.device,
+        exploration: Exploration,
+        seed: int = 0,
+    ):
+        self.network = network.eval()
+        self.observation_space, self.action_space = observation_space, action_space
+        self.step, self.device, self.exploration = step, device, exploration
+        self.reads_reward = any(getattr(part, "prev_reward", False) for part in network.modules())
+        self._to_env, self._kept = to_env(action_space), Kept()
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Begin the draws of sampled actions anew."""
+        self.generator = Streams(seed).torch("evaluation/act", self.device)
+
+    def initial_state(self, num_envs: int | None = None) -> ActingState:
+        """The state before the first slot.
+
+        num_envs: environments of the vector to act in; None: one environment by itself, whose observations, rewards
+            and actions have no leading dimension
+        """
+        n = num_envs or 1
+        action = torch.from_numpy(np.zeros_like(np.stack([np.asarray(self.action_space.sample())] * n)))
+        zeros = torch.zeros(n, device=self.device)
+        memory = self.network.initial_state(n)
+        return ActingState(memory, action.to(self.device), zeros, fresh=True, vector=num_envs is not None)
+
+    @torch.no_grad()
+    def act(
+        self,
+        obs: ArrayLike,
+        state: ActingState,
+        start: ArrayLike | None = None,
+        reward: ArrayLike | None = None,
+        greedy: bool = True,
+    ) -> tuple[Any, ActingState]:
+        """Read one slot of N environments and act: the actions [N, ...] as the environments take them, and the state.
+
+        obs: observations [N, ...]
+        state: what the last call returned, or `initial_state`
+        start: [N], where `obs` is the first observation of an episode: the memory forgets what came before. None:
+            everywhere in the first call, nowhere in later ones
+        reward: [N], what the action before has earned; only agents that read it need it (`reads_reward`)
+        greedy: whether to take the best action; otherwise actions are sampled as at the end of training
+
+        Raises UserError for arguments of another shape, and where a reward is needed and not given.
+        """
+        n = len(state.prev_action)
+        begins = np.full(n, state.fresh) if start is None else self._rows("start", start, state, np.bool_) | state.fresh
+        shown = self._rows("obs", obs, state, self.observation_space.dtype, self.observation_space.shape)
+        if reward is None and self.reads_reward and not begins.all():
+            raise UserError(
+                "reward: this agent reads the reward of the slot before; e.g. agent.act(..., reward=reward)"
+            )
+        earned = np.zeros(n) if reward is None else self._rows("reward", reward, state, np.float32)
+        prev_reward = np.where(begins, 0, earned).astype(np.float32)
+        arrays = (torch.from_numpy(array).to(self.device) for array in (shown, prev_reward, begins))
+        observed, prev, starts = arrays
+        generator = None if greedy else self.generator
+        exploration = self.exploration
+        if generator is not None:
+            exploration = exploration.drawn(state.episode_draw, begins, generator)
+        with one_thread(), constant_weights(self._kept):
+            inputs = Inputs(observed, state.prev_action, prev, starts)
+            action, _, memory = self.network.act(inputs, state.memory, generator, exploration)
+        draw = state.episode_draw if exploration.episode_draw is None else exploration.episode_draw
+        chosen = self._to_env(action.cpu().numpy())
+        return chosen if state.vector else chosen[0], ActingState(memory, action, draw, False, state.vector)
+
+    def _rows(self, name: str, given: ArrayLike, state: ActingState, dtype: Any, shape: Any = ()) -> np.ndarray:
+        """An argument as an array [N, *shape]. Raises UserError if it has another shape."""
+        array = np.asarray(given, dtype)
+        expected = (len(state.prev_action), *(shape or ())) if state.vector else tuple(shape or ())
+        if array.shape != expected:
+            raise UserError(f"{name}: expected the shape {expected}, got {array.shape}; e.g. initial_state(num_envs)")
+        return array if state.vector else array[None]

@@ -1,0 +1,141 @@
+"""The library: an agent in one's hands acts as in evaluation, and a run in Python is the run of the command line."""
+
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import VectorWrapper
+from helpers import SMALLEST, TINY, assert_same_weights, small_run, without_time
+from test_algorithm_matrix import CONTINUOUS, DISCRETE, LIVED, OFF_POLICY, REPLAYED, SMALL
+
+import rlmem
+from rlmem.acting.evaluate import Request, evaluate
+from rlmem.errors import UserError
+from rlmem.seeding import Streams
+
+EPISODES, ENVS = 200, 64
+KINDS = {"recurrent": "gru", "scan": "ffm", "window": "gpt"}
+FAST = {
+    ("ppo", "window"),
+    ("impala", "scan"),
+    ("dqn", "recurrent"),
+    ("sac", "scan"),
+    ("sacd", "window"),
+    ("td3", "recurrent"),
+}
+CASES = [
+    pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow])
+    for case in product((*LIVED, *OFF_POLICY), KINDS)
+]
+READS = ["encoder.prev_action=true", "encoder.prev_reward=true", "encoder.start_flag=true"]
+
+
+class Watched(VectorWrapper):
+    """Keeps what it was told to do."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.actions = []
+
+    def step(self, actions):
+        self.actions.append(actions.copy())
+        return super().step(actions)
+
+
+@pytest.mark.parametrize(("algo", "kind"), CASES)
+def test_an_agent_in_ones_hands_acts_as_in_evaluation(in_tmp, algo, kind):
+    env = CONTINUOUS if algo in ("sac", "td3") else DISCRETE
+    more = ["algo.epsilon_per=episode", "algo.epsilon_end=0.3"] if algo == "dqn" else []
+    memory = [f"memory={KINDS[kind]}", "memory.hidden_size=16"]
+    small_run(env, *memory, f"algo={algo}", *LIVED.get(algo, REPLAYED), *READS, *more, base=SMALL)
+    agent = rlmem.load("run", seed=7)
+    assert agent.reads_reward
+    name = env.removeprefix("env=")
+    for greedy in (True, False):
+        watched = Watched(rlmem.make_env(name, ENVS, max_episode_steps=15))
+        request = Request(EPISODES, Streams(7), agent.device, exploration=agent.exploration)
+        evaluate(agent.network, watched, request, greedy)
+        env = rlmem.make_env(name, ENVS, max_episode_steps=15)
+        state = agent.initial_state(ENVS)
+        obs, _ = env.reset(seed=Streams(7).int("evaluation/env"))
+        reward, start, ended = None, None, np.zeros(ENVS, bool)
+        for expected in watched.actions:
+            action, state = agent.act(obs, state, start=start, reward=reward, greedy=greedy)
+            np.testing.assert_array_equal(action, expected)
+            start = ended
+            obs, reward, terminated, truncated, _ = env.step(action)
+            ended = terminated | truncated
+
+
+def test_one_environment_needs_no_leading_dimension(in_tmp):
+    small_run("env=gym", "env.id=CartPole-v1", "memory=gru")
+    agent, env = rlmem.load(Path("run")), gym.make("CartPole-v1")
+    obs, _ = env.reset(seed=0)
+    state, ended = agent.initial_state(), False
+    while not ended:
+        action, state = agent.act(obs, state)
+        assert env.action_space.contains(action)
+        obs, _, terminated, truncated, _ = env.step(action)
+        ended = terminated or truncated
+    again, _ = agent.act(obs, agent.initial_state())
+    assert again == agent.act(obs, state, start=True)[0]
+
+
+def test_a_mistake_is_one_clear_line(in_tmp):
+    small_run("memory=gru", *READS)
+    agent = rlmem.load("run")
+    state = agent.initial_state(2)
+    with pytest.raises(UserError, match=r"obs: expected the shape \(2,\), got \(3,\)"):
+        agent.act(np.zeros(3, int), state)
+    _, state = agent.act(np.zeros(2, int), state)
+    with pytest.raises(UserError, match="reads the reward of the slot before"):
+        agent.act(np.zeros(2, int), state)
+    with pytest.raises(UserError, match="did you mean `ffm`"):
+        rlmem.make_memory("fffm", 8)
+    with pytest.raises(rlmem.UserError, match="no checkpoint 7"):
+        rlmem.load("run@7")
+    with pytest.raises(UserError, match="nowhere"):
+        rlmem.Run("nowhere")
+
+
+def test_training_in_python_is_training_on_the_command_line(in_tmp, capsys):
+    small_run(*TINY, "memory=gru", run_dir="typed")
+    capsys.readouterr()
+    threads = torch.get_num_threads()
+    values = {"run_dir": "a place of its own", "total_steps": 128, "init_from": None}
+    run = rlmem.train(*SMALLEST, *TINY[:-3], "memory=gru", "threads=1", "device=cpu", **values)
+    assert torch.get_num_threads() == threads
+    assert capsys.readouterr() == ("", "")
+    assert_same_weights("typed", run.path)
+    assert without_time("typed") == without_time(run.path)
+    assert run.metrics()[-1]["step"] == run.evaluations()[-1]["step"] == 128
+    assert sum(row["length"] for row in run.episodes()) <= 128
+    assert run.config["total_steps"] == 128
+    assert run.evaluate(4, level="medium")["episodes"] == 4
+    assert run.resume(total_steps=256).agent().step == 256
+    assert capsys.readouterr() == ("", "")
+
+
+def test_verbose_shows_progress(in_tmp, capsys):
+    rlmem.train(*SMALLEST, verbose=True)
+    assert "done: 32 steps" in capsys.readouterr().out
+
+
+def test_environments_and_memories_by_name():
+    env = rlmem.make_env("repeat_previous", 3, level="medium")
+    assert env.num_envs == 3
+    memory = rlmem.make_memory("ffm", input_size=8, hidden_size=16)
+    y, _ = memory(torch.zeros(2, 5, 8), memory.initial_state(2), torch.zeros(2, 5, dtype=torch.bool))
+    assert y.shape == (2, 5, 16)
+
+
+def test_importing_rlmem_costs_nothing():
+    code = "import sys, rlmem; assert not {'torch', 'numpy', 'hydra'} & sys.modules.keys(); assert 'load' in dir(rlmem)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        rlmem.trian  # noqa: B018
