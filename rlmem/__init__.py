@@ -12,17 +12,33 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0.dev1"
 
 if TYPE_CHECKING:
-    from rlmem.api import ActingState, Run, TrainedAgent, load, make_env, make_memory, train
-    from rlmem.errors import Fault, UserError
+    from rlmem.api.items import Reproduction as Reproduction
+    from rlmem.api.items import reproduce as reproduce
+    from rlmem.api.make import make_env as make_env
+    from rlmem.api.make import make_memory as make_memory
+    from rlmem.api.runs import Run as Run
+    from rlmem.api.runs import load as load
+    from rlmem.api.runs import train as train
+    from rlmem.api.trained import ActingState as ActingState
+    from rlmem.api.trained import TrainedAgent as TrainedAgent
+    from rlmem.errors import Fault as Fault
+    from rlmem.errors import UserError as UserError
 
-__all__ = ["ActingState", "Fault", "Run", "TrainedAgent", "UserError", "load", "make_env", "make_memory", "train"]
+_OFFERED = {
+    "rlmem.api.items": ("Reproduction", "reproduce"),
+    "rlmem.api.make": ("make_env", "make_memory"),
+    "rlmem.api.runs": ("Run", "load", "train"),
+    "rlmem.api.trained": ("ActingState", "TrainedAgent"),
+    "rlmem.errors": ("Fault", "UserError"),
+}
+_PLACES = {name: module for module, names in _OFFERED.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("rlmem.errors" if name in ("Fault", "UserError") else "rlmem.api"), name)
+    return getattr(import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *_PLACES])

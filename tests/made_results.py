@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rlmem.reproduce import catalog
-from rlmem.reproduce.cells import cells
-from rlmem.reproduce.outcome import Curve, Outcome, Record
-from rlmem.reproduce.tables import publish
+from rlmem.reproduction import catalog
+from rlmem.reproduction.cells import cells
+from rlmem.reproduction.outcome import Curve, Outcome, Record
+from rlmem.reproduction.tables import publish
 
 ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")
 STEPS = range(1000, 11_000, 1000)

@@ -134,7 +134,19 @@ def test_environments_and_memories_by_name():
     assert y.shape == (2, 5, 16)
 
 
+def test_a_figure_is_reproduced_in_python_as_on_the_command_line(in_tmp, capsys):
+    found = rlmem.reproduce("lprnn/figure2", budget="smoke")
+    assert found.verdict == "not tested here"
+    assert {run["state"] for run in found.runs()} == {"done"}
+    assert "| row |" in found.table()
+    assert found.folder == Path("reproduce/lprnn/figure2-smoke")
+    assert (found.folder / "table.md").exists()
+    assert capsys.readouterr().out == ""
+
+
 def test_importing_rlmem_costs_nothing():
+    for name in vars(rlmem)["_PLACES"]:
+        assert getattr(rlmem, name).__name__ == name
     code = "import sys, rlmem; assert not {'torch', 'numpy', 'hydra'} & sys.modules.keys(); assert 'load' in dir(rlmem)"
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):

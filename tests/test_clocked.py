@@ -18,8 +18,8 @@ from rlmem.memory.ffm import FFM
 from rlmem.memory.mlp import MLP
 from rlmem.memory.shm import SHM
 from rlmem.memory.stack import Stack
-from rlmem.reproduce import catalog
-from rlmem.reproduce.cells import cells
+from rlmem.reproduction import catalog
+from rlmem.reproduction.cells import cells
 
 D, H = 6, 8
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from rlmem.commands.cli import main
-from rlmem.reproduce import catalog, claims
-from rlmem.reproduce.cells import cells
-from rlmem.reproduce.outcome import Outcome, Record, read_results
-from rlmem.reproduce.spec import read
-from rlmem.reproduce.tables import tables
-from rlmem.reproduce.verdict import judge
+from rlmem.reproduction import catalog, claims
+from rlmem.reproduction.cells import cells
+from rlmem.reproduction.outcome import Outcome, Record, read_results
+from rlmem.reproduction.spec import read
+from rlmem.reproduction.tables import tables
+from rlmem.reproduction.verdict import judge
 from rlmem.run import forecast
 from rlmem.stats.tables import Table, cell_text
 

@@ -15,7 +15,7 @@ from rlmem.commands.cli import main
 from rlmem.config.compose import explain, load
 from rlmem.loops.notices import PATIENCE, Notices
 from rlmem.record.recorder import read_jsonl
-from rlmem.reproduce import stale as staleness
+from rlmem.reproduction import stale as staleness
 
 GYM = ("memory=mlp", "env=gym", "env.id=Pendulum-v1")
 

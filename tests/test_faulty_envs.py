@@ -28,7 +28,7 @@ from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.facts import RunRecord
 from rlmem.record.recorder import Recorder, read_jsonl
 from rlmem.record.trust import sealed
-from rlmem.reproduce import metrics
+from rlmem.reproduction import metrics
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.seeding import Streams

@@ -94,11 +94,6 @@ LAYERS = {
         "dataset algos supervised",
         "torch numpy gymnasium yaml rich",
     ),
-    "api": Layer(
-        "what `import rlmem` offers: training, trained agents, environments and memories in Python",
-        "errors types seeding spaces scan memory agents config record loops run",
-        "torch numpy gymnasium rich",
-    ),
     "sweep": Layer(
         "many runs: grids, searches, queues; its jobs are processes",
         "errors system config record lazy:run",
@@ -119,21 +114,27 @@ LAYERS = {
         "errors types system scan memory losses conformance replay agents stats acting config record loops algos run",
         "torch numpy rich gymnasium rlmem_envs lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
     ),
-    "reproduce": Layer(
+    "reproduction": Layer(
         "tables and figures of papers: runs, published numbers, verdicts",
         "__version__ errors system stats config record run sweep population lazy:analysis lazy:bench",
         "numpy yaml pydantic filelock packaging",
     ),
     "report": Layer(
         "pages and plots of many runs",
-        "errors stats config record sweep reproduce",
+        "errors stats config record sweep reproduction",
         "numpy matplotlib jinja2 markupsafe",
+    ),
+    "api": Layer(
+        "what `import rlmem` offers: training, trained agents, environments and memories in Python",
+        "errors types seeding spaces scan memory agents config record loops run sweep reproduction",
+        "torch numpy gymnasium rich",
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
         "errors system.command system.strictjson config.messages analysis.ANALYSES __version__ lazy:types lazy:seeding "
         "lazy:spaces lazy:system lazy:conformance lazy:stats lazy:parallel lazy:acting lazy:config lazy:record "
-        "lazy:loops lazy:dataset lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench lazy:reproduce "
+        "lazy:loops lazy:dataset lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
+        "lazy:reproduction "
         "lazy:report",
         "yaml lazy:gymnasium",
     ),

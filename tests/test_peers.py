@@ -15,12 +15,12 @@ from rlmem.record.facts import RunRecord
 from rlmem.report.find import Item, find
 from rlmem.report.markdown import document
 from rlmem.report.page import page
-from rlmem.reproduce import catalog, metrics
-from rlmem.reproduce.outcome import Outcome, Record
-from rlmem.reproduce.peers import FIELDS, described, measured
-from rlmem.reproduce.spec import Experiment, read
-from rlmem.reproduce.tables import publish, tables, write
-from rlmem.reproduce.verdict import judge
+from rlmem.reproduction import catalog, metrics
+from rlmem.reproduction.outcome import Outcome, Record
+from rlmem.reproduction.peers import FIELDS, described, measured
+from rlmem.reproduction.spec import Experiment, read
+from rlmem.reproduction.tables import publish, tables, write
+from rlmem.reproduction.verdict import judge
 from rlmem.stats import GAMES, reference_of
 
 ROOT = Path(__file__).parent.parent

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rlmem.commands.cli import main
-from rlmem.reproduce import catalog
-from rlmem.reproduce.outcome import Outcome, read_results
-from rlmem.reproduce.verdict import judge
+from rlmem.reproduction import catalog
+from rlmem.reproduction.outcome import Outcome, read_results
+from rlmem.reproduction.verdict import judge
 
 ROOT = Path(__file__).parent.parent
 BUDGET = "total_steps=256 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"

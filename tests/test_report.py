@@ -27,12 +27,12 @@ from rlmem.report.groups import Group
 from rlmem.report.markdown import document
 from rlmem.report.page import page
 from rlmem.report.series import shown
-from rlmem.reproduce import catalog
-from rlmem.reproduce.cells import cells
-from rlmem.reproduce.outcome import Curve, Record
-from rlmem.reproduce.run import runner_of
-from rlmem.reproduce.tables import write
-from rlmem.reproduce.verdict import judge
+from rlmem.reproduction import catalog
+from rlmem.reproduction.cells import cells
+from rlmem.reproduction.outcome import Curve, Record
+from rlmem.reproduction.run import runner_of
+from rlmem.reproduction.tables import write
+from rlmem.reproduction.verdict import judge
 from rlmem.stats import interval, mean
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Value, cell_text

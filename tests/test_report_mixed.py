@@ -16,7 +16,7 @@ from rlmem.report.find import find
 from rlmem.report.groups import Group
 from rlmem.report.page import page
 from rlmem.report.series import shown
-from rlmem.reproduce.outcome import Curve
+from rlmem.reproduction.outcome import Curve
 
 KEY = "eval/greedy/return_mean"
 SMALL = "threads=1 encoder.hidden_size=16 "

@@ -20,10 +20,10 @@ from rlmem.config.paths import experiments_dir, results_dir
 from rlmem.errors import UserError
 from rlmem.record.facts import RunRecord
 from rlmem.report.find import Item, find
-from rlmem.reproduce import catalog, metrics
-from rlmem.reproduce.cells import cells, merged, skipped
-from rlmem.reproduce.cost import cost_of, duration, steps_of
-from rlmem.reproduce.outcome import (
+from rlmem.reproduction import catalog, metrics
+from rlmem.reproduction.cells import cells, merged, skipped
+from rlmem.reproduction.cost import cost_of, duration, steps_of
+from rlmem.reproduction.outcome import (
     Curve,
     Outcome,
     Record,
@@ -32,10 +32,10 @@ from rlmem.reproduce.outcome import (
     write_curves,
     write_results,
 )
-from rlmem.reproduce.run import runner_of
-from rlmem.reproduce.spec import BUDGETS, read
-from rlmem.reproduce.tables import provenance_problem, publish, write
-from rlmem.reproduce.verdict import judge
+from rlmem.reproduction.run import runner_of
+from rlmem.reproduction.spec import BUDGETS, read
+from rlmem.reproduction.tables import provenance_problem, publish, write
+from rlmem.reproduction.verdict import judge
 from rlmem.run import timing
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
@@ -352,7 +352,7 @@ def test_numbers_that_are_shipped_come_from_one_commit(tmp_path, monkeypatch, ca
     made = lambda *which: Outcome("memoroids/figure4", experiment, "laptop", [records[i] for i in which])  # noqa: E731
     publish(made(0, 2), tmp_path)
     assert "runs are of 2 commits (abc, def)" in capsys.readouterr().out
-    monkeypatch.setattr("rlmem.reproduce.tables.results_dir", lambda: tmp_path)
+    monkeypatch.setattr("rlmem.reproduction.tables.results_dir", lambda: tmp_path)
     for mixed, why in (
         (made(0, 1), r"code that is in no commit \(abc\+changes\)"),
         (made(0, 2), "2 commits"),

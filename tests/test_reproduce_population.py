@@ -10,10 +10,10 @@ from rlmem.commands.cli import main
 from rlmem.errors import UserError
 from rlmem.population.spec import read as population_in
 from rlmem.record.recorder import read_jsonl
-from rlmem.reproduce import populations
-from rlmem.reproduce.outcome import read_curves, read_results
-from rlmem.reproduce.run import runner_of
-from rlmem.reproduce.spec import read
+from rlmem.reproduction import populations
+from rlmem.reproduction.outcome import read_curves, read_results
+from rlmem.reproduction.run import runner_of
+from rlmem.reproduction.spec import read
 from rlmem.run.stored import checkpoints
 
 ITEM = """# Two agents side by side

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from rlmem.reproduce import catalog
-from rlmem.reproduce.cells import cells
-from rlmem.reproduce.expect import Finding, Untestable, check, parse, parse_all
-from rlmem.reproduce.outcome import Outcome, Record
-from rlmem.reproduce.published import load as published
-from rlmem.reproduce.spec import Experiment, read
-from rlmem.reproduce.verdict import MEAN, _printed, judge, misprinted
+from rlmem.reproduction import catalog
+from rlmem.reproduction.cells import cells
+from rlmem.reproduction.expect import Finding, Untestable, check, parse, parse_all
+from rlmem.reproduction.outcome import Outcome, Record
+from rlmem.reproduction.published import load as published
+from rlmem.reproduction.spec import Experiment, read
+from rlmem.reproduction.verdict import MEAN, _printed, judge, misprinted
 from rlmem.stats import contrast, runs_to_decide
 
 RNG = np.random.default_rng

@@ -21,8 +21,8 @@ from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, extra
 from rlmem.memory import GRU
 from rlmem.record.recorder import read_jsonl
-from rlmem.reproduce.tables import tables
-from rlmem.reproduce.verdict import judge
+from rlmem.reproduction.tables import tables
+from rlmem.reproduction.verdict import judge
 from rlmem.run.train import train
 from rlmem.sweep.jobs import NewJob, Owner
 from rlmem.sweep.manifest import Manifest

@@ -1,8 +1,6 @@
 """Runs: training them, and what their directories hold."""
 
-from collections.abc import Callable, Iterable
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import torch
 from rich.console import Console
 
 from rlmem.api.overrides import as_typed
+from rlmem.api.tabular import tabular
 from rlmem.api.trained import TrainedAgent
 from rlmem.config import compose
 from rlmem.errors import UserError
@@ -61,15 +60,15 @@ class Run:
 
     def metrics(self) -> Any:
         """A row for every iteration of training: a pandas.DataFrame if pandas is installed, else a list of dicts."""
-        return _table(row for row in self._rows("metrics") if not _is_evaluation(row))
+        return tabular(row for row in self._rows("metrics") if not _is_evaluation(row))
 
     def evaluations(self) -> Any:
         """A row for every evaluation during training, as for `metrics`."""
-        return _table(row for row in self._rows("metrics") if _is_evaluation(row))
+        return tabular(row for row in self._rows("metrics") if _is_evaluation(row))
 
     def episodes(self) -> Any:
         """A row for every episode of training, as for `metrics`."""
-        return _table(self._rows("episodes"))
+        return tabular(self._rows("episodes"))
 
     def evaluate(self, episodes: int = 100, seed: int | None = None, which: int | str | None = None, **env: Any) -> Any:
         """Play episodes with the agent, greedy and sampled, as `rlmem eval` does; returns its row of eval.jsonl.
@@ -140,10 +139,6 @@ def _train(begin: Callable[[Console | None], course.Finished], verbose: bool) ->
 
 def _is_evaluation(row: dict[str, Any]) -> bool:
     return any(name.startswith("eval/") for name in row)
-
-
-def _table(rows: Iterable[dict[str, Any]]) -> Any:
-    return import_module("pandas").DataFrame(rows) if find_spec("pandas") else list(rows)
 
 
 def _silent(line: str) -> None:

@@ -33,11 +33,11 @@ def run(args: Arguments) -> None:
             text = (env_table.as_json if args.json else env_table.as_text)(lines)
         print(text)
     elif group == "experiment":
-        from rlmem.reproduce import run as experiments
+        from rlmem.reproduction import run as experiments
 
         print(experiments.as_json() if args.json else experiments.as_text())
     elif group == "claim":
-        from rlmem.reproduce.claims import table
+        from rlmem.reproduction.claims import table
 
         found = table()
         clauses = [dict(zip(found.columns, row, strict=True)) for row in found.rows]

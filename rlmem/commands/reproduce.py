@@ -36,13 +36,13 @@ PARSER.add_trust()
 
 
 def run(args: Arguments) -> int:
-    from rlmem.reproduce import catalog
+    from rlmem.reproduction import catalog
 
     name, experiment = catalog.find(args.item)
     experiment.budget(args.budget)
     options = pool_options(args, again=_again(args))
-    from rlmem.reproduce.run import runner_of
-    from rlmem.reproduce.tables import print_outcome, publish, write
+    from rlmem.reproduction.run import runner_of
+    from rlmem.reproduction.tables import print_outcome, publish, write
 
     runner = runner_of(name, experiment, args.budget, args.dir)
     planned = runner.cells(args.cells, args.seeds)

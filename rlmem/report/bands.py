@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.reproduce.outcome import Curve
+from rlmem.reproduction.outcome import Curve
 from rlmem.stats import percentile_bounds
 from rlmem.stats.resampling import REPETITIONS, SEED
 

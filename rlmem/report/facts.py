@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from rlmem.report.bands import apart, disjoint
-from rlmem.reproduce.cells import cells, skipped
-from rlmem.reproduce.cost import duration
-from rlmem.reproduce.metrics import GREEDY, TRAINING
-from rlmem.reproduce.outcome import Curve, Outcome, Record
-from rlmem.reproduce.verdict import misprinted
+from rlmem.reproduction.cells import cells, skipped
+from rlmem.reproduction.cost import duration
+from rlmem.reproduction.metrics import GREEDY, TRAINING
+from rlmem.reproduction.outcome import Curve, Outcome, Record
+from rlmem.reproduction.verdict import misprinted
 
 INTERVALS = (
     "Intervals in tables are t intervals over seeds, Welch's where numbers are compared, at 95 % where nothing else is "

@@ -13,16 +13,16 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError, brief, printable
 from rlmem.report.facts import facts_of
 from rlmem.report.groups import Section, of_runs, of_sweep
-from rlmem.reproduce import catalog
-from rlmem.reproduce.cells import cells
-from rlmem.reproduce.metrics import curve_key
-from rlmem.reproduce.outcome import Outcome, read_curves, read_results
-from rlmem.reproduce.peers import described
-from rlmem.reproduce.run import runner_of
-from rlmem.reproduce.runner import CELLS
-from rlmem.reproduce.spec import BUDGETS, Experiment, read
-from rlmem.reproduce.tables import EXPERIMENT, VERDICT, tables
-from rlmem.reproduce.verdict import Verdict, judge
+from rlmem.reproduction import catalog
+from rlmem.reproduction.cells import cells
+from rlmem.reproduction.metrics import curve_key
+from rlmem.reproduction.outcome import Outcome, read_curves, read_results
+from rlmem.reproduction.peers import described
+from rlmem.reproduction.run import runner_of
+from rlmem.reproduction.runner import CELLS
+from rlmem.reproduction.spec import BUDGETS, Experiment, read
+from rlmem.reproduction.tables import EXPERIMENT, VERDICT, tables
+from rlmem.reproduction.verdict import Verdict, judge
 from rlmem.stats.tables import Table
 from rlmem.sweep.manifest import holds_sweep
 

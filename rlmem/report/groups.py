@@ -15,8 +15,8 @@ from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.report.facts import PLACE, facts_of, sentences, unreadable, unseen
 from rlmem.report.labels import COLUMN, Settings, labels
-from rlmem.reproduce import metrics
-from rlmem.reproduce.outcome import Curve, Record
+from rlmem.reproduction import metrics
+from rlmem.reproduction.outcome import Curve, Record
 from rlmem.stats import contrast
 from rlmem.stats.tables import Cell, Table, Value
 from rlmem.sweep.manifest import Manifest

@@ -16,9 +16,9 @@ from rlmem.report.draw import save, together
 from rlmem.report.facts import INTERVALS, departures, facts_of, key_in_words
 from rlmem.report.find import Item
 from rlmem.report.groups import Section
-from rlmem.reproduce import catalog
-from rlmem.reproduce.peers import described
-from rlmem.reproduce.verdict import Word
+from rlmem.reproduction import catalog
+from rlmem.reproduction.peers import described
+from rlmem.reproduction.verdict import Word
 from rlmem.stats.tables import Cell, Table
 
 NOT_RUN: Word = "not run"

@@ -5,7 +5,7 @@ from pathlib import Path
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
-from rlmem.reproduce.spec import Experiment, read
+from rlmem.reproduction.spec import Experiment, read
 
 OTHERS = ("first_run", "papers", "published")
 """The folders beside those of experiments."""

@@ -11,8 +11,8 @@ import yaml
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.paths import conf_dir, results_dir
-from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.outcome import Record, read_results
+from rlmem.reproduction.cells import Cell
+from rlmem.reproduction.outcome import Record, read_results
 
 
 class Cost(NamedTuple):

@@ -8,8 +8,8 @@ from itertools import product
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
-from rlmem.reproduce.parts import Lines
-from rlmem.reproduce.spec import Experiment, words
+from rlmem.reproduction.parts import Lines
+from rlmem.reproduction.spec import Experiment, words
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from packaging.version import InvalidVersion, Version
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.paths import experiments_dir, results_dir
-from rlmem.reproduce.outcome import Record, read_results
+from rlmem.reproduction.outcome import Record, read_results
 
 
 def stale(item: str, budget: str) -> list[str]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
-from rlmem.reproduce.spec import Experiment
+from rlmem.reproduction.spec import Experiment
 
 RESULTS = "results.csv"
 """The file of records in the directory of a reproduction."""
@@ -77,7 +77,7 @@ class Outcome:
     name: `<paper>/<item>`
     experiment: the experiment; becomes that of the budget
     records: of our runs, and of the measured ones of peers
-    curves: learning curves, of the key that `rlmem.reproduce.metrics.curve_key` gives
+    curves: learning curves, of the key that `rlmem.reproduction.metrics.curve_key` gives
     pictures: caption -> picture of an analysis
     """
 

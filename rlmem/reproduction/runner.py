@@ -12,12 +12,12 @@ from rlmem.config.messages import sentence, shell
 from rlmem.errors import Fault, UserError, writing
 from rlmem.record import rundir
 from rlmem.record.trust import require_plain
-from rlmem.reproduce.cells import Cell, cells
-from rlmem.reproduce.cost import Cost, cost_of, duration
-from rlmem.reproduce.outcome import Curve, Outcome, Record
-from rlmem.reproduce.peers import described, measured
-from rlmem.reproduce.spec import Experiment
-from rlmem.reproduce.tables import ELSEWHERE, write
+from rlmem.reproduction.cells import Cell, cells
+from rlmem.reproduction.cost import Cost, cost_of, duration
+from rlmem.reproduction.outcome import Curve, Outcome, Record
+from rlmem.reproduction.peers import described, measured
+from rlmem.reproduction.spec import Experiment
+from rlmem.reproduction.tables import ELSEWHERE, write
 from rlmem.sweep.manifest import holds_sweep
 from rlmem.sweep.run import Options
 from rlmem.system.hardware import cores

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
 
-from rlmem.reproduce.expect import Expected, parse_all
+from rlmem.reproduction.expect import Expected, parse_all
 
 Lines = tuple[str, ...]
 
@@ -93,7 +93,7 @@ class Published(Part):
 class Peer(Part):
     """The measured learning curves of another library, which are a row beside ours.
 
-    file: curves as `rlmem.reproduce.peers` reads them; a relative path begins in the experiment's folder
+    file: curves as `rlmem.reproduction.peers` reads them; a relative path begins in the experiment's folder
     columns: our names -> `game_algorithm` of the file; a name that is not given is the same there, if it has it
     """
 

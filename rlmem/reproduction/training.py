@@ -10,12 +10,12 @@ from pathlib import Path
 from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
-from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.cost import duration
-from rlmem.reproduce.metrics import BESIDE, curve, curve_key, read
-from rlmem.reproduce.outcome import Curve, Record
-from rlmem.reproduce.parts import Analysis
-from rlmem.reproduce.runner import Collected, Runner
+from rlmem.reproduction.cells import Cell
+from rlmem.reproduction.cost import duration
+from rlmem.reproduction.metrics import BESIDE, curve, curve_key, read
+from rlmem.reproduction.outcome import Curve, Record
+from rlmem.reproduction.parts import Analysis
+from rlmem.reproduction.runner import Collected, Runner
 from rlmem.sweep.jobs import Job, NewJob
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.multirun import check_jobs

@@ -7,11 +7,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rlmem.reproduce.cells import cells
-from rlmem.reproduce.expect import Finding, Scores, State, check, combined, side_of
-from rlmem.reproduce.outcome import Outcome
-from rlmem.reproduce.published import Printed, load, misprints
-from rlmem.reproduce.spec import Experiment
+from rlmem.reproduction.cells import cells
+from rlmem.reproduction.expect import Finding, Scores, State, check, combined, side_of
+from rlmem.reproduction.outcome import Outcome
+from rlmem.reproduction.published import Printed, load, misprints
+from rlmem.reproduction.spec import Experiment
 from rlmem.stats import contrast
 
 Word = Literal["supported", "contradicted", "undecided", "matches", "not tested here", "not run"]

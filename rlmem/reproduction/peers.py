@@ -14,11 +14,11 @@ from pathlib import Path
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
-from rlmem.reproduce.cells import cells
-from rlmem.reproduce.cost import steps_of
-from rlmem.reproduce.metrics import BESIDE, GREEDY, NORMALISED, made_of, reduced
-from rlmem.reproduce.outcome import Curve, Outcome, Record
-from rlmem.reproduce.spec import Experiment
+from rlmem.reproduction.cells import cells
+from rlmem.reproduction.cost import steps_of
+from rlmem.reproduction.metrics import BESIDE, GREEDY, NORMALISED, made_of, reduced
+from rlmem.reproduction.outcome import Curve, Outcome, Record
+from rlmem.reproduction.spec import Experiment
 from rlmem.stats import GAMES, Reference, reference_of
 
 FIELDS = ("game", "algorithm", "seed", "step", "return", "cpu_seconds", "versions", "machine")

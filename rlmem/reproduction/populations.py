@@ -13,11 +13,11 @@ from rlmem.population.spec import PopulationSpec, holds_population, populate, re
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.facts import RunRecord
-from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.cost import Cost, cost_of
-from rlmem.reproduce.metrics import BESIDE, curve_key, made_of
-from rlmem.reproduce.outcome import Curve, Record
-from rlmem.reproduce.runner import Collected, Runner
+from rlmem.reproduction.cells import Cell
+from rlmem.reproduction.cost import Cost, cost_of
+from rlmem.reproduction.metrics import BESIDE, curve_key, made_of
+from rlmem.reproduction.outcome import Curve, Record
+from rlmem.reproduction.runner import Collected, Runner
 from rlmem.run.stored import AGENT_PREFIX, checkpoints
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options

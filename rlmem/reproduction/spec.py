@@ -13,8 +13,8 @@ from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
-from rlmem.reproduce.expect import Expectation, Untestable
-from rlmem.reproduce.parts import (
+from rlmem.reproduction.expect import Expectation, Untestable
+from rlmem.reproduction.parts import (
     Analysis,
     Axis,
     Budget,
@@ -38,13 +38,13 @@ class Experiment(Part):
     runs: another item whose runs are used, such as the figure that a table is read off; keys that this file does not
         give, in its budgets too, are taken from there
     run: `train` for training runs, `population` for populations, or the name of a measurement in
-        `rlmem.reproduce.measure`, which makes all cells at once
-    metric, higher: the number in a cell, see `rlmem.reproduce.metrics`, and whether more of it is better
+        `rlmem.reproduction.measure`, which makes all cells at once
+    metric, higher: the number in a cell, see `rlmem.reproduction.metrics`, and whether more of it is better
     overrides, exceptions: overrides of every run, and of single cells
     rows, columns: name -> overrides; a list of such mappings is crossed
     seeds: a list of seeds, or how many there are
     budgets: name -> how much of the experiment is run
-    expect: what must hold for the claim to hold, see `rlmem.reproduce.expect`
+    expect: what must hold for the claim to hold, see `rlmem.reproduction.expect`
     published: which published numbers stand beside ours
     peers: name of a row -> the measured curves of another library
     task: whose reference normalises the metrics that ask for it, of all columns or by column; where none is given, that

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 import yaml
 
 from rlmem.config.paths import experiments_dir
-from rlmem.reproduce.catalog import find
-from rlmem.reproduce.expect import NOT_TESTABLE
-from rlmem.reproduce.spec import Experiment
+from rlmem.reproduction.catalog import find
+from rlmem.reproduction.expect import NOT_TESTABLE
+from rlmem.reproduction.spec import Experiment
 from rlmem.stats.tables import Cell, Table
 
 Places = Mapping[str, list[str] | str]

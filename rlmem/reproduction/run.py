@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from rlmem.reproduce.catalog import find, names
-from rlmem.reproduce.claims import without_item
-from rlmem.reproduce.measure import Measured
-from rlmem.reproduce.populations import Populations
-from rlmem.reproduce.runner import Runner
-from rlmem.reproduce.spec import BUDGETS, Experiment
-from rlmem.reproduce.stale import stale
-from rlmem.reproduce.training import Training
+from rlmem.reproduction.catalog import find, names
+from rlmem.reproduction.claims import without_item
+from rlmem.reproduction.measure import Measured
+from rlmem.reproduction.populations import Populations
+from rlmem.reproduction.runner import Runner
+from rlmem.reproduction.spec import BUDGETS, Experiment
+from rlmem.reproduction.stale import stale
+from rlmem.reproduction.training import Training
 from rlmem.system.strictjson import dumps
 
 

@@ -16,9 +16,9 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.facts import short_commit
-from rlmem.reproduce.cells import Cell
-from rlmem.reproduce.outcome import RESULTS, Record, read_results, write_results
-from rlmem.reproduce.runner import Collected, Runner
+from rlmem.reproduction.cells import Cell
+from rlmem.reproduction.outcome import RESULTS, Record, read_results, write_results
+from rlmem.reproduction.runner import Collected, Runner
 from rlmem.sweep.run import Options
 from rlmem.system.hardware import machine_class
 

@@ -12,11 +12,11 @@ import numpy as np
 from rlmem.config.paths import results_dir
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
-from rlmem.reproduce.expect import NOT_TESTABLE, Scores
-from rlmem.reproduce.metrics import BESIDE, in_words
-from rlmem.reproduce.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
-from rlmem.reproduce.peers import described
-from rlmem.reproduce.verdict import MEAN, Compared, Verdict, judge, misprinted
+from rlmem.reproduction.expect import NOT_TESTABLE, Scores
+from rlmem.reproduction.metrics import BESIDE, in_words
+from rlmem.reproduction.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
+from rlmem.reproduction.peers import described
+from rlmem.reproduction.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.stats.tables import Cell, Table, Value
 from rlmem.system.strictjson import dumps
 
