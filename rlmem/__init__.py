@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rlmem.api.trained import TrainedAgent as TrainedAgent
     from rlmem.errors import Fault as Fault
     from rlmem.errors import UserError as UserError
+    from rlmem.loops.callbacks import Callback as Callback
 
 _OFFERED = {
     "rlmem.api.items": ("Reproduction", "reproduce"),
@@ -30,6 +31,7 @@ _OFFERED = {
     "rlmem.api.runs": ("Run", "load", "train"),
     "rlmem.api.trained": ("ActingState", "TrainedAgent"),
     "rlmem.errors": ("Fault", "UserError"),
+    "rlmem.loops.callbacks": ("Callback",),
 }
 _PLACES = {name: module for module, names in _OFFERED.items() for name in names}
 

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections import defaultdict
+from copy import deepcopy
 from itertools import product
 from pathlib import Path
 
@@ -119,6 +121,74 @@ def test_training_in_python_is_training_on_the_command_line(in_tmp, capsys):
     assert run.evaluate(4, level="medium")["episodes"] == 4
     assert run.resume(total_steps=256).agent().step == 256
     assert capsys.readouterr() == ("", "")
+
+
+class Watching(rlmem.Callback):
+    """Keeps what it is told, and does its best to change it."""
+
+    def __init__(self, raises: str = ""):
+        self.raises, self.heard = raises, []
+
+    def hear(self, event, *what):
+        self.heard.append((event, *deepcopy(what)))
+        np.random.rand(), torch.rand(3)
+        for given in what:
+            if isinstance(given, dict):
+                given.clear()
+        if event == self.raises:
+            raise RuntimeError("enough")
+
+    def on_start(self, run_dir, config):
+        self.hear("start", run_dir, config)
+
+    def on_iteration(self, row):
+        self.hear("iteration", row)
+
+    def on_evaluation(self, step, results):
+        self.hear("evaluation", step, results)
+
+    def on_checkpoint(self, path):
+        self.hear("checkpoint", path)
+
+    def on_end(self):
+        self.hear("end")
+
+
+def test_a_callback_hears_everything_and_changes_nothing(in_tmp):
+    small_run(run_dir="alone")
+    watching = Watching()
+    run = rlmem.train(*SMALLEST, run_dir="watched", callbacks=[watching])
+    assert_same_weights("alone", "watched")
+    assert without_time("alone") == without_time("watched")
+    events = defaultdict(list)
+    for event, *what in watching.heard:
+        events[event].append(tuple(what))
+    assert [row for (row,) in events["iteration"]] == run.metrics()
+    assert [step for step, _ in events["evaluation"]] == [row["step"] for row in run.evaluations()]
+    assert events["start"] == [(run.path, run.config)]
+    assert [path.exists() for (path,) in events["checkpoint"]] == [True]
+    assert watching.heard[-1] == ("end",)
+
+
+def test_a_callback_that_raises_ends_the_run_which_can_be_resumed(in_tmp):
+    small_run(run_dir="alone")
+    mine = [f"callbacks.mine._target_={__name__}.Watching", "callbacks.mine.raises=evaluation"]
+    with pytest.raises(rlmem.Fault, match=r"callbacks\.mine: on_evaluation raised RuntimeError: enough"):
+        small_run(*mine, run_dir="ended")
+    run = rlmem.Run("ended").resume(callbacks=[watching := Watching()], **{"callbacks.mine.raises": ""})
+    assert watching.heard
+    assert_same_weights("alone", run.path)
+    assert without_time("alone") == without_time(run.path)
+
+
+def test_what_is_no_callback_is_refused(in_tmp):
+    with pytest.raises(UserError, match=r"expected objects of rlmem\.Callback, got a int"):
+        rlmem.train(*SMALLEST, callbacks=[3])
+    with pytest.raises(UserError, match="can be imported"):
+        rlmem.train(*SMALLEST, "callbacks.mine._target_=nowhere.Watching")
+    with pytest.raises(UserError, match="call none"):
+        rlmem.train(*SMALLEST, "trainer.devices=2", callbacks=[Watching()])
+    assert not Path("runs").exists()
 
 
 def test_verbose_shows_progress(in_tmp, capsys):

@@ -191,7 +191,7 @@ def imports(tree: ast.AST, package: str, in_function: bool = False) -> Iterator[
 def violations(source: str, module: str, file: str) -> list[str]:
     """One line for each import that the layer of `module` does not allow."""
     if module == "rlmem":
-        layer, rules = "rlmem", ["rlmem.api", "rlmem.errors"]
+        layer, rules = "rlmem", ["rlmem.api", "rlmem.errors", "rlmem.loops.callbacks"]
     else:
         layer = layer_of(module)
         if layer is None:

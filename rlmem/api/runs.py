@@ -1,6 +1,6 @@
 """Runs: training them, and what their directories hold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rlmem.api.tabular import tabular
 from rlmem.api.trained import TrainedAgent
 from rlmem.config import compose
 from rlmem.errors import UserError
+from rlmem.loops.callbacks import Callback
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.run import train as course
@@ -81,13 +82,14 @@ class Run:
         changes = as_typed({f"env.{key}": value for key, value in env.items()})
         return evaluate_run(self.path, episodes, seed, changes, which, trust=self.trust, say=_silent)
 
-    def resume(self, verbose: bool = False, **values: Any) -> "Run":
+    def resume(self, verbose: bool = False, callbacks: Sequence[Callback] = (), **values: Any) -> "Run":
         """Continue the run from its newest intact checkpoint, exactly where it was; returns it.
 
         verbose: show progress
+        callbacks: as for `rlmem.train`
         values: keys that a resumed run may change, such as total_steps=2_000_000
         """
-        _train(lambda console: course.resume(self.path, as_typed(values), self.trust, console), verbose)
+        _train(lambda console: course.resume(self.path, as_typed(values), self.trust, console, callbacks), verbose)
         return self
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
@@ -110,7 +112,7 @@ def load(source: str | Path, device: str = "cpu", seed: int = 0, trust: bool = F
     return Run(path, trust).agent(which, device, seed)
 
 
-def train(*overrides: str, verbose: bool = False, **values: Any) -> Run:
+def train(*overrides: str, verbose: bool = False, callbacks: Sequence[Callback] = (), **values: Any) -> Run:
     """Train an agent: the same run, in the same directory and with the same numbers, as `rlmem train` on the command
     line.
 
@@ -118,12 +120,13 @@ def train(*overrides: str, verbose: bool = False, **values: Any) -> Run:
 
     overrides: `group=option` and `key=value`, as on the command line
     verbose: show progress
+    callbacks: objects of `rlmem.Callback`, which watch the run
     values: keys with values of Python; those of groups are overrides, such as "algo.lr=0.001"
 
     Raises UserError for mistakes, KeyboardInterrupt after Ctrl-C, which saves the run first.
     """
     config = compose.load([*overrides, *as_typed(values)])
-    return Run(_train(lambda console: course.train(config, console=console), verbose), trust=True)
+    return Run(_train(lambda console: course.train(config, None, console, callbacks), verbose), trust=True)
 
 
 def _train(begin: Callable[[Console | None], course.Finished], verbose: bool) -> Path:

@@ -15,6 +15,7 @@ PACKAGES = {
     "encoder": ("rlmem.nets",),
     "env": ("rlmem_envs",),
     "logger": ("rlmem.record.loggers",),
+    "callbacks": (),
 }
 """The packages of each group's classes. A foreign configuration may import nothing else, even of rlmem."""
 

@@ -17,6 +17,9 @@ SUPPLIED = {
 }
 """The groups of a run, and the constructor arguments that `rlmem.run.train` supplies, not the configuration."""
 
+CALLBACKS = "callbacks"
+"""The key with a node of each callback, by a name of the user's choice."""
+
 
 @dataclass(kw_only=True)
 class TopLevel:

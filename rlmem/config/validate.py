@@ -12,7 +12,7 @@ from pydantic_core import SchemaError
 from rlmem.config.catalog import leaves
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import SECTIONS, SUPPLIED, TopLevel
+from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, TopLevel
 from rlmem.config.targets import annotation, locate, makes, parameters, takes_any_keyword
 from rlmem.errors import UserError
 from rlmem.system.strictjson import map_values
@@ -39,9 +39,13 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
             checked[name] = check.arguments(name, values[name], SECTIONS[name])
         elif name == "logger":
             checked[name] = check.loggers(values[name])
+        elif name == CALLBACKS:
+            checked[name] = check.nodes(name, values[name])
         elif name in SUPPLIED:
             checked[name] = check.node(name, values[name], SUPPLIED[name])
-    scalars = [name for name in values if name not in SECTIONS | SUPPLIED and (only is None or name in only)]
+    scalars = [
+        name for name in values if name not in {*SECTIONS, *SUPPLIED, CALLBACKS} and (only is None or name in only)
+    ]
     run = check.arguments("", {name: values[name] for name in scalars}, TopLevel, complete=only is None)
     return checked | run, check.refusals
 
@@ -76,7 +80,13 @@ class _Check:
         if not isinstance(entries, dict):
             return self.refuse("logger", "expected a mapping of loggers", entries)
         built = {name: node for name, node in entries.items() if node != {}}
-        return entries | {name: self.node(f"logger.{name}", built[name], SUPPLIED["logger"]) for name in built}
+        return entries | self.nodes("logger", built, SUPPLIED["logger"])
+
+    def nodes(self, path: str, entries: Any, supplied: Collection[str] = ()) -> Any:
+        """A mapping from names to nodes."""
+        if not isinstance(entries, dict):
+            return self.refuse(path, "expected a mapping {name: {_target_: module.Class}}", entries)
+        return {name: self.node(f"{path}.{name}", node, supplied) for name, node in entries.items()}
 
     def node(self, path: str, node: Any, supplied: Collection[str], made: Any = None) -> Any:
         """The node at `path`; its `_target_` gets the arguments `supplied` at run time and must derive from `made`."""

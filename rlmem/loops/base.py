@@ -158,8 +158,9 @@ class Loop(LoopParts, ABC):
         if self.recent:
             row[f"train/return_last_{RECENT}"] = float(np.mean(self.recent))
         self.recorder.episodes(episode.row() for episode in episodes)
-        self.recorder.metrics(steps, row | metrics | self._timing())
+        shown = self.recorder.metrics(steps, row | metrics | self._timing())
         self.progress.update(steps, row.get(f"train/return_last_{RECENT}"), self.shares())
+        self.callbacks.call("on_iteration", shown)
 
     def shares(self) -> dict[str, float]:
         """Fractions of the time spent in the environment, acting (or waiting for those who do) and learning."""
@@ -183,6 +184,7 @@ class Loop(LoopParts, ABC):
         best = {} if self.best_return is None else {self.best_metric: self.best_return}
         self.recorder.metrics(self.collector.steps, self.evaluation_metrics(results) | best)
         self.progress.say(f"evaluation at {self.collector.steps}: {self.evaluation_text()}")
+        self.callbacks.call("on_evaluation", self.collector.steps, results)
 
     def objective(self) -> float:
         """A single number for the last evaluation, larger for better: the mean return of greedy episodes."""
@@ -216,7 +218,8 @@ class Loop(LoopParts, ABC):
         """Write a checkpoint. Raises Fault if it cannot be written; the earlier ones are intact then."""
         state = self.state_dict()
         with self._writing("a checkpoint"):
-            self.checkpoints.save(self.collector.steps, state)
+            path = self.checkpoints.save(self.collector.steps, state)
+        self.callbacks.call("on_checkpoint", path)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:

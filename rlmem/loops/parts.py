@@ -12,6 +12,7 @@ from rlmem.acting.evaluate import Request
 from rlmem.agents.base import Agent, Network
 from rlmem.batching import Batching
 from rlmem.batching.base import StateSlots
+from rlmem.loops.callbacks import Callbacks
 from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress
@@ -67,6 +68,7 @@ class LoopParts:
     evaluation_steps: steps that an episode of an evaluation may take; None: there is no bound
     recorder, checkpoints, progress: write and show the run; those of processes beside the first do nothing
     experiment: the settings that the run's numbers depend on, kept in every checkpoint
+    callbacks: called as the run goes on, by the first process alone
     """
 
     total_steps: int
@@ -87,6 +89,7 @@ class LoopParts:
     checkpoint_every: int | None
     progress: Progress
     experiment: dict[str, Any] = field(default_factory=dict)
+    callbacks: Callbacks = field(default_factory=Callbacks)
 
     def state_slots(self, replay: bool) -> StateSlots | None:
         """As `Batching.state_slots`; None if no memory has a state that could be kept."""

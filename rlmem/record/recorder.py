@@ -69,8 +69,8 @@ class Recorder:
             self.loggers.pop(name).close(failed=True)
         self.say(f"logger={name} stopped: {first_line(error)}; the run goes on, metrics.jsonl has every row")
 
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Write a row of metrics, numbers or tensors of one, after `step` environment steps, and show it."""
+    def metrics(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
+        """Write a row of metrics, numbers or tensors of one, after `step` environment steps, and show and return it."""
         numbers = {name: value.item() if hasattr(value, "item") else value for name, value in values.items()}
         row = {"step": step, **numbers}
         self.files["metrics"].append([row])
@@ -79,6 +79,7 @@ class Recorder:
             what = "not the row that was here before the run was resumed, under other settings or on another machine"
             self.say(f"step {step}: {what}; metrics.jsonl holds the new rows, a server may keep the old")
         self._show(row)
+        return row
 
     def episodes(self, rows: Iterable[dict[str, Any]]) -> None:
         self.files["episodes"].append(rows)

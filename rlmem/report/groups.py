@@ -22,7 +22,7 @@ from rlmem.stats.tables import Cell, Table, Value
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import RETURNS
 
-APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger")
+APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger", "callbacks")
 """Keys that do not distinguish experiments."""
 
 

@@ -1,6 +1,6 @@
 """From the nodes of a configuration to the objects that they describe; what cannot be built becomes a UserError."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -13,8 +13,10 @@ from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import to_text
+from rlmem.config.schema import CALLBACKS
 from rlmem.config.targets import build, locate, require_kind
 from rlmem.errors import UserError, one_line
+from rlmem.loops.callbacks import Callback, Callbacks
 from rlmem.memory.base import Memory
 from rlmem.memory.gru import GRU
 from rlmem.memory.lstm import LSTM
@@ -127,6 +129,23 @@ def make_source(config: Config, num_envs: int | None = None, only_one: bool = Fa
             return one
         one.close()
     return _make(config, node, num_envs)
+
+
+def make_callbacks(config: Config, more: Sequence[Callback] = ()) -> Callbacks:
+    """The callbacks of a configuration, and `more` by the names of their classes. Raises UserError."""
+    found: dict[str, Callback] = {}
+    for name, node in config.values.get(CALLBACKS, {}).items():
+        with _refused(f"{CALLBACKS}.{name}", f"{node['_target_']} cannot be built"):
+            require_kind(node["_target_"], (Callback,))
+            found[name] = build(node)
+    for callback in more:
+        if not isinstance(callback, Callback):
+            raise UserError(f"{CALLBACKS}: expected objects of rlmem.Callback, got a {type(callback).__name__}")
+        found[f"{type(callback).__name__}-{len(found)}"] = callback
+    if found and (devices := config.settings.trainer.devices) > 1:
+        what = f"runs of several processes (trainer.devices={devices}) call none"
+        raise UserError(f"{CALLBACKS}: {what}; e.g. trainer.devices=1")
+    return Callbacks(found)
 
 
 def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
+from rlmem.loops.callbacks import Callbacks
 from rlmem.loops.parts import LoopParts
 from rlmem.parallel import place
 from rlmem.record.checkpoint import step_of
@@ -34,7 +35,14 @@ class Silent:
 SILENT: Any = Silent()
 
 
-def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Recorder, progress: Progress) -> Loop:
+def make_loop(
+    config: Config,
+    parts: Parts,
+    run_dir: Path | None,
+    recorder: Recorder,
+    progress: Progress,
+    callbacks: Callbacks | None = None,
+) -> Loop:
     """The loop of this process, which writes nothing if `run_dir` is None. Raises UserError."""
     settings = config.settings
     if (devices := settings.trainer.devices) != place().size:
@@ -63,6 +71,7 @@ def make_loop(config: Config, parts: Parts, run_dir: Path | None, recorder: Reco
             checkpoint_every=settings.checkpoint.every,
             progress=progress,
             experiment=experiment_of(config.values),
+            callbacks=callbacks or Callbacks(),
         )
     )
 

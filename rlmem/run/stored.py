@@ -28,7 +28,7 @@ AGENT_PREFIX = "agent_"
 
 RESUMABLE = (
     "total_steps", "device", "threads", "compile", "on_nan", "checkpoint.*", "evaluation.*", "env.evaluation",
-    "env.evaluation.*", "logger", "logger.*", "algo.replay_dir", "algo.ray_address",
+    "env.evaluation.*", "logger", "logger.*", "callbacks", "callbacks.*", "algo.replay_dir", "algo.ray_address",
 )  # fmt: skip
 """Keys that a resumed run may change, since they do not affect what was learnt so far."""
 

@@ -12,12 +12,14 @@ from rich.console import Console
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.loops.base import Loop
+from rlmem.loops.callbacks import Callback
 from rlmem.parallel import joined, launched, wait_for_first
 from rlmem.parallel.start import announce, team
 from rlmem.record import rundir
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import assemble, choose_device, learning_threads
+from rlmem.run.build import make_callbacks
 from rlmem.run.make_loop import SILENT, conclusion, make_loop, recorded
 from rlmem.run.resume import Fresh, Start, begin, open_run, warm_start
 from rlmem.run.stored import fitting, require_alone, require_resumable, stored_config
@@ -38,13 +40,19 @@ class Finished(NamedTuple):
     objective: float
 
 
-def train(config: Config, resumed: Path | None = None, console: Console | None = None) -> Finished:
+def train(
+    config: Config,
+    resumed: Path | None = None,
+    console: Console | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Finished:
     """The course of every run: assemble and check, open the directory, announce, restore, learn, conclude.
 
     config: the configuration, whose `on_exists` says what happens if the run directory holds a run: error: refuse;
         resume: continue it; new: leave it and add a number to the name
     resumed: the directory of a run that continues, whatever `on_exists` says
     console: where progress is shown; None: standard output
+    callbacks: called beside those of the configuration
 
     Raises UserError for choices that do not go together, before anything is written.
     """
@@ -54,6 +62,7 @@ def train(config: Config, resumed: Path | None = None, console: Console | None =
     there = settings.run_dir if settings.on_exists == "resume" and resumed is None else resumed
     products.take(rundir.recorded_products(Path(there)) if there else None)
     products.library()  # refuses a wrong RLMEM_PRODUCTS
+    called = make_callbacks(config, callbacks)
     parts = assemble(config)
     torch.set_num_threads(learning_threads(settings))
     with (
@@ -68,19 +77,27 @@ def train(config: Config, resumed: Path | None = None, console: Console | None =
             as_faults(lambda: start.step, values),
             team(partial(follow, config), settings.trainer.devices, parts.device),
         ):
-            loop = make_loop(config, parts, run_dir, recorder, progress)
+            loop = make_loop(config, parts, run_dir, recorder, progress, called)
             with fitting(run_dir):
                 begin(loop, start)
             if line := str(start):
                 progress.say(line)
             with stopping_politely(loop), as_faults(lambda: loop.collector.steps, values):
                 recorder.attach(make_loggers(values, run_dir, progress.say))
+                called.call("on_start", run_dir, values)
                 _learn(loop, start)
+                called.call("on_end")
         progress.say(conclusion(run_dir, loop))
     return Finished(run_dir, loop.objective())
 
 
-def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False, console: Console | None = None) -> Finished:
+def resume(
+    run_dir: Path,
+    overrides: Sequence[str],
+    trust: bool = False,
+    console: Console | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Finished:
     """Continue the run in `run_dir` from its newest intact checkpoint, exactly where it was.
 
     Raises UserError for `overrides` of keys that are not RESUMABLE, if another process is training the run, if every
@@ -88,11 +105,12 @@ def resume(run_dir: Path, overrides: Sequence[str], trust: bool = False, console
     """
     require_resumable(overrides, f"rlmem resume {shell(run_dir)} total_steps=2000000")
     require_alone(run_dir)
-    return train(stored_config(run_dir, overrides, trust), run_dir, console)
+    return train(stored_config(run_dir, overrides, trust), run_dir, console, callbacks)
 
 
 def plan(config: Config) -> str:
     """The summary of a run that is not started; raises UserError as `train` does."""
+    make_callbacks(config)
     parts = assemble(config, dry_run=True)
     with closing(parts.env):
         warm_start(config, parts)
