@@ -352,7 +352,7 @@ def test_resuming_to_the_step_that_was_reached_evaluates(in_tmp, monkeypatch):
     monkeypatch.setattr(OffPolicyLoop, "advance", advance)
     reached = read_jsonl(Path("run/metrics.jsonl"))[-1]["step"]
     assert reached < 500
-    assert isinstance(resume(Path("run"), [f"total_steps={reached}"]), float)
+    assert isinstance(resume(Path("run"), [f"total_steps={reached}"]).objective, float)
     assert "eval/greedy/return_mean" in read_jsonl(Path("run/metrics.jsonl"))[-1]
 
 
