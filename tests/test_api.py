@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from gymnasium.vector import VectorWrapper
 from helpers import SMALLEST, TINY, assert_same_weights, small_run, without_time
 from test_algorithm_matrix import CONTINUOUS, DISCRETE, LIVED, OFF_POLICY, REPLAYED, SMALL
+from torch.utils._pytree import tree_leaves
 
 import rlmem
 from rlmem.acting.evaluate import Request, evaluate
@@ -88,6 +90,28 @@ def test_one_environment_needs_no_leading_dimension(in_tmp):
     assert again == agent.act(obs, state, start=True)[0]
 
 
+@pytest.mark.parametrize("memory", ["gru", "ffm", "lru", "s4d"])
+def test_changed_weights_are_seen_and_threads_do_not_mix(in_tmp, memory):
+    small_run(f"memory={memory}", "memory.hidden_size=16")
+    agent, obs = rlmem.load("run"), np.array([1, 2])
+
+    def read(acts):
+        _, state = acts.act(obs, acts.initial_state(2), greedy=True)
+        return torch.cat([leaf.flatten().abs() for leaf in tree_leaves(acts.act(obs, state)[1].memory)])
+
+    read(agent)
+    for name, parameter in agent.network.named_parameters():
+        if ".memory." in name:
+            with torch.no_grad():
+                parameter.mul_(1.1)
+            fresh = rlmem.load("run")
+            fresh.network.load_state_dict(agent.network.state_dict())
+            assert torch.equal(read(agent), read(fresh)), name
+    with ThreadPoolExecutor(4) as pool:
+        several = list(pool.map(lambda _: read(agent), range(40)))
+    assert all(torch.equal(one, several[0]) for one in several)
+
+
 def test_a_mistake_is_one_clear_line(in_tmp):
     small_run("memory=gru", *READS)
     agent = rlmem.load("run")
@@ -119,7 +143,7 @@ def test_training_in_python_is_training_on_the_command_line(in_tmp, capsys):
     assert sum(row["length"] for row in run.episodes()) <= 128
     assert run.config["total_steps"] == 128
     assert run.evaluate(4, level="medium")["episodes"] == 4
-    assert run.resume(total_steps=256).agent().step == 256
+    assert run.resume("total_steps=256").agent().step == 256
     assert capsys.readouterr() == ("", "")
 
 

@@ -126,7 +126,7 @@ LAYERS = {
     ),
     "api": Layer(
         "what `import rlmem` offers: training, trained agents, environments and memories in Python",
-        "errors types seeding spaces scan memory agents config record loops run sweep reproduction",
+        "errors types seeding spaces scan memory agents parallel config record loops run sweep reproduction",
         "torch numpy gymnasium rich",
     ),
     "commands": Layer(

@@ -13,6 +13,7 @@ from rlmem.api.trained import TrainedAgent
 from rlmem.config import compose
 from rlmem.errors import UserError
 from rlmem.loops.callbacks import Callback
+from rlmem.parallel import launched
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.run import train as course
@@ -82,14 +83,18 @@ class Run:
         changes = as_typed({f"env.{key}": value for key, value in env.items()})
         return evaluate_run(self.path, episodes, seed, changes, which, trust=self.trust, say=_silent)
 
-    def resume(self, verbose: bool = False, callbacks: Sequence[Callback] = (), **values: Any) -> "Run":
+    def resume(
+        self, *overrides: str, verbose: bool = False, callbacks: Sequence[Callback] = (), **values: Any
+    ) -> "Run":
         """Continue the run from its newest intact checkpoint, exactly where it was; returns it.
 
+        overrides: `key=value` as on the command line
         verbose: show progress
         callbacks: as for `rlmem.train`
         values: keys that a resumed run may change, such as total_steps=2_000_000
         """
-        _train(lambda console: course.resume(self.path, as_typed(values), self.trust, console, callbacks), verbose)
+        lines = [*overrides, *as_typed(values)]
+        _train(lambda console: course.resume(self.path, lines, self.trust, console, callbacks), verbose)
         return self
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
@@ -126,17 +131,20 @@ def train(*overrides: str, verbose: bool = False, callbacks: Sequence[Callback] 
     Raises UserError for mistakes, KeyboardInterrupt after Ctrl-C, which saves the run first.
     """
     config = compose.load([*overrides, *as_typed(values)])
-    return Run(_train(lambda console: course.train(config, None, console, callbacks), verbose), trust=True)
+    return Run(_train(lambda console: course.train(config, None, console, callbacks), verbose))
 
 
 def _train(begin: Callable[[Console | None], course.Finished], verbose: bool) -> Path:
     """Train, leaving torch's number of threads as it was; returns the run directory."""
+    if (there := launched()) and there.size > 1:
+        what = f"this is one of {there.size} processes (WORLD_SIZE={there.size})"
+        raise UserError(f"rlmem.train: {what}; expected one; e.g. torchrun -m rlmem train, or trainer.devices=2")
     threads = torch.get_num_threads()
     try:
         run_dir = begin(None if verbose else Console(quiet=True)).run_dir
     finally:
         torch.set_num_threads(threads)
-    assert run_dir is not None, "another process writes this run"
+    assert run_dir is not None  # this process is the first
     return run_dir
 
 

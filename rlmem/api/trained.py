@@ -1,6 +1,7 @@
 """A trained agent that acts in anybody's environments, slot after slot."""
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from rlmem.spaces import to_env
 from rlmem.types import Inputs, State
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ActingState:
     """What an agent carries from one slot to the next, for N environments. `TrainedAgent.act` returns another one.
 
@@ -52,7 +53,7 @@ class TrainedAgent:
 
     In one environment by itself, `initial_state()` before every episode, and no `start`.
 
-    network: the `torch.nn.Module`
+    network: the `torch.nn.Module`, whose weights may change between calls, but not through `.data`
     observation_space, action_space: of one environment
     step: environment steps that it had learnt from
     device: where it computes
@@ -75,7 +76,8 @@ class TrainedAgent:
         self.observation_space, self.action_space = observation_space, action_space
         self.step, self.device, self.exploration = step, device, exploration
         self.reads_reward = any(getattr(part, "prev_reward", False) for part in network.modules())
-        self._to_env, self._kept = to_env(action_space), Kept()
+        self._to_env, self._kept, self._lock = to_env(action_space), Kept(), Lock()
+        self._weights: list[tuple[int, int, int]] = []
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
@@ -88,7 +90,9 @@ class TrainedAgent:
         num_envs: environments of the vector to act in; None: one environment by itself, whose observations, rewards
             and actions have no leading dimension
         """
-        n = num_envs or 1
+        if num_envs is not None and num_envs < 1:
+            raise UserError(f"num_envs={num_envs}: expected at least 1, or None for one environment by itself")
+        n = 1 if num_envs is None else num_envs
         action = torch.from_numpy(np.zeros_like(np.stack([np.asarray(self.action_space.sample())] * n)))
         zeros = torch.zeros(n, device=self.device)
         memory = self.network.initial_state(n)
@@ -129,7 +133,11 @@ class TrainedAgent:
         exploration = self.exploration
         if generator is not None:
             exploration = exploration.drawn(state.episode_draw, begins, generator)
-        with one_thread(), constant_weights(self._kept):
+        with self._lock, one_thread(), constant_weights(self._kept):
+            weights = [(id(p), p.data_ptr(), p._version) for p in self.network.parameters()]
+            if weights != self._weights:  # what was derived may be of several weights
+                self._kept.clear()
+                self._weights = weights
             inputs = Inputs(observed, state.prev_action, prev, starts)
             action, _, memory = self.network.act(inputs, state.memory, generator, exploration)
         draw = state.episode_draw if exploration.episode_draw is None else exploration.episode_draw
@@ -138,7 +146,7 @@ class TrainedAgent:
 
     def _rows(self, name: str, given: ArrayLike, state: ActingState, dtype: Any, shape: Any = ()) -> np.ndarray:
         """An argument as an array [N, *shape]. Raises UserError if it has another shape."""
-        array = np.asarray(given, dtype)
+        array = np.array(given, dtype, order="C")  # a copy, which nobody else can write to
         expected = (len(state.prev_action), *(shape or ())) if state.vector else tuple(shape or ())
         if array.shape != expected:
             raise UserError(f"{name}: expected the shape {expected}, got {array.shape}; e.g. initial_state(num_envs)")

@@ -3,6 +3,7 @@
 Products of few rows and gradients of weights are BLAS's, and large products those of `rlmem.system.products.library`.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -17,8 +18,16 @@ FEW = 256
 """Rows up to which products are BLAS's, and taken with transposed weights where these are constant."""
 
 Kept = dict[tuple[str, int], tuple[Tensor, int, Any]]
-_derived: Kept | None = None
-"""While weights are constant: what was derived and the identity of its weight -> the weight, its version, the value."""
+"""What was derived and the identity of its weight -> the weight, its version, the value."""
+
+
+class _Constant(threading.local):
+    """What was derived in this thread while its weights are constant; None: they are not."""
+
+    derived: Kept | None = None
+
+
+_constant = _Constant()
 Made = TypeVar("Made")
 
 
@@ -30,12 +39,11 @@ def constant_weights(kept: Kept | None = None) -> Iterator[None]:
 
     kept: what was derived before and is added to, for weights that stay constant from one `with` to the next
     """
-    global _derived
-    before, _derived = _derived, {} if kept is None else kept
+    before, _constant.derived = _constant.derived, {} if kept is None else kept
     try:
         yield
     finally:
-        _derived = before
+        _constant.derived = before
 
 
 def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
@@ -44,18 +52,19 @@ def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
     what: the name of the value; `make` must be the same function of the same weights wherever it is used
     W: a weight; if it has changed in place nevertheless, the value is computed anew
     """
-    if _derived is None or torch.is_grad_enabled():
+    kept = _constant.derived
+    if kept is None or torch.is_grad_enabled():
         return make(W)
     key = what, id(W)
-    if key not in _derived or _derived[key][1] != W._version:
-        _derived[key] = W, W._version, make(W)
-    found: Made = _derived[key][2]
+    if key not in kept or kept[key][0] is not W or kept[key][1] != W._version:
+        kept[key] = W, W._version, make(W)
+    found: Made = kept[key][2]
     return found
 
 
 def transposed(W: Tensor) -> Tensor | None:
     """W^T [D, H], contiguous, of a parameter W [H, D] on the CPU; None unless weights are constant."""
-    if _derived is None or torch.is_grad_enabled() or not W.is_cpu or not isinstance(W, nn.Parameter):
+    if _constant.derived is None or torch.is_grad_enabled() or not W.is_cpu or not isinstance(W, nn.Parameter):
         return None
     return derived("transposed", W, _transpose)
 
