@@ -45,4 +45,4 @@ if not TYPE_CHECKING:  # which would find every name here
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACES])
+    return sorted([*_PLACES, "__version__"])

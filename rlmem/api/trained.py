@@ -24,7 +24,7 @@ class ActingState:
     """What an agent carries from one slot to the next, for N environments. `TrainedAgent.act` returns another one.
 
     memory: the states of its memories
-    prev_action: the actions of the slot before, [N, ...], as its policy counts them
+    prev_action: the actions of the slot before, [N, ...], as the policy gives them: from zero, or in [-1, 1]
     episode_draw: the draws of the running episodes, [N], for exploration by episodes
     fresh: whether nothing has been read so far
     vector: whether it acts in a vector of environments, or in one by itself
@@ -119,7 +119,8 @@ class TrainedAgent:
         Raises UserError for arguments of another shape, and where a reward is needed and not given.
         """
         n = len(state.prev_action)
-        begins = np.full(n, state.fresh) if start is None else self._rows("start", start, state, np.bool_) | state.fresh
+        first = np.zeros(n, bool) if start is None else self._rows("start", start, state, np.bool_)
+        begins = first | state.fresh
         shown = self._rows("obs", obs, state, self.observation_space.dtype, self.observation_space.shape)
         if reward is None and self.reads_reward and not begins.all():
             raise UserError(
@@ -127,10 +128,11 @@ class TrainedAgent:
             )
         earned = np.zeros(n) if reward is None else self._rows("reward", reward, state, np.float32)
         prev_reward = np.where(begins, 0, earned).astype(np.float32)
-        arrays = (torch.from_numpy(array).to(self.device) for array in (shown, prev_reward, begins))
-        observed, prev, starts = arrays
-        generator = None if greedy else self.generator
-        exploration = self.exploration
+        observed, earned_before, starts = (
+            torch.from_numpy(array).to(self.device) for array in (shown, prev_reward, begins)
+        )
+        inputs = Inputs(observed, state.prev_action, earned_before, starts)
+        generator, exploration = None if greedy else self.generator, self.exploration
         if generator is not None:
             exploration = exploration.drawn(state.episode_draw, begins, generator)
         with self._lock, one_thread(), constant_weights(self._kept):
@@ -138,7 +140,6 @@ class TrainedAgent:
             if weights != self._weights:  # what was derived may be of several weights
                 self._kept.clear()
                 self._weights = weights
-            inputs = Inputs(observed, state.prev_action, prev, starts)
             action, _, memory = self.network.act(inputs, state.memory, generator, exploration)
         draw = state.episode_draw if exploration.episode_draw is None else exploration.episode_draw
         chosen = self._to_env(action.cpu().numpy())
