@@ -12,11 +12,11 @@ from rlmem_envs.occlusion.robots import ROBOTS
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.dataset.file import Recording, joined, read, write
-from rlmem.dataset.play import play, uniform
 from rlmem.errors import UserError
 from rlmem.run.dataset import from_runs
 from rlmem.run.train import train
+from rlmem.supervised.dataset.file import Recording, joined, read, write
+from rlmem.supervised.dataset.play import play, uniform
 
 h5py = pytest.importorskip("h5py")
 

@@ -22,7 +22,6 @@ from rlmem.acting.evaluate import Request, evaluate
 from rlmem.analysis.loaded import load_run
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.dataset.play import play, uniform
 from rlmem.errors import Fault, UserError
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.facts import RunRecord
@@ -32,6 +31,7 @@ from rlmem.reproduction import metrics
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.seeding import Streams
+from rlmem.supervised.dataset.play import play, uniform
 from rlmem.sweep.status import newest_rows, objective
 from rlmem.system import strictjson
 

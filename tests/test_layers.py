@@ -77,21 +77,20 @@ LAYERS = {
         "errors types seeding system memory batching replay agents parallel acting record",
         "torch numpy gymnasium",
     ),
-    "dataset": Layer("files of episodes", "errors types spaces agents acting", "torch numpy gymnasium lazy:h5py"),
     "algos": Layer(
         "from a batch to a better agent",
         "errors types seeding spaces system batching losses replay agents parallel acting loops",
         "torch numpy gymnasium",
     ),
     "supervised": Layer(
-        "learning without acting",
-        "errors types seeding scan memory nets batching agents acting record loops dataset algos",
-        "torch numpy gymnasium annotated_types",
+        "learning without acting, and files of episodes",
+        "errors types seeding spaces scan memory nets batching agents acting record loops algos",
+        "torch numpy gymnasium annotated_types lazy:h5py",
     ),
     "run": Layer(
         "from a configuration to a trained agent",
         "__version__ errors seeding spaces system scan memory nets batching agents parallel acting config record loops "
-        "dataset algos supervised",
+        "algos supervised",
         "torch numpy gymnasium yaml rich",
     ),
     "sweep": Layer(
@@ -133,7 +132,7 @@ LAYERS = {
         "the command line; --help must be instant, so what is heavy is imported inside a command",
         "errors system.command system.strictjson config.messages analysis.ANALYSES __version__ lazy:types lazy:seeding "
         "lazy:spaces lazy:system lazy:conformance lazy:stats lazy:parallel lazy:acting lazy:config lazy:record "
-        "lazy:loops lazy:dataset lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
+        "lazy:loops lazy:supervised lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
         "lazy:reproduction "
         "lazy:report",
         "yaml lazy:gymnasium",
@@ -240,7 +239,7 @@ def test_every_layer_is_there_and_few_stand_at_the_top():
         path.stem for path in (ROOT / "rlmem").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     assert entries == {"__init__", *LAYERS}
-    assert len(entries) <= 33
+    assert len(entries) <= 32
 
 
 def test_the_table_of_layers_in_the_design_is_this_one():

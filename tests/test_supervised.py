@@ -16,8 +16,6 @@ from rlmem_envs.temporal_order import TemporalOrder, TemporalOrderStream
 from rlmem.acting.evaluate import Request
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.dataset.file import Recording, write
-from rlmem.dataset.play import play, uniform
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import Checkpoints, read
 from rlmem.record.recorder import read_jsonl
@@ -25,6 +23,8 @@ from rlmem.run.assemble import Parts, assemble
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.supervised.classify import StreamFeed
+from rlmem.supervised.dataset.file import Recording, write
+from rlmem.supervised.dataset.play import play, uniform
 from rlmem.supervised.feed import DataWindow, Feed
 from rlmem.supervised.windows import Tables, split
 from rlmem.sweep.axes import axes, probes

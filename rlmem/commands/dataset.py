@@ -68,7 +68,7 @@ def _imported(args: Arguments, overrides: list[str], places: list[str]) -> Any:
 def _info(args: Arguments, overrides: list[str], places: list[str]) -> str:
     if len(places) != 1 or overrides:
         raise mistake("rlmem dataset info", "expected one file", example="rlmem dataset info data/h.hdf5")
-    from rlmem.dataset.file import read
+    from rlmem.supervised.dataset.file import read
 
     found = read(Path(places[0]))
     attrs = {name: value.item() if hasattr(value, "item") else value for name, value in found.attrs.items()}

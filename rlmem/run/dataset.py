@@ -12,8 +12,6 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.config.compose import Config, load
-from rlmem.dataset.file import Recording, joined, read, require_new_file, write
-from rlmem.dataset.play import agent_player, play, uniform
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.record.checkpoint import sha256
@@ -22,6 +20,8 @@ from rlmem.run.build import EVAL_ENVS, make_env
 from rlmem.run.stored import parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
+from rlmem.supervised.dataset.file import Recording, joined, read, require_new_file, write
+from rlmem.supervised.dataset.play import agent_player, play, uniform
 from rlmem.system.hardware import installed_version
 
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium")

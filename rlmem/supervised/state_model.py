@@ -13,10 +13,10 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from rlmem.acting.evaluate import Request
-from rlmem.dataset.file import read, shapes
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
+from rlmem.supervised.dataset.file import read, shapes
 from rlmem.supervised.feed import DataWindow, Feed
 from rlmem.supervised.windows import Predict, Ranges, Tables, split
 from rlmem.types import PositiveInt
@@ -47,7 +47,7 @@ class StateModel(Supervised):
     encoder shows beside them, such as the action before. The paper fixes no more than that; windows, target and split
     are ours.
 
-    dataset: an HDF5 file with the full state (`rlmem.dataset.file`); the environment says which part is seen
+    dataset: an HDF5 file with the full state (`rlmem.supervised.dataset.file`); the environment says which part is seen
     predict: initial: the state in the first slot of a window, from the last one; current: the state of every slot
     window: slots of a row, drawn inside an episode; a shorter episode is one row
     target: full: predict the full state; hidden: predict only what is not seen

@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlmem.batching.base import draw_weighted
-from rlmem.dataset.file import Recording
+from rlmem.supervised.dataset.file import Recording
 from rlmem.supervised.feed import DataWindow
 from rlmem.types import Inputs, with_host
 

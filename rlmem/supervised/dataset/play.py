@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from rlmem.acting.guard import Guard
 from rlmem.agents.base import Agent, Exploration
-from rlmem.dataset.file import Recording
 from rlmem.errors import Fault
 from rlmem.spaces import to_env
+from rlmem.supervised.dataset.file import Recording
 from rlmem.types import Inputs
 
 Player = Callable[[NDArray[Any], NDArray[np.float32], NDArray[np.bool_]], NDArray[Any]]
