@@ -118,6 +118,14 @@ def test_a_mistake_is_one_clear_line(in_tmp):
     state = agent.initial_state(2)
     with pytest.raises(UserError, match=r"obs: expected the shape \(2,\), got \(3,\)"):
         agent.act(np.zeros(3, int), state)
+    with pytest.raises(UserError, match=r"obs: observations of type float64; expected int64"):
+        agent.act([0.5, 1.5], state)
+    with pytest.raises(UserError, match=r"obs: environment 1: observation 9 .*; expected one of Discrete"):
+        agent.act([0, 9], state)
+    with pytest.raises(UserError, match=r"start: expected booleans, got float64"):
+        agent.act([0, 1], state, start=[0.0, 1.0])
+    with pytest.raises(UserError, match=r"reward: expected finite numbers, got nan"):
+        agent.act([0, 1], agent.act([0, 1], state)[1], reward=[0.0, np.nan])
     _, state = agent.act(np.zeros(2, int), state)
     with pytest.raises(UserError, match="reads the reward of the slot before"):
         agent.act(np.zeros(2, int), state)
@@ -125,6 +133,8 @@ def test_a_mistake_is_one_clear_line(in_tmp):
         rlmem.make_memory("fffm", 8)
     with pytest.raises(rlmem.UserError, match="no checkpoint 7"):
         rlmem.load("run@7")
+    with pytest.raises(rlmem.UserError, match=r"run@bst: expected RUN, RUN@step or RUN@best"):
+        rlmem.load("run@bst")
     with pytest.raises(UserError, match="nowhere"):
         rlmem.Run("nowhere")
 
@@ -189,7 +199,7 @@ def test_a_callback_hears_everything_and_changes_nothing(in_tmp):
         events[event].append(tuple(what))
     assert [row for (row,) in events["iteration"]] == run.metrics()
     assert [step for step, _ in events["evaluation"]] == [row["step"] for row in run.evaluations()]
-    assert events["start"] == [(run.path, run.config)]
+    assert events["start"] == [(Path("watched"), run.config)]
     assert [path.exists() for (path,) in events["checkpoint"]] == [True]
     assert watching.heard[-1] == ("end",)
 
@@ -233,7 +243,7 @@ def test_a_figure_is_reproduced_in_python_as_on_the_command_line(in_tmp, capsys)
     assert found.verdict == "not tested here"
     assert {run["state"] for run in found.runs()} == {"done"}
     assert "| row |" in found.table()
-    assert found.folder == Path("reproduce/lprnn/figure2-smoke")
+    assert found.folder == Path("reproduce/lprnn/figure2-smoke").absolute()
     assert (found.folder / "table.md").exists()
     assert capsys.readouterr().out == ""
 
@@ -245,3 +255,20 @@ def test_importing_rlmem_costs_nothing():
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
         rlmem.trian  # noqa: B018
+
+
+def test_a_run_keeps_its_place_and_finds_what_it_named(in_tmp, monkeypatch):
+    small_run("memory=gru", "env.evaluation={level: medium}")
+    run = rlmem.Run("run")
+    monkeypatch.chdir("/")
+    assert run.checkpoints() == [32, "best"]
+    assert run.agent("32").step == run.agent("best").step == 32
+    levels = {level: rlmem.make_env("repeat_first", level=level)._n for level in ("easy", "medium")}
+    assert run.make_env(3)._n == levels["medium"] != levels["easy"] == run.make_env(level="easy")._n
+    row = run.evaluate(2, device="cpu", max_steps=5, video=True)
+    assert Path(row["video"]).stat().st_size > 0
+    assert row["greedy"]["length_mean"] == 5
+    (run.path / "episodes.jsonl").unlink()
+    assert run.episodes() == []
+    monkeypatch.setenv("HOME", str(in_tmp))
+    assert "of 32 steps" in repr(rlmem.load("~/run"))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.errors import Fault, UserError, printable
@@ -17,6 +17,34 @@ LARGEST = float(np.finfo(np.float32).max)
 
 NUMBERS = "biuf"
 """The kinds of numpy's types that are real numbers."""
+
+
+class Readable:
+    """What an agent can read of a space: real numbers that are finite, and values of a discrete space inside it.
+
+    The bounds of a Box are often wrong, and are not asked for.
+    """
+
+    def __init__(self, space: Space):
+        self.space = space
+        self.whole = np.dtype(space.dtype).kind in "iu"
+        self.bounds: tuple[Any, Any] | None = None
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            count = space.n if isinstance(space, spaces.Discrete) else space.nvec
+            self.bounds = space.start, space.start + count - 1
+
+    def problem(self, obs: np.ndarray) -> tuple[np.ndarray | None, str] | None:
+        """What is wrong with observations [N, ...]: where [N, ...], None for all of them, and a line. None: nothing."""
+        kind = obs.dtype.kind
+        if kind not in NUMBERS or (self.whole and kind == "f"):
+            return None, f"observations of type {obs.dtype}; expected {self.space.dtype}"
+        if kind == "f":
+            if np.count_nonzero(finite := np.isfinite(obs)) < obs.size:
+                return ~finite, f"observation with {obs[~finite][0]}; expected finite numbers"
+        elif self.bounds is not None and any_of(outside := (obs < self.bounds[0]) | (obs > self.bounds[1])):
+            shown = _excerpt(obs[np.argwhere(outside)[0, 0]].tolist())
+            return outside, f"observation {shown}; expected one of {self.space}"
+        return None
 
 
 class Guard:
@@ -35,14 +63,9 @@ class Guard:
         self.steps = 0
         self.lengths = np.zeros(env.num_envs, np.int64)
         self.begins = np.ones(env.num_envs, bool)
-        space = env.single_observation_space
-        self.shape = (env.num_envs, *(space.shape or ()))
+        self.shape = (env.num_envs, *(env.single_observation_space.shape or ()))
         self.dtype: np.dtype[Any] | None = None
-        self.whole = np.dtype(space.dtype).kind in "iu"
-        self.bounds: tuple[Any, Any] | None = None  # of discrete observations; those of a Box are often wrong
-        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-            count = space.n if isinstance(space, spaces.Discrete) else space.nvec
-            self.bounds = space.start, space.start + count - 1
+        self.readable = Readable(env.single_observation_space)
 
     def reset(self, seed: int | None = None, steps: int = 0) -> np.ndarray:
         """Begin an episode everywhere; the observations [N, ...]. steps: environment steps that were counted so far."""
@@ -102,20 +125,13 @@ class Guard:
             self._refuse(None, f"observations {_excerpt(given)}; expected an array of shape {self.shape}")
         if obs.shape != self.shape:
             self._refuse(None, f"observations of shape {obs.shape}; expected {self.shape}")
+        if problem := self.readable.problem(obs):
+            self._refuse(*problem)
+        self.dtype = self.dtype or obs.dtype
         if obs.dtype != self.dtype:
-            expected = self.env.single_observation_space.dtype if self.dtype is None else self.dtype
-            if obs.dtype.kind not in NUMBERS or (self.whole and obs.dtype.kind == "f"):
-                self._refuse(None, f"observations of type {obs.dtype}; expected {expected}")
-            self.dtype = self.dtype or obs.dtype
             if not np.can_cast(obs.dtype, self.dtype, "same_kind"):
-                self._refuse(None, f"observations of type {obs.dtype}; expected {expected}, as before")
+                self._refuse(None, f"observations of type {obs.dtype}; expected {self.dtype}, as before")
             obs = obs.astype(self.dtype)
-        if obs.dtype.kind == "f":
-            if np.count_nonzero(finite := np.isfinite(obs)) < obs.size:
-                self._refuse(~finite, f"observation with {obs[~finite][0]}; expected finite numbers")
-        elif self.bounds is not None and any_of(outside := (obs < self.bounds[0]) | (obs > self.bounds[1])):
-            shown, space = _excerpt(obs[np.argwhere(outside)[0, 0]].tolist()), self.env.single_observation_space
-            self._refuse(outside, f"observation {shown}; expected one of {space}")
         return obs
 
     def _rewards(self, given: Any) -> np.ndarray:

@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from rlmem.api.overrides import absolute, find_own_modules
 from rlmem.api.tabular import tabular
 from rlmem.reproduction import catalog
 from rlmem.reproduction.outcome import Outcome
@@ -67,9 +68,10 @@ def reproduce(
 
     Raises UserError for mistakes, KeyboardInterrupt after Ctrl-C, which saves the runs first.
     """
+    find_own_modules()
     name, experiment = catalog.find(item)
     experiment.budget(budget)
-    runner = runner_of(name, experiment, budget, Path(folder))
+    runner = runner_of(name, experiment, budget, absolute(folder))
     planned = runner.cells(cells, seeds)
     with nullcontext() if verbose else redirect_stdout(StringIO()):
         outcome, _ = runner.reproduce(planned, Options(jobs), _command)

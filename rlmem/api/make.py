@@ -9,6 +9,7 @@ from rlmem.api.overrides import in_group
 from rlmem.config.compose import load
 from rlmem.memory import Memory
 from rlmem.run import build
+from rlmem.run.assemble import choose_device
 
 
 def make_env(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
@@ -34,9 +35,9 @@ def make_memory(name: str, input_size: int, device: str | torch.device = "cpu", 
 
     name: an option of `memory`, see `rlmem list memory`
     input_size: features that it reads
-    device: where its weights lie
+    device: where its weights lie: cpu, cuda, or auto, which is cuda if there is one
     options: further keys of `memory`; `rlmem config memory=NAME` shows them
 
     The first weights are drawn from torch's global generator. Raises UserError for an unknown name, key or value.
     """
-    return build.build_memory(load(in_group("memory", name, options)), input_size, torch.device(device))
+    return build.build_memory(load(in_group("memory", name, options)), input_size, choose_device(str(device)))

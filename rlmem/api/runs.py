@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gymnasium.vector import VectorEnv
 from rich.console import Console
 
-from rlmem.api.overrides import as_typed
+from rlmem.api.overrides import absolute, as_typed, find_own_modules
 from rlmem.api.tabular import tabular
 from rlmem.api.trained import TrainedAgent
 from rlmem.config import compose
@@ -16,23 +17,25 @@ from rlmem.loops.callbacks import Callback
 from rlmem.parallel import launched
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
+from rlmem.run import stored
 from rlmem.run import train as course
 from rlmem.run.assemble import assemble_trained
+from rlmem.run.build import make_evaluation_env
 from rlmem.run.evaluate import evaluate_run
-from rlmem.run.stored import parse_source, stored_config
 
 
 class Run:
     """A run directory.
 
-    path: the directory
+    path: the directory, from here on as an absolute path
     trust: accept a configuration that another user wrote or edited, which may call any code
 
     Raises UserError if the directory holds no run.
     """
 
     def __init__(self, path: str | Path, trust: bool = False):
-        self.path, self.trust = Path(path), trust
+        find_own_modules()
+        self.path, self.trust = absolute(path), trust
         rundir.read(self.path)
 
     def __repr__(self) -> str:
@@ -43,6 +46,10 @@ class Run:
         """The configuration, nested: what config.yaml holds."""
         return rundir.read(self.path)[0]
 
+    def checkpoints(self) -> list[int | str]:
+        """What `agent` and `evaluate` accept as `which`: steps in rising order, and "best" if there is one."""
+        return list(stored.available(self.path))
+
     def agent(self, which: int | str | None = None, device: str = "cpu", seed: int = 0) -> TrainedAgent:
         """The agent of a checkpoint.
 
@@ -50,13 +57,13 @@ class Run:
         device: cpu, cuda or auto
         seed: of the draws where it samples its actions
         """
-        stored = stored_config(self.path, [f"device={device}"], self.trust)
-        parts, checkpoint = assemble_trained(stored, self.path, which)
+        config = stored.stored_config(self.path, [f"device={device}"], self.trust)
+        parts, checkpoint = assemble_trained(config, self.path, which)
         space, actions = parts.env.single_observation_space, parts.env.single_action_space
         parts.env.close()
         if not parts.algo.acts:
-            raise UserError(f"{self.path}: nothing acts in a run of algo={stored.choices['algo']}")
-        steps = stored.settings.total_steps
+            raise UserError(f"{self.path}: nothing acts in a run of algo={config.choices['algo']}")
+        steps = config.settings.total_steps
         exploration = parts.algo.explore(steps, steps)
         return TrainedAgent(parts.agent, space, actions, checkpoint["step"], parts.device, exploration, seed)
 
@@ -72,16 +79,39 @@ class Run:
         """A row for every episode of training, as for `metrics`."""
         return tabular(self._rows("episodes"))
 
-    def evaluate(self, episodes: int = 100, seed: int | None = None, which: int | str | None = None, **env: Any) -> Any:
+    def make_env(self, num_envs: int = 1, **env: Any) -> VectorEnv:
+        """The environments in which the run is evaluated, as `rlmem.make_env` makes them.
+
+        num_envs: how many
+        env: keys of `env` to change, such as level="hard"
+        """
+        changes = as_typed({f"env.{key}": value for key, value in env.items()})
+        return make_evaluation_env(stored.stored_config(self.path, changes, self.trust), num_envs, env)
+
+    def evaluate(
+        self,
+        episodes: int = 100,
+        seed: int | None = None,
+        which: int | str | None = None,
+        device: str | None = None,
+        max_steps: int | None = None,
+        video: bool = False,
+        **env: Any,
+    ) -> dict[str, Any]:
         """Play episodes with the agent, greedy and sampled, as `rlmem eval` does; returns its row of eval.jsonl.
 
         episodes: how many of each kind
         seed: root of the random streams; None: derived from the run's
         which: as for `agent`
+        device: cpu, cuda or auto; None: the run's
+        max_steps: steps after which an episode is cut; None: the run's `evaluation.max_steps`
+        video: also draw one greedy episode; the row's `video` is the path of the animation
         env: keys of `env` to change, such as level="hard"
         """
-        changes = as_typed({f"env.{key}": value for key, value in env.items()})
-        return evaluate_run(self.path, episodes, seed, changes, which, trust=self.trust, say=_silent)
+        given = {"device": device, "evaluation.max_steps": max_steps}
+        changes = {key: value for key, value in given.items() if value is not None}
+        changes |= {f"env.{key}": value for key, value in env.items()}
+        return evaluate_run(self.path, episodes, seed, as_typed(changes), which, video, self.trust, _silent)
 
     def resume(
         self, *overrides: str, verbose: bool = False, callbacks: Sequence[Callback] = (), **values: Any
@@ -98,7 +128,8 @@ class Run:
         return self
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
-        return read_jsonl(self.path / f"{name}.jsonl")
+        path = self.path / f"{name}.jsonl"
+        return read_jsonl(path) if path.exists() else []
 
 
 def load(source: str | Path, device: str = "cpu", seed: int = 0, trust: bool = False) -> TrainedAgent:
@@ -113,7 +144,7 @@ def load(source: str | Path, device: str = "cpu", seed: int = 0, trust: bool = F
 
     Raises UserError if there is no such run or checkpoint.
     """
-    path, which = (source, None) if Path(source).is_dir() else parse_source(str(source))
+    path, which = stored.parse_source(str(absolute(source)))
     return Run(path, trust).agent(which, device, seed)
 
 
@@ -130,6 +161,7 @@ def train(*overrides: str, verbose: bool = False, callbacks: Sequence[Callback] 
 
     Raises UserError for mistakes, KeyboardInterrupt after Ctrl-C, which saves the run first.
     """
+    find_own_modules()
     config = compose.load([*overrides, *as_typed(values)])
     return Run(_train(lambda console: course.train(config, None, console, callbacks), verbose))
 

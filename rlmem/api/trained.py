@@ -10,9 +10,11 @@ from gymnasium import Space
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from rlmem.acting.guard import NUMBERS, Readable
 from rlmem.agents.base import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
+from rlmem.nets.encoder import InputEncoder
 from rlmem.scan.matmul import Kept, constant_weights
 from rlmem.seeding import Streams
 from rlmem.spaces import to_env
@@ -75,10 +77,16 @@ class TrainedAgent:
         self.network = network.eval()
         self.observation_space, self.action_space = observation_space, action_space
         self.step, self.device, self.exploration = step, device, exploration
-        self.reads_reward = any(getattr(part, "prev_reward", False) for part in network.modules())
+        self.reads_reward = any(part.reads_reward for part in network.modules() if isinstance(part, InputEncoder))
+        self._readable = Readable(observation_space)
         self._to_env, self._kept, self._lock = to_env(action_space), Kept(), Lock()
         self._weights: list[tuple[int, int, int]] = []
         self.seed(seed)
+
+    def __repr__(self) -> str:
+        return (
+            f"TrainedAgent({self.observation_space} to {self.action_space}, of {self.step:,} steps, on {self.device})"
+        )
 
     def seed(self, seed: int) -> None:
         """Begin the draws of sampled actions anew."""
@@ -116,18 +124,21 @@ class TrainedAgent:
         reward: [N], what the action before has earned; only agents that read it need it (`reads_reward`)
         greedy: whether to take the best action; otherwise actions are sampled as at the end of training
 
-        Raises UserError for arguments of another shape, and where a reward is needed and not given.
+        Raises UserError for arguments of another shape or kind, for numbers that are not finite, for observations
+        outside a discrete space, and where a reward is needed and not given.
         """
         n = len(state.prev_action)
-        first = np.zeros(n, bool) if start is None else self._rows("start", start, state, np.bool_)
+        first = np.zeros(n, bool) if start is None else self._rows("start", start, state, "biu").astype(bool)
         begins = first | state.fresh
-        shown = self._rows("obs", obs, state, self.observation_space.dtype, self.observation_space.shape)
+        shown = self._observations(obs, state)
         if reward is None and self.reads_reward and not begins.all():
             raise UserError(
                 "reward: this agent reads the reward of the slot before; e.g. agent.act(..., reward=reward)"
             )
-        earned = np.zeros(n) if reward is None else self._rows("reward", reward, state, np.float32)
-        prev_reward = np.where(begins, 0, earned).astype(np.float32)
+        earned = np.zeros(n) if reward is None else self._rows("reward", reward, state)
+        prev_reward = np.where(begins, 0, earned).astype(np.float32)  # whatever a reset has for a reward
+        if not np.isfinite(prev_reward).all():
+            raise UserError(f"reward: expected finite numbers, got {prev_reward[~np.isfinite(prev_reward)][0]}")
         observed, earned_before, starts = (
             torch.from_numpy(array).to(self.device) for array in (shown, prev_reward, begins)
         )
@@ -145,10 +156,27 @@ class TrainedAgent:
         chosen = self._to_env(action.cpu().numpy())
         return chosen if state.vector else chosen[0], ActingState(memory, action, draw, False, state.vector)
 
-    def _rows(self, name: str, given: ArrayLike, state: ActingState, dtype: Any, shape: Any = ()) -> np.ndarray:
-        """An argument as an array [N, *shape]. Raises UserError if it has another shape."""
-        array = np.array(given, dtype, order="C")  # a copy, which nobody else can write to
-        expected = (len(state.prev_action), *(shape or ())) if state.vector else tuple(shape or ())
+    def _observations(self, given: ArrayLike, state: ActingState) -> np.ndarray:
+        """Observations as the agent reads them, [N, ...] of the space's type. Raises UserError if it cannot."""
+        array = self._rows("obs", given, state, shape=self.observation_space.shape or ())
+        problem = self._readable.problem(array)
+        typed = array.astype(self.observation_space.dtype)
+        if problem is None and typed.dtype.kind in "iu" and (wrong := typed != array).any():
+            problem = wrong, f"observation {array[wrong][0]}; expected {typed.dtype}"
+        if problem is None:
+            return typed
+        where, what = problem
+        environment = f"environment {np.argwhere(where)[0, 0]}: " if state.vector and where is not None else ""
+        raise UserError(f"obs: {environment}{what}")
+
+    def _rows(
+        self, name: str, given: ArrayLike, state: ActingState, kinds: str = NUMBERS, shape: tuple[int, ...] = ()
+    ) -> np.ndarray:
+        """An argument as an array [N, *shape]. Raises UserError for another shape and for other `kinds` of numpy's."""
+        array = np.array(given, order="C")  # a copy, which nobody else can write to
+        expected = (len(state.prev_action), *shape) if state.vector else shape
         if array.shape != expected:
             raise UserError(f"{name}: expected the shape {expected}, got {array.shape}; e.g. initial_state(num_envs)")
+        if array.dtype.kind not in kinds:
+            raise UserError(f"{name}: expected {'numbers' if kinds == NUMBERS else 'booleans'}, got {array.dtype}")
         return array if state.vector else array[None]

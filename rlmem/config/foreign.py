@@ -66,5 +66,6 @@ def refuse(problems: Mapping[str, str], where: Path) -> None:
         path, what = next(iter(problems.items()))
         more = f" ({len(problems) - 1} more such values)" if len(problems) > 1 else ""
         reason = f"{what}, and this user did not write it, or it was edited since{more}"
-        example = "--trust if you know that code; machines that share a user but no home directory set RLMEM_KEY"
+        trust = "--trust (trust=True in Python) if you know that code"
+        example = f"{trust}; machines that share a user but no home directory set RLMEM_KEY"
         raise mistake(f"{where}: {path}", reason, example=example)

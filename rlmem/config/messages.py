@@ -62,7 +62,7 @@ def to_text(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"[{','.join(map(to_text, value))}]"
     if isinstance(value, dict):
         return f"{{{','.join(f'{key}: {to_text(item)}' for key, item in value.items())}}}"

@@ -98,6 +98,11 @@ class InputEncoder(nn.Module):
         self.shortcut_size = shortcut_size
         self.skip = Embedding(self.obs_features.size, shortcut_size) if shortcut_size else None
 
+    @property
+    def reads_reward(self) -> bool:
+        """Whether `forward` reads the previous reward."""
+        return self.prev_reward
+
     def shortcut(self, obs: Tensor) -> Tensor:
         """ReLU(W obs + b) [..., shortcut_size]; of width 0 where there is none."""
         features = self.obs_features(obs)
@@ -182,6 +187,10 @@ class Embeddings(InputEncoder):
         self.action = Embedding(self.action_features.size, action_size) if action_size else None
         self.reward = Embedding(1, reward_size) if reward_size else None
         self.output_size = obs_size + action_size + reward_size + self.plain_size
+
+    @property
+    def reads_reward(self) -> bool:
+        return self.reward is not None
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         begins = start[..., None]

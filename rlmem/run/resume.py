@@ -24,16 +24,18 @@ class Fresh:
 
     weights: a sentence about the weights that the agent begins with, if they are another run's
     again: whether the run has begun before, but has no checkpoint
+    aside: a sentence about what lay in its directory, if that was of no use
     """
 
     weights: str | None = None
     again: bool = False
+    aside: str | None = None
 
     step: ClassVar[int] = 0
 
     def __str__(self) -> str:
         again = "no checkpoint yet: starting from the beginning" if self.again else None
-        return "\n".join(line for line in (self.weights, again) if line)
+        return "\n".join(line for line in (self.weights, again, self.aside) if line)
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,11 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
     """
     settings = config.settings
     if resumed is None and settings.on_exists != "resume":
-        start: Start = Fresh(warm_start(config, parts))
+        fresh = Fresh(warm_start(config, parts))
         run_dir = rundir.create(config)
         with rundir.lock(run_dir):
             rundir.describe(run_dir, config)
-            yield run_dir, start
+            yield run_dir, fresh
         return
     run_dir = resumed or Path(str(settings.run_dir))  # `assemble` requires one
     if resumed is None:
@@ -104,6 +106,7 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
         example = f"rlmem resume {shell(run_dir)} total_steps=2000000"
         elsewhere = f"restore {run_dir / 'config.yaml'}" if resumed else f"run_dir={run_dir}_2"
         found = find_start(run_dir) if resumed else _usable_start(config, run_dir, elsewhere)
+        start: Start
         if isinstance(found, Restored):
             where = f"the checkpoint in {run_dir}"
             stored.require_same_experiment(found.state["experiment"], config, where, elsewhere)
@@ -112,11 +115,12 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
                 raise UserError(f"{what}; e.g. {example if resumed else f'total_steps={found.step}'}")
             start = replace(found, warning=rundir.why_digits_differ(run_dir))
         else:
-            start = Fresh(warm_start(config, parts), again=found is not None)
+            weights, aside = warm_start(config, parts), None
+            if found is None and (moved := rundir.move_aside(run_dir)):
+                aside = f"{run_dir}: what was there is damaged and lies in {moved} now; starting from the beginning"
+            start = Fresh(weights, found is not None, aside)
         if found is not None:
             stored.checkpoints(run_dir, settings.checkpoint.keep).drop_after(start.step)
-        elif aside := rundir.move_aside(run_dir):
-            print(f"{run_dir}: what was there is damaged and lies in {aside} now; starting from the beginning")
         rundir.describe(run_dir, config, resumed_at=None if found is None else start.step)
         yield run_dir, start
 
@@ -159,8 +163,8 @@ def warm_start(config: Config, parts: Parts) -> str | None:
     source = config.settings.init_from
     if source is None:
         return None
-    run, which = stored.parse_source(source)
     try:
+        run, which = stored.parse_source(source)
         about, state = rundir.read(run)[1], stored.agent_state(run, which)
     except UserError as error:
         raise UserError(*(f"init_from={source}: {problem}" for problem in error.problems)) from error

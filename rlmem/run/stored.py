@@ -1,6 +1,5 @@
 """What a run directory holds of a trained agent, its configuration and its weights, and what of it may be changed."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -50,7 +49,11 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
         refuse({path: why for path, why in foreign_problems(values).items() if path not in given}, run_dir)
         if rundir.is_edited(run_dir):
             what = "was edited since it was written; new values belong on the command line"
-            raise UserError(sentence(str(run_dir / "config.yaml"), what, example="--trust if the change is meant"))
+            raise UserError(
+                sentence(
+                    str(run_dir / "config.yaml"), what, example="--trust (trust=True in Python) if the change is meant"
+                )
+            )
     stored = Config(values, about["choices"], tuple(about["overrides"]))
     if missing := [group for group in SUPPLIED if group not in about["choices"]]:
         raise rundir.NoRun(f"{run_dir / 'run.json'}: is damaged (it lacks {', '.join(missing)}); restore it")
@@ -93,6 +96,13 @@ def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
     return Checkpoints(run_dir / "checkpoints", keep)
 
 
+def available(run_dir: Path) -> dict[int | str, Path]:
+    """The checkpoints of a run by their steps, and the "best" one if there is one."""
+    kept = checkpoints(run_dir)
+    steps: dict[int | str, Path] = {step_of(path): path for path in kept.paths()}
+    return steps | ({"best": best} if (best := kept.directory / BEST).exists() else {})
+
+
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:
     """The checkpoint at a step, the "best" one, or for None the newest that is intact. Raises UserError without one.
 
@@ -104,9 +114,8 @@ def agent_state(run_dir: Path, which: int | str | None = None) -> State:
             return kept.load()[1]
         except FileNotFoundError as error:
             raise UserError(f"{run_dir}: {error}; expected what `rlmem train` wrote; restore the files") from error
-    best: dict[int | str, Path] = {"best": path} if (path := kept.directory / BEST).exists() else {}
-    found = best | {step_of(path): path for path in kept.paths()}
-    if which not in found:
+    which = int(which) if isinstance(which, str) and which.isdecimal() else which
+    if which not in (found := available(run_dir)):
         raise UserError(f"{run_dir}: no checkpoint {which}; accepted: {', '.join(map(str, found)) or 'none yet'}")
     try:
         return read(found[which])
@@ -116,11 +125,12 @@ def agent_state(run_dir: Path, which: int | str | None = None) -> State:
 
 def parse_source(text: str) -> tuple[Path, int | str | None]:
     """`RUN`, `RUN@step` or `RUN@best` as the arguments of `agent_state`. Raises UserError for other text."""
-    found = re.fullmatch(r"(.+?)(?:@(best|\d+))?", text)
-    if found is None:
-        raise UserError(f"init_from={text}: expected RUN, RUN@step or RUN@best; e.g. init_from=runs/my_run@best")
-    path, which = found.groups()
-    return Path(path), int(which) if which and which.isdigit() else which
+    run, at, which = text.rpartition("@")
+    if not at or Path(text).is_dir():
+        return Path(text), None
+    if which != "best" and not which.isdecimal():
+        raise UserError(f"{text}: expected RUN, RUN@step or RUN@best; e.g. {run or 'runs/my_run'}@best")
+    return Path(run), int(which) if which.isdecimal() else which
 
 
 def load_agent(agent: Module, run_dir: Path, which: int | str | None = None) -> State:
