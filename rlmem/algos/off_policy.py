@@ -174,6 +174,10 @@ class OffPolicy(HeadSettings, Algorithm):
         return found
 
     def batching_problem(self, batching: Batching) -> str | None:
+        length = batching.length if isinstance(batching, Segment) else None
+        if length is not None and length < self.n_step:
+            what = f"no row of {length} acted slots holds the {self.n_step} rewards of algo.n_step={self.n_step}"
+            return f"{what}; e.g. algo.n_step={length}, or batching=segment batching.length={4 * self.n_step}"
         return batching.replay_problem(self.batch_size)
 
     @abstractmethod
