@@ -162,6 +162,7 @@ def test_hyperparameters_are_dealt_out_or_drawn_from_streams_of_their_own():
 @pytest.mark.parametrize(
     ("overrides", "vary", "what"),
     [
+        (["evaluation.stop_at=1"], [], "evaluation.stop_at: a population ends when all agents have ended"),
         (["checkpoint.keep=1"], [], "checkpoint.keep=1: a round that is interrupted"),
         (["trainer.devices=2"], [], "trainer.devices=2: every agent of a population acts and learns in one process"),
         (["run_dir=x"], [], "run_dir=x"),

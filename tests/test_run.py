@@ -18,6 +18,7 @@ from rlmem.config.paths import conf_dir
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
+from rlmem.report.groups import of_runs
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 
@@ -225,6 +226,20 @@ def test_a_finished_run_can_be_trained_longer(run_dir):
     with pytest.raises(UserError, match="has taken 900 steps"):
         resume(run_dir, ["total_steps=100"])
     assert "total_steps: 900" in (run_dir / "config.yaml").read_text()
+
+
+def test_a_run_ends_at_an_evaluation_that_is_good_enough_and_can_go_on_as_if_it_had_not(finished, in_tmp, capsys):
+    first, last = without_time(finished, lambda row: "eval/greedy/best" in row)
+    early = run(f"evaluation.stop_at={first['eval/greedy/return_mean']}")
+    assert without_time(early)[-1] == first
+    assert Checkpoints(early / "checkpoints").load()[1]["step"] == first["step"] < last["step"] == 500
+    assert f"done: {first['step']} steps (of 500: evaluation.stop_at=" in capsys.readouterr().out
+    assert [record.state for record in of_runs([early], []).records] == ["done"]
+    resume(early, [])
+    assert without_time(early)[-1] == first
+    resume(early, ["evaluation.stop_at=null"])
+    assert without_time(early) == without_time(finished)
+    assert_same_weights(early, finished)
 
 
 def test_resume_refuses_what_would_change_the_experiment(run_dir):

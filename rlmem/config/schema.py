@@ -46,7 +46,8 @@ class Checkpoint:
 class Evaluation:
     every: Positive | None
     episodes: Positive
-    max_steps: Positive | None = 100_000  # runs stored before it existed lack it
+    max_steps: Positive | None = 100_000  # runs that were stored before these existed lack them
+    stop_at: float | None = None
 
 
 @dataclass

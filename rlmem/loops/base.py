@@ -49,7 +49,7 @@ def due(every: int | None, before: int, now: int) -> bool:
 
 @dataclass(kw_only=True)
 class Loop(LoopParts, ABC):
-    """Trains `agent` with `algo` for exactly `total_steps` environment steps.
+    """Trains `agent` with `algo` for exactly `total_steps` environment steps, or until an evaluation reaches `stop_at`.
 
     A subclass writes `advance`: collect, learn, and return what happened. One call of it is one iteration: one row in
     metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
@@ -95,8 +95,15 @@ class Loop(LoopParts, ABC):
 
     @property
     def done(self) -> bool:
-        """Whether the budget is spent and what was learnt has been evaluated."""
-        return self.collector.steps >= self.total_steps and bool(self.last_evaluation) and not self.evaluation_due
+        """Whether the budget is spent and what was learnt has been evaluated, or whether that ended the run early."""
+        spent = self.collector.steps >= self.total_steps or self.ends_early
+        return spent and bool(self.last_evaluation) and not self.evaluation_due
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether an evaluation has reached `stop_at` before the budget was spent."""
+        best = -math.inf if self.best_return is None else self.best_return
+        return self.stop_at is not None and best >= self.stop_at and self.collector.steps < self.total_steps
 
     def turn(self) -> None:
         """Run one iteration, and the evaluation and the checkpoint that are due after it. May raise `stop`."""

@@ -66,6 +66,7 @@ class LoopParts:
     evaluation_every, checkpoint_every: environment steps from one to the next; None: there are none
     evaluation_episodes: how many episodes an evaluation plays
     evaluation_steps: steps that an episode of an evaluation may take; None: there is no bound
+    stop_at: the result of an evaluation (`Loop.objective`) that ends the run; None: none does
     recorder, checkpoints, progress: write and show the run; those of processes beside the first do nothing
     experiment: the settings that the run's numbers depend on, kept in every checkpoint
     callbacks: called as the run goes on, by the first process alone
@@ -84,6 +85,7 @@ class LoopParts:
     evaluation_every: int | None
     evaluation_episodes: int
     evaluation_steps: int | None
+    stop_at: float | None
     recorder: Recorder
     checkpoints: Checkpoints
     checkpoint_every: int | None

@@ -62,6 +62,10 @@ def _require_fit(configs: Sequence[Config]) -> None:
     if any(config.settings.checkpoint.keep < 2 for config in configs):
         what = "a round that is interrupted goes back to the checkpoint before"
         problems.append(f"checkpoint.keep=1: {what}; expected 2 or more; e.g. checkpoint.keep=2")
+    if any(config.settings.evaluation.stop_at is not None for config in configs):
+        problems.append(
+            "evaluation.stop_at: a population ends when all agents have ended; e.g. evaluation.stop_at=null"
+        )
     what = "every agent of a population acts and learns in one process; --ray gives each its own"
     for key, most in (("trainer.devices", 1), ("algo.actors", 0)):
         group, _, option = key.partition(".")

@@ -1,7 +1,7 @@
 """What a run directory says of its run: version, machine, steps, and metrics."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Any
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 
+BEST = ("eval/greedy/best", "eval/best")
+"""The metrics with the best result of an evaluation so far: of agents that act, and of supervised ones."""
 Row = dict[str, Any]
 """A line of metrics.jsonl: `step` is an integer, every other value a number or None."""
 
@@ -68,6 +70,18 @@ class RunRecord:
     def series(self, key: str) -> list[tuple[int, float | None]]:
         """(step, value) of every row that has both a step and the key."""
         return [(row["step"], row[key]) for row in self.rows if key in row and "step" in row]
+
+
+def finished(config: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the rows of metrics.jsonl end as the configuration says: at `total_steps` or at `evaluation.stop_at`."""
+    stop_at = (config.get("evaluation") or {}).get("stop_at")
+    for row in rows:
+        if row.get("step", 0) >= config.get("total_steps", math.inf):
+            return True
+        scores = (row[key] for key in BEST if row.get(key) is not None)
+        if stop_at is not None and any(score >= stop_at for score in scores):
+            return True
+    return False
 
 
 def short_commit(commit: str | None) -> str:

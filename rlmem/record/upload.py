@@ -8,6 +8,7 @@ from typing import Any
 from rlmem.config.messages import shell
 from rlmem.errors import Fault, UserError, first_line
 from rlmem.record import rundir
+from rlmem.record.facts import finished
 from rlmem.record.loggers import NoKey, RunInfo, WandbRun
 from rlmem.record.recorder import read_jsonl
 
@@ -34,7 +35,7 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> str:
             rows = read_jsonl(path := run_dir / "metrics.jsonl")
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({error}); restore the file") from error
-        failed = not rows or rows[-1]["step"] < values["total_steps"]
+        failed = not finished(values, rows)
 
         def send() -> WandbRun:
             logger = WandbRun(run_dir, run, "online", Path(folder), timeout, place)

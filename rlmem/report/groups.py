@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import to_text
 from rlmem.record import rundir
-from rlmem.record.facts import RunRecord
+from rlmem.record.facts import RunRecord, finished
 from rlmem.report.facts import PLACE, facts_of, sentences, unreadable, unseen
 from rlmem.report.labels import COLUMN, Settings, labels
 from rlmem.reproduction import metrics
@@ -127,8 +127,13 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path]) -> Group:
     runs = []
     for run_dir in run_dirs:
         config, about = _read(run_dir)
-        done = RunRecord(run_dir).last_step >= config.get("total_steps", float("inf"))
-        state = "done" if done else "running" if rundir.is_locked(run_dir) else "interrupted"
+        state = (
+            "done"
+            if finished(config, RunRecord(run_dir).rows)
+            else "running"
+            if rundir.is_locked(run_dir)
+            else "interrupted"
+        )
         runs.append(ListedRun(run_dir, state, about["overrides"]))
     if len(runs) != 1:
         return group("Runs", runs, None, half)

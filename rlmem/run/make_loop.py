@@ -66,6 +66,7 @@ def make_loop(
             evaluation_every=settings.evaluation.every,
             evaluation_episodes=episodes,
             evaluation_steps=settings.evaluation.max_steps,
+            stop_at=settings.evaluation.stop_at,
             recorder=recorder,
             checkpoints=SILENT if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep),
             checkpoint_every=settings.checkpoint.every,
@@ -116,9 +117,11 @@ def _how_to_continue(run_dir: Path) -> str:
 
 def conclusion(run_dir: Path, loop: Loop) -> str:
     """The result of a run that reached its end, and what may be done next."""
+    early = f" (of {loop.total_steps:,}: evaluation.stop_at={loop.stop_at:g} is reached)" if loop.ends_early else ""
+    longer = "evaluation.stop_at=null" if early else f"total_steps={2 * loop.total_steps}"
     return f"""\
-done: {loop.collector.steps:,} steps, {loop.updates:,} updates in {loop.elapsed:.0f} s
+done: {loop.collector.steps:,} steps{early}, {loop.updates:,} updates in {loop.elapsed:.0f} s
   mean evaluation {loop.evaluation_text()} ({loop.evaluation_sample()})
   results lie in   {run_dir}
   evaluate         rlmem eval {shell(run_dir)}
-  train longer     rlmem resume {shell(run_dir)} total_steps={2 * loop.total_steps}"""
+  train longer     rlmem resume {shell(run_dir)} {longer}"""

@@ -53,9 +53,10 @@ def rows(manifest: Manifest) -> list[Row]:
     """The jobs of a sweep, with their progress."""
     found = []
     for job in manifest.jobs():
-        state, steps, score = "interrupted" if job.abandoned else job.state, job.total_steps or 0, job.result
-        if state != "done":
-            steps, score = steps_and_return(manifest.folder / job.name) if job.attempts else (0, None)
+        state = "interrupted" if job.abandoned else job.state
+        steps, score = steps_and_return(manifest.folder / job.name) if job.attempts else (0, None)
+        if state == "done":
+            steps, score = steps or job.total_steps or 0, job.result
         found.append(Row(job, state, steps, score))
     return found
 
