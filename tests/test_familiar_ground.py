@@ -56,6 +56,12 @@ def test_ppos_minibatches_of_acted_slots_train_as_rows_do(in_tmp, monkeypatch):
         ("memory=gru algo=td3 total_steps=300000", "tape 1000 0.25 8"),
         ("memory=gru algo=td3", "tape 1000 0.05 8"),
         ("memory=mlp algo=dqn_memoroid", "tape 1000 1.0 8"),
+        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 total_steps=50000", "pieces 256 0.5 8 5"),
+        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 total_steps=300000", "pieces 256 0.25 8 5"),
+        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 batching=transitions", "transitions 256 0.05 8 1"),
+        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 algo.n_step=3", "pieces 256 0.05 8 3"),
+        ("memory=gru algo=dqn env=gym env.id=CartPole-v1", "tape 1000 0.05 8 5"),
+        ("memory=mlp algo=dqn", "transitions 256 0.05 8 1"),
         ("memory=mlp algo=ppo", "tape None None 64"),
         ("memory=mlp algo=ppo env=gym env.id=CartPole-v1", "transitions None None 64"),
         ("memory=mlp algo=ppo_popgym total_steps=100000", "tape None None 64"),
@@ -70,7 +76,8 @@ def test_defaults_follow_from_other_choices_but_never_replace_what_was_given(lin
     config = load(lines.split())
     algo, env = config.values["algo"], config.values["env"]
     found = config.choices["batching"], algo.get("batch_size"), algo.get("update_ratio"), env["num_envs"]
-    assert " ".join(map(str, found)) == expected
+    n_step = [algo["n_step"]] if config.choices["algo"] == "dqn" else []
+    assert " ".join(map(str, [*found, *n_step])) == expected
 
 
 @pytest.mark.parametrize(
@@ -105,7 +112,7 @@ def test_a_memoryless_critic_reads_familiar_games_as_they_are_unless_its_encoder
 
 def test_a_rule_says_why(capsys):
     _, origins = explain([*GYM, "algo=sac", "total_steps=20000"])
-    assert origins["algo.update_ratio"] == "rule: 75,000 updates in all, at most one per step"
+    assert origins["algo.update_ratio"] == "rule: 75,000 updates in all, at most 1 per step"
     main(["config", *GYM, "algo=sac", "total_steps=20000"])
     assert "# batching=transitions: a memory without state gains nothing from longer rows" in capsys.readouterr().out
     main(["train", *GYM, "algo=sac", "total_steps=20000", "--dry-run"])

@@ -10,7 +10,9 @@ OFF_POLICY = ("dqn", "sac", "sacd", "td3")
 STATELESS = ("mlp",)
 """The memories without a state."""
 TRANSITIONS = 256
-"""Transitions of an update that reads them one by one."""
+"""Transitions of an update that reads them one by one, or in short pieces."""
+N_STEP = 5
+"""Rewards in a target of DQN, if rows hold as many."""
 UPDATES = 75_000
 """Updates of an off-policy run, as many as 0.05 per step are in 1.5 million steps."""
 FEWEST_UPDATES = 100
@@ -38,7 +40,9 @@ def choices(chosen: Mapping[str, Any], given: Iterable[str]) -> Iterator[Rule]:
     given: the paths of the values that were given; the width of an encoder's layers asks for an encoder that has some
     """
     gym, off_policy = chosen["env"] == "gym", chosen["algo"] in OFF_POLICY
-    if chosen["memory"] in STATELESS and (off_policy or (gym and chosen["algo"] == "ppo")):
+    if chosen["memory"] in STATELESS and gym and chosen["algo"] == "dqn":
+        yield Rule("batching", "pieces", "a memory without state gains nothing from longer rows than its returns need")
+    elif chosen["memory"] in STATELESS and (off_policy or (gym and chosen["algo"] == "ppo")):
         yield Rule("batching", "transitions", "a memory without state gains nothing from longer rows")
     widths = any(path.startswith("encoder.") and path.endswith("_size") for path in given)
     if chosen["memory"] in STATELESS and off_policy and gym and not widths:
@@ -53,11 +57,17 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
     """
     steps, algo, num_envs = given["total_steps"], given["algo"], given["env"].get("num_envs")
     if chosen["algo"] in OFF_POLICY:
-        if given["batching"].get("length") == 1:
-            yield Rule("algo.batch_size", TRANSITIONS, f"{TRANSITIONS} single transitions are as many episodes")
+        length, dqn_on_gym = given["batching"].get("length"), chosen["algo"] == "dqn" and chosen["env"] == "gym"
+        if length == 1 or chosen["batching"] == "pieces":
+            yield Rule(
+                "algo.batch_size", TRANSITIONS, f"{TRANSITIONS} transitions are of many episodes if rows are short"
+            )
         if algo["update_per"] == "step":
-            ratio = min(1.0, max(0.05, round(UPDATES / steps, 3)))
-            yield Rule("algo.update_ratio", ratio, f"{UPDATES:,} updates in all, at most one per step")
+            most = 0.5 if dqn_on_gym else 1.0
+            ratio = min(most, max(0.05, round(UPDATES / steps, 3)))
+            yield Rule("algo.update_ratio", ratio, f"{UPDATES:,} updates in all, at most {most:g} per step")
+        if dqn_on_gym:
+            yield Rule("algo.n_step", min(N_STEP, length or N_STEP), "ends are felt sooner in the values before them")
         if num_envs:
             few = min(num_envs, max(1, steps // STEPS_PER_ENV))
             yield Rule("env.num_envs", few, "in a short run, the first episodes must end early")
