@@ -68,6 +68,8 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
             yield Rule("algo.update_ratio", ratio, f"{UPDATES:,} updates in all, at most {most:g} per step")
         if dqn_on_gym:
             yield Rule("algo.n_step", min(N_STEP, length or N_STEP), "ends are felt sooner in the values before them")
+            if "normalise_obs" in given["encoder"]:
+                yield Rule("encoder.normalise_obs", True, "observations may have any scale")
         if num_envs:
             few = min(num_envs, max(1, steps // STEPS_PER_ENV))
             yield Rule("env.num_envs", few, "in a short run, the first episodes must end early")
