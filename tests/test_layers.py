@@ -125,8 +125,9 @@ LAYERS = {
     ),
     "api": Layer(
         "what `import rlmem` offers: training, trained agents, environments and memories in Python",
-        "errors types seeding spaces scan memory agents parallel config record loops run sweep reproduction",
-        "torch numpy gymnasium rich",
+        "errors types seeding spaces system scan memory nets agents parallel acting config record loops run sweep "
+        "reproduction",
+        "torch numpy gymnasium rich scipy lazy:onnxruntime lazy:onnxscript",
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
@@ -134,7 +135,7 @@ LAYERS = {
         "lazy:spaces lazy:system lazy:conformance lazy:stats lazy:parallel lazy:acting lazy:config lazy:record "
         "lazy:loops lazy:supervised lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
         "lazy:reproduction "
-        "lazy:report",
+        "lazy:report lazy:api",
         "yaml lazy:gymnasium",
     ),
     "__main__": Layer("`python -m rlmem`", "commands"),

@@ -32,7 +32,7 @@ class OffPolicyAgent(Agent):
             action = self.uniform(features, generator)
         else:
             action = self.sample(features, generator, exploration)
-        return action, features.new_zeros(len(features)), state
+        return action, features.new_zeros(features.shape[0]), state
 
     @abstractmethod
     def greedy(self, features: Tensor) -> Tensor:

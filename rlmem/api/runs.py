@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -112,6 +112,29 @@ class Run:
         changes = {key: value for key, value in given.items() if value is not None}
         changes |= {f"env.{key}": value for key, value in env.items()}
         return evaluate_run(self.path, episodes, seed, as_typed(changes), which, video, self.trust, _silent)
+
+    def export(
+        self,
+        format: Literal["onnx", "torch"] = "onnx",
+        which: int | str | None = None,
+        out: str | Path | None = None,
+        episodes: int = 100,
+        license: str | None = None,
+    ) -> Path:
+        """Write the agent's acting step to one file that needs no rlmem, and a card beside it; returns the file.
+
+        format: onnx, or torch for what `torch.export.load` reads
+        which: as for `agent`
+        out: the file; None: export/agent.onnx or agent.pt2 in the run directory
+        episodes: those that the card's returns are over
+        license: what the card says of the licence of the weights
+
+        Raises UserError, which names the operator, for an agent that the format cannot hold, and Fault for a file that
+        departs from the agent.
+        """
+        from rlmem.api.exporting.write import export
+
+        return export(self, format, which, None if out is None else absolute(out), episodes, license).path
 
     def resume(
         self, *overrides: str, verbose: bool = False, callbacks: Sequence[Callback] = (), **values: Any

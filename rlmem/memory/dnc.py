@@ -66,7 +66,7 @@ class DNC(ZeroState, RecurrentCell):
         self.W_y = Linear(z_size, hidden_size)
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return self._read(x, [len(x)], state)
+        return self._read(x, [x.shape[0]], state)
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         return self._read(packed.data, packed.batch_sizes.tolist(), state)
@@ -74,7 +74,7 @@ class DNC(ZeroState, RecurrentCell):
     def _read(self, x: Tensor, sizes: list[int], state: State) -> tuple[Tensor, State]:
         """Packed slots x [S, D] of steps of `sizes`: outputs [S, H], and each episode's state after its last slot."""
         U = SharedWeight(self.U.weight, self.W_x(x), sizes)
-        W_xi = SharedWeight(self.W_xi.weight, self.W_xi.bias.expand(len(x), -1), sizes)
+        W_xi = SharedWeight(self.W_xi.weight, self.W_xi.bias.expand(x.shape[0], -1), sizes)
 
         def slot(step: int, before: tuple[DNCState, Tensor]) -> tuple[Tensor, Any]:
             state, M_unit = before

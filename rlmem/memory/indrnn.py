@@ -68,5 +68,7 @@ class IndRNN(ZeroState, RecurrentCell):
         return x, torch.stack(final, 1)
 
     def _clamped_u(self) -> Tensor:
+        if torch.compiler.is_compiling():  # nothing may change in place; the weights stay as they are
+            return self.u.clamp(-self.u_max, self.u_max)
         self.u.data.clamp_(-self.u_max, self.u_max)  # `data`: a graph built earlier does not count it as a change
         return self.u

@@ -64,7 +64,7 @@ def over_steps(
     cell: Callable[[Any, State], tuple[Tensor, State]], inputs: Iterable[Any], sizes: list[int], state: State
 ) -> tuple[Tensor, State]:
     """Call `cell` for every step, from the first states [E, ...]: outputs [S, H], and each episode's final state."""
-    outputs, ended, running = [], [], len(tree_leaves(state)[0])
+    outputs, ended, running = [], [], tree_leaves(state)[0].shape[0]
     for x, size in zip(inputs, sizes, strict=True):
         if size < running:
             ended.append(tree_map(lambda s, n=size: s[n:], state))
@@ -89,7 +89,8 @@ class SharedWeight:
     def __init__(self, W: Tensor, drive: Tensor, sizes: list[int]):
         self.transposed = W.detach().t()
         self.read: list[Tensor] = []
-        self.drive = iter(_GradientOfAllSlots.apply(drive, W, self.read).split(sizes))
+        all_slots = _GradientOfAllSlots.apply(drive, W, self.read)
+        self.drive = iter(all_slots.split(sizes) if len(sizes) > 1 else (all_slots,))
 
     def product(self, h: Tensor) -> Tensor:
         """drive_t + W h [n, out] of the next step."""

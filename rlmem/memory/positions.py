@@ -14,6 +14,8 @@ def ages(age: Tensor, start: Tensor) -> Tensor:
 
     Floating, in the type of `age`: exact up to 2^24 in float32. A start selects: an inf in `age` does not survive it.
     """
+    if start.shape[1] == 1:
+        return torch.where(start, 0, age[:, None])
     t = torch.arange(start.shape[1], dtype=age.dtype, device=age.device)
     begun = torch.where(start, t, -1).cummax(1).values
     return torch.where(begun < 0, age[:, None] + t, t - begun)

@@ -96,6 +96,8 @@ class S6(ZeroState):
     def _select(self, dt: Tensor, u: Tensor, B: Tensor, C: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """h_t C_t [B, T, E] and the final h, a few rows and slots at a time (STATES_AT_ONCE)."""
         T, at_once = start.shape[1], STATES_AT_ONCE.get(h.device.type, 2**20)
+        if T == 1:  # the states are no larger than the one before
+            return self._scan(dt, u, B, C, h, start)
         rows = max(1, at_once // (ceil(sqrt(T)) * h[0].numel()))
         if len(h) > rows:
             groups = zip(*(x.split(rows) for x in (dt, u, B, C, h, start)), strict=True)

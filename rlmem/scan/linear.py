@@ -60,7 +60,7 @@ def linear_scan(
     the decays of a chunk, which overflows where |a| > 1 for long.
     """
     B, T = start.shape
-    check_flags(start, len(h0), T)
+    check_flags(start, h0.shape[0], T)
     if (a.is_complex() or b.is_complex()) and not h0.is_complex():
         raise ValueError(f"h0 is {h0.dtype}, but a is {a.dtype} and b {b.dtype}: a complex scan has complex states")
     features = h0.shape[1:]
