@@ -114,6 +114,25 @@ def test_offline_holds_what_metrics_jsonl_holds(in_tmp):
     assert (run_dir / "tensorboard").is_dir()
 
 
+def test_videos_and_the_best_agent_go_to_the_loggers_and_change_no_number(in_tmp):
+    plain = run(run_dir="plain")
+    loggers = ["logger=[tensorboard,wandb]", "logger.wandb.mode=offline", "logger.wandb.artifact=true"]
+    run_dir = run(*loggers, "evaluation.video_every=400", "env.max_episode_steps=12", run_dir="filmed")
+    again = run("env.max_episode_steps=12", run_dir="plain_again")
+    assert without_time(run_dir) == without_time(again) != without_time(plain)
+    evaluated = [row["step"] for row in read_jsonl(run_dir / "metrics.jsonl") if "eval/greedy/best" in row]
+    films = [run_dir / f"videos/step_{step}.gif" for step in evaluated[1:]]  # the first is before step 400
+    assert sorted((run_dir / "videos").iterdir()) == films
+    rows, everything = offline(run_dir)
+    assert [row["step"] for row in rows if "eval/video" in row] == evaluated[1:]
+    copies = run_dir.glob("wandb/offline-run-*/files/media/videos/eval/*.gif")
+    assert {copy.read_bytes() for copy in copies} == {film.read_bytes() for film in films}
+    (artifact,) = [record.artifact for record in everything if record.HasField("artifact")]
+    assert {entry.path for entry in artifact.manifest.contents} == {"best.pt", "config.yaml"}
+    (events,) = (run_dir / "tensorboard").iterdir()
+    assert all(film.read_bytes() in events.read_bytes() for film in films)
+
+
 def test_the_newest_offline_directory_of_a_resumed_run_is_complete(in_tmp):
     with killed_at(4):
         run("logger=wandb", "logger.wandb.mode=offline")

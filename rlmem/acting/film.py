@@ -1,14 +1,19 @@
 """Pictures of environments, and films of them with captions."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium.vector import VectorEnv, VectorWrapper
 
+from rlmem.acting.evaluate import Request, evaluate
+from rlmem.agents.base import Agent
 from rlmem.errors import UserError
+from rlmem.seeding import Streams
 
 SIDE = 480
 """Small pictures are enlarged by a whole number, to about this many pixels."""
@@ -52,6 +57,26 @@ class Watched(VectorWrapper):
             self.cut = not end and len(self.frames) == LONGEST
             self.over = bool(end) or self.cut
         return result
+
+
+def film_episode(
+    agent: Agent, env: VectorEnv, streams: Streams, device: torch.device, max_steps: int | None, path: Path
+) -> Watched:
+    """Play one greedy episode and write it as an animation; returns what was watched.
+
+    agent: plays
+    env: one environment, which is closed at the end
+    streams: the random streams of the episode
+    device: where the agent computes
+    max_steps: the most steps of an episode of an evaluation; None: there is no bound
+    path: the file to write
+
+    Raises UserError if the environment cannot be drawn or the file cannot be written.
+    """
+    with closing(Watched(env)) as watched:
+        evaluate(agent, watched, Request(1, streams, device, film_steps(max_steps)), greedy=True)
+    write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
+    return watched
 
 
 def film_steps(max_steps: int | None) -> int:

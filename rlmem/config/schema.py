@@ -47,6 +47,7 @@ class Evaluation:
     every: Positive | None
     episodes: Positive
     max_steps: Positive | None = 100_000  # runs that were stored before these existed lack them
+    video_every: Positive | None = None
     stop_at: float | None = None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
-from rlmem.agents.base import ON_POLICY, Exploration
+from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.errors import Fault
 from rlmem.loops.notices import Notices
 from rlmem.loops.parts import Learner, LoopParts, Results, Source
@@ -183,6 +183,9 @@ class Loop(LoopParts, ABC):
         """Play evaluation episodes, on the first process alone, and keep the best agent."""
         self.recorder.require_intact()
         self.last_evaluation = results = of_first(self._play() if place().rank == 0 else {})
+        if self.videos is not None and self._films():
+            with one_thread():
+                self.videos.film(cast(Agent, self.agent), self.collector.steps)  # before loggers look for it
         score = self.objective()
         if math.isfinite(score) and (self.best_return is None or score > self.best_return):
             self.best_return = score
@@ -192,6 +195,13 @@ class Loop(LoopParts, ABC):
         self.recorder.metrics(self.collector.steps, self.evaluation_metrics(results) | best)
         self.progress.say(f"evaluation at {self.collector.steps}: {self.evaluation_text()}")
         self.callbacks.call("on_evaluation", self.collector.steps, results)
+
+    def _films(self) -> bool:
+        """Whether the agent is filmed at this evaluation."""
+        assert self.videos is not None
+        steps = self.collector.steps
+        since = 0 if self.evaluation_every is None else steps - self.evaluation_every
+        return due(self.videos.every, since, steps) or steps >= self.total_steps
 
     def objective(self) -> float:
         """A single number for the last evaluation, larger for better: the mean return of greedy episodes."""

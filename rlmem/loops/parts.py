@@ -13,6 +13,7 @@ from rlmem.agents.base import Agent, Network
 from rlmem.batching import Batching
 from rlmem.batching.base import StateSlots
 from rlmem.loops.callbacks import Callbacks
+from rlmem.loops.videos import Videos
 from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress
@@ -66,6 +67,7 @@ class LoopParts:
     evaluation_every, checkpoint_every: environment steps from one to the next; None: there are none
     evaluation_episodes: how many episodes an evaluation plays
     evaluation_steps: steps that an episode of an evaluation may take; None: there is no bound
+    videos: films episodes at some evaluations; None: there are no films
     stop_at: the result of an evaluation (`Loop.objective`) that ends the run; None: none does
     recorder, checkpoints, progress: write and show the run; those of processes beside the first do nothing
     experiment: the settings that the run's numbers depend on, kept in every checkpoint
@@ -90,6 +92,7 @@ class LoopParts:
     checkpoints: Checkpoints
     checkpoint_every: int | None
     progress: Progress
+    videos: Videos | None = None
     experiment: dict[str, Any] = field(default_factory=dict)
     callbacks: Callbacks = field(default_factory=Callbacks)
 

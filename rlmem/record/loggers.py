@@ -13,8 +13,9 @@ from uuid import uuid4
 from rlmem.config.messages import shell
 from rlmem.config.targets import build, require_kind
 from rlmem.errors import UserError, first_line
+from rlmem.record.checkpoint import BEST
 from rlmem.record.recorder import Logger
-from rlmem.record.rundir import write_atomically
+from rlmem.record.rundir import video_path, write_atomically
 from rlmem.types import PositiveInt
 
 
@@ -44,12 +45,22 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
     return loggers
 
 
+def video_of(run_dir: Path, row: Mapping[str, float]) -> Path | None:
+    """The animation of an episode with the agent that a row of metrics is about, if it is an evaluation with one."""
+    path = video_path(run_dir, int(row["step"]))
+    return path if any(name.startswith("eval/") for name in row) and path.is_file() else None
+
+
 class TensorBoardLogger:
-    """Writes a scalar per metric to event files in <run>/tensorboard; a resumed run writes all of them again."""
+    """Writes a scalar per metric, and videos as animated images, to event files in <run>/tensorboard.
+
+    A resumed run writes all of them again.
+    """
 
     def __init__(self, run_dir: Path, run: RunInfo):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+        self.run_dir = run_dir
         for earlier in (run_dir / "tensorboard").glob("events.out.tfevents.*"):
             earlier.unlink()
         self.writer = EventFileWriter(str(run_dir / "tensorboard"))
@@ -59,6 +70,8 @@ class TensorBoardLogger:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items() if name != "step"]
+        if video := video_of(self.run_dir, row):
+            values.append(Summary.Value(tag="eval/video", image=Summary.Image(encoded_image_string=video.read_bytes())))
         self.writer.add_event(Event(wall_time=time.time(), step=int(row["step"]), summary=Summary(value=values)))
 
     def close(self, failed: bool) -> None:
@@ -75,10 +88,21 @@ class WandbRun:
     folder: where W&B keeps its files
     timeout: seconds to reach the server at the start, and again to send the rest at the end; then an error is raised
     place: project, entity, group and tags of the run at W&B
+    artifact: whether the best agent is uploaded at the end
     """
 
-    def __init__(self, run_dir: Path, run: RunInfo, mode: str, folder: Path, timeout: float, place: dict[str, Any]):
-        wandb = fresh_wandb(mode)
+    def __init__(
+        self,
+        run_dir: Path,
+        run: RunInfo,
+        mode: str,
+        folder: Path,
+        timeout: float,
+        place: dict[str, Any],
+        artifact: bool = False,
+    ):
+        self.wandb = wandb = fresh_wandb(mode)
+        self.run_dir, self.artifact = run_dir, artifact
         if mode == "online" and not wandb.login(prompt=False, verify=False):
             raise NoKey("no W&B API key on this machine; expected one; e.g. `wandb login`, or set WANDB_API_KEY")
         self.run = wandb.init(
@@ -107,10 +131,18 @@ class WandbRun:
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
         if number >= self.held:
-            self.run.log(dict(row), step=number, commit=True)
+            video = video_of(self.run_dir, row)
+            shown = {} if video is None else {"eval/video": self.wandb.Video(str(video), format="gif")}
+            self.run.log(dict(row) | shown, step=number, commit=True)
 
     def close(self, failed: bool) -> None:
         try:
+            best = self.run_dir / "checkpoints" / BEST
+            if self.artifact and best.exists():
+                agent = self.wandb.Artifact(f"{self.run.id}-best", type="model")
+                agent.add_file(str(best))
+                agent.add_file(str(self.run_dir / "config.yaml"))
+                self.run.log_artifact(agent)
             self.run.finish(exit_code=int(failed))
         except Exception:
             forget_wandb()
@@ -129,6 +161,7 @@ class WandbLogger(WandbRun):
     entity: user or team that owns the project; None: the user's default
     group: group of the run in the project
     tags: tags of the run
+    artifact: whether to upload the best agent as an artifact, with its configuration, when the run ends
     init_timeout: seconds to reach the server, at the start and at the end
     """
 
@@ -141,6 +174,7 @@ class WandbLogger(WandbRun):
         entity: str | None = None,
         group: str | None = None,
         tags: Sequence[str] = (),
+        artifact: bool = False,
         init_timeout: PositiveInt = 6,
     ):
         place = {"project": project, "entity": entity, "group": group, "tags": tags}
@@ -148,12 +182,12 @@ class WandbLogger(WandbRun):
         self.note: str | None = None
         chosen = mode or {"dryrun": "offline", "run": "online"}.get(found := fresh_wandb().setup().settings.mode, found)
         try:
-            super().__init__(run_dir, run, chosen, run_dir, init_timeout, place)
+            super().__init__(run_dir, run, chosen, run_dir, init_timeout, place, artifact)
         except Exception as error:  # of many kinds, of W&B and of its service
             if chosen == "offline":
                 raise
             self.note = f"logger=wandb goes offline ({first_line(error)}); {self.later}"
-            super().__init__(run_dir, run, "offline", run_dir, init_timeout, place)
+            super().__init__(run_dir, run, "offline", run_dir, init_timeout, place, artifact)
         if chosen == "online" and self.note is None:
             self.note = f"logger=wandb: {self.run.url}"
 

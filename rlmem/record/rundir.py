@@ -86,6 +86,11 @@ RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "episodes.jsonl", "chec
 """The files of a run: its description, its record, its checkpoints, and its id at W&B."""
 
 
+def video_path(path: Path, step: int) -> Path:
+    """The animation of an episode with the agent after `step` environment steps."""
+    return path / "videos" / f"step_{step}.gif"
+
+
 def move_aside(path: Path) -> Path | None:
     """Move the files of a run in `path` into a new directory beside it, which is returned; None if there are none."""
     aside = None

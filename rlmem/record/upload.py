@@ -38,7 +38,7 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> str:
         failed = not finished(values, rows)
 
         def send() -> WandbRun:
-            logger = WandbRun(run_dir, run, "online", Path(folder), timeout, place)
+            logger = WandbRun(run_dir, run, "online", Path(folder), timeout, place, bool(chosen.get("artifact")))
             for number, row in enumerate(rows):
                 logger.log(number, row)
             logger.close(failed)

@@ -68,7 +68,11 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
             require_same_spaces(config, env, other, f"env.evaluation={to_text(replaced)}")
     rows = algo.rows or asked or getattr(env, "num_envs", 1)
     plan = Plan(config.choices, env, batching, settings.total_steps, rows, settings.trainer.devices)
-    if problems := algo.problems(plan):
+    problems = algo.problems(plan)
+    if settings.evaluation.video_every is not None and not algo.acts:
+        what = f"nothing acts in a run of algo={config.choices['algo']}"
+        problems.append(f"evaluation.video_every={settings.evaluation.video_every}: {what}; e.g. null")
+    if problems:
         raise UserError(*problems)
 
     def make_agent(make_memory: Callable[[int], Memory]) -> Network:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlmem.acting.evaluate import Request, evaluate
-from rlmem.acting.film import Watched, film_steps, write_gif
+from rlmem.acting.evaluate import Request
+from rlmem.acting.film import film_episode
 from rlmem.config.compose import apply
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
+from rlmem.record.rundir import video_path
 from rlmem.run.assemble import assemble_trained
 from rlmem.run.build import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.run.stored import refuse_others, stored_config
@@ -64,11 +65,9 @@ def evaluate_run(
     seed = Streams(trained.settings.seed).int("rlmem eval") if seed is None else seed
     max_steps, film = config.settings.evaluation.max_steps, {}
     if video:  # first, since it may turn out that this environment cannot be drawn
-        path = run_dir / "videos" / f"step_{checkpoint['step']}.gif"
-        with one_thread(), closing(Watched(make_evaluation_env(config, 1, given))) as watched:
-            filmed = Request(1, Streams(seed), parts.device, film_steps(max_steps))
-            evaluate(parts.agent, watched, filmed, greedy=True)
-            write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
+        path, one = video_path(run_dir, checkpoint["step"]), make_evaluation_env(config, 1, given)
+        with one_thread():
+            watched = film_episode(parts.agent, one, Streams(seed), parts.device, max_steps, path)
         film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
     with closing(parts.env), closing(env), one_thread():
         parts.algo.prepare_evaluation(parts.streams, parts.device)

@@ -16,6 +16,7 @@ from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
 from rlmem.loops.callbacks import Callbacks
 from rlmem.loops.parts import LoopParts
+from rlmem.loops.videos import Videos
 from rlmem.parallel import place
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
@@ -50,7 +51,11 @@ def make_loop(
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
     if settings.compile == "inductor":
         parts.agent.fuse()
-    episodes = settings.evaluation.episodes
+    episodes, every, most = settings.evaluation.episodes, settings.evaluation.video_every, settings.evaluation.max_steps
+    videos = None
+    if run_dir is not None and every is not None:
+        one = partial(make_evaluation_env, config, 1)
+        videos = Videos(run_dir, every, one, parts.streams, parts.device, most, progress.say)
     return parts.algo.make_loop(
         LoopParts(
             total_steps=settings.total_steps,
@@ -65,7 +70,8 @@ def make_loop(
             make_eval_env=lambda: make_evaluation_env(config, min(episodes, EVAL_ENVS)),
             evaluation_every=settings.evaluation.every,
             evaluation_episodes=episodes,
-            evaluation_steps=settings.evaluation.max_steps,
+            evaluation_steps=most,
+            videos=videos,
             stop_at=settings.evaluation.stop_at,
             recorder=recorder,
             checkpoints=SILENT if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep),

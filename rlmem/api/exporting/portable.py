@@ -1,7 +1,7 @@
 """A graph in operators that ONNX has: complex numbers as pairs of real ones, and what else it lacks in other words."""
 
 from collections.abc import Callable, Mapping
-from functools import reduce
+from itertools import accumulate
 from operator import mul
 from typing import Any, NamedTuple
 
@@ -72,7 +72,7 @@ def _full_like(x: Pair, value: complex, **how: Any) -> Pair:
 
 
 LACKING: Mapping[Any, Callable[..., Any]] = {
-    aten.prod.dim_int: lambda x, dim: reduce(mul, x.unbind(dim)),
+    aten.cumprod.default: lambda x, dim: torch.stack(list(accumulate(x.unbind(dim), mul)), dim),
 }
 """Operators of real numbers that the exporter to ONNX lacks."""
 
