@@ -34,7 +34,8 @@ usage: rlmem COMMAND [flags] [key=value ...]
 
 {verbs}
 
-  rlmem COMMAND --help explains a command. --version prints the version; --debug shows tracebacks.
+  rlmem COMMAND --help explains a command. --version prints the version; --debug shows tracebacks;
+  --completion bash (zsh, fish, ...) prints a script for the shell, e.g. eval "$(rlmem --completion bash)".
 
 examples:
   rlmem train memory=ffm env=repeat_previous
@@ -92,6 +93,17 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if wants_help or not arguments:
         print(HELP)
+    elif arguments[0] == "--completion":
+        import shtab
+
+        from rlmem.commands.completion import script
+
+        shell = " ".join(arguments[1:])
+        if shell not in shtab.SUPPORTED_SHELLS:
+            example = 'eval "$(rlmem --completion bash)"'
+            what, shells = f"--completion {shell}".strip(), shtab.SUPPORTED_SHELLS
+            raise mistake(what, "no such shell", near=nearest(shell, shells), accepted=shells, example=example)
+        print(script(shell, VERBS))
     elif "--version" in arguments:
         from rlmem import __version__
 
