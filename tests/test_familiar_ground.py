@@ -56,12 +56,14 @@ def test_ppos_minibatches_of_acted_slots_train_as_rows_do(in_tmp, monkeypatch):
         ("memory=gru algo=td3 total_steps=300000", "tape 1000 0.25 8"),
         ("memory=gru algo=td3", "tape 1000 0.05 8"),
         ("memory=mlp algo=dqn_memoroid", "tape 1000 1.0 8"),
-        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 total_steps=50000", "pieces 256 0.5 8 5"),
-        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 total_steps=300000", "pieces 256 0.25 8 5"),
+        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 total_steps=50000", "short_segments 256 0.5 8 5"),
+        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 total_steps=300000", "short_segments 256 0.25 8 5"),
         ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 batching=transitions", "transitions 256 0.05 8 1"),
-        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 algo.n_step=3", "pieces 256 0.05 8 3"),
+        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 algo.n_step=3", "short_segments 256 0.05 8 3"),
         ("memory=gru algo=dqn env=gym env.id=CartPole-v1", "tape 1000 0.05 8 5"),
         ("memory=mlp algo=dqn", "transitions 256 0.05 8 1"),
+        ("memory=mlp algo=dqn algo.n_step=12", "short_segments 256 0.05 8 12"),
+        ("memory=mlp algo=sac algo.n_step=3 total_steps=20000", "short_segments 256 1.0 4"),
         ("memory=mlp algo=ppo", "tape None None 64"),
         ("memory=mlp algo=ppo env=gym env.id=CartPole-v1", "transitions None None 64"),
         ("memory=mlp algo=ppo_popgym total_steps=100000", "tape None None 64"),
@@ -78,6 +80,8 @@ def test_defaults_follow_from_other_choices_but_never_replace_what_was_given(lin
     found = config.choices["batching"], algo.get("batch_size"), algo.get("update_ratio"), env["num_envs"]
     n_step = [algo["n_step"]] if config.choices["algo"] == "dqn" else []
     assert " ".join(map(str, [*found, *n_step])) == expected
+    if "short" in expected:
+        assert config.values["batching"]["length"] == max(8, algo["n_step"])
 
 
 @pytest.mark.parametrize(

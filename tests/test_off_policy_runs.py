@@ -298,7 +298,6 @@ REFUSED = {
     "algo=ppo batching=segment batching.rows=3": "rows=3: for replay only",
     "algo=ppo batching=tape batching.rows=3": "rows=3 is for replay",
     "algo=dqn env=repeat_first batching=segment batching.length=4 batching.overlap=4": "overlap=4: must be less",
-    "algo=dqn env=repeat_first memory=mlp algo.n_step=3": "no row of 1 acted slots holds the 3 rewards",
     "algo=dqn env=repeat_first batching=segment batching.burn_in=4": "burn_in=4: whole episodes have none",
     "algo=dqn env=repeat_first batching=tape batching.rows=50 algo.batch_size=40": "rows=50 is more than the 40",
     "algo=dqn env=repeat_first algo.epsilon_schedule=exponential algo.epsilon_end=0": "above zero",

@@ -19,7 +19,11 @@ NUMBERS = "biuf"
 """The kinds of numpy's types that are real numbers."""
 
 
-class Readable:
+Problem = tuple[np.ndarray | None, str]
+"""What is wrong with observations [N, ...]: where [N, ...], or None for all of them, and a line."""
+
+
+class ObservationCheck:
     """What an agent can read of a space: real numbers that are finite, and values of a discrete space inside it.
 
     The bounds of a Box are often wrong, and are not asked for.
@@ -33,12 +37,15 @@ class Readable:
             count = space.n if isinstance(space, spaces.Discrete) else space.nvec
             self.bounds = space.start, space.start + count - 1
 
-    def problem(self, obs: np.ndarray) -> tuple[np.ndarray | None, str] | None:
-        """What is wrong with observations [N, ...]: where [N, ...], None for all of them, and a line. None: nothing."""
-        kind = obs.dtype.kind
-        if kind not in NUMBERS or (self.whole and kind == "f"):
+    def of_type(self, obs: np.ndarray) -> Problem | None:
+        """What is wrong with the type of observations as they came; None: nothing."""
+        if obs.dtype.kind not in NUMBERS or (self.whole and obs.dtype.kind == "f"):
             return None, f"observations of type {obs.dtype}; expected {self.space.dtype}"
-        if kind == "f":
+        return None
+
+    def of_values(self, obs: np.ndarray) -> Problem | None:
+        """What is wrong with observations as they will be read, in the type that they will have; None: nothing."""
+        if obs.dtype.kind == "f":
             if np.count_nonzero(finite := np.isfinite(obs)) < obs.size:
                 return ~finite, f"observation with {obs[~finite][0]}; expected finite numbers"
         elif self.bounds is not None and any_of(outside := (obs < self.bounds[0]) | (obs > self.bounds[1])):
@@ -65,7 +72,7 @@ class Guard:
         self.begins = np.ones(env.num_envs, bool)
         self.shape = (env.num_envs, *(env.single_observation_space.shape or ()))
         self.dtype: np.dtype[Any] | None = None
-        self.readable = Readable(env.single_observation_space)
+        self.check = ObservationCheck(env.single_observation_space)
 
     def reset(self, seed: int | None = None, steps: int = 0) -> np.ndarray:
         """Begin an episode everywhere; the observations [N, ...]. steps: environment steps that were counted so far."""
@@ -125,13 +132,16 @@ class Guard:
             self._refuse(None, f"observations {_excerpt(given)}; expected an array of shape {self.shape}")
         if obs.shape != self.shape:
             self._refuse(None, f"observations of shape {obs.shape}; expected {self.shape}")
-        if problem := self.readable.problem(obs):
-            self._refuse(*problem)
-        self.dtype = self.dtype or obs.dtype
         if obs.dtype != self.dtype:
+            if problem := self.check.of_type(obs):
+                self._refuse(*problem)
+            self.dtype = self.dtype or obs.dtype
             if not np.can_cast(obs.dtype, self.dtype, "same_kind"):
                 self._refuse(None, f"observations of type {obs.dtype}; expected {self.dtype}, as before")
-            obs = obs.astype(self.dtype)
+            with np.errstate(over="ignore"):  # an infinity is refused below
+                obs = obs.astype(self.dtype)
+        if problem := self.check.of_values(obs):
+            self._refuse(*problem)
         return obs
 
     def _rewards(self, given: Any) -> np.ndarray:
@@ -146,9 +156,7 @@ class Guard:
         return rewards.astype(np.float32)
 
     def _flags(self, name: str, given: Any) -> np.ndarray:
-        flags = np.array(given)
-        if flags.dtype.kind in "iu" and ((flags == 0) | (flags == 1)).all():
-            flags = flags.astype(bool)
+        flags = as_flags(given)
         if flags.shape != self.shape[:1] or flags.dtype.kind != "b":
             what = f"{name} of shape {flags.shape} and type {flags.dtype}"
             self._refuse(None, f"{what}; expected {self.shape[0]} of True or False")
@@ -165,6 +173,12 @@ class Guard:
         within = f"step {self.lengths[environment] + 1} of its episode"
         when = "beginning an episode" if self.begins[environment] else within
         return f"step {self.steps}: environment {environment}, {when}"
+
+
+def as_flags(given: Any) -> np.ndarray:
+    """A copy as an array, of booleans if all of it is 0, 1, True or False."""
+    flags = np.array(given)
+    return flags.astype(bool) if flags.dtype.kind in "iu" and ((flags == 0) | (flags == 1)).all() else flags
 
 
 def any_of(mask: np.ndarray) -> bool:

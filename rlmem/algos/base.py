@@ -213,6 +213,10 @@ class Algorithm(ABC):
             found.append(f"batching={plan.choices['batching']}: {problem}")
         return found
 
+    def notes(self, plan: Plan) -> list[str]:
+        """What a user should know of the choices of `plan` before the run begins, one sentence each."""
+        return []
+
     def setting_problems(self, plan: Plan) -> list[str]:
         """Why the algorithm's own settings do not fit the run, one sentence per reason."""
         return []

@@ -173,11 +173,14 @@ class OffPolicy(HeadSettings, Algorithm):
                 )
         return found
 
+    def notes(self, plan: Plan) -> list[str]:
+        length = plan.batching.length if isinstance(plan.batching, Segment) else None
+        if length is None or length >= self.n_step:
+            return []
+        what = f"algo.n_step={self.n_step}: no row holds more than {length} rewards, where returns end"
+        return [f"{what}; e.g. batching=short_segments batching.length={self.n_step}"]
+
     def batching_problem(self, batching: Batching) -> str | None:
-        length = batching.length if isinstance(batching, Segment) else None
-        if length is not None and length < self.n_step:
-            what = f"no row of {length} acted slots holds the {self.n_step} rewards of algo.n_step={self.n_step}"
-            return f"{what}; e.g. algo.n_step={length}, or batching=segment batching.length={4 * self.n_step}"
         return batching.replay_problem(self.batch_size)
 
     @abstractmethod

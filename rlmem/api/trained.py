@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import Space
+from gymnasium import Space, spaces
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from rlmem.acting.guard import NUMBERS, Readable
+from rlmem.acting.guard import NUMBERS, ObservationCheck, as_flags
 from rlmem.agents.base import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
@@ -78,7 +78,7 @@ class TrainedAgent:
         self.observation_space, self.action_space = observation_space, action_space
         self.step, self.device, self.exploration = step, device, exploration
         self.reads_reward = any(part.reads_reward for part in network.modules() if isinstance(part, InputEncoder))
-        self._readable = Readable(observation_space)
+        self._check = ObservationCheck(observation_space)
         self._to_env, self._kept, self._lock = to_env(action_space), Kept(), Lock()
         self._weights: list[tuple[int, int, int]] = []
         self.seed(seed)
@@ -101,7 +101,8 @@ class TrainedAgent:
         if num_envs is not None and num_envs < 1:
             raise UserError(f"num_envs={num_envs}: expected at least 1, or None for one environment by itself")
         n = 1 if num_envs is None else num_envs
-        action = torch.from_numpy(np.zeros_like(np.stack([np.asarray(self.action_space.sample())] * n)))
+        kind = torch.float32 if isinstance(self.action_space, spaces.Box) else torch.int64
+        action = torch.zeros((n, *(self.action_space.shape or ())), dtype=kind)
         zeros = torch.zeros(n, device=self.device)
         memory = self.network.initial_state(n)
         return ActingState(memory, action.to(self.device), zeros, fresh=True, vector=num_envs is not None)
@@ -128,7 +129,7 @@ class TrainedAgent:
         outside a discrete space, and where a reward is needed and not given.
         """
         n = len(state.prev_action)
-        first = np.zeros(n, bool) if start is None else self._rows("start", start, state, "biu").astype(bool)
+        first = np.zeros(n, bool) if start is None else self._rows("start", as_flags(start), state, "b")
         begins = first | state.fresh
         shown = self._observations(obs, state)
         if reward is None and self.reads_reward and not begins.all():
@@ -158,11 +159,14 @@ class TrainedAgent:
 
     def _observations(self, given: ArrayLike, state: ActingState) -> np.ndarray:
         """Observations as the agent reads them, [N, ...] of the space's type. Raises UserError if it cannot."""
-        array = self._rows("obs", given, state, shape=self.observation_space.shape or ())
-        problem = self._readable.problem(array)
-        typed = array.astype(self.observation_space.dtype)
-        if problem is None and typed.dtype.kind in "iu" and (wrong := typed != array).any():
-            problem = wrong, f"observation {array[wrong][0]}; expected {typed.dtype}"
+        array = self._rows("obs", given, state, None, self.observation_space.shape or ())
+        problem = self._check.of_type(array)
+        if problem is None:
+            with np.errstate(over="ignore"):  # an infinity is refused below
+                typed = array.astype(self.observation_space.dtype)
+            problem = self._check.of_values(typed)
+            if typed.dtype.kind in "iu" and (wrong := typed != array).any():
+                problem = wrong, f"observation {array[wrong][0]}; expected {typed.dtype}"
         if problem is None:
             return typed
         where, what = problem
@@ -170,13 +174,24 @@ class TrainedAgent:
         raise UserError(f"obs: {environment}{what}")
 
     def _rows(
-        self, name: str, given: ArrayLike, state: ActingState, kinds: str = NUMBERS, shape: tuple[int, ...] = ()
+        self,
+        name: str,
+        given: ArrayLike,
+        state: ActingState,
+        kinds: str | None = NUMBERS,
+        shape: tuple[int, ...] = (),
     ) -> np.ndarray:
-        """An argument as an array [N, *shape]. Raises UserError for another shape and for other `kinds` of numpy's."""
-        array = np.array(given, order="C")  # a copy, which nobody else can write to
+        """An argument as an array [N, *shape].
+
+        Raises UserError for another shape and, unless `kinds` is None, for other kinds of numpy's types.
+        """
+        try:
+            array = np.array(given, order="C")  # a copy, which nobody else can write to
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{name}: expected an array, got rows of several lengths or no numbers") from error
         expected = (len(state.prev_action), *shape) if state.vector else shape
         if array.shape != expected:
             raise UserError(f"{name}: expected the shape {expected}, got {array.shape}; e.g. initial_state(num_envs)")
-        if array.dtype.kind not in kinds:
+        if kinds is not None and array.dtype.kind not in kinds:
             raise UserError(f"{name}: expected {'numbers' if kinds == NUMBERS else 'booleans'}, got {array.dtype}")
         return array if state.vector else array[None]

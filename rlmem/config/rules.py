@@ -10,7 +10,7 @@ OFF_POLICY = ("dqn", "sac", "sacd", "td3")
 STATELESS = ("mlp",)
 """The memories without a state."""
 TRANSITIONS = 256
-"""Transitions of an update that reads them one by one, or in short pieces."""
+"""Transitions of an update that reads them one by one, or in short segments."""
 N_STEP = 5
 """Rewards in a target of DQN, if rows hold as many."""
 UPDATES = 75_000
@@ -40,8 +40,9 @@ def choices(chosen: Mapping[str, Any], given: Iterable[str]) -> Iterator[Rule]:
     given: the paths of the values that were given; the width of an encoder's layers asks for an encoder that has some
     """
     gym, off_policy = chosen["env"] == "gym", chosen["algo"] in OFF_POLICY
-    if chosen["memory"] in STATELESS and gym and chosen["algo"] == "dqn":
-        yield Rule("batching", "pieces", "a memory without state gains nothing from longer rows than its returns need")
+    several = "algo.n_step" in given or (gym and chosen["algo"] == "dqn")
+    if chosen["memory"] in STATELESS and off_policy and several:
+        yield Rule("batching", "short_segments", "a memory without state needs rows as long as its returns, no longer")
     elif chosen["memory"] in STATELESS and (off_policy or (gym and chosen["algo"] == "ppo")):
         yield Rule("batching", "transitions", "a memory without state gains nothing from longer rows")
     widths = any(path.startswith("encoder.") and path.endswith("_size") for path in given)
@@ -57,17 +58,21 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
     """
     steps, algo, num_envs = given["total_steps"], given["algo"], given["env"].get("num_envs")
     if chosen["algo"] in OFF_POLICY:
-        length, dqn_on_gym = given["batching"].get("length"), chosen["algo"] == "dqn" and chosen["env"] == "gym"
-        if length == 1 or chosen["batching"] == "pieces":
+        short, dqn_on_gym = chosen["batching"] == "short_segments", chosen["algo"] == "dqn" and chosen["env"] == "gym"
+        if short:
+            longer = max(given["batching"]["length"], algo["n_step"])
+            yield Rule("batching.length", longer, "rows hold the rewards of algo.n_step")
+        length = given["batching"].get("length")
+        if length == 1 or short:
             yield Rule(
-                "algo.batch_size", TRANSITIONS, f"{TRANSITIONS} transitions are of many episodes if rows are short"
+                "algo.batch_size", TRANSITIONS, f"{TRANSITIONS} transitions in short rows come from many episodes"
             )
         if algo["update_per"] == "step":
             most = 0.5 if dqn_on_gym else 1.0
             ratio = min(most, max(0.05, round(UPDATES / steps, 3)))
             yield Rule("algo.update_ratio", ratio, f"{UPDATES:,} updates in all, at most {most:g} per step")
         if dqn_on_gym:
-            yield Rule("algo.n_step", min(N_STEP, length or N_STEP), "ends are felt sooner in the values before them")
+            yield Rule("algo.n_step", min(N_STEP, length or N_STEP), "rewards reach earlier values in fewer updates")
             if "normalise_obs" in given["encoder"]:
                 yield Rule("encoder.normalise_obs", True, "observations may have any scale")
         if num_envs:

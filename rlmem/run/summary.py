@@ -26,6 +26,7 @@ def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
     updates = parts.algo.planned_updates(parts.plan)
     if updates is not None and updates < FEWEST_UPDATES:
         yield f"this run makes about {updates:.0f} updates, with which it can learn little; e.g. a larger total_steps"
+    yield from parts.algo.notes(parts.plan)
     number = config.settings.checkpoint.keep + 1  # there is one more while the newest is written
     needed, free = number * checkpoint_bytes(parts.plan, parts.agent, parts.algo), disk_usage(run_dir).free
     if free <= needed:
@@ -96,5 +97,5 @@ def _replay(parts: Parts) -> str | None:
         return None
     where = f"mapped from {storage.directory}" if storage.directory else "in memory"
     slots, states = replay_bytes(parts.plan, parts.agent, storage)
-    kept = f", and memory states every {storage.state_every} slots, {size(states)}" if storage.state_every else ""
+    kept = f", and memory states every {storage.state_every} slots, {size(states)}" if states else ""
     return f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}{kept}"
