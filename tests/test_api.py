@@ -86,6 +86,10 @@ def test_one_environment_needs_no_leading_dimension(in_tmp):
         assert env.action_space.contains(action)
         obs, _, terminated, truncated, _ = env.step(action)
         ended = terminated or truncated
+    with pytest.raises(UserError, match="obs: observation with inf; expected finite numbers"):
+        agent.act([0, 1e300, 0, 0], agent.initial_state())
+    with pytest.raises(UserError, match="obs: expected an array, got rows of several lengths"):
+        agent.act([0, [1, 2], 0, 0], agent.initial_state())
     again, _ = agent.act(obs, agent.initial_state())
     assert again == agent.act(obs, state, start=True)[0]
 
@@ -122,8 +126,9 @@ def test_a_mistake_is_one_clear_line(in_tmp):
         agent.act([0.5, 1.5], state)
     with pytest.raises(UserError, match=r"obs: environment 1: observation 9 .*; expected one of Discrete"):
         agent.act([0, 9], state)
-    with pytest.raises(UserError, match=r"start: expected booleans, got float64"):
-        agent.act([0, 1], state, start=[0.0, 1.0])
+    for start, kind in (([0.0, 1.0], "float64"), ([2, 0], "int64")):
+        with pytest.raises(UserError, match=rf"start: expected booleans, got {kind}"):
+            agent.act([0, 1], state, start=start)
     with pytest.raises(UserError, match=r"reward: expected finite numbers, got nan"):
         agent.act([0, 1], agent.act([0, 1], state)[1], reward=[0.0, np.nan])
     _, state = agent.act(np.zeros(2, int), state)
@@ -269,6 +274,7 @@ def test_a_run_keeps_its_place_and_finds_what_it_named(in_tmp, monkeypatch):
     assert Path(row["video"]).stat().st_size > 0
     assert row["greedy"]["length_mean"] == 5
     (run.path / "episodes.jsonl").unlink()
-    assert run.episodes() == []
+    with pytest.raises(UserError, match=r"episodes\.jsonl: is missing"):
+        run.episodes()
     monkeypatch.setenv("HOME", str(in_tmp))
     assert "of 32 steps" in repr(rlmem.load("~/run"))

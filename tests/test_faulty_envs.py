@@ -124,6 +124,10 @@ def test_another_kind_of_number_later_on_is_noticed():
     env._obs = lambda: np.zeros((4, 2), next(kinds))  # the first three can be told as what came first
     with pytest.raises(Fault, match="step 8: the environments: observations of type complex64; expected float32"):
         Collector(env, Idle(), 0, None, CPU).collect(40, 10**9)
+    env, shown = FaultyVector("none"), iter([np.zeros((4, 2), np.float32), np.full((4, 2), 1e300)])
+    env._obs = lambda: next(shown)  # finite until it is float32
+    with pytest.raises(Fault, match="observation with inf; expected finite numbers"):
+        Collector(env, Idle(), 0, None, CPU).collect(40, 10**9)
     env, kinds = FaultyVector("none"), iter([np.int64, np.float64])
     env.single_observation_space = spaces.Box(0, 9, (2,), np.int64)
     env._obs = lambda: np.zeros((4, 2), next(kinds))

@@ -242,6 +242,14 @@ def test_a_run_ends_at_an_evaluation_that_is_good_enough_and_can_go_on_as_if_it_
     assert_same_weights(early, finished)
 
 
+def test_a_run_that_would_never_end_early_is_refused(in_tmp):
+    with pytest.raises(UserError, match=r"evaluation\.stop_at: there are evaluations only at the end"):
+        run("evaluation.stop_at=0.5", "evaluation.every=null")
+    with pytest.raises(UserError, match=r"evaluation\.video_every=100: nothing acts in a run of algo=classify"):
+        train(load(["algo=classify", "env=temporal_order", "evaluation.video_every=100"]))
+    assert not any(in_tmp.iterdir())
+
+
 def test_resume_refuses_what_would_change_the_experiment(run_dir):
     for override in ("algo.lr=0.1", "seed=3", "memory=gru", "env.level=hard"):
         with pytest.raises(UserError, match=override.split("=")[0]):

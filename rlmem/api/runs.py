@@ -152,7 +152,9 @@ class Run:
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         path = self.path / f"{name}.jsonl"
-        return read_jsonl(path) if path.exists() else []
+        if not path.exists():
+            raise UserError(f"{path}: is missing; expected what `rlmem train` wrote; restore it")
+        return read_jsonl(path)
 
 
 def load(source: str | Path, device: str = "cpu", seed: int = 0, trust: bool = False) -> TrainedAgent:

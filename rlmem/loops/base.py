@@ -101,9 +101,10 @@ class Loop(LoopParts, ABC):
 
     @property
     def ends_early(self) -> bool:
-        """Whether an evaluation has reached `stop_at` before the budget was spent."""
-        best = -math.inf if self.best_return is None else self.best_return
-        return self.stop_at is not None and best >= self.stop_at and self.collector.steps < self.total_steps
+        """Whether the last evaluation has reached `stop_at` before the budget was spent."""
+        if self.stop_at is None or not self.last_evaluation or self.collector.steps >= self.total_steps:
+            return False
+        return self.objective() >= self.stop_at
 
     def turn(self) -> None:
         """Run one iteration, and the evaluation and the checkpoint that are due after it. May raise `stop`."""

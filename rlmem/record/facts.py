@@ -10,8 +10,8 @@ from typing import Any
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 
-BEST = ("eval/greedy/best", "eval/best")
-"""The metrics with the best result of an evaluation so far: of agents that act, and of supervised ones."""
+OBJECTIVES = ("eval/greedy/return_mean", "eval/score")
+"""The result of an evaluation in its row of metrics.jsonl: of agents that act, and of supervised ones."""
 Row = dict[str, Any]
 """A line of metrics.jsonl: `step` is an integer, every other value a number or None."""
 
@@ -74,14 +74,12 @@ class RunRecord:
 
 def finished(config: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the rows of metrics.jsonl end as the configuration says: at `total_steps` or at `evaluation.stop_at`."""
-    stop_at = (config.get("evaluation") or {}).get("stop_at")
+    stop_at, last = (config.get("evaluation") or {}).get("stop_at"), -math.inf
     for row in rows:
         if row.get("step", 0) >= config.get("total_steps", math.inf):
             return True
-        scores = (row[key] for key in BEST if row.get(key) is not None)
-        if stop_at is not None and any(score >= stop_at for score in scores):
-            return True
-    return False
+        last = next((row[key] for key in OBJECTIVES if row.get(key) is not None), last)
+    return stop_at is not None and last >= stop_at
 
 
 def short_commit(commit: str | None) -> str:

@@ -42,6 +42,9 @@ class Training(Runner):
             for place, seed in enumerate(cell.seeds)
         ]
         for _, seed, cell, config in sorted(runs, key=itemgetter(0)):
+            if config.settings.evaluation.stop_at is not None:
+                what = "curves that end early cannot be compared"
+                raise UserError(f"{cell.label(seed)}: evaluation.stop_at: {what}; e.g. total_steps=...")
             values = config.values | {"seed": seed}
             own = config_hash(replace(config, values=values))
             jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))

@@ -72,6 +72,8 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     if settings.evaluation.video_every is not None and not algo.acts:
         what = f"nothing acts in a run of algo={config.choices['algo']}"
         problems.append(f"evaluation.video_every={settings.evaluation.video_every}: {what}; e.g. null")
+    if settings.evaluation.stop_at is not None and settings.evaluation.every is None:
+        problems.append("evaluation.stop_at: there are evaluations only at the end; e.g. evaluation.every=50000")
     if problems:
         raise UserError(*problems)
 

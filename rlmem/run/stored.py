@@ -125,12 +125,13 @@ def agent_state(run_dir: Path, which: int | str | None = None) -> State:
 
 def parse_source(text: str) -> tuple[Path, int | str | None]:
     """`RUN`, `RUN@step` or `RUN@best` as the arguments of `agent_state`. Raises UserError for other text."""
-    run, at, which = text.rpartition("@")
+    folder, name = Path(text).parent, Path(text).name  # only the last part of a path may name a checkpoint
+    run, at, which = name.rpartition("@")
     if not at or Path(text).is_dir():
         return Path(text), None
     if which != "best" and not which.isdecimal():
-        raise UserError(f"{text}: expected RUN, RUN@step or RUN@best; e.g. {run or 'runs/my_run'}@best")
-    return Path(run), int(which) if which.isdecimal() else which
+        raise UserError(f"{text}: expected RUN, RUN@step or RUN@best; e.g. {folder / (run or 'my_run')}@best")
+    return folder / run, int(which) if which.isdecimal() else which
 
 
 def load_agent(agent: Module, run_dir: Path, which: int | str | None = None) -> State:

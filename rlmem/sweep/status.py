@@ -16,12 +16,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rlmem.record.facts import OBJECTIVES
 from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import Manifest
 from rlmem.system import strictjson
-
-OBJECTIVES = ("eval/greedy/return_mean", "eval/score")
-"""A run's evaluation in one number, larger is better: a return, or the score of a supervised algorithm."""
 
 RETURNS = (*OBJECTIVES, "train/return_last_100", "train/accuracy_smoothed")
 """Metrics that are shown as a job's return: the first of them that it has."""
@@ -54,9 +52,9 @@ def rows(manifest: Manifest) -> list[Row]:
     found = []
     for job in manifest.jobs():
         state = "interrupted" if job.abandoned else job.state
-        steps, score = steps_and_return(manifest.folder / job.name) if job.attempts else (0, None)
-        if state == "done":
-            steps, score = steps or job.total_steps or 0, job.result
+        steps, score = job.total_steps or 0, job.result
+        if state != "done" or any("evaluation.stop_at=" in line for line in job.overrides):  # else known unread
+            steps, score = steps_and_return(manifest.folder / job.name) if job.attempts else (0, None)
         found.append(Row(job, state, steps, score))
     return found
 
