@@ -52,6 +52,18 @@ def to_env(space: Space) -> Callable[[np.ndarray], np.ndarray]:
     return lambda action: (action + first).astype(space.dtype)
 
 
+def in_env(space: Space, action: Tensor) -> Tensor:
+    """What `to_env` returns, of tensors."""
+    dtype = torch.from_numpy(np.zeros(0, space.dtype)).dtype
+    if isinstance(space, spaces.Box):
+        if is_bounded(space):
+            low, scale = torch.from_numpy(space.low), torch.from_numpy((space.high - space.low) / 2)
+            action = low + (action.clamp(-1, 1) + 1) * scale
+        return action.to(dtype)
+    first = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
+    return (action + torch.as_tensor(first)).to(dtype)
+
+
 class JointActions:
     """The joint actions of a Discrete or one-dimensional MultiDiscrete space, numbered from 0 to n - 1.
 

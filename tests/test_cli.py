@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import helpers
 import pytest
@@ -401,3 +402,22 @@ def test_the_help_of_a_stack_shows_the_class_of_its_layer_but_no_other_target(ca
     assert main(["train", "memory=stack", "algo=ppo_popgym", "logger=wandb", "--help"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "_target_=" in line.partition("e.g.")[0]]
     assert line.split()[0] == "memory.layer._target_=rlmem.memory.gru.GRU"
+
+
+def test_a_shell_completes_commands_options_and_directories(in_tmp, capsys):
+    assert main(["--completion", "bash"]) == 0
+    Path("completion.bash").write_text(capsys.readouterr().out)
+    Path("a_run").mkdir()
+
+    def completed(*words):
+        line = " ".join(words)
+        ask = f"COMP_WORDS=({line}) COMP_CWORD={len(words) - 1} COMP_LINE='{line}' COMP_POINT={len(line)}"
+        script = f"source completion.bash; {ask}; _shtab_rlmem; echo ${{COMPREPLY[@]}}"
+        return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+    assert completed("rlmem", "repr") == ["reproduce"]
+    assert completed("rlmem", "train", "memory=ff") == ["memory=ffm"]
+    assert completed("rlmem", "eval", "--ep") == ["--episodes"]
+    assert completed("rlmem", "eval", "a_r") == ["a_run"]
+    assert main(["--completion", "bsh"]) == 2
+    assert "did you mean `bash`" in capsys.readouterr().err

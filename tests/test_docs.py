@@ -86,7 +86,14 @@ def test_the_options_of_the_last_column_exist(name):
 def test_the_examples_of_the_library_run(tmp_path, monkeypatch):
     """The python blocks without a file name, document by document, one after another as in one session."""
     monkeypatch.chdir(tmp_path)
-    for document in ("docs/memory.md", "docs/batching.md", "docs/environments.md", "docs/library.md", "README.md"):
+    for document in (
+        "docs/memory.md",
+        "docs/batching.md",
+        "docs/environments.md",
+        "docs/library.md",
+        "docs/export.md",
+        "README.md",
+    ):
         shown = [b for b in blocks(document) if b.language == "python" and not b.file and not b.skipped]
         assert shown
         session: dict = {}

@@ -125,9 +125,9 @@ LAYERS = {
     ),
     "api": Layer(
         "what `import rlmem` offers: training, trained agents, environments and memories in Python",
-        "errors types seeding spaces system scan memory nets agents parallel acting config record loops run sweep "
-        "reproduction",
-        "torch numpy gymnasium rich scipy lazy:onnxruntime lazy:onnxscript",
+        "errors types seeding spaces system scan memory nets agents parallel stats acting config record loops run "
+        "sweep reproduction",
+        "torch numpy gymnasium rich lazy:onnxruntime lazy:onnxscript",
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
@@ -136,7 +136,7 @@ LAYERS = {
         "lazy:loops lazy:supervised lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
         "lazy:reproduction "
         "lazy:report lazy:api",
-        "yaml lazy:gymnasium",
+        "yaml lazy:gymnasium lazy:shtab",
     ),
     "__main__": Layer("`python -m rlmem`", "commands"),
 }

@@ -61,6 +61,12 @@ class ActorCritic(Agent):
         action = distribution.mode() if generator is None else distribution.sample(generator)
         return action, distribution.log_prob(action), state
 
+    def greedy(self, features: Tensor) -> Tensor:
+        return self.policy(features).mode()
+
+    def scores(self, features: Tensor) -> Tensor:
+        return self.policy.parameters_of(features)
+
     def value(self, batch: Batch) -> Tensor:
         return self.critic(self.trunks.read_critic(batch)).squeeze(-1)
 

@@ -96,6 +96,14 @@ class Agent(Network, ABC):
         Returns actions [N, ...], their log-probabilities [N], and the state after the slot.
         """
 
+    @abstractmethod
+    def greedy(self, features: Tensor) -> Tensor:
+        """The best action for features [N, F]."""
+
+    @abstractmethod
+    def scores(self, features: Tensor) -> Tensor:
+        """What the best action for features [N, F] is read from, [N, ...]: logits, action values, or the action."""
+
     def value(self, batch: Batch) -> Tensor:
         """The value [B, T] of every slot's action, or of its state alone (`value_name`); of twins, the smaller one.
 

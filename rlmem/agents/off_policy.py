@@ -35,10 +35,6 @@ class OffPolicyAgent(Agent):
         return action, features.new_zeros(features.shape[0]), state
 
     @abstractmethod
-    def greedy(self, features: Tensor) -> Tensor:
-        """The best action for features [N, F]."""
-
-    @abstractmethod
     def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
         """An action that explores, for features [N, F]."""
 
@@ -78,6 +74,9 @@ class QAgent(JointAgent):
     def greedy(self, features: Tensor) -> Tensor:
         return self.joint.action(self.q(features).argmax(-1))
 
+    def scores(self, features: Tensor) -> Tensor:
+        return self.q(features)
+
     def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
         chance = exploration.episode_draw
         if chance is None or not exploration.by_episode:
@@ -96,6 +95,9 @@ class CategoricalAgent(JointAgent):
 
     def greedy(self, features: Tensor) -> Tensor:
         return self.joint.action(self.policy(features).argmax(-1))
+
+    def scores(self, features: Tensor) -> Tensor:
+        return self.policy(features)
 
     def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
         return self.joint.action(Categorical(self.policy(features)).sample(generator))
@@ -119,6 +121,9 @@ class ContinuousAgent(OffPolicyAgent):
 
     def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
         return features.new_empty(len(features), self.action_size).uniform_(-1, 1, generator=generator)
+
+    def scores(self, features: Tensor) -> Tensor:
+        return self.greedy(features)
 
     def value(self, batch: Batch) -> Tensor:
         return self.q(self.trunks.read_critic(batch), batch.action).amin(0)

@@ -1,20 +1,30 @@
 """Scripts that complete commands, flags, options of groups and paths in a shell (`rlmem --completion bash`)."""
 
 import argparse
+from collections.abc import Mapping
 from importlib import import_module
 
-import shtab
+from rlmem.config.messages import mistake, nearest
 
-from rlmem.config.catalog import catalog
-
-WITH_OPTIONS = ("overrides", "what")
-"""The positional arguments that take `group=option`, or the name of a group."""
+RUNS = ("run", "runs", "folders", "dir")
+"""Arguments that are directories."""
 
 
-def script(shell: str, verbs: dict[str, str]) -> str:
-    """The completion script of one of `shtab.SUPPORTED_SHELLS`, for the commands `verbs` with what each is for."""
+def script(shell: str, verbs: Mapping[str, str]) -> str:
+    """The completion script of a shell. Raises UserError for one that is not known.
+
+    shell: bash, zsh, or another of shtab's
+    verbs: the commands, with what each is for
+    """
+    import shtab
+
+    from rlmem.config.catalog import catalog
+
+    if shell not in shtab.SUPPORTED_SHELLS:
+        known, example = shtab.SUPPORTED_SHELLS, 'eval "$(rlmem --completion bash)"'
+        where = f"--completion {shell}".strip()
+        raise mistake(where, "no such shell", near=nearest(shell, known), accepted=known, example=example)
     groups = {group: options for group, options in catalog().items() if group not in ("experiment", "launcher")}
-    options = [f"{group}={option}" for group, found in groups.items() for option in found]
     parser = argparse.ArgumentParser("rlmem", add_help=False)
     for flag in ("--help", "--version", "--debug"):
         parser.add_argument(flag, action="store_true")
@@ -22,12 +32,13 @@ def script(shell: str, verbs: dict[str, str]) -> str:
     commands = parser.add_subparsers()
     for verb, purpose in verbs.items():
         own = import_module(f"rlmem.commands.{verb}").PARSER
-        added = commands.add_parser(verb, parents=[own], add_help=False, help=purpose)
-        for action in added._actions:
-            if action.dest in WITH_OPTIONS:
-                action.choices = options if action.dest == "overrides" else [*groups, "experiment", "claim"]
-            elif action.dest in ("run", "runs", "directory", "dir"):
+        for action in commands.add_parser(verb, parents=[own], add_help=False, help=purpose)._actions:
+            if action.dest == "overrides" or (verb in ("sweep", "population") and action.dest == "what"):
+                action.choices = [f"{group}={option}" for group, found in groups.items() for option in found]
+            elif verb == "list" and action.dest == "what":
+                action.choices = [*groups, "experiment", "claim"]
+            elif action.dest in RUNS:
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-            elif action.dest in ("out", "html", "markdown"):
+            elif action.dest == "out":
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     return shtab.complete(parser, shell)

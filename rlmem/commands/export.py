@@ -2,6 +2,8 @@
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
 
+FORMATS = ("onnx", "torch")
+
 PARSER = Parser(
     "export",
     "Write the acting step of a run's agent to one file, which needs no rlmem, and a card beside it (docs/export.md).",
@@ -10,13 +12,14 @@ PARSER = Parser(
 )
 PARSER.add_run()
 PARSER.add_step()
-PARSER.add_argument("--format", choices=("onnx", "torch"), default="onnx", help="the kind of file (onnx)")
+PARSER.add_argument("--format", choices=FORMATS, default="onnx", help="the kind of file (onnx)")
 PARSER.add_argument("--out", type=out_file, metavar="FILE", help="the file to write (RUN/export/agent.onnx)")
 PARSER.add_argument("--episodes", type=integer_from(1), default=100, metavar="N", help="episodes for the card (100)")
 PARSER.add_argument("--license", metavar="TEXT", help="the licence of the weights, for the card")
 
 
 def run(args: Arguments) -> None:
+    from rlmem.api.exporting.card import card_of
     from rlmem.api.exporting.write import export
     from rlmem.api.runs import Run
 
@@ -26,4 +29,4 @@ def run(args: Arguments) -> None:
     actions = f", {compared['actions']} of {compared['of']:,} actions differed" if compared["of"] else ""
     print(f"{path}: {path.stat().st_size:,} bytes, {card.milliseconds:.3f} ms for one environment")
     print(f"  compared with the agent over {compared['steps']} steps of {compared['environments']} environments:")
-    print(f"  largest deviation {compared['largest']:.1e}{actions}; the card is {path.with_suffix('.md')}")
+    print(f"  largest deviation {compared['largest']:.1e}{actions}; the card is {card_of(path)}")

@@ -1,16 +1,17 @@
 """The card of an exported agent: where it was trained, what it earns and how its file is called, as JSON and text."""
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy.special import stdtrit
-
 from rlmem.api.runs import Run
+from rlmem.config.messages import shell
 from rlmem.record import rundir
 from rlmem.record.rundir import write_atomically
+from rlmem.stats import Contrast
+from rlmem.system.strictjson import dumps
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,33 @@ class Card:
 
 def write_card(run: Run, path: Path, card: Card) -> None:
     """Write the card of the file `path` beside it, with the endings `.json` and `.md`."""
-    (config, about), row = rundir.read(run.path), card.evaluation
+    config, about = rundir.read(run.path)
+    row = {
+        key: value for key, value in card.evaluation.items() if key != "run"
+    }  # the card goes where paths mean nothing
     facts = {
         "file": path.name,
         **asdict(card),
+        "evaluation": row,
         "returns": {kind: interval(row[kind], row["episodes"]) for kind in ("greedy", "sampled")},
-        "run": {key: about.get(key) for key in ("rlmem", "git", "machine", "started", "choices", "overrides")},
-        "config": config,
+        "run": {key: about.get(key) for key in ("rlmem", "git", "machine", "started", "choices")},
+        "command": shell("rlmem", "train", *(line for line in about["overrides"] if not line.startswith("run_dir="))),
+        "config": {key: value for key, value in config.items() if key != "run_dir"},
     }
-    write_atomically(path.with_suffix(".json"), json.dumps(facts, indent=2, default=str) + "\n")
-    write_atomically(path.with_suffix(".md"), _as_text(path, facts))
+    write_atomically(path.with_name(f"{path.name}.json"), dumps(facts, indent=2) + "\n")
+    write_atomically(card_of(path), _as_text(path, facts))
+
+
+def card_of(path: Path) -> Path:
+    """The card of an exported file, as text."""
+    return path.with_name(f"{path.name}.md")
 
 
 def interval(result: Mapping[str, Any], episodes: int) -> dict[str, float]:
-    """The mean return of an evaluation with its 95 % interval, Student's t over the episodes."""
-    mean = result["return_mean"]
-    half = float(stdtrit(episodes - 1, 0.975)) * result["return_sem"] if episodes > 1 else float("nan")
-    return {"mean": mean, "low": mean - half, "high": mean + half, "episodes": episodes}
+    """The mean return of an evaluation with its t interval over the episodes; of one episode, there is none (NaN)."""
+    mean, variance = result["return_mean"], result["return_sem"] ** 2 * episodes
+    low, high = Contrast(mean, (variance if episodes > 1 else math.nan,), (episodes,)).bounds()
+    return {"mean": mean, "low": low, "high": high, "episodes": episodes}
 
 
 def _as_text(path: Path, facts: Mapping[str, Any]) -> str:
@@ -64,17 +75,18 @@ def _as_text(path: Path, facts: Mapping[str, Any]) -> str:
     task = facts["evaluation"]["env"].get("id") or choices["env"]
     earned = [
         f"| {kind} | {found['mean']:.4g} [{found['low']:.4g}, {found['high']:.4g}] | {found['episodes']} |"
+        if found["episodes"] > 1
+        else f"| {kind} | {found['mean']:.4g} | 1 |"
         for kind, found in facts["returns"].items()
     ]
     tensors = [
-        f"| {side} | `{name}` | {tensor['type']} | {tensor['shape']} |"
+        f"| {side} | `{name}` | {tensor['type']} | {', '.join(map(str, tensor['shape']))} |"
         for side in ("inputs", "outputs")
         for name, tensor in facts[side].items()
     ]
     compared = facts["compared"]
     kind = facts["format"] if facts["opset"] is None else f"ONNX, opset {facts['opset']}"
     actions = f"; {compared['actions']} of {compared['of']} actions differed" if compared["of"] else ""
-    command = " ".join(["rlmem train", *run["overrides"]])
     return "\n".join(
         [
             f"# {choices['memory']}, {choices['algo']} on {task}",
@@ -82,7 +94,7 @@ def _as_text(path: Path, facts: Mapping[str, Any]) -> str:
             f"The greedy policy of an agent after {facts['step']:,} environment steps, trained by rlmem {run['rlmem']} "
             f"(commit {run['git'] or 'unknown'}):",
             "",
-            f"    {command}",
+            f"    {facts['command']}",
             "",
             "| actions | mean return, 95 % interval | episodes |",
             "|---|---|---|",

@@ -71,10 +71,10 @@ def _full_like(x: Pair, value: complex, **how: Any) -> Pair:
     return Pair(torch.full_like(x.re, value.real), torch.full_like(x.im, value.imag))
 
 
-LACKING: Mapping[Any, Callable[..., Any]] = {
+REPLACED: Mapping[Any, Callable[..., Any]] = {
     aten.cumprod.default: lambda x, dim: torch.stack(list(accumulate(x.unbind(dim), mul)), dim),
 }
-"""Operators of real numbers that the exporter to ONNX lacks."""
+"""Operators of real numbers that the exporter to ONNX lacks, in others."""
 
 ON_PAIRS: Mapping[Any, Callable[..., Any]] = {
     aten.add.Tensor: _added(1),
@@ -101,6 +101,10 @@ EACH = (
 """Operators that act on real and imaginary parts alike."""
 
 
+WITHOUT_DROPOUT = (aten.scaled_dot_product_attention.default,)
+"""Operators that could draw random numbers, and draw none as they are used."""
+
+
 class Portable(nn.Module):
     """An exported graph, computed by the operators above in the place of those that ONNX lacks.
 
@@ -112,7 +116,9 @@ class Portable(nn.Module):
         self.traced = program.module()  # not `graph`, which a module of torch.fx has itself
 
     def forward(self, *inputs: Tensor) -> Any:
-        return _Interpreter(self.traced).run(*inputs)
+        interpreter = _Interpreter(self.traced)
+        interpreter.extra_traceback = False  # an error is a sentence
+        return interpreter.run(*inputs)
 
 
 class _Interpreter(fx.Interpreter):
@@ -122,17 +128,19 @@ class _Interpreter(fx.Interpreter):
         if n.op == "get_attr":
             found = super().run_node(n)
             return Pair.of(found) if isinstance(found, Tensor) and found.is_complex() else found
-        if n.op != "call_function" or (n.target not in LACKING and not _has_complex(n)):
+        if torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) and n.target not in WITHOUT_DROPOUT:
+            raise UserError(f"cannot be exported: it draws random numbers as it reads ({n.target})")
+        if n.op != "call_function" or (n.target not in REPLACED and not _has_complex(n)):
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        if n.target in LACKING:
-            return LACKING[n.target](*args, **kwargs)
+        if n.target in REPLACED:
+            return REPLACED[n.target](*args, **kwargs)
         if n.target in ON_PAIRS:
             return ON_PAIRS[n.target](*args, **kwargs)
         if n.target in EACH:
             re, im = (tree_map(lambda x, i=i: x[i] if _is_pair(x) else x, args, _is_pair) for i in (0, 1))
             return Pair(n.target(*re, **kwargs), n.target(*im, **kwargs))
-        raise UserError(f"{n.target} of complex numbers has no form on pairs of real ones; e.g. --format torch")
+        raise UserError(f"cannot be exported: {n.target} of complex numbers has no form on pairs of real ones")
 
 
 def _is_pair(x: Any) -> bool:

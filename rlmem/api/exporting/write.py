@@ -12,28 +12,30 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_leaves
 
 from rlmem.api.exporting.card import Card, write_card
 from rlmem.api.exporting.portable import Portable
-from rlmem.api.exporting.step import ActingStep
+from rlmem.api.exporting.step import FIXED, ActingStep
 from rlmem.api.runs import Run
 from rlmem.api.trained import ActingState, TrainedAgent
 from rlmem.errors import Fault, UserError, extra, one_line, writing
 from rlmem.loops.base import one_thread
+from rlmem.system.failures import lacks_memory
 
 Format = Literal["onnx", "torch"]
-SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 OPSET = 18
 """The version of ONNX's operators that is written."""
-STEPS, ENVS = 256, 8
-"""Steps and environments over which a file is compared with the agent."""
-LARGEST = 1e-3
-"""The deviation, relative to numbers above 1, from which on a file is not kept."""
+STEPS, ENVS, STARTS = 256, 8, 0.05
+"""Steps and environments over which a file is compared with the agent, and the chance that it is told of a start."""
+TOLERANCE, TIES = 1e-3, 0.01
+"""The largest deviation, relative to numbers above 1, of a file that is kept, and the largest share of actions that
+differ between two that are equally good."""
 TIMED = 200
-"""Calls at batch 1, of which the median time counts."""
+"""Calls for one environment, of which the median time counts."""
 
 Numbers = dict[str, np.ndarray]
 Call = Callable[[Numbers], list[np.ndarray]]
@@ -54,8 +56,9 @@ class Exported(NamedTuple):
 class Deviation(NamedTuple):
     """How far a file was from the agent.
 
-    largest: the largest difference of a state or a continuous action, divided by its size where that is above 1
-    actions: discrete actions that differed, of how many
+    largest: the largest difference of a score, a state or a continuous action, relative to numbers above 1
+    actions: discrete actions that differed
+    of: how many there were
     """
 
     largest: float
@@ -82,25 +85,29 @@ def export(
     Raises UserError, which names the operator, for an agent that the format cannot hold; and Fault if what was written
     departs from the agent, which is then not kept.
     """
-    path = out or run.path / "export" / f"agent{SUFFIXES[format]}"
-    agent, row = run.agent(which), run.evaluate(episodes, which=which, device="cpu")
+    prepare, suffix = {"onnx": (_onnx, ".onnx"), "torch": (_torch, ".pt2")}[format]
+    path = out or run.path / "export" / f"agent{suffix}"
+    write = prepare()
+    agent = run.agent(which)
     step = ActingStep(agent)
-    write = _write_onnx if format == "onnx" else _write_torch
+    partial = path.with_name(f"{path.name}.partial")
     with one_thread(), writing(path, "--out /tmp/agent.onnx"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
         try:
             call = write(_traced(step, agent), step, partial)
             deviation = compare(run, agent, step, call)
-            if not deviation.largest <= LARGEST:
-                what = f"departs from the agent by {deviation.largest:.1e} within {STEPS} steps"
-                raise Fault(f"{path}: {what}; it is not kept; please report this")
+            _require_alike(path, deviation)
             seconds = _seconds(call, _numbers(step.examples(agent, 1)))
+            row = run.evaluate(episodes, which=which, device="cpu")
+            if row["step"] != agent.step:
+                what = f"the checkpoint was of step {agent.step} and is of step {row['step']} now"
+                raise UserError(f"{run.path}: {what}; e.g. --step {row['step']}, or export when the run has ended")
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
     inputs = step.examples(agent, 2)
-    outputs = dict(zip(step.outputs, step(*inputs.values()), strict=True))
+    with torch.no_grad():
+        outputs = dict(zip(step.outputs, step(*inputs.values()), strict=True))
     card = Card(
         format=format,
         opset=OPSET if format == "onnx" else None,
@@ -117,25 +124,59 @@ def export(
 
 
 def compare(run: Run, agent: TrainedAgent, step: ActingStep, call: Call) -> Deviation:
-    """Play with the agent, show the file the same slots, with a state of its own, and compare what both do."""
-    largest, different, discrete = 0.0, 0, "int" in str(agent.action_space.dtype)
+    """Play with the agent and show the file the same slots, with a state of its own; also starts within episodes.
+
+    Where an episode begins, what the file's state holds is overwritten by numbers that must not matter.
+    """
+    largest, different, rng = 0.0, 0, np.random.default_rng(0)
+    discrete = not isinstance(agent.action_space, spaces.Box)
     with closing(run.make_env(ENVS)) as env:
         obs, _ = env.reset(seed=0)
         own, state = _numbers(step.examples(agent, ENVS)), agent.initial_state(ENVS)
-        reward, start, ended = np.zeros(ENVS, np.float32), np.ones(ENVS, bool), np.zeros(ENVS, bool)
+        reward, begins, ended = np.zeros(ENVS, np.float32), np.ones(ENVS, bool), np.zeros(ENVS, bool)
         for _ in range(STEPS):
+            start = begins | (rng.random(ENVS) < STARTS)
             action, state = agent.act(obs, state, start=start, reward=reward)
+            for value in own.values():
+                value[start] = np.nan if value.dtype.kind == "f" else 1
             slot = {"obs": np.asarray(obs, agent.observation_space.dtype), "start": start, "reward": reward}
-            did, *after = call(own | slot)
-            own = dict(zip(step.names, after, strict=True))
+            did, scores, prev_action, *memory = call(own | slot)
+            with torch.no_grad():
+                expected = step(*(torch.from_numpy((own | slot)[name]) for name in step.inputs))
+            pairs = [(scores, expected[1].numpy()), *zip(memory, _leaves(state), strict=True)]
+            largest = max([largest, *(deviation(*pair) for pair in pairs)])
             if discrete:
                 different += int((did != action).sum())
-            pairs = [*zip(after[1:], _leaves(state), strict=True), *([] if discrete else [(did, action)])]
-            largest = max([largest, *(_apart(*pair) for pair in pairs)])
-            start = ended
+            else:
+                largest = max(largest, deviation(did, action))
+            own = {name: value.copy() for name, value in zip(step.names, [prev_action, *memory], strict=True)}
+            begins = ended
             obs, earned, terminated, truncated, _ = env.step(action)
             reward, ended = np.asarray(earned, np.float32), terminated | truncated
-    return Deviation(largest, different, STEPS * ENVS if discrete else 0)
+    return Deviation(largest, different, STEPS * action.size if discrete else 0)
+
+
+def deviation(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, relative to numbers above 1; infinite for other shapes, infinities or NaNs."""
+    if found.shape != expected.shape:
+        return float("inf")
+    finite = np.isfinite(found) & np.isfinite(expected)
+    if not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
+        return float("inf")
+    found, expected = found[finite].astype(np.float64), expected[finite].astype(np.float64)
+    return float((np.abs(found - expected) / np.maximum(1, np.abs(expected))).max(initial=0))
+
+
+def _require_alike(path: Path, found: Deviation) -> None:
+    """Raise Fault for a file that departs from the agent."""
+    wrong = []
+    if not found.largest <= TOLERANCE:
+        wrong.append(f"by {found.largest:.1e}")
+    if found.actions > TIES * found.of:
+        wrong.append(f"in {found.actions} of {found.of} actions")
+    if wrong:
+        what = f"departs from the agent {' and '.join(wrong)} within {STEPS} steps"
+        raise Fault(f"{path}: {what}; it is not kept; please report this")
 
 
 def _leaves(state: ActingState) -> list[np.ndarray]:
@@ -144,74 +185,73 @@ def _leaves(state: ActingState) -> list[np.ndarray]:
     return [(torch.view_as_real(leaf) if leaf.is_complex() else leaf).cpu().numpy() for leaf in leaves]
 
 
-def _apart(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference, relative to numbers above 1; infinite where one is no number and the other is."""
-    if not np.array_equal(np.isfinite(found), np.isfinite(expected)):
-        return float("inf")
-    finite = np.isfinite(expected)
-    found, expected = found[finite].astype(np.float64), expected[finite].astype(np.float64)
-    return float((np.abs(found - expected) / np.maximum(1, np.abs(expected))).max(initial=0))
-
-
 def _traced(step: ActingStep, agent: TrainedAgent) -> ExportedProgram:
-    """The step as a graph for any number of environments."""
-    inputs = list(step.examples(agent, 3).values())
+    """The step as a graph of real numbers, for any number of environments."""
+    inputs = tuple(step.examples(agent, 3).values())
+    free = [{0: Dim.DYNAMIC} for _ in inputs]
+    fixed, memory = free[: len(FIXED)], tuple(free[len(FIXED) :])
     try:
         with torch.no_grad(), _quiet():
-            program = torch.export.export(step, tuple(inputs), dynamic_shapes=_any_batch(inputs, 4), strict=False)
-            real = torch.export.export(
-                Portable(program.run_decompositions() if any(d.is_complex for d in step.dtypes) else program),
-                tuple(inputs),
-                dynamic_shapes=(tuple({0: Dim.DYNAMIC} for _ in inputs),),
-                strict=False,
+            traced = torch.export.export(
+                step, inputs, dynamic_shapes=(*fixed, *([memory] * bool(memory))), strict=False
             )
-            return real
-    except UserError:
+            if any(dtype.is_complex for dtype in step.dtypes):
+                traced = traced.run_decompositions()
+            return torch.export.export(Portable(traced), inputs, dynamic_shapes=(tuple(free),), strict=False)
+    except (UserError, OSError):
         raise
     except Exception as error:  # of many kinds, of whatever torch cannot trace
+        if lacks_memory(error):
+            raise
         raise UserError(f"cannot be exported: {one_line(error)}") from error
 
 
-def _any_batch(inputs: list[Tensor], named: int) -> tuple[Any, ...]:
-    """The first dimension of every input is free; those after the first `named` are one tuple, if there are any."""
-    free = [{0: Dim.DYNAMIC} for _ in inputs]
-    return (*free[:named], *([tuple(free[named:])] if free[named:] else []))
+Write = Callable[[ExportedProgram, ActingStep, Path], Call]
+"""Writes a traced step to a file, and returns what runs that file."""
 
 
-def _write_onnx(program: ExportedProgram, step: ActingStep, path: Path) -> Call:
+def _onnx() -> Write:
+    """How ONNX is written. Raises UserError if a package is missing."""
     try:
         import onnxruntime
         import onnxscript  # noqa: F401 - torch's exporter needs it
     except ImportError as error:
         raise UserError(f"--format onnx: {error.name} is not installed; e.g. {extra('export')}") from error
-    try:
-        with _quiet():
-            made = torch.onnx.export(
-                program, (), dynamo=True, verbose=False, opset_version=OPSET,
-                input_names=step.inputs, output_names=step.outputs,
-            )  # fmt: skip
-            assert made is not None
-            made.save(path, external_data=False)
-    except Exception as error:  # of many kinds, of operators that ONNX lacks
-        reason = str(error.__cause__ or error).partition("\n")[0]
-        raise UserError(f"--format onnx: cannot be exported: {reason}; e.g. --format torch") from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda inputs: session.run(step.outputs, {name: inputs[name] for name in step.inputs})
+
+    def write(program: ExportedProgram, step: ActingStep, path: Path) -> Call:
+        names: dict[str, Any] = {"input_names": step.inputs, "output_names": step.outputs}
+        try:
+            with _quiet():
+                made = torch.onnx.export(program, (), dynamo=True, verbose=False, opset_version=OPSET, **names)
+        except torch.onnx.errors.OnnxExporterError as error:
+            reason = one_line(error.__cause__ or error)
+            raise UserError(f"--format onnx: cannot be exported: {reason}; e.g. --format torch") from error
+        assert made is not None
+        made.save(path, external_data=False)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = 1, 3
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return lambda inputs: session.run(step.outputs, {name: inputs[name] for name in step.inputs})
+
+    return write
 
 
-def _write_torch(program: ExportedProgram, step: ActingStep, path: Path) -> Call:
-    with open(path, "wb") as file, _quiet():
-        torch.export.save(program, file)
-    module = torch.export.load(io.BytesIO(path.read_bytes())).module()
+def _torch() -> Write:
+    """How a file of `torch.export` is written."""
 
-    @torch.no_grad()
-    def call(inputs: Numbers) -> list[np.ndarray]:
-        found = module(*(torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in step.inputs))
-        return [cast(Tensor, value).numpy() for value in found]
+    def write(program: ExportedProgram, step: ActingStep, path: Path) -> Call:
+        with open(path, "wb") as file, _quiet():
+            torch.export.save(program, file)
+        module = torch.export.load(io.BytesIO(path.read_bytes())).module()
 
-    return call
+        @torch.no_grad()
+        def call(inputs: Numbers) -> list[np.ndarray]:
+            found = module(*(torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in step.inputs))
+            return [cast(Tensor, value).numpy() for value in found]
+
+        return call
+
+    return write
 
 
 def _seconds(call: Call, inputs: Numbers) -> float:
@@ -234,7 +274,7 @@ def _described(value: Tensor) -> dict[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporters print."""
+    """Within, what the exporters print and warn of is dropped."""
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         before = logging.root.manager.disable
