@@ -34,6 +34,7 @@ STEPS, ENVS, STARTS = 256, 8, 0.05
 TOLERANCE, TIES = 1e-3, 0.01
 """The largest deviation, relative to numbers above 1, of a file that is kept, and the largest share of actions that
 differ between two that are equally good."""
+SORTS = (torch.ops.aten.sort.default, torch.ops.aten.sort.stable, torch.ops.aten.argsort.default)
 TIMED = 200
 """Calls for one environment, of which the median time counts."""
 
@@ -94,9 +95,10 @@ def export(
     with one_thread(), writing(path, "--out /tmp/agent.onnx"):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            call = write(_traced(step, agent), step, partial)
+            program = _traced(step, agent)
+            call = write(program, step, partial)
             deviation = compare(run, agent, step, call)
-            _require_alike(path, deviation)
+            _require_alike(path, program, deviation)
             seconds = _seconds(call, _numbers(step.examples(agent, 1)))
             row = run.evaluate(episodes, which=which, device="cpu")
             if row["step"] != agent.step:
@@ -167,8 +169,8 @@ def deviation(found: np.ndarray, expected: np.ndarray) -> float:
     return float((np.abs(found - expected) / np.maximum(1, np.abs(expected))).max(initial=0))
 
 
-def _require_alike(path: Path, found: Deviation) -> None:
-    """Raise Fault for a file that departs from the agent."""
+def _require_alike(path: Path, program: ExportedProgram, found: Deviation) -> None:
+    """Raise Fault for a file that departs from the agent, or UserError where that is because it sorts."""
     wrong = []
     if not found.largest <= TOLERANCE:
         wrong.append(f"by {found.largest:.1e}")
@@ -176,6 +178,9 @@ def _require_alike(path: Path, found: Deviation) -> None:
         wrong.append(f"in {found.actions} of {found.of} actions")
     if wrong:
         what = f"departs from the agent {' and '.join(wrong)} within {STEPS} steps"
+        if sorts := [node.target for node in program.graph.nodes if node.target in SORTS]:
+            why = f"{sorts[0]} puts numbers that are nearly equal in the order of their rounding"
+            raise UserError(f"cannot be exported: {what}, since {why}; e.g. another seed or checkpoint")
         raise Fault(f"{path}: {what}; it is not kept; please report this")
 
 
