@@ -82,6 +82,9 @@ def test_defaults_follow_from_other_choices_but_never_replace_what_was_given(lin
     assert " ".join(map(str, [*found, *n_step])) == expected
     if "short" in expected:
         assert config.values["batching"]["length"] == max(8, algo["n_step"])
+    if config.choices["algo"] == "dqn":
+        squared = algo["td_loss"], algo["tau"], config.values["encoder"]["normalise_obs"]
+        assert squared == (("squared", 0.01, True) if "gym" in lines else ("huber", 0.005, False))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ FEWEST_UPDATES = 100
 """A run that will make fewer updates says so."""
 STEPS_PER_ENV = 5_000
 """Steps of an off-policy run per environment: of many environments, the first episodes end late."""
+TAU = 0.01
+"""How fast the target network of DQN follows where there is an update every two steps."""
 MINIBATCH = 64
 """Single transitions that the rules leave at least in a minibatch of PPO: smaller ones cost as much time each."""
 FEWEST_ENVS, FEWEST_SLOTS = 8, 32
@@ -73,6 +75,8 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
             yield Rule("algo.update_ratio", ratio, f"{UPDATES:,} updates in all, at most {most:g} per step")
         if dqn_on_gym:
             yield Rule("algo.n_step", min(N_STEP, length or N_STEP), "rewards reach earlier values in fewer updates")
+            yield Rule("algo.td_loss", "squared", "the ends of episodes may change values by a hundred rewards")
+            yield Rule("algo.tau", TAU, "half as many updates, a target that follows twice as fast")
             if "normalise_obs" in given["encoder"]:
                 yield Rule("encoder.normalise_obs", True, "observations may have any scale")
         if num_envs:
