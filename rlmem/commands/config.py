@@ -14,12 +14,21 @@ PARSER = Parser(
     "Check a command line and show what it composes, with the origin of every value. Runs nothing.",
     "memory=ffm algo.lr=1e-3",
     "algo=ppo_popgym --json",
+    "--schema memory > memory.schema.json",
 )
 PARSER.add_argument("--json", action="store_true", help="print JSON")
+kinds = ("config", "memory", "env", "encoder", "batching", "algo")
+what = "print the JSON schema of such files, for editors, and nothing else (config)"
+PARSER.add_argument("--schema", nargs="?", const="config", choices=kinds, metavar="GROUP", help=what)
 PARSER.add_overrides("as for train")
 
 
 def run(args: Arguments) -> None:
+    if args.schema:
+        from rlmem.config.editors import schema
+
+        print(dumps(schema(args.schema), indent=2))
+        return
     from rlmem.config.compose import explain
     from rlmem.config.overrides import leaf_paths
 

@@ -1,0 +1,82 @@
+"""The JSON schemas of configuration files accept every shipped file, and refuse what a run would refuse."""
+
+import json
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from rlmem.commands.cli import main
+from rlmem.config.editors import GROUPS, WHOLE, name_of, schema
+from rlmem.config.paths import conf_dir
+
+FILES = sorted(file for file in conf_dir().rglob("*.yaml") if file.parent.name not in ("launcher", "logger"))
+GRU, FFM, GYM = "_target_: rlmem.memory.gru.GRU", "_target_: rlmem.memory.ffm.FFM", "_target_: rlmem_envs.vector.make"
+
+
+@pytest.fixture(scope="module")
+def validators() -> dict[str, Draft202012Validator]:
+    found = {name: Draft202012Validator(schema(name)) for name in (WHOLE, *GROUPS)}
+    for validator in found.values():
+        validator.check_schema(validator.schema)
+    return found
+
+
+def test_every_shipped_file_is_accepted(validators):
+    assert len(FILES) > 100
+    for file in FILES:
+        problems = validators[name_of(file)].iter_errors(yaml.safe_load(file.read_text()) or {})
+        assert [problem.message for problem in problems] == [], file
+
+
+ACCEPTED = {
+    "memory": [f"{GRU}\nhidden_size: 64", "hidden_size: 64", "_target_: mine.Memory\nanything: 3", "defaults: [gru]"],
+    "env": [f"{GYM}\nid: CartPole-v1\nnum_envs: 3", "level: hard"],
+    WHOLE: ["total_steps: 1000000\nalgo: {lr: 0.001}\nmemory: {hidden_size: 8}", "seed: ${oc.env:SEED}"],
+}
+REFUSED = {
+    "memory": [
+        "hiden_size: 64",
+        "hidden_size: wide",
+        "hidden_size: 0",
+        "hidden_size: -3",
+        "hidden_size: 1.5",
+        "hidden_size: [64]",
+        f"{GRU}\nhidden: 64",
+        f"{GRU}\nhidden_size: true",
+        f"{FFM}\nhidden_size: null",
+        "_target_: 3",
+        "[hidden_size, 64]",
+    ],
+    "batching": ["length: short", "_target_: rlmem.batching.Segment\ninit_state: sored", "defaults: segment"],
+    "encoder": ["prev_action: maybe"],
+    "env": ["level: 3\nlevels: 4", f"{GYM}\nid: 3"],
+    "algo": ["lr: fast", "clip: -0.2"],
+    WHOLE: [
+        "total_step: 1000",
+        "total_steps: 0",
+        "device: gpu",
+        "evaluation: {every: 0}",
+        "checkpoint: {kept: 2}",
+        "algo: {lrr: 0.1}",
+        "memory: gru",
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in ACCEPTED.items() for text in texts])
+def test_what_a_run_takes_is_accepted(validators, kind, text):
+    assert list(validators[kind].iter_errors(yaml.safe_load(text))) == []
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in REFUSED.items() for text in texts])
+def test_mistakes_are_refused(validators, kind, text):
+    assert list(validators[kind].iter_errors(yaml.safe_load(text)))
+
+
+def test_the_command_prints_what_editors_read(capsys):
+    assert main(["config", "--schema", "memory"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema("memory")
+    assert main(["config", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema()
+    assert main(["config", "--schema", "memori"]) == 2
