@@ -21,7 +21,7 @@ from rlmem.api.exporting.card import Card, write_card
 from rlmem.api.exporting.portable import Portable
 from rlmem.api.exporting.step import FIXED, ActingStep
 from rlmem.api.runs import Run
-from rlmem.api.trained import ActingState, TrainedAgent
+from rlmem.api.trained import TrainedAgent
 from rlmem.errors import Fault, UserError, extra, one_line, writing
 from rlmem.loops.base import one_thread
 from rlmem.system.failures import lacks_memory
@@ -145,7 +145,10 @@ def compare(run: Run, agent: TrainedAgent, step: ActingStep, call: Call) -> Devi
             did, scores, prev_action, *memory = call(own | slot)
             with torch.no_grad():
                 expected = step(*(torch.from_numpy((own | slot)[name]) for name in step.inputs))
-            pairs = [(scores, expected[1].numpy()), *zip(memory, _leaves(state), strict=True)]
+            leaves = [leaf.cpu().numpy() for leaf in tree_leaves(state.memory[0])]
+            pairs = [(scores, expected[1].numpy())]
+            for found, leaf in zip(memory, leaves, strict=True):
+                pairs.append((found[..., 0] + 1j * found[..., 1] if leaf.dtype.kind == "c" else found, leaf))
             largest = max([largest, *(deviation(*pair) for pair in pairs)])
             if discrete:
                 different += int((did != action).sum())
@@ -165,7 +168,7 @@ def deviation(found: np.ndarray, expected: np.ndarray) -> float:
     finite = np.isfinite(found) & np.isfinite(expected)
     if not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
         return float("inf")
-    found, expected = found[finite].astype(np.float64), expected[finite].astype(np.float64)
+    found, expected = found[finite].astype(np.complex128), expected[finite].astype(np.complex128)
     return float((np.abs(found - expected) / np.maximum(1, np.abs(expected))).max(initial=0))
 
 
@@ -182,12 +185,6 @@ def _require_alike(path: Path, program: ExportedProgram, found: Deviation) -> No
             why = f"{sorts[0]} puts numbers that are nearly equal in the order of their rounding"
             raise UserError(f"cannot be exported: {what}, since {why}; e.g. another seed or checkpoint")
         raise Fault(f"{path}: {what}; it is not kept; please report this")
-
-
-def _leaves(state: ActingState) -> list[np.ndarray]:
-    """What the actor's memory holds, complex numbers as pairs."""
-    leaves = tree_leaves(state.memory[0])
-    return [(torch.view_as_real(leaf) if leaf.is_complex() else leaf).cpu().numpy() for leaf in leaves]
 
 
 def _traced(step: ActingStep, agent: TrainedAgent) -> ExportedProgram:
