@@ -419,5 +419,7 @@ def test_a_shell_completes_commands_options_and_directories(in_tmp, capsys):
     assert completed("rlmem", "train", "memory=ff") == ["memory=ffm"]
     assert completed("rlmem", "eval", "--ep") == ["--episodes"]
     assert completed("rlmem", "eval", "a_r") == ["a_run"]
+    assert main(["config", "algo.lr=0.001"]) == 0  # in the same process
+    capsys.readouterr()
     assert main(["--completion", "bsh"]) == 2
     assert "did you mean `bash`" in capsys.readouterr().err

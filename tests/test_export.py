@@ -47,7 +47,7 @@ def test_every_memory_exports_and_does_what_the_agent_does(in_tmp, memory, algo)
     try:
         path = run.export(episodes=2)
     except UserError as error:
-        if memory == "dnc" and "since aten.argsort" in str(error):  # whose order rounding may decide
+        if (memory, algo) == ("dnc", "dqn") and "since aten.argsort" in str(error):  # whose order rounding may decide
             return
         raise
     compared = card_of(path)["compared"]

@@ -62,6 +62,8 @@ def test_ppos_minibatches_of_acted_slots_train_as_rows_do(in_tmp, monkeypatch):
         ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 algo.n_step=3", "short_segments 256 0.05 8 3"),
         ("memory=gru algo=dqn env=gym env.id=CartPole-v1", "tape 1000 0.05 8 5"),
         ("memory=mlp algo=dqn", "transitions 256 0.05 8 1"),
+        ("memory=mlp algo=sac algo.n_step=1 total_steps=20000", "transitions 256 1.0 4"),
+        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 algo.n_step=1", "transitions 256 0.05 8 1"),
         ("memory=mlp algo=dqn algo.n_step=12", "short_segments 256 0.05 8 12"),
         ("memory=mlp algo=sac algo.n_step=3 total_steps=20000", "short_segments 256 1.0 4"),
         ("memory=mlp algo=ppo", "tape None None 64"),
@@ -115,6 +117,13 @@ def test_a_memoryless_critic_reads_familiar_games_as_they_are_unless_its_encoder
         )
     ]
     assert chosen == ["plain", "plain", "mlp", "mlp", "mlp", "mlp"]
+
+
+def test_rows_without_a_bound_are_longer_than_any_return():
+    config = load(["memory=mlp", "algo=dqn", "env=gym", "env.id=CartPole-v1", "batching.length=64"])
+    assert config.values["algo"]["n_step"] == 5
+    line = ["batching=short_segments", "batching.length=null", "batching.running=false", "memory=gru", "algo=sac"]
+    assert load([*line, "env=position_only_pendulum"]).values["batching"]["length"] is None
 
 
 def test_a_rule_says_why(capsys):

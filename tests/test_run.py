@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import forked
@@ -240,6 +241,24 @@ def test_a_run_ends_at_an_evaluation_that_is_good_enough_and_can_go_on_as_if_it_
     resume(early, ["evaluation.stop_at=null"])
     assert without_time(early) == without_time(finished)
     assert_same_weights(early, finished)
+
+
+def test_films_are_due_by_steps_and_one_that_fails_is_said_once(in_tmp, monkeypatch, capsys):
+    long = ["env.max_episode_steps=10", "evaluation.every=100", "evaluation.video_every=200"]  # iterations of 128 steps
+    filmed = run(*long, run_dir="filmed")
+    evaluated = [row["step"] for row in read_jsonl(filmed / "metrics.jsonl") if "eval/greedy/best" in row]
+    due = [now for before, now in pairwise([0, *evaluated]) if now // 200 > before // 200 or now == 500]
+    assert sorted(path.name for path in (filmed / "videos").iterdir()) == [f"step_{step}.gif" for step in due]
+
+    def broken(env):
+        raise RuntimeError("no display")
+
+    monkeypatch.setattr("rlmem.acting.film.picture", broken)
+    capsys.readouterr()
+    dark = run(*long, run_dir="dark")
+    said = [line for line in capsys.readouterr().out.splitlines() if "no videos from here on" in line]
+    assert len(said) == 1 and "no display" in said[0]
+    assert without_time(dark) == without_time(filmed)
 
 
 def test_a_run_that_would_never_end_early_is_refused(in_tmp):

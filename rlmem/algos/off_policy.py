@@ -178,7 +178,7 @@ class OffPolicy(HeadSettings, Algorithm):
         if length is None or length >= self.n_step:
             return []
         what = f"algo.n_step={self.n_step}: no row holds more than {length} rewards, where returns end"
-        return [f"{what}; e.g. batching=short_segments batching.length={self.n_step}"]
+        return [f"{what}; e.g. batching.length={4 * self.n_step}"]
 
     def batching_problem(self, batching: Batching) -> str | None:
         return batching.replay_problem(self.batch_size)

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+from copy import deepcopy
 from importlib import import_module
 
 from rlmem.config.messages import mistake, nearest
@@ -31,7 +32,7 @@ def script(shell: str, verbs: Mapping[str, str]) -> str:
     parser.add_argument("--completion", choices=shtab.SUPPORTED_SHELLS)
     commands = parser.add_subparsers()
     for verb, purpose in verbs.items():
-        own = import_module(f"rlmem.commands.{verb}").PARSER
+        own = deepcopy(import_module(f"rlmem.commands.{verb}").PARSER)  # its arguments are changed
         for action in commands.add_parser(verb, parents=[own], add_help=False, help=purpose)._actions:
             if action.dest == "overrides" or (verb in ("sweep", "population") and action.dest == "what"):
                 action.choices = [f"{group}={option}" for group, found in groups.items() for option in found]

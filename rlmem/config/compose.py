@@ -103,9 +103,9 @@ def explain(overrides: Sequence[str]) -> tuple[Config, Origins]:
     return config, ruled | {path: lookup(path, found) or "config.yaml" for path, _ in leaf_paths(config.values)}
 
 
-def _given(assignments: Iterable[Override]) -> list[str]:
-    """The dotted paths of the values that overrides set."""
-    return [path for o in assignments for path, _ in leaf_paths({o.key_or_group: o.value()})]
+def _given(assignments: Iterable[Override]) -> dict[str, Any]:
+    """The values that overrides set, by their dotted paths."""
+    return dict(leaf for o in assignments for leaf in leaf_paths({o.key_or_group: o.value()}))
 
 
 def apply(config: Config, overrides: Sequence[str]) -> Config:

@@ -3,7 +3,7 @@
 They hold for the general options of an algorithm. Published settings (`ppo_popgym`, `dqn_memoroid`) stay as they are.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 OFF_POLICY = ("dqn", "sac", "sacd", "td3")
@@ -35,14 +35,15 @@ class Rule(NamedTuple):
     why: str
 
 
-def choices(chosen: Mapping[str, Any], given: Iterable[str]) -> Iterator[Rule]:
+def choices(chosen: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Rule]:
     """Options of groups that follow from the options of others.
 
     chosen: the option of each group
-    given: the paths of the values that were given; the width of an encoder's layers asks for an encoder that has some
+    given: the values that were given, by their paths; the width of an encoder's layers asks for one that has some
     """
     gym, off_policy = chosen["env"] == "gym", chosen["algo"] in OFF_POLICY
-    several = "algo.n_step" in given or (gym and chosen["algo"] == "dqn")
+    n_step = given.get("algo.n_step", N_STEP if gym and chosen["algo"] == "dqn" else 1)
+    several = isinstance(n_step, int) and n_step > 1
     if chosen["memory"] in STATELESS and off_policy and several:
         yield Rule("batching", "short_segments", "a memory without state needs rows as long as its returns, no longer")
     elif chosen["memory"] in STATELESS and (off_policy or (gym and chosen["algo"] == "ppo")):
@@ -61,7 +62,7 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
     steps, algo, num_envs = given["total_steps"], given["algo"], given["env"].get("num_envs")
     if chosen["algo"] in OFF_POLICY:
         short, dqn_on_gym = chosen["batching"] == "short_segments", chosen["algo"] == "dqn" and chosen["env"] == "gym"
-        if short:
+        if short and given["batching"]["length"] is not None:
             longer = max(given["batching"]["length"], algo["n_step"])
             yield Rule("batching.length", longer, "rows hold the rewards of algo.n_step")
         length = given["batching"].get("length")

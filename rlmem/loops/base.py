@@ -59,6 +59,7 @@ class Loop(LoopParts, ABC):
     cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`), which biases those that ended
     elapsed, learn_time: seconds spent in iterations, and those of them spent on learning
     completed_steps: environment steps at the end of the last complete iteration
+    evaluated: environment steps at the last evaluation
     evaluation_due: whether a stop has put off an evaluation that is due
     stop: an exception, set from outside to end the run; raised once a checkpoint has been saved
     notices: what has been said about learning
@@ -81,6 +82,7 @@ class Loop(LoopParts, ABC):
     learn_time: float = 0.0
     completed_steps: int = 0
     evaluation_due: bool = False
+    evaluated: int = 0
     stop: BaseException | None = None
     notices: Notices = field(init=False)
 
@@ -95,7 +97,7 @@ class Loop(LoopParts, ABC):
 
     @property
     def done(self) -> bool:
-        """Whether the budget is spent and what was learnt has been evaluated, or whether that ended the run early."""
+        """Whether the budget is spent, or an evaluation has ended the run early, and what was learnt is evaluated."""
         spent = self.collector.steps >= self.total_steps or self.ends_early
         return spent and bool(self.last_evaluation) and not self.evaluation_due
 
@@ -187,6 +189,7 @@ class Loop(LoopParts, ABC):
         if self.videos is not None and self._films():
             with one_thread():
                 self.videos.film(cast(Agent, self.agent), self.collector.steps)  # before loggers look for it
+        self.evaluated = self.collector.steps
         score = self.objective()
         if math.isfinite(score) and (self.best_return is None or score > self.best_return):
             self.best_return = score
@@ -201,8 +204,7 @@ class Loop(LoopParts, ABC):
         """Whether the agent is filmed at this evaluation."""
         assert self.videos is not None
         steps = self.collector.steps
-        since = 0 if self.evaluation_every is None else steps - self.evaluation_every
-        return due(self.videos.every, since, steps) or steps >= self.total_steps
+        return due(self.videos.every, self.evaluated, steps) or steps >= self.total_steps or self.ends_early
 
     def objective(self) -> float:
         """A single number for the last evaluation, larger for better: the mean return of greedy episodes."""
@@ -268,6 +270,7 @@ class Loop(LoopParts, ABC):
             "clock": self.collector.seconds.copy(),
             "record": self.recorder.position(),
             "notices": self.notices.state_dict(),
+            "evaluated": self.evaluated,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -281,5 +284,6 @@ class Loop(LoopParts, ABC):
         self.recent.extend(state["recent"])
         self.collector.seconds.update(state["clock"])
         self.recorder.rewind(state["record"])
-        if "notices" in state:  # not in those of older versions
+        self.evaluated = state.get("evaluated", 0)  # not in those of older versions
+        if "notices" in state:  # likewise
             self.notices.load_state_dict(state["notices"])

@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.film import film_episode
 from rlmem.agents.base import Agent
-from rlmem.errors import UserError
+from rlmem.errors import Fault, UserError
 from rlmem.record.rundir import video_path
 from rlmem.seeding import Streams
 
@@ -43,6 +43,6 @@ class Videos:
         try:
             path = video_path(self.run_dir, step)
             film_episode(agent, self.make_env(), self.streams, self.device, self.max_steps, path)
-        except UserError as error:
+        except (UserError, Fault) as error:  # a Fault: what drawing raises within a step
             self.works = False
-            self.say(f"step {step}: no videos: {error}")
+            self.say(f"step {step}: no videos from here on: {error}")

@@ -137,16 +137,22 @@ class WandbRun:
 
     def close(self, failed: bool) -> None:
         try:
-            best = self.run_dir / "checkpoints" / BEST
-            if self.artifact and best.exists():
-                agent = self.wandb.Artifact(f"{self.run.id}-best", type="model")
-                agent.add_file(str(best))
-                agent.add_file(str(self.run_dir / "config.yaml"))
-                self.run.log_artifact(agent)
-            self.run.finish(exit_code=int(failed))
+            try:
+                self._upload_best()
+            finally:
+                self.run.finish(exit_code=int(failed))
         except Exception:
             forget_wandb()
             raise
+
+    def _upload_best(self) -> None:
+        """Upload the best agent, if that is asked for and there is one."""
+        best = self.run_dir / "checkpoints" / BEST
+        if self.artifact and best.exists():
+            agent = self.wandb.Artifact(f"{self.run.id}-best", type="model")
+            agent.add_file(str(best))
+            agent.add_file(str(self.run_dir / "config.yaml"))
+            self.run.log_artifact(agent)
 
 
 class WandbLogger(WandbRun):

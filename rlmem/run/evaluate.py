@@ -12,7 +12,6 @@ from rlmem.config.compose import apply
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.record.rundir import video_path
 from rlmem.run.assemble import assemble_trained
 from rlmem.run.build import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.run.stored import refuse_others, stored_config
@@ -42,7 +41,7 @@ def evaluate_run(
     seed: root of the evaluation's own streams; None: derived from the run's seed
     overrides: `key=value` of ACCEPTED keys, which win over `env.evaluation` and must not change the spaces
     step: which checkpoint, or "best" for the agent of the best evaluation; None: the newest intact one
-    video: also write an animation of one greedy episode, <run>/videos/step_<n>.gif
+    video: also write an animation of one greedy episode, <run>/videos/eval_<step>.gif
     trust: accept a configuration that another user wrote or edited (`stored_config`)
     say: called with a line on the progress of a long evaluation, on episodes that were cut, and on a full disk
 
@@ -65,7 +64,8 @@ def evaluate_run(
     seed = Streams(trained.settings.seed).int("rlmem eval") if seed is None else seed
     max_steps, film = config.settings.evaluation.max_steps, {}
     if video:  # first, since it may turn out that this environment cannot be drawn
-        path, one = video_path(run_dir, checkpoint["step"]), make_evaluation_env(config, 1, given)
+        path = run_dir / "videos" / f"eval_{checkpoint['step']}.gif"  # those of training are another episode's
+        one = make_evaluation_env(config, 1, given)
         with one_thread():
             watched = film_episode(parts.agent, one, Streams(seed), parts.device, max_steps, path)
         film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}

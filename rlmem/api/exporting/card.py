@@ -13,6 +13,9 @@ from rlmem.record.rundir import write_atomically
 from rlmem.stats import Contrast
 from rlmem.system.strictjson import dumps
 
+LOCAL = ("run_dir", "init_from", "logger", "callbacks")
+"""Keys of a configuration that mean something on the machine of the run alone."""
+
 
 @dataclass(frozen=True)
 class Card:
@@ -52,7 +55,7 @@ def write_card(run: Run, path: Path, card: Card) -> None:
         "returns": {kind: interval(row[kind], row["episodes"]) for kind in ("greedy", "sampled")},
         "run": {key: about.get(key) for key in ("rlmem", "git", "machine", "started", "choices")},
         "command": shell("rlmem", "train", *(line for line in about["overrides"] if not line.startswith("run_dir="))),
-        "config": {key: value for key, value in config.items() if key != "run_dir"},
+        "config": {key: value for key, value in config.items() if key not in LOCAL},
     }
     write_atomically(path.with_name(f"{path.name}.json"), dumps(facts, indent=2) + "\n")
     write_atomically(card_of(path), _as_text(path, facts))

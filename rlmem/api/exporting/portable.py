@@ -138,7 +138,7 @@ class _Interpreter(fx.Interpreter):
         if n.target in ON_PAIRS:
             return ON_PAIRS[n.target](*args, **kwargs)
         if n.target in EACH:
-            re, im = (tree_map(lambda x, i=i: x[i] if _is_pair(x) else x, args, _is_pair) for i in (0, 1))
+            re, im = (tree_map(lambda x, i=i: x[i] if _is_pair(x) else x, args, is_leaf=_is_pair) for i in (0, 1))
             return Pair(n.target(*re, **kwargs), n.target(*im, **kwargs))
         raise UserError(f"cannot be exported: {n.target} of complex numbers has no form on pairs of real ones")
 

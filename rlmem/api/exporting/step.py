@@ -58,7 +58,9 @@ class ActingStep(nn.Module):
 
     def examples(self, agent: TrainedAgent, n: int) -> dict[str, Tensor]:
         """Inputs of n environments that begin an episode, by name."""
-        obs = np.stack([np.asarray(self.observation_space.sample()) for _ in range(n)])
+        space = deepcopy(self.observation_space)
+        space.seed(0)
+        obs = np.stack([np.asarray(space.sample()) for _ in range(n)])
         memory = [_real(leaf).clone() for leaf in tree_leaves(self.network.trunks.actor.initial_state(n))]
         first = [torch.from_numpy(obs), torch.ones(n, dtype=torch.bool), torch.zeros(n)]
         return dict(zip(self.inputs, [*first, agent.initial_state(n).prev_action.cpu(), *memory], strict=True))

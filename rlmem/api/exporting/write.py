@@ -91,7 +91,7 @@ def export(
     write = prepare()
     agent = run.agent(which)
     step = ActingStep(agent)
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}.unchecked")
     with one_thread(), writing(path, "--out /tmp/agent.onnx"):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -104,24 +104,24 @@ def export(
             if row["step"] != agent.step:
                 what = f"the checkpoint was of step {agent.step} and is of step {row['step']} now"
                 raise UserError(f"{run.path}: {what}; e.g. --step {row['step']}, or export when the run has ended")
+            inputs = step.examples(agent, 2)
+            with torch.no_grad():
+                outputs = dict(zip(step.outputs, step(*inputs.values()), strict=True))
+            card = Card(
+                format=format,
+                opset=OPSET if format == "onnx" else None,
+                step=agent.step,
+                license=license,
+                evaluation=row,
+                inputs={name: _described(value) for name, value in inputs.items()},
+                outputs={name: _described(value) for name, value in outputs.items()},
+                compared={"steps": STEPS, "environments": ENVS, **deviation._asdict()},
+                milliseconds=1000 * seconds,
+            )
+            write_card(run, path, card)
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
-    inputs = step.examples(agent, 2)
-    with torch.no_grad():
-        outputs = dict(zip(step.outputs, step(*inputs.values()), strict=True))
-    card = Card(
-        format=format,
-        opset=OPSET if format == "onnx" else None,
-        step=agent.step,
-        license=license,
-        evaluation=row,
-        inputs={name: _described(value) for name, value in inputs.items()},
-        outputs={name: _described(value) for name, value in outputs.items()},
-        compared={"steps": STEPS, "environments": ENVS, **deviation._asdict()},
-        milliseconds=1000 * seconds,
-    )
-    write_card(run, path, card)
     return Exported(path, card)
 
 
@@ -149,12 +149,16 @@ def compare(run: Run, agent: TrainedAgent, step: ActingStep, call: Call) -> Devi
             pairs = [(scores, expected[1].numpy())]
             for found, leaf in zip(memory, leaves, strict=True):
                 pairs.append((found[..., 0] + 1j * found[..., 1] if leaf.dtype.kind == "c" else found, leaf))
-            largest = max([largest, *(deviation(*pair) for pair in pairs)])
+            same = did == action
             if discrete:
-                different += int((did != action).sum())
+                different += int((~same).sum())
+                same = same.reshape(ENVS, -1).all(1)
             else:
-                largest = max(largest, deviation(did, action))
-            own = {name: value.copy() for name, value in zip(step.names, [prev_action, *memory], strict=True)}
+                pairs.append((did, action))
+                same = np.ones(ENVS, bool)
+            before = state.prev_action.cpu().numpy()  # goes on as the agent does where another action is as good
+            largest = max([largest, deviation(prev_action[same], before[same]), *(deviation(*pair) for pair in pairs)])
+            own = {name: value.copy() for name, value in zip(step.names, [before, *memory], strict=True)}
             begins = ended
             obs, earned, terminated, truncated, _ = env.step(action)
             reward, ended = np.asarray(earned, np.float32), terminated | truncated
