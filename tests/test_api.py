@@ -266,7 +266,7 @@ def test_a_run_keeps_its_place_and_finds_what_it_named(in_tmp, monkeypatch):
     small_run("memory=gru", "env.evaluation={level: medium}")
     run = rlmem.Run("run")
     monkeypatch.chdir("/")
-    assert run.checkpoints() == [32, "best"]
+    assert run.checkpoints() == ["best", 32]
     assert run.agent("32").step == run.agent("best").step == 32
     levels = {level: rlmem.make_env("repeat_first", level=level)._n for level in ("easy", "medium")}
     assert run.make_env(3)._n == levels["medium"] != levels["easy"] == run.make_env(level="easy")._n

@@ -288,6 +288,7 @@ COMMANDS: dict[str, list[SearchStrategy[list[str]]]] = {
         lines(["eval", RUN, "--episodes", "1"], st.lists(small, max_size=2)),
         lines(["eval"], _flag("--episodes"), _flag("--seed"), _flag("--step"), last=["--", "nope"]),
     ],
+    "export": [lines(["export"], places.map(lambda place: [place]), words, last=["--step", "1"])],
     "resume": [lines(["resume"], places.map(lambda place: [place]), words, last=["total_steps=1"])],
     "play": [
         lines(["play", "--gif", "no/such/folder/a.gif"], words),

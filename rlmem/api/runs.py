@@ -47,7 +47,7 @@ class Run:
         return rundir.read(self.path)[0]
 
     def checkpoints(self) -> list[int | str]:
-        """What `agent` and `evaluate` accept as `which`: steps in rising order, and "best" if there is one."""
+        """What `agent` and `evaluate` accept as `which`: "best" if there is one, and steps in rising order."""
         return list(stored.available(self.path))
 
     def agent(self, which: int | str | None = None, device: str = "cpu", seed: int = 0) -> TrainedAgent:

@@ -99,8 +99,8 @@ def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
 def available(run_dir: Path) -> dict[int | str, Path]:
     """The checkpoints of a run by their steps, and the "best" one if there is one."""
     kept = checkpoints(run_dir)
-    steps: dict[int | str, Path] = {step_of(path): path for path in kept.paths()}
-    return steps | ({"best": best} if (best := kept.directory / BEST).exists() else {})
+    best: dict[int | str, Path] = {"best": path} if (path := kept.directory / BEST).exists() else {}
+    return best | {step_of(path): path for path in kept.paths()}
 
 
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:

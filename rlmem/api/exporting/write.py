@@ -88,9 +88,8 @@ def export(
     """
     prepare, suffix = {"onnx": (_onnx, ".onnx"), "torch": (_torch, ".pt2")}[format]
     path = out or run.path / "export" / f"agent{suffix}"
-    write = prepare()
     agent = run.agent(which)
-    step = ActingStep(agent)
+    write, step = prepare(), ActingStep(agent)
     partial = path.with_name(f"{path.name}.unchecked")
     with one_thread(), writing(path, "--out /tmp/agent.onnx"):
         path.parent.mkdir(parents=True, exist_ok=True)
