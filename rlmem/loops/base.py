@@ -186,9 +186,7 @@ class Loop(LoopParts, ABC):
         """Play evaluation episodes, on the first process alone, and keep the best agent."""
         self.recorder.require_intact()
         self.last_evaluation = results = of_first(self._play() if place().rank == 0 else {})
-        if self.videos is not None and self._films():
-            with one_thread():
-                self.videos.film(cast(Agent, self.agent), self.collector.steps)  # before loggers look for it
+        self._film()  # before loggers look for it
         self.evaluated = self.collector.steps
         score = self.objective()
         if math.isfinite(score) and (self.best_return is None or score > self.best_return):
@@ -200,11 +198,13 @@ class Loop(LoopParts, ABC):
         self.progress.say(f"evaluation at {self.collector.steps}: {self.evaluation_text()}")
         self.callbacks.call("on_evaluation", self.collector.steps, results)
 
-    def _films(self) -> bool:
-        """Whether the agent is filmed at this evaluation."""
-        assert self.videos is not None
-        steps = self.collector.steps
-        return due(self.videos.every, self.evaluated, steps) or steps >= self.total_steps or self.ends_early
+    def _film(self) -> None:
+        """Film the agent, if that is due at this evaluation, or if it is the last."""
+        steps, videos = self.collector.steps, self.videos
+        last = steps >= self.total_steps or self.ends_early
+        if videos is not None and (last or due(videos.every, self.evaluated, steps)):
+            with one_thread():
+                videos.film(cast(Agent, self.agent), steps)
 
     def objective(self) -> float:
         """A single number for the last evaluation, larger for better: the mean return of greedy episodes."""
