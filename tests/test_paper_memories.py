@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from rlmem.analysis.shm import calibrations
 from rlmem.memory import FFM
+from rlmem.memory.ffm import periods
 from rlmem.memory.shm import SHM
 from rlmem.scan import hadamard_scan, native
 
@@ -74,6 +75,13 @@ def test_the_closed_form_is_the_scan(version):
         memory = FFM(D, 8, 4, 2, version=version, form=form).double()
         results.append(values_and_gradients(memory, x, start, memory.initial_state(2) + 0.5))
     assert_close(*results, tolerance=1e-8)
+
+
+def test_first_periods_of_ffm_are_those_of_their_name():
+    assert periods("published", 1024, 4).tolist() == pytest.approx([1, 342, 683, 1024])
+    assert periods("geometric", 1024, 4).tolist() == pytest.approx([2, 16, 128, 1024])
+    memory = FFM(D, 8, 4, 4, init="geometric")
+    torch.testing.assert_close(memory.b.detach(), 2 * torch.pi / torch.tensor([2.0, 16.0, 128.0, 1024.0]))
 
 
 @pytest.mark.recorded("ffm_e", has="pub.s_form")

@@ -1,7 +1,7 @@
 """Fast and Forgetful Memory."""
 
 from collections.abc import Callable
-from math import log, pi
+from math import e, log, pi
 from sys import float_info
 from typing import Literal, NamedTuple
 
@@ -16,6 +16,8 @@ from rlmem.scan.ffm import ffm_step, ffm_unroll
 from rlmem.scan.matmul import derived
 from rlmem.types import PositiveInt
 
+Init = Literal["published", "geometric"]
+
 BETA = 0.01
 """Fraction of the slowest trace that is left after `max_period` slots (appendix B)."""
 MAX_LENGTH = 1024
@@ -26,6 +28,13 @@ LIMIT = log(float_info.max) / MAX_LENGTH - 0.01
 def decay(a: Tensor) -> Tensor:
     """log |gamma| [m], below 0, from the parameter a [m]."""
     return a.clamp(-LIMIT, -1e-8)
+
+
+def periods(init: Init, longest: int, count: int) -> Tensor:
+    """The first periods [count] of frequencies in slots, up to `longest`."""
+    if init == "published":
+        return torch.linspace(1, longest, count)
+    return torch.logspace(log(min(2, longest)), log(longest), count, base=e)
 
 
 def map_in(value: Tensor, gate_in: Tensor) -> Tensor:
@@ -71,6 +80,9 @@ class FFM(LinearRecurrence):
     trace_size: m, number of traces
     context_size: c, number of contexts of every trace
     max_period: slots; the slowest trace keeps 1 % and the slowest frequency turns once in that time, at initialisation
+    init: first periods of the frequencies: "published", evenly spaced from 1 slot to `max_period` (appendix B), so that
+        four up to 1,024 have none between 1 and 342; "geometric", from 2 slots, the shortest that slots can show, to
+        `max_period`, each the same multiple of the one before
     ablation: one of table 3: "ni", no input gate; "no", no output gate; "nc", no context (b = 1e-6); "fc", context not
         learned; "nd", no decay (a = 0); "fd", decay not learned; "hp", a decay and a frequency for each of m c traces,
         without the outer sum
@@ -91,6 +103,7 @@ class FFM(LinearRecurrence):
         trace_size: PositiveInt = 32,
         context_size: PositiveInt = 4,
         max_period: PositiveInt = 1024,
+        init: Init = "published",
         ablation: Ablation = "none",
         version: Version = "original",
         skip: Literal["linear", "identity"] = "linear",
@@ -113,7 +126,7 @@ class FFM(LinearRecurrence):
         self.mix = Linear(2 * m * c, hidden_size)
         slowest, fastest = log(BETA) / max_period, -LIMIT + 0.01
         a = torch.linspace(fastest, max(min(-1e-6, slowest), fastest), m)
-        b = 2 * pi / torch.linspace(1, max_period, m if ablation == "hp" else c)
+        b = 2 * pi / periods(init, max_period, m if ablation == "hp" else c)
         a, b = initial(a, b, ablation, version)
         self.a = nn.Parameter(a, requires_grad=ablation not in ("nd", "fd"))
         self.b = nn.Parameter(b, requires_grad=ablation not in ("nc", "fc"))
