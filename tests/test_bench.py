@@ -13,6 +13,7 @@ import torch
 from rlmem.bench import figure3, memory, returns, skeleton, solve, update
 from rlmem.bench.env import EnvBench
 from rlmem.bench.figure3 import Figure3Bench
+from rlmem.bench.growth import GrowthBench
 from rlmem.bench.memory import PEER, MemoryBench, Rows
 from rlmem.bench.peers import SeparateGRUs
 from rlmem.bench.returns import ReturnsBench
@@ -195,6 +196,18 @@ def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
 
 def test_the_papers_models_are_options_of_ours():
     assert set(figure3.PAPER.values()) <= set(catalog()["memory"])
+
+
+def test_bench_growth_measures_every_size(in_tmp, capsys):
+    pytest.importorskip("matplotlib")
+    tiny = {name: value for name, value in TINY.items() if name != "device"}
+    result = GrowthBench.run(models=["ffm"], envs=(16, 32), slots=(16,), lengths=(200,), **tiny)
+    found = {(case["what"], case["rows"], case["slots"]): case for case in result["cases"]}
+    assert set(found) == {("training", 16, 16), ("training", 32, 16), ("unroll", 1, 200)}
+    assert all(case["slots_per_second"] > 0 and not case["note"] for case in found.values())
+    assert found["unroll", 1, 200]["bytes_per_slot"] > 4 * 256  # its output, at least
+    assert "bytes a slot" in capsys.readouterr().out
+    assert json.loads((in_tmp / "bench-growth.json").read_text()) == json.loads(json.dumps(result))
 
 
 def test_bench_scan_has_a_row_for_every_case_and_engine(in_tmp):

@@ -20,14 +20,16 @@ def parser() -> Parser:
         "memory --figure3",
         "update --models gru,ffm --threads 1",
         "solve --models gru,ffm --rounds 5 --threads 1",
+        "growth --models ffm --threads 1",
         "returns --threads 1",
         "env --tasks RepeatPrevious,CuedCatch",
     )
     made.add_argument(
         "what",
-        choices=["train", "solve", "update", "memory", "scan", "returns", "env"],
+        choices=["train", "solve", "growth", "update", "memory", "scan", "returns", "env"],
         help="train: environment steps per second of whole training runs, beside sb3-contrib; solve: steps and "
-        "seconds of PPO until it solves repeat_previous, a seed a round, beside sb3-contrib; update: updates of SAC "
+        "seconds of PPO until it solves repeat_previous, a seed a round, beside sb3-contrib; growth: rates and memory "
+        "of PPO with more environments and longer rollouts, and of a memory over longer rows; update: updates of SAC "
         "per second, and where their time goes, beside POMDP-Baselines' update; memory: time and memory of every "
         "memory, beside torch.nn.GRU, and, unless --models or --lengths is given, scan; scan: the scan alone, on every "
         "engine, beside copying; returns: returns and GAE, beside the usual loops; env: steps per second of every "
@@ -41,9 +43,10 @@ def parser() -> Parser:
     made.add_argument("--threads", type=number, metavar="N", help="CPU threads to learn with (all cores)")
     made.add_argument("--budget", type=number, metavar="S", help="seconds for all turns of one cell (20)")
     made.add_argument("--device", choices=["auto", "cpu", "cuda"], help="auto: cuda if there is one")
-    made.add_argument("--models", type=names, metavar="A,B", help="memory, update, solve: these only")
+    made.add_argument("--models", type=names, metavar="A,B", help="memory, update, solve, growth: these only")
     made.add_argument("--tasks", type=names, metavar="A,B", help="env: these only, by class name")
-    lengths = "memory: episode lengths (128,1024,16384); update: of the segments beside the tape (10,50,200)"
+    lengths = "memory: episode lengths (128,1024,16384); growth: of the row (1000 to 1000000); "
+    lengths += "update: of the segments beside the tape (10,50,200)"
     made.add_argument("--lengths", type=numbers, metavar="T,T", help=lengths)
     made.add_argument("--slots", type=number, metavar="N", help="memory: slots of a cell (16384)")
     made.add_argument("--figure3", action="store_const", const=True, help="memory: Figure 3 of FFM's paper instead")
