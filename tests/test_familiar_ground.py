@@ -66,7 +66,8 @@ def test_ppos_minibatches_of_acted_slots_train_as_rows_do(in_tmp, monkeypatch):
         ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 algo.n_step=1", "transitions 256 0.05 8 1"),
         ("memory=mlp algo=dqn algo.n_step=12", "short_segments 256 0.05 8 12"),
         ("memory=mlp algo=sac algo.n_step=3 total_steps=20000", "short_segments 256 1.0 4"),
-        ("memory=mlp algo=ppo", "tape None None 64"),
+        ("memory=mlp algo=ppo", "tape None None 39"),  # 500,000 steps
+        ("memory=mlp algo=ppo env=repeat_first", "tape None None 64"),
         ("memory=mlp algo=ppo env=gym env.id=CartPole-v1", "transitions None None 64"),
         ("memory=mlp algo=ppo_popgym total_steps=100000", "tape None None 64"),
         ("memory=ffm algo=ppo total_steps=256000", "tape None None 20"),
@@ -117,6 +118,21 @@ def test_a_memoryless_critic_reads_familiar_games_as_they_are_unless_its_encoder
         )
     ]
     assert chosen == ["plain", "plain", "mlp", "mlp", "mlp", "mlp"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("", ("geometric", 500_000)),
+        ("memory.init=published total_steps=1000", ("published", 1000)),
+        ("algo=dqn", ("published", 1_500_000)),
+        ("env=repeat_first", ("published", 1_500_000)),
+        ("memory=gru", ("torch", 500_000)),
+    ],
+)
+def test_the_demo_has_ffm_begin_with_periods_of_some_slots(lines, expected):
+    config = load(lines.split())
+    assert (config.values["memory"]["init"], config.settings.total_steps) == expected
 
 
 def test_rows_without_a_bound_are_longer_than_any_return():
