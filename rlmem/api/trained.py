@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from gymnasium import Space, spaces
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlmem.acting.guard import NUMBERS, ObservationCheck, as_flags
 from rlmem.agents.base import Agent, Exploration
@@ -80,7 +80,7 @@ class TrainedAgent:
         self.reads_reward = any(part.reads_reward for part in network.modules() if isinstance(part, InputEncoder))
         self._check = ObservationCheck(observation_space)
         self._to_env, self._kept, self._lock = to_env(action_space), Kept(), Lock()
-        self._weights: list[tuple[int, int, int]] = []
+        self._weights = Weights(self.network)
         self.seed(seed)
 
     def __repr__(self) -> str:
@@ -148,10 +148,8 @@ class TrainedAgent:
         if generator is not None:
             exploration = exploration.drawn(state.episode_draw, begins, generator)
         with self._lock, one_thread(), constant_weights(self._kept):
-            weights = [(id(p), p.data_ptr(), p._version) for p in self.network.parameters()]
-            if weights != self._weights:  # what was derived may be of several weights
+            if self._weights.changed():  # what was derived may be of several weights
                 self._kept.clear()
-                self._weights = weights
             action, _, memory = self.network.act(inputs, state.memory, generator, exploration)
         draw = state.episode_draw if exploration.episode_draw is None else exploration.episode_draw
         chosen = self._to_env(action.cpu().numpy())
@@ -195,3 +193,29 @@ class TrainedAgent:
         if kinds is not None and array.dtype.kind not in kinds:
             raise UserError(f"{name}: expected {'numbers' if kinds == NUMBERS else 'booleans'}, got {array.dtype}")
         return array if state.vector else array[None]
+
+
+class Weights:
+    """Whether the weights of a network are still the same: `parameters()` alone takes a fifth of an acting step.
+
+    network: a network whose weights may be changed or replaced, and so may its parts
+    """
+
+    def __init__(self, network: nn.Module):
+        self.network = network
+        self.parts: list[nn.Module] = []
+        self.found: list[Any] | None = None
+
+    def changed(self) -> bool:
+        """Whether they are others than in the last call; in the first one they are."""
+        if self._look() == self.found:
+            return False
+        self.parts = [*self.network.modules()]
+        self.found = self._look()
+        return True
+
+    def _look(self) -> list[Any]:
+        """What is another if a part or a weight is, or if a weight was written to."""
+        children = [child for part in self.parts for child in part._modules.values()]
+        weights = [weight for part in self.parts for weight in part._parameters.values() if weight is not None]
+        return [*children, *((id(weight), weight.data_ptr(), weight._version) for weight in weights)]
