@@ -1,0 +1,240 @@
+"""The Hugging Face Hub through its real client, against a stand-in server: what is pushed, pulled and refused."""
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from helpers import SMALLEST, small_run, weights
+from hub_server import HubServer
+from test_readme import blocks, commands, small
+
+import rlmem
+from rlmem.api.hub.contents import pack
+from rlmem.commands.cli import main
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
+
+FILES = ["README.md", "config.yaml", "eval.jsonl", "model.safetensors", "run.json"]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory) -> Iterator[HubServer]:
+    """A server, and a client that finds it: the client reads its settings when it is imported."""
+    with HubServer() as server, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HF_ENDPOINT", server.url)
+        patched.setenv("HF_HOME", str(tmp_path_factory.mktemp("home")))
+        patched.setenv("HF_HUB_DISABLE_XET", "1")  # a protocol of its own, which the server does not speak
+        for name in ("HF_HUB_OFFLINE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"):
+            patched.delenv(name, raising=False)
+        forget_client()
+        yield server
+        forget_client()
+
+
+def forget_client() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def hub(running, in_tmp, monkeypatch) -> HubServer:
+    """An empty server, at which `me` is logged in."""
+    running.clear()
+    monkeypatch.setenv("HF_TOKEN", "hf_me")
+    return running
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    callback = ["+callbacks.own._target_=test_hub.Own", "logger=[local,tensorboard]"]
+    return small_run("memory=ffm", "memory.hidden_size=8", *callback, run_dir=folder / "secret" / "run")
+
+
+class Own(rlmem.Callback):
+    """Code of one's own that does not shape the agent."""
+
+
+@pytest.fixture
+def run(trained, in_tmp) -> Path:
+    shutil.copytree(trained, "run")
+    return Path("run")
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    """What a command prints: its result, or the one line of its error."""
+    capsys.readouterr()
+    assert main(list(arguments)) == code
+    given = capsys.readouterr()
+    if code == 0:
+        return given.out
+    assert given.out == ""
+    (line,) = given.err.splitlines()
+    assert "e.g. " in line
+    return line
+
+
+def played(agent: rlmem.TrainedAgent) -> list[Any]:
+    env = rlmem.make_env("repeat_first", 3)
+    state, (obs, _) = agent.initial_state(3), env.reset(seed=5)
+    start, ended, actions = None, np.zeros(3, bool), []
+    for _ in range(120):
+        action, state = agent.act(obs, state, start=start)
+        actions.append(action.tolist())
+        start = ended
+        obs, _, terminated, truncated, _ = env.step(action)
+        ended = terminated | truncated
+    return actions
+
+
+def test_what_is_pushed_and_pulled_plays_the_same_actions(hub, run, capsys):
+    shown = said(capsys, "push", "run", "ffm", "--episodes", "3", "--license", "mit")
+    (name,) = hub.repos
+    assert name == "me/ffm"
+    repo = hub.repos[name]
+    commit = repo.at("main")
+    assert shown.splitlines() == [
+        f"{hub.url}/me/ffm: public, the agent of step 32, commit {commit[:8]}",
+        "  for others: rlmem pull me/ffm",
+    ]
+    assert sorted(repo.files.keys() - {".gitattributes"}) == FILES
+    shown = said(capsys, "pull", "me/ffm", "--out", "theirs")
+    assert shown.splitlines() == [f"theirs: the agent of step 32 of me/ffm, commit {commit[:8]}", "  rlmem eval theirs"]
+    assert played(rlmem.load("theirs")) == played(rlmem.load("run"))
+    ours, theirs = weights("run"), weights("theirs")
+    assert ours.keys() == theirs.keys() and any(value.is_complex() for value in ours.values())
+    assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
+    assert sorted(path.name for path in Path("theirs").iterdir()) == sorted(
+        {*FILES, "checkpoints"} - {"model.safetensors"}
+    )
+    assert sorted(path.name for path in Path().iterdir()) == ["run", "theirs"]
+    (row,) = read_jsonl(Path("theirs/eval.jsonl"))
+    assert row["greedy"] == read_jsonl(Path("run/eval.jsonl"))[-1]["greedy"] and row["episodes"] == 3
+    assert json.loads(Path("theirs/run.json").read_text())["hub"] == {"repo": "me/ffm", "commit": commit}
+
+
+def test_the_card_has_what_the_hub_reads_and_what_the_agent_earns(hub, run):
+    assert rlmem.Run("run").push(episodes=3, license="cc-by-4.0") == f"{hub.url}/me/run"
+    header, text = hub.repos["me/run"].files["README.md"].decode().split("---\n")[1:]
+    found = yaml.safe_load(header)
+    assert (found["license"], found["library_name"]) == ("cc-by-4.0", "rlmem")
+    assert found["pipeline_tag"] == "reinforcement-learning" and {"ffm", "ppo"} <= set(found["tags"])
+    ((result,),) = [entry["results"] for entry in found["model-index"]]
+    row = read_jsonl(Path("run/eval.jsonl"))[-1]
+    assert result["metrics"][0]["value"] == pytest.approx(row["greedy"]["return_mean"], abs=1e-6)
+    assert result["dataset"]["name"] == "repeat_first"
+    assert "# ffm, ppo on repeat_first" in text and "Licence of the weights: cc-by-4.0." in text
+    assert "rlmem pull me/run --out runs/run" in text and "--trust" not in text
+
+
+def test_nothing_of_this_machine_is_pushed(hub, trained, in_tmp):
+    rlmem.Run(trained).push("run", episodes=2)
+    about = json.loads((trained / "run.json").read_text())
+    everything = b"\n".join(hub.repos["me/run"].files.values()).decode(errors="replace")
+    for private in (str(trained), "secret", "test_hub", "tensorboard:", "seal", "# sha256", about["platform"]):
+        assert private not in everything, private
+    shared = json.loads(hub.repos["me/run"].files["run.json"])
+    assert not shared.keys() & {"host", "platform", "command"}
+    values = yaml.safe_load(hub.repos["me/run"].files["config.yaml"])
+    assert (values["run_dir"], values["logger"], values["callbacks"]) == (None, {}, {})
+
+
+def test_a_pulled_run_is_evaluated_exported_and_begun_from_but_not_resumed(hub, run, capsys):
+    said(capsys, "push", "run", "--episodes", "2", "--step", "best", "--private")
+    assert hub.repos["me/run"].private
+    pulled = rlmem.pull("me/run")
+    assert pulled.path == Path("runs/run").absolute() and pulled.checkpoints() == [32]
+    assert pulled.evaluate(2)["step"] == 32
+    assert "largest deviation" in said(capsys, "export", "runs/run", "--format", "torch", "--episodes", "2")
+    memory = ["memory=ffm", "memory.hidden_size=8"]
+    given = [*SMALLEST, *memory, "init_from=runs/run", "run_dir=on"]
+    assert "weights of runs/run at step 32" in said(capsys, "train", *given)
+    for again in (["resume", "runs/run"], ["train", *SMALLEST, *memory, "run_dir=runs/run", "on_exists=resume"]):
+        line = said(capsys, *again, code=2)
+        assert "was pulled from the Hub" in line and "init_from=runs/run" in line
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["run"]
+    assert rlmem.Run(pulled.path).push("again", episodes=2) == f"{hub.url}/me/again"  # whoever pulls may push
+
+
+OWN = """
+from rlmem.memory.gru import GRU
+
+class Own(GRU):
+    pass
+"""
+
+
+def test_code_needs_trust_also_ones_own_that_was_pulled_back(hub, capsys, monkeypatch):
+    Path("own_hub_memory.py").write_text(OWN)
+    monkeypatch.syspath_prepend(".")
+    small_run("memory=gru", "memory._target_=own_hub_memory.Own", "memory.hidden_size=4")
+    shown = said(capsys, "push", "run", "--episodes", "2")
+    assert "code that was not pushed: memory._target_=own_hub_memory.Own" in shown
+    assert "only with `--trust`" in hub.repos["me/run"].files["README.md"].decode()
+    monkeypatch.setenv("RLMEM_KEY", "of the tests")
+    shown = said(capsys, "pull", "me/run", "--out", "theirs")
+    assert "did not come with it: memory._target_=own_hub_memory.Own" in shown and "--trust" in shown
+    line = said(capsys, "eval", "theirs", "--episodes", "2", code=2)
+    assert "`own_hub_memory.Own` is code outside rlmem" in line and "--trust" in line
+    with pytest.raises(rlmem.UserError, match="code outside rlmem"):
+        rlmem.pull("me/run", "other").agent()
+    said(capsys, "eval", "theirs", "--episodes", "2", "--trust")
+    assert rlmem.load("other", trust=True).step == 32
+
+
+def evil() -> Any:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return open, ("canary", "w")
+
+    return Evil()
+
+
+def put(repo: str, hub: HubServer, files: dict[str, bytes]) -> None:
+    """Somebody writes files to a repository, of any content."""
+    hub.repos[repo].commit(files)
+
+
+def test_a_pickle_is_neither_downloaded_nor_read(hub, run, capsys):
+    rlmem.Run("run").push(episodes=2)
+    torch.save({"agent": evil(), "experiment": {}, "step": 99}, "evil.pt")
+    pickle = Path("evil.pt").read_bytes()
+    more = {"checkpoints/step_000000000099.pt": pickle, "own.py": b"open('canary', 'w')", "evil.pkl": pickle}
+    put("me/run", hub, more)
+    hub.asked.clear()
+    agent = rlmem.pull("me/run", "theirs").agent()
+    assert agent.step == 32 and not [line for line in hub.asked if "evil" in line or "99.pt" in line or "own.py" in line]
+    assert sorted(path.name for path in Path("theirs/checkpoints").glob("*.pt")) == ["step_000000000032.pt"]
+    put("me/run", hub, {"model.safetensors": pickle})
+    line = said(capsys, "pull", "me/run", "--out", "bad", code=2)
+    assert line.startswith("rlmem: error: me/run/model.safetensors: holds no agent of rlmem")
+    assert not Path("canary").exists() and not Path("bad").exists()
+
+
+TWISTED: dict[str, dict[str, bytes]] = {
+    "config.yaml: is damaged": {"config.yaml": b"a: [1"},
+    "run.json: is damaged": {"run.json": b"{}"},
+    "run.json, line": {"run.json": b"\xff\xfe"},
+    "holds no agent of rlmem": {"model.safetensors": pack({"w": torch.zeros(1)}, -1)},
+    "holds no agent of rlmem (": {"model.safetensors": b"\0" * 8},
+}
+
+
+@pytest.mark.parametrize("what", TWISTED)
+def test_a_repository_that_is_none_of_rlmem_is_refused_and_leaves_nothing(hub, run, capsys, what):
+    rlmem.Run("run").push(episodes=2)
+    put("me/run", hub, TWISTED[what])
+    line = said(capsys, "pull", "me/run", "--out", "a/b", code=2) if "line" not in what else None
+    if line is None:
+        assert main(["pull", "me/run", "--out", "a/b"]) == 2
+        line = capsys.readouterr().err
+    assert "me/run" in line
+    assert sorted(path.name for path in Path().iterdir() if path.name != "a") == ["run"] and not list(Path("a").glob("*"))
