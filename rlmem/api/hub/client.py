@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rlmem import __version__
-from rlmem.errors import UserError, extra, first_line
+from rlmem.errors import UserError, brief, extra, first_line
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -45,7 +45,7 @@ def answered(hub: HfApi, repo: str) -> Iterator[None]:
         except Exception as error:  # of many kinds, also of the packages below the client
             if _of_disk(error):
                 raise
-            raise UserError(f"{repo}: {_why(error, hub)}") from error
+            raise UserError(f"{brief(repo) or repr(repo)}: {_why(error, hub)}") from error
         finally:
             logging.set_verbosity(verbosity)
             if shows:
