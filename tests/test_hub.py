@@ -188,6 +188,9 @@ def test_code_needs_trust_also_ones_own_that_was_pulled_back(hub, capsys, monkey
         rlmem.pull("me/run", "other").agent()
     said(capsys, "eval", "theirs", "--episodes", "2", "--trust")
     assert rlmem.load("other", trust=True).step == 32
+    put("me/run", hub, {"config.yaml": Path("run/config.yaml").read_bytes()})  # with this user's seal
+    said(capsys, "pull", "me/run", "--out", "sealed")
+    assert "code outside rlmem" in said(capsys, "eval", "sealed", "--episodes", "2", code=2)
 
 
 def evil() -> Any:

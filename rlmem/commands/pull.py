@@ -13,7 +13,7 @@ PARSER = Parser(
     "me/ffm-repeat-previous --revision v1 --out runs/theirs",
 )
 PARSER.add_argument("repo", metavar="REPO", help="OWNER/NAME")
-PARSER.add_argument("--out", type=Path, metavar="RUN", help="the new run directory (runs/NAME)")
+PARSER.add_argument("--out", dest="run", type=Path, metavar="RUN", help="the new run directory (runs/NAME)")
 PARSER.add_argument("--revision", metavar="R", help="branch, tag or commit of the repository (main)")
 
 
@@ -21,10 +21,10 @@ def run(args: Arguments) -> None:
     from rlmem.api.hub.pull import pull
 
     with stdout_to_stderr():
-        done = pull(args.repo, args.out, args.revision)
+        done = pull(args.repo, args.run, args.revision)
     print(f"{done.path}: the agent of step {done.step:,} of {args.repo}, commit {done.commit[:8]}")
     if done.foreign:
-        print(f"  it names code that is not rlmem's and did not come with it: {', '.join(done.foreign)}")
-        print(f"  if you have that code and know it: rlmem eval {shell(done.path)} --trust")
+        print(f"  it names what is not rlmem's and did not come with it: {', '.join(done.foreign)}")
+        print(f"  if you have it and know it: rlmem eval {shell(done.path)} --trust")
     else:
         print(f"  rlmem eval {shell(done.path)}")

@@ -33,12 +33,6 @@ def sealed(text: str) -> str:
     return f"{mark(text)}\n{text}"
 
 
-def unsealed(text: str) -> str:
-    """`text` without the line of `sealed`."""
-    first, _, rest = text.partition("\n")
-    return rest if MARK.fullmatch(first) else text
-
-
 def is_changed(text: str) -> bool:
     """Whether a text that `sealed` made was edited since; False for a text without a mark."""
     first, _, rest = text.partition("\n")

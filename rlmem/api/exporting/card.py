@@ -72,7 +72,7 @@ def facts_of(run: Run, step: int, evaluation: Mapping[str, Any], license: str | 
         "run": {key: about.get(key) for key in ("rlmem", "git", "machine", "started", "choices")},
         "command": shell("rlmem", "train", *shared_overrides(about)),
         "config": {key: value for key, value in config.items() if key not in LOCAL},
-        "warm": config.get("init_from") is not None,
+        "warm_start": config.get("init_from") is not None,
     }
 
 
@@ -125,7 +125,7 @@ def introduction(facts: Mapping[str, Any]) -> list[str]:
         "",
         f"    {facts['command']}",
         "",
-        *(["It began with the weights of another run (`init_from`).", ""] if facts["warm"] else []),
+        *(["It began with the weights of another run (`init_from`).", ""] if facts["warm_start"] else []),
         "| actions | mean return, 95 % interval | episodes |",
         "|---|---|---|",
         *earned,

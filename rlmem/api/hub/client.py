@@ -72,7 +72,7 @@ def _why(error: Exception, hub: HfApi) -> str:
     if isinstance(error, errors.HFValidationError):
         return f"is no name of a repository ({first_line(error)[:200]}); e.g. OWNER/NAME"
     if isinstance(error, errors.GatedRepoError):
-        return f"is open only to those whom its owner lets in; e.g. ask at {hub.endpoint}/{error.repo_id}"
+        return f"is open only to those whom its owner lets in; e.g. ask for access on its page at {hub.endpoint}"
     if isinstance(error, errors.RepositoryNotFoundError):
         return f"there is no such repository at {hub.endpoint}, or it is private; e.g. its whole name, or {login}"
     if isinstance(error, errors.RevisionNotFoundError):

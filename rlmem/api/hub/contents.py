@@ -7,7 +7,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from torch import Tensor
 
@@ -93,7 +92,7 @@ def unpack(path: Path) -> tuple[dict[str, Tensor], int]:
         raise UserError(f"{path}: holds no agent of rlmem ({first_line(error)[:200]})") from error
     if not 0 <= step < 10**12:
         raise UserError(f"{path}: holds no agent of rlmem (step {step})")
-    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in weights.items()}, step
+    return weights, step
 
 
 def _readme(facts: Mapping[str, Any], shared: Mapping[str, Any], repo: str) -> str:

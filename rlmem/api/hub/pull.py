@@ -8,12 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import yaml
+
 from rlmem.api.hub.client import answered, client
 from rlmem.api.hub.contents import FILES, REQUIRED, WEIGHTS, foreign_values, unpack
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.trust import unsealed
 from rlmem.run.stored import experiment_of
 
 
@@ -68,7 +69,7 @@ def _build(received: Path, made: Path, repo: str, commit: str) -> tuple[int, lis
     weights, step = unpack(received / WEIGHTS)
     code = foreign_values(config)
     made.mkdir()
-    text = unsealed((received / "config.yaml").read_text(encoding="utf-8"))  # whoever wrote it, it is from elsewhere
+    text = yaml.safe_dump(config, sort_keys=False)  # without any seal, since it comes from elsewhere
     (made / "config.yaml").write_text(text, encoding="utf-8")
     about["hub"] = {"repo": repo, "commit": commit}
     (made / "run.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
