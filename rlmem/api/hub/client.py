@@ -86,7 +86,8 @@ def _why(error: Exception, hub: HfApi) -> str:
             return f"this login may not do that ({said[:200]}); e.g. a token that may write, or another owner"
         return f"{hub.endpoint} refused with status {status} ({said[:200]}); e.g. the same again later"
     if isinstance(error, ValueError):
-        return f"is not accepted ({' '.join(str(error).split())[:200]})"
+        example = "--license mit" if "README.md" in str(error) else "another name"  # of the card, all else is rlmem's
+        return f"is not accepted ({' '.join(str(error).split())[:200]}); e.g. {example}"
     proxy = " or proxy" if os.environ.get("HTTPS_PROXY") else ""
     reason = f"{type(error).__name__}: {first_line(error)[:200]}"
     return f"{hub.endpoint} cannot be reached, or broke off ({reason}); e.g. check the network{proxy} and try again"

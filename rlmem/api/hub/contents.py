@@ -23,6 +23,7 @@ REQUIRED = ("config.yaml", "run.json", WEIGHTS)
 FILES = (*REQUIRED, "eval.jsonl", "README.md")
 """The files that are pushed, and the only ones that are pulled."""
 
+EXAMPLE = "e.g. one of `rlmem push`"
 PLACE = "https://github.com/rlmem/rlmem"
 ABOUT = ("choices", "overrides", "started", "rlmem", "git", "python", "versions", "machine", "products")
 """Keys of run.json that are pushed: without the name of the host, its system and the command line."""
@@ -89,9 +90,9 @@ def unpack(path: Path) -> tuple[dict[str, Tensor], int]:
             step = int((file.metadata() or {})["step"])
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
     except (SafetensorError, LookupError, ValueError) as error:
-        raise UserError(f"{path}: holds no agent of rlmem ({first_line(error)[:200]})") from error
+        raise UserError(f"{path}: holds no agent of rlmem ({first_line(error)[:200]}); {EXAMPLE}") from error
     if not 0 <= step < 10**12:
-        raise UserError(f"{path}: holds no agent of rlmem (step {step})")
+        raise UserError(f"{path}: holds no agent of rlmem (step {step}); {EXAMPLE}")
     return weights, step
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import yaml
 
 from rlmem.api.hub.client import answered, client
-from rlmem.api.hub.contents import FILES, REQUIRED, WEIGHTS, foreign_values, unpack
+from rlmem.api.hub.contents import EXAMPLE, FILES, REQUIRED, WEIGHTS, foreign_values, unpack
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
@@ -46,7 +46,7 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
         info = hub.model_info(repo, revision=revision)
     there, commit = {file.rfilename for file in info.siblings or ()}, str(info.sha)
     if missing := [name for name in REQUIRED if name not in there]:
-        raise UserError(f"{repo}: holds no agent of rlmem (no {', '.join(missing)}); e.g. one of `rlmem push`")
+        raise UserError(f"{repo}: holds no agent of rlmem (no {', '.join(missing)}); {EXAMPLE}")
     with writing(path, example):
         path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path, example), TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
