@@ -284,6 +284,7 @@ def test_what_the_hub_refuses_is_one_line_and_nothing_is_half_written(hub, run, 
     assert "is not accepted (Invalid metadata in README.md" in said(capsys, *push, "--license", "mine", code=2)
     assert hub.repos["me/run"].files.keys() == {".gitattributes"}, "the licence was refused before anything was sent"
     assert "me/run: holds no agent of rlmem" in said(capsys, *pull, code=2)
+    hub.clear()
     said(capsys, *push, "--private")
     said(capsys, *pull)
     assert "theirs: is there already; e.g. --out theirs-2" in said(capsys, *pull, code=2)
