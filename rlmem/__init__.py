@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rlmem.api.make import make_memory as make_memory
     from rlmem.api.runs import Run as Run
     from rlmem.api.runs import load as load
+    from rlmem.api.runs import pull as pull
     from rlmem.api.runs import train as train
     from rlmem.api.trained import ActingState as ActingState
     from rlmem.api.trained import TrainedAgent as TrainedAgent
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _OFFERED = {
     "rlmem.api.items": ("Reproduction", "reproduce"),
     "rlmem.api.make": ("make_env", "make_memory"),
-    "rlmem.api.runs": ("Run", "load", "train"),
+    "rlmem.api.runs": ("Run", "load", "pull", "train"),
     "rlmem.api.trained": ("ActingState", "TrainedAgent"),
     "rlmem.errors": ("Fault", "UserError"),
     "rlmem.loops.callbacks": ("Callback",),

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine has
+os.environ["HF_HUB_OFFLINE"] = "1"  # nor does any reach the Hub, but for those of tests/test_hub.py, which bring one
 os.environ.setdefault("RLMEM_KEY", "of the tests")  # tests make no key in the user's home
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test per core; more threads would wait by spinning
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the many processes that tests start find the modules compiled

@@ -289,6 +289,12 @@ COMMANDS: dict[str, list[SearchStrategy[list[str]]]] = {
         lines(["eval"], _flag("--episodes"), _flag("--seed"), _flag("--step"), last=["--", "nope"]),
     ],
     "export": [lines(["export"], places.map(lambda place: [place]), words, last=["--step", "1"])],
+    "push": [lines(["push"], places.map(lambda place: [place]), words, last=["--step", "1"])],
+    "pull": [
+        lines(["pull"], words, last=["--out", RUN]),
+        lines(["pull"], places.map(lambda place: [place]), last=["--out", "folder"]),
+        lines(["pull", "a/b", "--out"], places.map(lambda place: [place])),
+    ],
     "resume": [lines(["resume"], places.map(lambda place: [place]), words, last=["total_steps=1"])],
     "play": [
         lines(["play", "--gif", "no/such/folder/a.gif"], words),

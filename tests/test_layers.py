@@ -125,9 +125,9 @@ LAYERS = {
     ),
     "api": Layer(
         "what `import rlmem` offers: training, trained agents, environments and memories in Python",
-        "errors types seeding spaces system scan memory nets agents parallel stats acting config record loops run "
-        "sweep reproduction",
-        "torch numpy gymnasium rich lazy:onnxruntime lazy:onnxscript",
+        "__version__ errors types seeding spaces system scan memory nets agents parallel stats acting config record "
+        "loops run sweep reproduction",
+        "torch numpy gymnasium yaml rich lazy:onnxruntime lazy:onnxscript huggingface_hub lazy:safetensors",
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",

@@ -136,6 +136,30 @@ class Run:
 
         return export(self, format, which, None if out is None else absolute(out), episodes, license).path
 
+    def push(
+        self,
+        repo: str | None = None,
+        which: int | str | None = None,
+        private: bool = False,
+        update: bool = False,
+        episodes: int = 100,
+        license: str | None = None,
+    ) -> str:
+        """Evaluate the agent and write it to a repository of the Hugging Face Hub; returns the address of its page.
+
+        repo: OWNER/NAME; without OWNER, of who is logged in; None: the name of the run directory
+        which: as for `agent`
+        private: make the repository private, if it is made
+        update: write to a repository that holds files already, as a new commit
+        episodes: those that the card's returns are over
+        license: of the weights, as the Hub calls it, such as "mit"; None: not stated
+
+        Raises UserError if the Hub refuses or cannot be reached. It then has no part of the agent.
+        """
+        from rlmem.api.hub.push import push
+
+        return push(self, repo, which, private, update, episodes, license).url
+
     def resume(
         self, *overrides: str, verbose: bool = False, callbacks: Sequence[Callback] = (), **values: Any
     ) -> "Run":
@@ -189,6 +213,23 @@ def train(*overrides: str, verbose: bool = False, callbacks: Sequence[Callback] 
     find_own_modules()
     config = compose.load([*overrides, *as_typed(values)])
     return Run(_train(lambda console: course.train(config, None, console, callbacks), verbose))
+
+
+def pull(repo: str, path: str | Path | None = None, revision: str | None = None, trust: bool = False) -> Run:
+    """Download an agent that `Run.push` wrote to the Hugging Face Hub, as a run directory that somebody else made.
+
+        agent = rlmem.pull("me/gru").agent()
+
+    repo: OWNER/NAME
+    path: the new run directory; None: runs/NAME
+    revision: branch, tag or commit of the repository; None: main
+    trust: as for `Run`
+
+    Raises UserError if the directory exists, or if there is no such agent. Nothing is written then.
+    """
+    from rlmem.api.hub.pull import pull as download
+
+    return Run(download(repo, None if path is None else absolute(path), revision).path, trust)
 
 
 def _train(begin: Callable[[Console | None], course.Finished], verbose: bool) -> Path:

@@ -10,6 +10,8 @@ VERBS = {
     "train": "train one agent, or with -m one per combination of values",
     "eval": "play episodes with the agent of a run",
     "export": "write the agent of a run to one file, for programs without rlmem",
+    "push": "write the agent of a run to the Hugging Face Hub",
+    "pull": "download an agent from the Hugging Face Hub, as a run",
     "dataset": "record episodes to a file, import such files, and describe them",
     "analyze": "look into the agent of a run",
     "sweep": "train many agents; after an interruption, the same command continues",

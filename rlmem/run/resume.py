@@ -99,6 +99,7 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
             yield run_dir, fresh
         return
     run_dir = resumed or Path(str(settings.run_dir))  # `assemble` requires one
+    stored.require_record(run_dir)
     if resumed is None:
         stored.require_alone(run_dir)
         rundir.make(run_dir)

@@ -154,6 +154,17 @@ def fitting(run_dir: Path) -> Iterator[None]:
         raise UserError(f"{run_dir}: {what}; expected one of this version; start a new run") from error
 
 
+def require_record(run_dir: Path) -> None:
+    """Raise UserError for a run that `rlmem pull` made, which has an agent and nothing else to resume from."""
+    try:
+        pulled = "hub" in rundir.read(run_dir)[1]
+    except rundir.NoRun:
+        return
+    if pulled:
+        what = "was pulled from the Hub, which has the agent without what training needs to go on"
+        raise UserError(f"{run_dir}: {what}; e.g. rlmem train init_from={shell(run_dir)} run_dir={shell(run_dir)}-2")
+
+
 def require_alone(run_dir: Path) -> None:
     """Raise UserError for an agent of a population, which cannot be trained alone."""
     folder = run_dir.absolute().parent

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from rlmem.api.exporting.card import Card, write_card
+from rlmem.api.exporting.card import Card, evaluated, write_card
 from rlmem.api.exporting.portable import Portable
 from rlmem.api.exporting.step import FIXED, ActingStep
 from rlmem.api.runs import Run
@@ -99,10 +99,7 @@ def export(
             deviation = compare(run, agent, step, call)
             _require_alike(path, program, deviation)
             seconds = _seconds(call, _numbers(step.examples(agent, 1)))
-            row = run.evaluate(episodes, which=which, device="cpu")
-            if row["step"] != agent.step:
-                what = f"the checkpoint was of step {agent.step} and is of step {row['step']} now"
-                raise UserError(f"{run.path}: {what}; e.g. --step {row['step']}, or export when the run has ended")
+            row = evaluated(run, agent, which, episodes)
             inputs = step.examples(agent, 2)
             with torch.no_grad():
                 outputs = dict(zip(step.outputs, step(*inputs.values()), strict=True))
