@@ -19,7 +19,7 @@ from rlmem.record.checkpoint import Checkpoints, read, sha256
 from rlmem.record.formats import FORMAT, OtherFormat, migrated
 from rlmem.record.recorder import read_jsonl
 
-STORED = ROOT / "tests" / "data" / "runs"
+STORED = ROOT / "tests" / "data" / "formats"
 NAMES = [f"format_{number}/{name}" for number in range(FORMAT + 1) for name in ("ppo", "dqn")]
 CLOSE = 1e-4
 """Between processors and versions of torch, and between versions of rlmem that add in another order."""
@@ -165,7 +165,7 @@ def test_what_is_too_old_names_the_commit_that_can_read_it(in_tmp):
         ):
             use()
     changed(run_dir / "run.json", "d85d36485fbc195f0777fcb33edb0e27d2833f5d", "; rm -rf")
-    with pytest.raises(OtherFormat, match="e.g. pip install rlmem==0.1.0$"):
+    with pytest.raises(OtherFormat, match=r"e.g. pip install rlmem==0.1.0$"):
         rlmem.load(run_dir)
 
 
@@ -188,7 +188,7 @@ def test_a_number_opens_no_door(in_tmp):
     for number in range(FORMAT + 1):
         about = json.loads((run_dir / "run.json").read_text())
         (run_dir / "run.json").write_text(json.dumps(about | {"format": number}))
-        with pytest.raises(UserError, match="memory._target_"):
+        with pytest.raises(UserError, match=r"memory._target_"):
             rlmem.load(run_dir)
 
 

@@ -6,7 +6,7 @@ run.json and every checkpoint have the number of the format that they were writt
     1  rlmem 0.2.0
 
 A change after which rlmem could not read what the last release wrote, or would read it as something else, takes three
-things: `FORMAT` grows by one, `MIGRATIONS` gets a function, and `tests/data/runs` gets runs of the format before.
+things: `FORMAT` grows by one, `MIGRATIONS` gets a function, and `tests/data/formats` gets runs of the format before.
 Configurations and checkpoints are migrated as they are read. Files change only when the run is resumed.
 """
 
