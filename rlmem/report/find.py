@@ -24,7 +24,7 @@ from rlmem.reproduction.spec import BUDGETS, Experiment, read
 from rlmem.reproduction.tables import EXPERIMENT, VERDICT, tables
 from rlmem.reproduction.verdict import Verdict, judge
 from rlmem.stats.tables import Table
-from rlmem.sweep.manifest import holds_sweep
+from rlmem.sweep.manifest import Manifest, holds_sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,19 @@ def find(folders: Sequence[Path]) -> list[Section]:
     if runs or half:
         groups.append(of_runs(list(dict.fromkeys(runs)), list(dict.fromkeys(half))))
     return [*sorted(items, key=lambda item: (item.name, BUDGETS.index(item.outcome.budget))), *groups]
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    """The directories of the runs in a folder, also of those that have not begun; the folder if there are none."""
+    found: list[Path] = []
+    for kind, path in _places(folder) if folder.is_dir() else ():
+        if kind == "sweep":
+            found += [path / job.name for job in Manifest(path).jobs()]
+        elif kind == "reproduction":
+            found += [record.run_dir for record in _reproduction(path).records if record.run_dir]
+        elif kind != "results":
+            found.append(path)
+    return found or [folder]
 
 
 def _places(folder: Path, depth: int = 5) -> Iterator[tuple[str, Path]]:
