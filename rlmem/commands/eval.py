@@ -67,7 +67,7 @@ def run(args: Arguments) -> int:
 
 
 def _is_override(word: str) -> bool:
-    return re.match(r"[+~]*[\w.]+=", word) is not None and not Path(word).is_dir()
+    return re.match(r"[+~]*[\w.]+=", word) is not None and not os.path.isdir(word)
 
 
 def _matching(word: str) -> list[Path]:
@@ -76,7 +76,7 @@ def _matching(word: str) -> list[Path]:
 
 
 def _is_run(places: Sequence[Path]) -> bool:
-    return len(places) == 1 and (places[0] / "config.yaml").is_file()
+    return len(places) == 1 and os.path.isfile(places[0] / "config.yaml")
 
 
 def _found(places: Sequence[Path]) -> list[Path]:

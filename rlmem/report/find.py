@@ -1,6 +1,7 @@
 """Find what lies in the given folders: reproductions, published results, sweeps, runs."""
 
 import json
+import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -88,15 +89,21 @@ def find(folders: Sequence[Path]) -> list[Section]:
 
 
 def run_dirs(folder: Path) -> list[Path]:
-    """The directories of the runs in a folder, also of those that have not begun; the folder if there are none."""
+    """The directories of the runs in a folder, also of those that have not begun; the folder if there are none.
+
+    Raises UserError for a folder that cannot be read.
+    """
     found: list[Path] = []
-    for kind, path in _places(folder) if folder.is_dir() else ():
-        if kind == "sweep":
-            found += [path / job.name for job in Manifest(path).jobs()]
-        elif kind == "reproduction":
-            found += [record.run_dir for record in _reproduction(path).records if record.run_dir]
-        elif kind != "results":
-            found.append(path)
+    try:
+        for kind, path in _places(folder) if os.path.isdir(folder) else ():
+            if kind == "sweep":
+                found += [path / job.name for job in Manifest(path).jobs()]
+            elif kind == "reproduction":
+                found += [record.run_dir for record in _reproduction(path).records if record.run_dir]
+            elif kind != "results":
+                found.append(path)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror})") from error
     return found or [folder]
 
 
