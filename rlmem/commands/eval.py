@@ -1,37 +1,113 @@
-"""`rlmem eval`: episodes with the agent of a run."""
+"""`rlmem eval`: episodes with the agents of runs."""
 
+import os
+import re
+import sys
+from collections.abc import Sequence
+from glob import glob
+from pathlib import Path
 from typing import Any
 
-from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
-from rlmem.config.messages import mistake
+from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
+from rlmem.config.messages import mistake, shell
+from rlmem.errors import Fault, UserError, writing
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
     "eval",
-    "Play episodes with the agent of a run, greedy and sampled. Only env.* and evaluation.max_steps may be\nreplaced.",
+    "Play episodes with the agent of a run, greedy and sampled. Only env.* and evaluation.max_steps may be\nreplaced. "
+    "Several runs, a sweep or a folder of runs give one table, with means over seeds.",
     "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
     "RUN --episodes 100 env.level=hard --json",
     "RUN video=true          an animation of one greedy episode in RUN/videos",
+    "sweeps/my_sweep --step best --csv table.csv",
 )
-PARSER.add_run()
+what = "run directories, sweeps or folders of runs; then env.key=value, evaluation.max_steps=N, or video=true"
+PARSER.add_argument("runs", nargs="+", metavar="RUN", help=what)
+PARSER.add_trust()
 PARSER.add_argument("--episodes", type=integer_from(1), default=100, metavar="N", help="episodes of each kind (100)")
 PARSER.add_argument("--seed", type=integer_from(0), metavar="S", help="root of the random streams (the run's own)")
 PARSER.add_step()
 PARSER.add_argument("--json", action="store_true", help="print JSON only")
-PARSER.add_overrides("env.key=value, evaluation.max_steps=N, or video=true")
+PARSER.add_argument("--csv", type=out_file, metavar="FILE", help="also write a line for every run to a CSV file")
 
 
-def run(args: Arguments) -> None:
-    from rlmem.run.evaluate import evaluate_run
+def run(args: Arguments) -> int:
+    from rlmem.run.evaluate import ACCEPTED, evaluate_run
+    from rlmem.run.stored import refuse_others
 
-    overrides = [override for override in args.overrides if not override.startswith("video=")]
-    video = [override.lower() for override in args.overrides if override.startswith("video=")]
+    given = [word for word in args.runs if _is_override(word)]
+    places = [place for word in args.runs if not _is_override(word) for place in _matching(word)]
+    if not places:
+        raise mistake(given[0], "of which run?", example=f"rlmem eval RUN {shell(given[0])}")
+    overrides = [override for override in given if not override.startswith("video=")]
+    video = [override.lower() for override in given if override.startswith("video=")]
     if wrong := [text for text in video if text not in ("video=true", "video=false")]:
         raise mistake(wrong[0], "expected true or false", example="rlmem eval RUN video=true")
-    film = "video=true" in video
+    settings = args.episodes, args.seed, overrides, args.step, "video=true" in video, args.trust
+    runs = places if _is_run(places) else _found(places)
+    if runs == places and len(runs) == 1 and not args.csv:
+        with stdout_to_stderr():
+            result = evaluate_run(runs[0], *settings)
+        print(dumps(result, indent=2) if args.json else _table(result))
+        return 0
+    command = f"rlmem eval {shell(*places)} env.level=medium"
+    refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
+    rows, why_not = [], {}
     with stdout_to_stderr():
-        result = evaluate_run(args.run, args.episodes, args.seed, overrides, args.step, film, args.trust)
-    print(dumps(result, indent=2) if args.json else _table(result))
+        for number, run_dir in enumerate(runs, 1):
+            try:
+                rows.append(evaluate_run(run_dir, *settings))
+            except (UserError, Fault) as error:
+                why_not[str(run_dir)] = " ".join(str(error).split("\n"))
+            print(f"{number}/{len(runs)} {run_dir}: {'not evaluated' if str(run_dir) in why_not else 'evaluated'}")
+            sys.stdout.flush()
+    _print_many(rows, why_not, args)
+    return 1 if why_not else 0
+
+
+def _is_override(word: str) -> bool:
+    return re.match(r"[+~]*[\w.]+=", word) is not None and not os.path.isdir(word)
+
+
+def _matching(word: str) -> list[Path]:
+    """A path, or those that match a quoted pattern."""
+    return [Path(word)] if os.path.lexists(word) else [Path(path) for path in sorted(glob(word))] or [Path(word)]
+
+
+def _is_run(places: Sequence[Path]) -> bool:
+    return len(places) == 1 and os.path.isfile(places[0] / "config.yaml")
+
+
+def _found(places: Sequence[Path]) -> list[Path]:
+    """The run directories at and below these places, each once."""
+    from rlmem.report.find import run_dirs
+
+    return list(dict.fromkeys(run_dir for place in places for run_dir in run_dirs(place)))
+
+
+def _print_many(rows: Sequence[dict[str, Any]], why_not: dict[str, str], args: Arguments) -> None:
+    from rlmem.report.evaluations import evaluated, means, means_table, runs_table
+    from rlmem.stats.tables import Table
+
+    runs = evaluated(rows)
+    cells = means(runs)
+    lines = [run.flat() for run in runs]
+    if args.csv:
+        columns = list(dict.fromkeys(key for line in lines for key in line))
+        table = Table("", columns, [[line.get(key) for key in columns] for line in lines])
+        with writing(args.csv, "--csv /tmp/table.csv"):
+            args.csv.write_text(table.csv(), encoding="utf-8")
+    if args.json:
+        left_out = [{"run": run_dir, "why": why} for run_dir, why in why_not.items()]
+        print(dumps({"runs": lines, "cells": [cell.flat() for cell in cells], "not_evaluated": left_out}, indent=2))
+        return
+    if runs:
+        print(runs_table(runs).text())
+    if len(cells) < len(runs):
+        print(means_table(cells).text())
+    for run_dir, why in why_not.items():
+        print(f"not evaluated: {why if why.startswith(run_dir) else f'{run_dir}: {why}'}")
 
 
 def _table(result: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ class TopLevel:
     on_exists: Literal["error", "resume", "new"]
     init_from: str | None
     on_nan: Literal["stop", "skip"]
-    compile: Literal["off", "inductor"] = "off"  # runs stored before it existed lack it
+    compile: Literal["off", "inductor"]
 
 
 @dataclass
@@ -46,9 +46,9 @@ class Checkpoint:
 class Evaluation:
     every: Positive | None
     episodes: Positive
-    max_steps: Positive | None = 100_000  # runs that were stored before these existed lack them
-    video_every: Positive | None = None
-    stop_at: float | None = None
+    max_steps: Positive | None
+    video_every: Positive | None
+    stop_at: float | None
 
 
 @dataclass

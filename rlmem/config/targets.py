@@ -46,14 +46,9 @@ def makes(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
     return inspect.isclass(returned) and issubclass(returned, kinds)
 
 
-MOVED = {"rlmem.loggers": "rlmem.record.loggers"}
-"""Modules that the configurations of older runs name -> their present names."""
-
-
 def locate(target: str) -> Callable[..., Any]:
     """The class or function at `package.module.Name`; a UserError says what is missing, which Hydra's does not."""
     module_name, _, name = target.rpartition(".")
-    module_name = MOVED.get(module_name, module_name)
     if not module_name:
         raise UserError("expected package.module.Name, such as rlmem.memory.gru.GRU")
     module = _import(module_name)

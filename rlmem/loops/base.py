@@ -284,6 +284,5 @@ class Loop(LoopParts, ABC):
         self.recent.extend(state["recent"])
         self.collector.seconds.update(state["clock"])
         self.recorder.rewind(state["record"])
-        self.evaluated = state.get("evaluated", 0)  # not in those of older versions
-        if "notices" in state:  # likewise
-            self.notices.load_state_dict(state["notices"])
+        self.evaluated = state["evaluated"]
+        self.notices.load_state_dict(state["notices"])

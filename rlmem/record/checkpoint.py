@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
+from rlmem import __version__
 from rlmem.errors import first_line
+from rlmem.record import formats
 from rlmem.record.recorder import hashed, synced
 
 State = dict[str, Any]
@@ -78,7 +80,7 @@ class Checkpoints:
         partial, digest = path.with_suffix(".partial"), path.with_suffix(".sha256.partial")
         try:
             with synced(partial, "wb") as file:
-                torch.save(state, file)
+                torch.save({"format": formats.FORMAT, "rlmem": __version__, **state}, file)
             with synced(digest, "w") as file:
                 file.write("\n".join([sha256(partial), *_digests(path)[:1]]))
         except (OSError, RuntimeError) as error:
@@ -130,18 +132,29 @@ def step_of(path: Path) -> int:
 
 
 def read(path: Path) -> State:
-    """Read a checkpoint onto the CPU. Raises ValueError if the file was changed, or if it holds more than data."""
+    """Read a checkpoint onto the CPU, as this version writes it.
+
+    Raises ValueError if the file was changed, or if it holds more than data, and OtherFormat, a UserError, for a format
+    that this version cannot read.
+    """
     if sha256(path) not in _digests(path):
         raise ValueError(f"checkpoint {path} is damaged (checksum differs)")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a file that holds anything can break the reader in any way
         raise ValueError(f"checkpoint {path} cannot be read ({first_line(error)})") from error
-    found = state if isinstance(state, dict) else {}
+    found = dict(state) if isinstance(state, dict) else {}
+    number, version = found.pop("format", 0), found.pop("rlmem", None)
+    if not formats.is_number(number):
+        raise ValueError(f"checkpoint {path} is damaged (format is no number of a format)")
+    formats.require_readable(number, f"checkpoint {path}", {"rlmem": version})
     wrong = [name for name, kind in REQUIRED.items() if not isinstance(found.get(name), kind)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by this version of rlmem (it has no {', '.join(wrong)})")
-    return state
+    try:
+        return formats.migrated("checkpoint", found, number)
+    except Exception as error:
+        raise ValueError(f"checkpoint {path} cannot be read ({first_line(error)})") from error
 
 
 def _digests(path: Path) -> list[str]:

@@ -18,7 +18,8 @@ from filelock import FileLock, Timeout
 
 from rlmem import __version__
 from rlmem.config.compose import Config
-from rlmem.errors import UserError
+from rlmem.errors import UserError, first_line
+from rlmem.record import formats
 from rlmem.record.recorder import synced
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
 from rlmem.system import products
@@ -142,7 +143,7 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     A run has begun when both exist. With `resumed_at`, the step from which it continues, run.json keeps how it began
     and gets an entry in `resumed`.
     """
-    about: dict[str, Any] = {"choices": config.choices, "overrides": list(config.overrides)}
+    about: dict[str, Any] = {"format": formats.FORMAT, "choices": config.choices, "overrides": list(config.overrides)}
     try:
         before = read(path)[1] if resumed_at is not None else {}
     except NoRun:
@@ -150,8 +151,13 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     about = before | about if before else about | _provenance()
     if resumed_at is not None:
         about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **_provenance()}]
-    write_atomically(path / "run.json", json.dumps(about, indent=2) + "\n")
-    write_atomically(path / "config.yaml", sealed(yaml.safe_dump(config.values, sort_keys=False)))
+    texts = {
+        "run.json": json.dumps(about, indent=2) + "\n",
+        "config.yaml": sealed(yaml.safe_dump(config.values, sort_keys=False)),
+    }
+    # A new run has begun with config.yaml. One that goes on may be migrated: its format changes last.
+    for name in texts if resumed_at is None else reversed(texts):
+        write_atomically(path / name, texts[name])
 
 
 def why_digits_differ(path: Path) -> str | None:
@@ -215,8 +221,25 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The contents of config.yaml and run.json in a run directory. Raises NoRun if they are missing or damaged."""
+def read(path: Path, strict: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The contents of config.yaml and run.json in a run directory, as this version writes them.
+
+    strict: raise OtherFormat, a UserError, for a format that this version cannot migrate; else they are as they stand
+
+    Raises NoRun if they are missing or damaged.
+    """
+    config, about = _stored(path)
+    number = formats.format_of_run(config, about)
+    if strict:
+        formats.require_readable(number, path, [about, *about.get("resumed", [])][-1])
+    try:
+        return formats.migrated("config", config, number), about
+    except Exception as error:  # they may hold anything
+        raise NoRun(f"{path / 'config.yaml'}: is damaged ({first_line(error)}); restore it") from error
+
+
+def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The contents of config.yaml and run.json as they stand. Raises NoRun if they are missing or damaged."""
     try:
         described = (path / "config.yaml").is_file() and (path / "run.json").is_file()
     except OSError:  # a name that is too long, or a folder that may not be read
@@ -234,7 +257,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         for key, kind in (("overrides", str), ("resumed", dict)):
             entries = about.get(key, [])
             _require(isinstance(entries, list) and all(isinstance(entry, kind) for entry in entries))
-        _require("overrides" in about)
+        _require("overrides" in about and formats.is_number(about.get("format", 0)))
     except Exception as error:  # a file that holds anything can break the readers in any way
         # A parser explains an error in many lines, of which the last says where it is.
         mark = getattr(error, "problem_mark", None)

@@ -1,6 +1,7 @@
 """Find what lies in the given folders: reproductions, published results, sweeps, runs."""
 
 import json
+import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from rlmem.reproduction.spec import BUDGETS, Experiment, read
 from rlmem.reproduction.tables import EXPERIMENT, VERDICT, tables
 from rlmem.reproduction.verdict import Verdict, judge
 from rlmem.stats.tables import Table
-from rlmem.sweep.manifest import holds_sweep
+from rlmem.sweep.manifest import Manifest, holds_sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +86,25 @@ def find(folders: Sequence[Path]) -> list[Section]:
     if runs or half:
         groups.append(of_runs(list(dict.fromkeys(runs)), list(dict.fromkeys(half))))
     return [*sorted(items, key=lambda item: (item.name, BUDGETS.index(item.outcome.budget))), *groups]
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    """The directories of the runs in a folder, also of those that have not begun; the folder if there are none.
+
+    Raises UserError for a folder that cannot be read.
+    """
+    found: list[Path] = []
+    try:
+        for kind, path in _places(folder) if os.path.isdir(folder) else ():
+            if kind == "sweep":
+                found += [path / job.name for job in Manifest(path).jobs()]
+            elif kind == "reproduction":
+                found += [record.run_dir for record in _reproduction(path).records if record.run_dir]
+            elif kind != "results":
+                found.append(path)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror})") from error
+    return found or [folder]
 
 
 def _places(folder: Path, depth: int = 5) -> Iterator[tuple[str, Path]]:

@@ -143,7 +143,7 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path]) -> Group:
 
 def group(name: str, runs: Sequence[ListedRun], command: str | None, half: Sequence[Path] = ()) -> Group:
     """The group of runs, with rows and columns named by what varies among them."""
-    described = [_settings(run) for run in runs]
+    described = [settings_of(run) for run in runs]
     places, alike = labels([settings for settings, _ in described])
     found = [RunRecord(run.run_dir) for run in runs]
     keys = {key for run in found for row in run.rows for key in row}
@@ -167,7 +167,7 @@ def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
     return [Curve(run.row, run.column, run.seed, steps, values) for run, steps, values in found if steps]
 
 
-def _settings(run: ListedRun) -> tuple[Settings, int]:
+def settings_of(run: ListedRun) -> tuple[Settings, int]:
     """The settings that distinguish a run, and its seed."""
     given = {key: _as_kept(value) for key, _, value in (line.lstrip("+").partition("=") for line in run.overrides)}
     defaults = default_choices()

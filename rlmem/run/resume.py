@@ -13,6 +13,7 @@ from rlmem.loops.base import Loop
 from rlmem.parallel import of_first, place
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
+from rlmem.record.formats import OtherFormat
 from rlmem.record.recorder import START, changed
 from rlmem.run import stored
 from rlmem.run.assemble import Parts
@@ -132,14 +133,16 @@ def _usable_start(config: Config, run_dir: Path, elsewhere: str) -> Start | None
     The description of the run may be damaged or edited: `config` has all of it, and every checkpoint its experiment.
     """
     try:
+        experiment = stored.experiment_of(rundir.read(run_dir, strict=True)[0])
         described = not rundir.is_edited(run_dir)
         if described:
-            experiment = stored.experiment_of(rundir.read(run_dir)[0])
             stored.require_same_experiment(experiment, config, f"the run in {run_dir}", elsewhere)
     except (rundir.NoRun, OSError, ValueError):
         described = False
     try:
         start = find_start(run_dir)
+    except OtherFormat:
+        raise
     except UserError:
         return None
     return start if described or isinstance(start, Restored) else None
@@ -166,7 +169,7 @@ def warm_start(config: Config, parts: Parts) -> str | None:
         return None
     try:
         run, which = stored.parse_source(source)
-        about, state = rundir.read(run)[1], stored.agent_state(run, which)
+        about, state = rundir.read(run, strict=True)[1], stored.agent_state(run, which)
     except UserError as error:
         raise UserError(*(f"init_from={source}: {problem}" for problem in error.problems)) from error
     shapes = {name: tensor.shape for name, tensor in parts.agent.state_dict().items()}

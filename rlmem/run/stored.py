@@ -39,10 +39,10 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
     edited, may therefore name nothing but rlmem's own classes, which is checked before anything is imported. With
     `trust`, any configuration is accepted.
 
-    Raises UserError for a configuration that is refused and for links in the directory, through which writing would
-    reach other places; NoRun where there is no run.
+    Raises UserError for a configuration that is refused, for a format that this version cannot read, and for links in
+    the directory, through which writing would reach other places; NoRun where there is no run.
     """
-    values, about = rundir.read(run_dir)
+    values, about = rundir.read(run_dir, strict=True)
     require_plain(run_dir)
     if not trust and not rundir.is_own_run(run_dir):
         given = {override.partition("=")[0] for override in overrides}

@@ -1,0 +1,101 @@
+"""`rlmem eval` of several runs: a line each, means over seeds, and a reason for what cannot be evaluated."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers import SMALLEST, small_run
+
+from rlmem.commands.cli import main
+from rlmem.record.recorder import read_jsonl
+from rlmem.stats import contrast
+
+RUNS = {"mlp-0": ("mlp", 0), "mlp-1": ("mlp", 1), "gru-0": ("gru", 0)}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    for name, (memory, seed) in RUNS.items():
+        small_run(f"memory={memory}", "memory.hidden_size=4", f"seed={seed}", run_dir=folder / name)
+    return folder
+
+
+@pytest.fixture
+def folder(trained, in_tmp) -> Path:
+    return Path(shutil.copytree(trained, "runs"))
+
+
+def test_runs_become_a_table_with_means_over_seeds(folder, capsys):
+    assert main(["eval", str(folder), "env.max_episode_steps=9", "--episodes", "3", "--csv", "t.csv", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {run["run"]: run for run in found["runs"]}
+    for name, (memory, seed) in RUNS.items():
+        (row,) = read_jsonl(folder / name / "eval.jsonl")  # recorded as that of a single eval
+        run = rows[f"runs/{name}"]
+        assert (run["memory"], run["seed"], run["env"], run["step"]) == (memory, seed, "repeat_first", 32)
+        assert run["episodes"] == row["episodes"] == 3 and row["env"]["max_episode_steps"] == 9
+        assert [run["greedy_return"], run["sampled_return"]] == [row[k]["return_mean"] for k in ("greedy", "sampled")]
+        assert run["greedy_return_sem"] == row["greedy"]["return_sem"]
+    cells = {cell["cell"]: cell for cell in found["cells"]}
+    assert {name: sorted(cell["seeds"]) for name, cell in cells.items()} == {"mlp": [0, 1], "gru": [0]}
+    returns = [rows[f"runs/mlp-{seed}"]["sampled_return"] for seed in (0, 1)]
+    mean = contrast([(1, returns)])
+    sampled = cells["mlp"]["sampled_return"]
+    assert (sampled["mean"], sampled["low"], sampled["high"]) == pytest.approx((mean.value, *mean.bounds()))
+    with open("t.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert {line["run"]: float(line["greedy_return"]) for line in lines} == {
+        name: run["greedy_return"] for name, run in rows.items()
+    }
+
+
+def test_the_same_as_text_and_by_a_pattern(folder, capsys):
+    assert main(["eval", "runs/mlp-*", "--episodes", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "runs/mlp-0" in out and "runs/mlp-1" in out and "gru" not in out
+    assert main(["eval", "runs/mlp-0", "--episodes", "2"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("greedy")]
+    table = next(line for line in out.splitlines() if line.startswith("runs/mlp-0"))
+    assert line.split()[1][:5] in table
+
+
+def test_what_cannot_be_evaluated_is_named_last_and_the_others_are_evaluated(folder, capsys):
+    for path in (folder / "mlp-0" / "checkpoints").iterdir():
+        path.unlink()
+    (folder / "mlp-1" / "run.json").write_text("{")
+    assert main(["eval", "runs/mlp-0", "runs/gru-0", "runs/mlp-1", "nowhere", "--episodes", "2"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("runs/gru-0") for line in out)
+    first, second, third = out[-3:]
+    assert first.startswith("not evaluated: runs/mlp-0: no intact checkpoint")
+    assert second.startswith("not evaluated: runs/mlp-1/run.json: is damaged")
+    assert third.startswith("not evaluated: nowhere: not a run directory")
+
+
+def test_mistakes_are_said_before_anything_is_played(folder, capsys):
+    for words, said in (
+        (["runs", "algo.lr=1"], "algo.lr=1: cannot be evaluated differently"),
+        (["env.level=medium"], "of which run?"),
+        (["runs", "video=maybe"], "expected true or false"),
+        (["runs", "--csv", "runs"], "expected a file to write"),
+    ):
+        assert main(["eval", *words]) == 2
+        assert said in capsys.readouterr().err
+    assert not list(folder.glob("*/eval.jsonl"))
+
+
+def test_the_jobs_of_a_sweep_are_its_runs(in_tmp, forks, capsys):
+    words = [word for word in SMALLEST if not word.startswith("memory")]
+    axes = ["memory=mlp,gru", "memory.mlp.hidden_size=4", "seed=0,1"]
+    assert main(["sweep", *words, *axes, "--dir", "s", "--jobs", "2"]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["eval", "s", "--episodes", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["runs"]) == 4 and not found["not_evaluated"]
+    assert sorted((cell["cell"], sorted(cell["seeds"])) for cell in found["cells"]) == [
+        ("gru", [0, 1]),
+        ("mlp", [0, 1]),
+    ]
