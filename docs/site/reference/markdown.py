@@ -64,19 +64,22 @@ def commands(*lines: str) -> str:
 
 
 def prose(text: str, up: str) -> str:
-    """Text of the code as Markdown, with its documents and papers as links.
+    """Text of the code as Markdown, with its documents and papers as links. Code, also indented, stays as it is.
 
     up: leads from the page to the site's top
     """
-    text = re.sub(r"^(?!    ).*", lambda line: _without_tags(line[0]), text, flags=re.MULTILINE)
+    return re.sub(r"^(?!    ).+", lambda line: _outside_code(line[0], up), text, flags=re.MULTILINE)
+
+
+def _outside_code(line: str, up: str) -> str:
+    parts = line.split("`")
+    return "`".join(part if number % 2 else _linked(part, up) for number, part in enumerate(parts))
+
+
+def _linked(text: str, up: str) -> str:
+    text = text.replace("<", "&lt;")
     text = re.sub(r"(?<![\w/])docs/([\w-]+)\.md(#[\w-]+)?", rf"[\1]({up}\1.md\2)", text)
     return re.sub(r"arXiv:(\d{4}\.\d{4,5})", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
-
-
-def _without_tags(line: str) -> str:
-    """A line in which `<` outside of code is no HTML."""
-    parts = line.split("`")
-    return "`".join(part if k % 2 else part.replace("<", "&lt;") for k, part in enumerate(parts))
 
 
 def file_of(thing: Any) -> str:
