@@ -36,8 +36,8 @@ type: $(DEV_STAMP) ## Check types
 	$(BIN)/mypy
 	MYPYPATH=docs/site $(BIN)/mypy docs/site
 
-docs: $(STAMP) ## Build the site into build/site; a broken link is an error (OFFLINE=true: pages to open as files)
-	$(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+docs: $(STAMP) ## Build the site into build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 
 gpu: ## Test and measure rlmem on a GPU, into benchmarks/gpu (with .venv if it is there, else with PYTHON)
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu/run.py $(PARTS) $(if $(JSON),--json $(JSON)) $(if $(DRY),--dry)

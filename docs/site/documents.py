@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from reference.markdown import ROOT
 
@@ -65,7 +65,7 @@ def outside_fences(text: str, change: Callable[[str], str]) -> str:
     return "".join([*parts, change(text[end:])])
 
 
-def pictures(text: str) -> Mapping[str, str]:
-    """Place on the site -> path, of the pictures of results that a document of the repository's top shows."""
+def pictures(text: str) -> list[str]:
+    """The paths of the pictures of results that a document of the repository's top shows: also their places."""
     shown = re.findall(r"!\[[^\]]*\]\((results/[^)\s]+)\)", text)
-    return {path: path for path in shown if (ROOT / path).exists()}
+    return [path for path in shown if (ROOT / path).exists()]

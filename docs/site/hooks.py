@@ -45,8 +45,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, place in TOP.items():
         text = (ROOT / path).read_text(encoding="utf-8")
         add(files, config, place, text, path)
-        for picture, shown in pictures(text).items():
-            add(files, config, picture, (ROOT / shown).read_bytes(), shown)
+        for picture in pictures(text):
+            add(files, config, picture, (ROOT / picture).read_bytes(), picture)
     return files
 
 
