@@ -72,6 +72,7 @@ def test_an_environment_has_its_rules_levels_scores_and_a_picture(pages):
     cards = pages["reference/env/repeat_previous.md"]
     for part in ("Discrete(4): suit of the present card", "| `hard` |", "-0.500", "`num_decks`", "step 1, action"):
         assert part in cards.text
+    assert "rlmem train env=temporal_order algo=classify" in pages["reference/env/temporal_order.md"].text
     drawn = [page for page in pages.values() if page.pictures]
     assert len(drawn) > 5
     for page in drawn:

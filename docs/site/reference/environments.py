@@ -5,6 +5,8 @@ from collections import defaultdict
 from contextlib import closing
 from typing import Any
 
+from gymnasium.vector import VectorEnv
+
 from reference.docstrings import docstring, family
 from reference.keys import key_table, node
 from reference.markdown import Page, code, commands, defined, file_of, prose, sections, table
@@ -49,19 +51,16 @@ def page(name: str, description: str, levels: list[Row]) -> Page:
     thing = cls or locate(found["_target_"])
     shown = [one for one in family(thing) if docstring(one).prose and rule_card(one)] or [thing]
     card, first = docstring(shown[0]), levels[0]
-    named = "???" in found.values()
-    oracle = " --player oracle" if first.oracle is not None else " --player random"
     facts = [
         ("code", defined(thing)),
         ("what it tests", first.tests),
         ("source", prose(first.source, UP)),
     ]
-    lines = [] if named else [f"rlmem train env={name}", f"rlmem play env={name}{oracle}"]
     pictures = {f"{name}.png": seen.picture} if seen and seen.picture else {}
     text = sections(
         f"# env={name}",
         prose(f"{description}.", UP),
-        commands(*lines) if lines else "",
+        lines(name, found, first, streams=cls is not None and not issubclass(cls, VectorEnv)),
         ("Facts", table(("", ""), [row for row in facts if row[1]])),
         ("Rules", prose(card.prose, UP)),
         ("Levels and scores", scored(levels)),
@@ -70,6 +69,16 @@ def page(name: str, description: str, levels: list[Row]) -> Page:
         ("Parameters of the game", parameters(found, thing, card.arguments)),
     )
     return Page(text, file_of(thing), pictures)
+
+
+def lines(name: str, found: dict[str, Any], row: Row, streams: bool) -> str:
+    """What to type to train in it and to watch it; `streams`: nothing acts in it."""
+    if "???" in found.values():
+        return ""
+    if streams:
+        return commands(f"rlmem train env={name} algo=classify")
+    player = "oracle" if row.oracle is not None else "random"
+    return commands(f"rlmem train env={name}", f"rlmem play env={name} --player {player}")
 
 
 def built(found: dict[str, Any]) -> tuple[type | None, Screen | None]:
