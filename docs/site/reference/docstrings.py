@@ -18,7 +18,8 @@ class Docstring(NamedTuple):
 
 def parsed(text: str) -> Docstring:
     """Take a docstring apart."""
-    lines, arguments = [], {}
+    lines: list[str] = []
+    arguments: dict[str, str] = {}
     inside: list[str] = []
     for line in inspect.cleandoc(text).splitlines():
         if found := ARGUMENT.fullmatch(line):
