@@ -121,8 +121,9 @@ def test_the_search_finds_it(chrome, server, words, page):
 
     look(chrome, 1400)
     chrome.get(server)
-    chrome.find_element("css selector", "label.md-search__icon[for=__search]").click()
-    chrome.find_element("css selector", ".md-search__input").send_keys(words)
+    field = chrome.find_element("css selector", ".md-search__input")
+    field.click()
+    field.send_keys(words)
     WebDriverWait(chrome, 20).until(lambda c: any(page in link for link in c.execute_script(FOUND)))
 
 
