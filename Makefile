@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.ready-dev
 CLUSTER_STAMP := $(VENV)/.ready-cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cluster lint type gpu bench docker clean
+.PHONY: help setup demo test test-slow test-cluster lint type docs gpu bench docker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ lint: $(DEV_STAMP) ## Check style and format of the code and of the Dockerfiles
 
 type: $(DEV_STAMP) ## Check types
 	$(BIN)/mypy
+	MYPYPATH=docs/site $(BIN)/mypy docs/site
+
+docs: $(STAMP) ## Build the site into build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 
 gpu: ## Test and measure rlmem on a GPU, into benchmarks/gpu (with .venv if it is there, else with PYTHON)
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu/run.py $(PARTS) $(if $(JSON),--json $(JSON)) $(if $(DRY),--dry)

@@ -13,6 +13,7 @@ import pytest
 from helpers import one_of_each_class, options
 
 from rlmem.config.compose import Config, load
+from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
 
@@ -60,6 +61,7 @@ def test_every_memory_trains_with_every_algorithm_under_both_schemes(in_tmp, mem
     training = [row for row in rows if "update" in row]
     assert training[-1]["update"] == (len(training) if algo in LIVED else 5)
     assert all(math.isfinite(value) for row in rows for value in row.values())
+    assert [name for row in rows for name in row if entry(name) is None] == [], "rlmem/record/metrics.py"
     learnt = [row for row in training if "batch/transitions" in row]
     if algo in LIVED:
         assert max(row[f"{algo}/ratio_max_dev"] for row in learnt) <= 1e-5

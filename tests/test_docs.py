@@ -93,6 +93,7 @@ def test_the_examples_of_the_library_run(tmp_path, monkeypatch):
         "docs/library.md",
         "docs/export.md",
         "README.md",
+        "docs/index.md",
     ):
         shown = [b for b in blocks(document) if b.language == "python" and not b.file and not b.skipped]
         assert shown

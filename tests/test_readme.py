@@ -79,7 +79,8 @@ def with_examples(document: str, folder: Path) -> Path:
 
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/batching.md",
-    "docs/environments.md", "docs/experiments.md", "docs/logging.md", "docs/memory.md", "docs/reliability.md",
+    "docs/environments.md", "docs/experiments.md", "docs/index.md", "docs/logging.md", "docs/memory.md",
+    "docs/reliability.md",
 )  # fmt: skip
 """Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
 

@@ -18,6 +18,7 @@ from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import Checkpoints, read
+from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.evaluate import evaluate_run
@@ -232,6 +233,7 @@ def test_a_run_counts_symbols_and_windows_and_every_answer_once(in_tmp):
     rows = read_jsonl(classify(*NETWORKS["lstm"], "total_steps=5000") / "metrics.jsonl")
     training = [row for row in rows if "update" in row]
     assert rows[-1]["step"] == training[-1]["step"] == 5000
+    assert all(entry(name) for row in rows for name in row), "rlmem/record/metrics.py"
     assert training[-1]["update"] == -(-5000 // 64)
     stream = TemporalOrder(shorten=10).stream(16, 313, load(SHORT).values["seed"])
     assert sum(row["train/answers"] for row in training) == pytest.approx(stream.next().mask.sum(), abs=16)
@@ -351,7 +353,9 @@ def test_the_score_of_a_run_is_what_a_sweep_and_rlmem_eval_see(in_tmp):
     found = evaluate_run(run_dir, episodes=30)
     assert 0 <= found["held_out"]["accuracy"] <= 1
     run_dir = model(*MODELS["current"], run_dir="model")
-    assert objective(run_dir) == -read_jsonl(run_dir / "metrics.jsonl")[-1]["eval/mse"]
+    rows = read_jsonl(run_dir / "metrics.jsonl")
+    assert objective(run_dir) == -rows[-1]["eval/mse"]
+    assert all(entry(name) for row in rows for name in row), "rlmem/record/metrics.py"
     assert evaluate_run(run_dir, episodes=30)["held_out"]["mse"] > 0
 
 

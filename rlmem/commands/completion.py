@@ -37,7 +37,7 @@ def script(shell: str, verbs: Mapping[str, str]) -> str:
             if action.dest == "overrides" or (verb in ("sweep", "population") and action.dest == "what"):
                 action.choices = [f"{group}={option}" for group, found in groups.items() for option in found]
             elif verb == "list" and action.dest == "what":
-                action.choices = [*groups, "experiment", "claim"]
+                action.choices = [*groups, "experiment", "claim", "metric"]
             elif action.dest in RUNS:
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
             elif action.dest == "out":

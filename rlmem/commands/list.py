@@ -12,8 +12,9 @@ PARSER = Parser(
     "memory --json",
     "experiment           what `rlmem reproduce` can run",
     "claim --markdown     what the papers say, clause by clause, and what tests it",
+    "metric               what the names in metrics.jsonl mean",
 )
-what = "one group only, or experiment, or claim; also hydra.searchpath=[file://FOLDER]"
+what = "one group only, or experiment, claim or metric; also hydra.searchpath=[file://FOLDER]"
 PARSER.add_argument("what", nargs="*", metavar="GROUP", help=what)
 PARSER.add_argument("--json", action="store_true", help="print JSON")
 PARSER.add_argument("--markdown", action="store_true", help="print claims as Markdown")
@@ -42,12 +43,18 @@ def run(args: Arguments) -> None:
         found = table()
         clauses = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
         print(dumps(clauses, indent=2) if args.json else found.markdown() if args.markdown else found.text())
+    elif group == "metric":
+        from rlmem.config.catalog import columns
+        from rlmem.record.metrics import METRICS
+
+        named = [{"name": name, "logged_by": by, "description": text} for name, (by, text) in METRICS.items()]
+        print(dumps({"metric": named}, indent=2) if args.json else columns({n: t for n, (_, t) in METRICS.items()}))
     else:
         from rlmem.config.catalog import as_text, catalog
 
         groups = catalog(lines)
         if group is not None and group not in groups:
-            known = [*groups, "experiment", "claim"]
+            known = [*groups, "experiment", "claim", "metric"]
             near = nearest(group, known)
             raise mistake(group, "no such group", near=near, accepted=known, example="rlmem list memory")
         groups = groups if group is None else {group: groups[group]}

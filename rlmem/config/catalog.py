@@ -65,7 +65,7 @@ def train_help(overrides: list[str]) -> str:
         group, _, name = override.partition("=")
         files = [folder / f"{name}.yaml" for folder in option_dirs(group, overrides)] if group in groups else []
         if file := next((file for file in files if file.is_file()), None):
-            parts.append(f"{override}: {description(file)}\n{columns(_keys(group, file))}")
+            parts.append(f"{override}: {description(file)}\n{columns(option_keys(group, file))}")
     return "\n\n".join(parts)
 
 
@@ -82,10 +82,13 @@ def _options(folder: Path) -> dict[str, str]:
     return {name: description(file) for name, file in files.items() if not file.name.startswith("_")}
 
 
-def _keys(group: str, file: Path) -> dict[str, str]:
+def option_keys(group: str, file: Path) -> dict[str, str]:
     """The keys of an option and of the private files that it builds on: `memory.hidden_size=256` -> its comment."""
     package = "" if file.read_text(encoding="utf-8").startswith("# @package _global_") else group
-    full = {leaf.path: leaf for part in with_parents(file) for leaf in leaves(part, package)}
+    full: dict[str, Leaf] = {}
+    for leaf in (leaf for part in with_parents(file) for leaf in leaves(part, package)):
+        inherited = full[leaf.path].comment if leaf.path in full else ""
+        full[leaf.path] = leaf._replace(comment=leaf.comment or inherited)
     if group == "launcher":  # whose keys lie in Hydra's own
         full = {p.removeprefix("hydra."): leaf for p, leaf in full.items() if p.startswith("hydra.launcher.")}
     # The class of the option itself is fixed; that of an argument is a key.

@@ -64,7 +64,7 @@ class BatchedEnv(VectorEnv):
     return but `per_step` lists are given with one entry for each step, [N, T, ...]. `options={"reset_mask": [N] bool}`
     resets some of the environments.
 
-    num_envs: N
+    num_envs: N, the environments that are stepped together
     max_episode_steps: truncate episodes there, None: where the task ends them
     params: the parameters of the rules, as the constructor takes them
     """
