@@ -59,6 +59,8 @@ def small(command: str) -> str:
     """The command on a small budget; one that only asks for information stays as it is."""
     command = re.sub(r"\s+#\s.*", "", command)
     verb = command.split()[1]
+    if verb == "sweep" and command.split()[2].endswith(".yaml"):
+        return f"{command} {SMALL}"
     if verb not in SHRINK or "--help" in command:
         return command
     algo = re.search(r" algo=(\w+)", command)
@@ -79,15 +81,18 @@ def with_examples(document: str, folder: Path) -> Path:
 
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/batching.md",
-    "docs/environments.md", "docs/experiments.md", "docs/index.md", "docs/logging.md", "docs/memory.md",
-    "docs/reliability.md",
+    "docs/claim-to-verdict.md", "docs/environments.md", "docs/experiments.md", "docs/horizon.md", "docs/index.md",
+    "docs/logging.md", "docs/memory.md", "docs/own-memory.md", "docs/reliability.md", "docs/start.md",
 )  # fmt: skip
 """Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
 
 SLOW_ANALYSES = ("hidden", "extrapolate", "shm", "gradients", "impulse")
 
-OF_ONES_OWN = ("CONTRIBUTING.md", "docs/memory.md")
+OF_ONES_OWN = ("CONTRIBUTING.md", "docs/memory.md", "docs/own-memory.md")
 """Pages that show code, all of which is run."""
+
+AFTERWARDS = ("docs/own-memory.md", "docs/start.md")
+"""Pages whose Python goes on from what their commands and example files left in the folder."""
 
 
 def only_checked(document: str, lines: list[str]) -> list[str]:
@@ -101,6 +106,9 @@ def only_checked(document: str, lines: list[str]) -> list[str]:
 
     analyses = {line: line.split()[2] for line in lines if line.split()[1] == "analyze"}
     lines = [line for line in lines if analyses.get(line) not in SLOW_ANALYSES]
+
+    swept = [line for line in lines if line.split()[1] == "sweep" and "--dry-run" not in line]
+    lines = [line for line in lines if line not in swept and "sweeps/" not in line and line.split()[1] != "export"]
 
     lines = [line for line in lines if "--gif" not in line and line != "rlmem reproduce memoroids/figure4 --dry-run"]
 
@@ -125,6 +133,11 @@ def test_the_commands_of_a_page_run_one_after_another(tmp_path, document, everyt
     for command in map(small, found) if everything else only_checked(document, found):
         monkeypatch.setattr(sys, "path", [*sys.path])  # the command line adds the current folder
         assert main(shlex.split(command)[1:]) == 0, command
+    if document in AFTERWARDS:
+        session: dict = {}
+        for block in blocks(document):
+            if block.language == "python" and not block.file:
+                exec(compile(block.text, document, "exec"), session)
 
 
 def transcripts() -> list[tuple[str, str]]:

@@ -1,9 +1,12 @@
-"""Live progress of a run: a bar on a terminal, plain lines in a pipe, and every line in the log of the run as well."""
+"""Live progress of a run: a bar on a terminal and, with ipywidgets, in a notebook, plain lines elsewhere; every line
+is in the log of the run as well.
+"""
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 
@@ -58,7 +61,7 @@ class Progress:
         self.bar: Bar | None = None
 
     def __enter__(self) -> Progress:
-        if self.console.is_terminal:
+        if self.console.is_terminal or (self.console.is_jupyter and find_spec("ipywidgets")):
             self.bar = Bar(FittingColumn(self.console), console=self.console, transient=True)
             begin = {"steps": self._counted(self.start), "left": "left -"}
             self.task = self.bar.add_task("", total=self.total, completed=self.start, shown=begin)
