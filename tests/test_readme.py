@@ -19,7 +19,13 @@ ROOT = Path(__file__).parent.parent
 BUDGET = "total_steps=256 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"
 SMALL = f"{BUDGET} algo.rollout_slots=16"
 SMALL_REPLAY = f"{BUDGET} algo.random_steps=50 algo.learning_starts=150 algo.batch_size=60 algo.update_ratio=0.03"
-SHRINK = {"train": SMALL, "resume": "total_steps=384", "eval": "--episodes=4"}
+SHRINK = {
+    "train": SMALL,
+    "resume": "total_steps=384",
+    "eval": "--episodes=4",
+    "push": "--episodes=4",
+    "export": "--episodes=4",
+}
 """What is appended to a command; later values win."""
 
 FENCE = re.compile(r"(<!-- not run: .+? -->\n)?^```(\S*) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
