@@ -61,7 +61,8 @@ class Progress:
         self.bar: Bar | None = None
 
     def __enter__(self) -> Progress:
-        if self.console.is_terminal or (self.console.is_jupyter and find_spec("ipywidgets")):
+        in_notebook = self.console.is_jupyter and find_spec("ipywidgets") is not None
+        if not self.console.quiet and (self.console.is_terminal or in_notebook):
             self.bar = Bar(FittingColumn(self.console), console=self.console, transient=True)
             begin = {"steps": self._counted(self.start), "left": "left -"}
             self.task = self.bar.add_task("", total=self.total, completed=self.start, shown=begin)
