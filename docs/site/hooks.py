@@ -5,6 +5,7 @@ from typing import Any
 
 from documents import TOP, for_the_site, pictures
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from reference import pages
@@ -29,6 +30,8 @@ def expanded(nav: Any) -> Any:
     if not nav.endswith("/"):
         return nav
     listed = [place for place in generated if posixpath.dirname(place) == nav.rstrip("/")]
+    if not listed:
+        raise PluginError(f"mkdocs.yml: nav: {nav} has no pages")
     return [place if place.endswith("index.md") else {title_of(place): place} for place in listed]
 
 

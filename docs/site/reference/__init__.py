@@ -1,9 +1,9 @@
 """The pages that are generated from the code: of every memory, environment, algorithm, group, command and metric."""
 
-from reference import algorithms, commands, environments, groups, memories, metrics, python
+from reference import algorithms, commands, environments, groups, memories, metrics, notebooks, python
 from reference.markdown import Page
 
-PARTS = (memories, environments, algorithms, groups, commands, metrics, python)
+PARTS = (memories, environments, algorithms, groups, commands, metrics, python, notebooks)
 """Modules whose `pages()` are pages by their place on the site."""
 
 
