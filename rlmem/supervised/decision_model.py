@@ -91,6 +91,13 @@ class DecisionModel(Supervised):
             return f"actions {self.space}: {what}; e.g. {self.example}"
         if not self.eval_drops:
             return "algo.eval_drops=[]: expected at least one probability; e.g. algo.eval_drops=[0,0.5]"
+        scale = {"random_return": self.random_return, "expert_return": self.expert_return}
+        known = [key for key, value in scale.items() if value is not None]
+        if len(known) == 1:
+            key = next(key for key in scale if key not in known)
+            return f"algo.{key}=null: expected a number, as algo.{known[0]} is one; e.g. algo.{known[0]}=null"
+        if known and self.random_return == self.expert_return:
+            return f"algo.expert_return={self.expert_return}: expected another number than algo.random_return; e.g. null"
         self.seen, size = [*range(observed.shape[0])], observed.shape[0]
         if isinstance(env, Partial):
             self.seen, size = env.seen_slots(), env.full_size()
