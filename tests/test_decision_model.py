@@ -163,10 +163,7 @@ def test_acting_is_what_was_learnt_on_the_same_frames(in_tmp, memory):
         frames, prev = [], []
         for slot in range(first, t + 1):
             newest = torch.tensor(
-                [
-                    max(s for s in range(21 * (slot // 21), slot + 1) if kept_of[s][n] or begins[n, s])
-                    for n in range(4)
-                ]
+                [max(s for s in range(21 * (slot // 21), slot + 1) if kept_of[s][n] or begins[n, s]) for n in range(4)]
             )
             earned = [sum(shown[s].prev_reward[n] for s in range(21 * (slot // 21), newest[n] + 1)) for n in range(4)]
             seen = torch.stack([shown[newest[n]].obs[n] for n in range(4)])

@@ -97,7 +97,9 @@ class DecisionModel(Supervised):
             key = next(key for key in scale if key not in known)
             return f"algo.{key}=null: expected a number, as algo.{known[0]} is one; e.g. algo.{known[0]}=null"
         if known and self.random_return == self.expert_return:
-            return f"algo.expert_return={self.expert_return}: expected another number than algo.random_return; e.g. null"
+            return (
+                f"algo.expert_return={self.expert_return}: expected another number than algo.random_return; e.g. null"
+            )
         self.seen, size = [*range(observed.shape[0])], observed.shape[0]
         if isinstance(env, Partial):
             self.seen, size = env.seen_slots(), env.full_size()
