@@ -58,7 +58,7 @@ class DecisionAgent(Predictor, Agent):
         self.discrete = isinstance(action_space, spaces.Discrete)
         self.context, self.return_scale, self.drop_information = context, return_scale, drop_information
         self.frame_size = observation_size + 2
-        self.action_shape = () if self.discrete else action_space.shape
+        self.action_shape = action_space.shape or ()
         self.register_buffer("mean", torch.zeros(observation_size))
         self.register_buffer("std", torch.ones(observation_size))
         self.register_buffer("target_return", torch.zeros(()))

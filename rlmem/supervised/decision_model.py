@@ -135,8 +135,8 @@ class DecisionModel(Supervised):
         self.updates = 0
 
     def make_optim(self) -> torch.optim.Optimizer:
-        settings = {"lr": self.lr, "eps": self.adam_eps, "weight_decay": self.weight_decay}
-        return torch.optim.AdamW(self.parameters, **settings, fused=True)
+        decay = self.weight_decay
+        return torch.optim.AdamW(self.parameters, lr=self.lr, eps=self.adam_eps, weight_decay=decay, fused=True)
 
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
         recording = read(Path(str(self.dataset)))
