@@ -315,18 +315,18 @@ def test_a_run_is_not_resumed_on_other_episodes(in_tmp):
 
 @pytest.mark.slow
 def test_a_small_model_swings_up_the_pendulum_from_recorded_play(in_tmp):
-    """Of a player that sees everything, half of the time with random torques."""
+    """Of a player that sees everything and errs by up to the largest torque."""
     env = Pendulum(50, horizon=200)
-    rng, noisy = np.random.default_rng(Streams(0).int("player")), np.arange(50) % 2 == 0
+    rng, errs = np.random.default_rng(Streams(0).int("player")), np.linspace(0, 2, 50)[:, None]
 
     def player(obs, reward, start):
-        return np.where(noisy[:, None], rng.uniform(-2, 2, (50, 1)), env.oracle()).astype(np.float32)
+        return np.clip(env.oracle() + errs * rng.standard_normal((50, 1)), -2, 2).astype(np.float32)
 
     write(Path("p.hdf5"), play(env, player, 100, 0))
     run_dir = run_of(
         "memory.hidden_size=32", "encoder.hidden_size=32", "env.horizon=200", "algo.context=10", "algo.batch_size=64",
         "algo.lr=0.003", "algo.drop=0.5", "algo.warmup_updates=100", "total_steps=1000000", "evaluation.every=null",
-        "evaluation.episodes=20", "algo.record_every=64000", "algo.target_return=-150",
+        "evaluation.episodes=20", "algo.record_every=64000", "algo.target_return=-300",
     )  # fmt: skip
     row = read_jsonl(run_dir / "metrics.jsonl")[-1]
-    assert row["eval/drop_0.5/return_mean"] > -600, "random play has -1,229, its half of the data too"
+    assert row["eval/drop_0.5/return_mean"] > -600, "random play has -1,229"
