@@ -11,6 +11,7 @@ from rlmem.reproduction.cells import cells
 from rlmem.reproduction.outcome import Outcome, Record, read_results
 from rlmem.reproduction.spec import read
 from rlmem.reproduction.tables import tables
+from rlmem.reproduction.training import Training
 from rlmem.reproduction.verdict import judge
 from rlmem.run import forecast
 from rlmem.stats.tables import Table, cell_text
@@ -76,6 +77,18 @@ def test_what_is_expected_of_cells_that_the_budget_leaves_out_is_not_tested(figu
     assert missing.word == "not run", "a cell of the budget that has not been run is no such cell"
     # At the budget with all cells, everything is expected: 1 + 1 + 2 + three rows.
     assert len(judge(Outcome("mine/figure", experiment, "paper", records)).findings) == 7
+
+
+def test_a_run_is_continued_while_a_file_that_is_made_of_it_is_missing(figure, in_tmp):
+    files = "files: {data/run: train run_dir=data/run, data/run.hdf5: dataset generate data/run}"
+    figure.write_text(BASE.replace("laptop: {", f"laptop: {{{files}, "))
+    runner = Training("mine/figure", read(figure), "laptop", Path("reproduce"), None)
+    assert list(runner._missing()) == ["data/run", "data/run.hdf5"]
+    Path("data/run").mkdir(parents=True)
+    assert list(runner._missing()) == ["data/run", "data/run.hdf5"], "it may have been interrupted"
+    Path("data/run.hdf5").touch()
+    Path("data/run").rmdir()
+    assert not runner._missing(), "the file is all that is read"
 
 
 SAMPLED = ("lprnn/figure2",)

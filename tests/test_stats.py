@@ -268,6 +268,7 @@ def test_the_random_policy_scores_0_and_the_expert_100(robot):
     for name in (f"{robot}_p", f"{robot}_v", f"{robot.title()}-F"):
         assert reference_of(name) is reference
     assert reference_of("Cheetah-V") is REFERENCES["half_cheetah"]
+    assert reference_of("HalfCheetah-v4").expert == 12135.0 != reference_of("half_cheetah").expert, "MuJoCo, PyBullet"
 
 
 def test_a_robot_without_an_expert_is_refused():

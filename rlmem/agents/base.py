@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.running import RunningNorm
 from rlmem.types import Batch, Inputs, State
 
@@ -57,6 +58,13 @@ class Network(nn.Module):
     """Encoders and memories in `trunks`, with heads that read their features."""
 
     trunks: Trunks
+    reads_slots: ClassVar[bool] = True
+    """Whether its trunks read slots as environments give them, one by one, which analyses and exports rely on."""
+
+    @property
+    def reads_reward(self) -> bool:
+        """Whether it reads the reward of the slot before."""
+        return any(part.reads_reward for part in self.modules() if isinstance(part, InputEncoder))
 
     def initial_state(self, batch_size: int) -> State:
         """The state of rows that have read nothing."""

@@ -158,6 +158,10 @@ class Algorithm(ABC):
         """Whether checkpoints hold the states of environments, which must then offer `state()` and `restore()`."""
         return self.acts
 
+    def encoded(self, observation_space: Space) -> Space:
+        """The space of what encoders read of a slot, given that of the environment's observations: by default, that."""
+        return observation_space
+
     @abstractmethod
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> Any:
         """The network that is trained.

@@ -81,6 +81,9 @@ class LoadedRun:
         if not self.parts.algo.acts:
             where, algo = f"analyze: {self.path}", self.config.choices["algo"]
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
+        if not self.agent.reads_slots:
+            where, algo = f"analyze: {self.path}", self.config.choices["algo"]
+            raise UserError(sentence(where, f"an agent of algo={algo} reads windows, and this analysis whole episodes"))
         refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")
         config = apply(self.config, overrides)
         env = make_evaluation_env(config, num_envs, {line.partition("=")[0].split(".")[1] for line in overrides})

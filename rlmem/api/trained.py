@@ -14,7 +14,6 @@ from rlmem.acting.guard import NUMBERS, ObservationCheck, as_flags
 from rlmem.agents.base import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.nets.encoder import InputEncoder
 from rlmem.scan.matmul import Kept, constant_weights
 from rlmem.seeding import Streams
 from rlmem.spaces import to_env
@@ -77,7 +76,7 @@ class TrainedAgent:
         self.network = network.eval()
         self.observation_space, self.action_space = observation_space, action_space
         self.step, self.device, self.exploration = step, device, exploration
-        self.reads_reward = any(part.reads_reward for part in network.modules() if isinstance(part, InputEncoder))
+        self.reads_reward = network.reads_reward
         self._check = ObservationCheck(observation_space)
         self._to_env, self._kept, self._lock = to_env(action_space), Kept(), Lock()
         self._weights = Weights(self.network)

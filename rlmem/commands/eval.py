@@ -115,10 +115,11 @@ def _table(result: dict[str, Any]) -> str:
     if "held_out" in result:
         found = ", ".join(f"{name} {value:.4f}" for name, value in result["held_out"].items())
         return f"{where}: held-out {found} ({result['episodes']:,})"
-    known = "success_rate" in result["greedy"]
+    played = {kind: row for kind, row in result.items() if isinstance(row, dict) and "return_mean" in row}
+    known = all("success_rate" in row for row in played.values())
     head = f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}"
     lines = [f"{where}: {result['episodes']} episodes each; ± is the standard error of the mean", head]
-    for kind, row in ((kind, result[kind]) for kind in ("greedy", "sampled")):
+    for kind, row in played.items():
         score = f"{row['return_mean']:.4f} ± {row['return_sem']:.4f}"
         success = f"  {row['success_rate']:>12.3f}" if known else ""
         lines.append(f"{kind:<8}  {score:>20}  {row['length_mean']:>11.1f}{success}")

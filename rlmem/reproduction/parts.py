@@ -55,7 +55,8 @@ class Budget(Part):
     """How much of an experiment is run. Keys that are not given are those of the experiment.
 
     run, metric, expect, overrides, seeds, exceptions: as in an experiment
-    files: path of a file that the runs read -> the arguments of `rlmem` that make it if it is missing
+    files: path of a file that the runs read -> the arguments of `rlmem` that make it if it is missing; a path without
+        a suffix is a run, from which files after it are made, with a command that also continues it
     rows, columns: the only rows and columns that are run
     options: options of a measurement or of populations
     note: what this budget changes beside length, and why

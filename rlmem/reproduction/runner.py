@@ -164,8 +164,13 @@ class Runner(ABC):
             raise UserError(f"{file}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
 
     def _missing(self) -> dict[str, str]:
-        """Missing file that the runs read -> the command that makes it."""
-        return {path: how for path, how in self.chosen.files.items() if not Path(path).exists()}
+        """Missing file that the runs read -> the command that makes it.
+
+        What has no suffix is a run, which is needed as long as a file is missing; its command continues it.
+        """
+        files = self.chosen.files
+        missing = {path for path in files if Path(path).suffix and not Path(path).exists()}
+        return {path: how for path, how in files.items() if path in missing or (missing and not Path(path).suffix)}
 
 
 def corners(planned: Sequence[Cell]) -> list[Cell]:

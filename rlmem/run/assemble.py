@@ -79,8 +79,8 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
 
     def make_agent(make_memory: Callable[[int], Memory]) -> Network:
         def make_trunk() -> Trunk:
-            spaces = {"observation_space": env.single_observation_space, "action_space": env.single_action_space}
-            encoder = build_group(config, "encoder", **spaces)
+            seen = algo.encoded(env.single_observation_space)
+            encoder = build_group(config, "encoder", observation_space=seen, action_space=env.single_action_space)
             return Trunk(encoder, make_memory(encoder.output_size))
 
         return algo.make_agent(make_trunk, env.single_action_space)

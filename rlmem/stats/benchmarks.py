@@ -91,21 +91,30 @@ registered `reward_threshold`. Pendulum has none; -200 is in common use. Their f
 the same rewards and ends."""
 
 
+D4RL = {
+    "HalfCheetah-v4": Reference(-280.18, 12135.0),
+    "Hopper-v4": Reference(-20.27, 3234.3),
+    "Walker2d-v4": Reference(1.63, 4592.3),
+}
+"""MuJoCo's robots: D4RL's reference scores (Fu et al. 2020, arXiv:2004.07219)."""
+
+
 def expert_normalised(returns: ArrayLike, reference: Reference) -> Array:
     """100 (R - R_random) / (R_expert - R_random) (Lu et al. 2024, arXiv:2405.17358, appendix D.5, eq. 3)."""
     return (np.asarray(returns, dtype=np.float64) - reference.random) * reference.scale
 
 
 def reference_of(task: str) -> Reference:
-    """The reference of a game by its id in GAMES, or of a robot: `ant`, `ant_p`, `half_cheetah_v`, `Cheetah-V`.
+    """The reference of a game or robot by its id in GAMES or D4RL, or of a robot of PyBullet: `ant`, `ant_p`,
+    `half_cheetah_v`, `Cheetah-V`.
 
     Raises ValueError for any other task.
     """
-    if task in GAMES:
-        return GAMES[task]
+    if task in (known := GAMES | D4RL):
+        return known[task]
     robot = re.sub(r"[-_][fpv]$", "", task.lower())
     robot = "half_cheetah" if robot in ("cheetah", "halfcheetah") else robot
     if robot not in REFERENCES:
-        known = ", ".join((*REFERENCES, *GAMES))
-        raise ValueError(f"no expert's return is known for {task}; there is one for {known}")
+        names = ", ".join((*REFERENCES, *known))
+        raise ValueError(f"no expert's return is known for {task}; there is one for {names}")
     return REFERENCES[robot]

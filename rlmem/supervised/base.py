@@ -47,7 +47,7 @@ class Supervised(Algorithm):
     smoothing: UnitFloat = 0.98
     head_sizes: Sequence[PositiveInt] | None = ()
 
-    acts = False
+    acts: ClassVar[bool] = False
     one_process = "learns from one stream"
     needs: ClassVar[str]
     """What the algorithm does, in messages to the user."""
@@ -76,12 +76,12 @@ class Supervised(Algorithm):
     def judge(self, answer: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Scores [n] by name of n predictions [n, O] for their targets; the first is the loss."""
 
-    @abstractmethod
     def unseen(self, env: Any, request: Request) -> Iterator[DataWindow]:
         """Windows of data that training does not read, until `request.episodes` of what `answers` names were read.
 
-        The same `request.streams` choose the same data.
+        The same `request.streams` choose the same data. An algorithm with an `evaluate` of its own has none.
         """
+        raise NotImplementedError
 
     @abstractmethod
     def window_size(self) -> int:
@@ -137,9 +137,12 @@ class Supervised(Algorithm):
         self.parameters = list(agent.parameters())
         for parameter in self.parameters:  # Adam skips None, but a window without targets is a step
             parameter.grad = torch.zeros_like(parameter)
-        self.optim = torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
+        self.optim = self.make_optim()
         self.finite = Finite(on_nan)
         self.total, self.weight = torch.zeros((), device=self.parameters[0].device), 0.0
+
+    def make_optim(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters, lr=self.lr, eps=self.adam_eps, fused=True)
 
     def update(self, window: DataWindow, state: State) -> tuple[dict[str, Tensor], State]:
         """Read a window and learn from it. Returns the sum of each score of `judge`, and the state after the window."""

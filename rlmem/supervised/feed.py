@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -63,6 +64,50 @@ class Feed(ABC):
             self.state = tree_map(lambda leaf: leaf.to(self.device), state["state"])
 
 
+class WindowFeed(Feed):
+    """Windows drawn at random from the episodes of a file; each begins with an empty memory.
+
+    draw: makes a window of that many rows
+    rows: rows of a window
+    slots: slots of a row
+    dataset: the file
+    digest: of its content, with which alone a run is resumed
+    generator: draws the windows
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[int, torch.Generator], DataWindow],
+        rows: int,
+        slots: int,
+        dataset: str,
+        digest: str,
+        generator: torch.Generator,
+        device: torch.device,
+    ):
+        super().__init__(device)
+        self.draw, self.rows, self.slots = draw, rows, slots
+        self.dataset, self.digest, self.generator = dataset, digest, generator
+
+    def next(self, budget: int) -> DataWindow:
+        began = perf_counter()
+        rows = min(self.rows, -(-budget // self.slots))
+        self.steps += min(budget, rows * self.slots)
+        window = self.draw(rows, self.generator)
+        self.seconds["data"] += perf_counter() - began
+        return window
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"generator": self.generator.get_state(), "data": self.digest}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["data"] != self.digest:
+            what = "holds other episodes than when the run began"
+            raise UserError(f"algo.dataset={self.dataset}: {what}; expected the same file; restore it")
+        super().load_state_dict(state)
+        self.generator.set_state(state["generator"].cpu())
+
+
 class Predictor(Network):
     """Predicts `outputs` numbers from the features of a slot.
 
@@ -76,8 +121,8 @@ class Predictor(Network):
         super().__init__()
         self.trunks = Trunks(make_trunk, separate=False)
         if self.normalisers():
-            what = "the statistics are of what an agent observes while it acts, and here nothing acts; expected false"
-            raise UserError(f"encoder.normalise_obs=true: {what}; e.g. encoder.normalise_obs=false")
+            what = "the statistics are of what an agent observes while it acts, and here nothing acts while it learns"
+            raise UserError(f"encoder.normalise_obs=true: {what}; expected false; e.g. encoder.normalise_obs=false")
         width = self.trunks.actor.output_size
         if head_sizes is not None:
             hidden, width = HeadLayers(head_sizes).hidden(width)

@@ -4,36 +4,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from time import perf_counter
-from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from annotated_types import Gt, Lt
-from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from rlmem.acting.evaluate import Request
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
 from rlmem.supervised.base import Supervised
-from rlmem.supervised.dataset.file import read, shapes
-from rlmem.supervised.feed import DataWindow, Feed
-from rlmem.supervised.windows import Predict, Ranges, Tables, split
+from rlmem.supervised.dataset.file import read
+from rlmem.supervised.feed import DataWindow, Feed, WindowFeed
+from rlmem.supervised.windows import Partial, Predict, Ranges, Tables, split, unfit
 from rlmem.types import PositiveInt
 
 EVAL_ROWS = 256
 """Windows that an evaluation reads at once."""
-
-
-@runtime_checkable
-class Partial(Protocol):
-    """An environment that shows part of its state, a vector."""
-
-    def seen_slots(self) -> list[int]:
-        """The indices of the numbers of the state that it shows."""
-
-    def full_size(self) -> int:
-        """How many numbers the state has."""
 
 
 @dataclass(kw_only=True)
@@ -75,14 +62,7 @@ class StateModel(Supervised):
         if not self.predicted:
             return f"algo.target=hidden: everything is seen; e.g. {self.example}"
         self.outputs, self.space = len(self.predicted), cast(Any, env).single_action_space
-        if self.dataset is None:
-            return "algo.dataset=null: expected an HDF5 file of episodes; e.g. algo.dataset=data/hopper.hdf5"
-        needed = len(every), 1 if isinstance(self.space, Discrete) else self.space.shape[0]
-        if (found := shapes(Path(self.dataset))) == needed:
-            return None
-        sizes = "observations of {} numbers and actions of {}".format
-        expected = f"expected {sizes(*needed)}; see `rlmem dataset info`"
-        return f"algo.dataset={self.dataset}: {sizes(*found)}; {expected}"
+        return unfit(self.dataset, len(every), self.space)
 
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:
         """Read the data set and choose the held-out episodes: the same ones in every evaluation of a run."""
@@ -98,7 +78,9 @@ class StateModel(Supervised):
 
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
         self.prepare_evaluation(streams, device)
-        return WindowFeed(self, streams.torch("windows"), device)
+        draw = lambda rows, generator: self.draw(rows, self.train, generator)  # noqa: E731
+        about = self.batch_size, self.window, str(self.dataset), self.digest
+        return WindowFeed(draw, *about, streams.torch("windows"), device)
 
     def window_size(self) -> int:
         return self.window
@@ -111,29 +93,3 @@ class StateModel(Supervised):
         generator, number = request.streams.torch("evaluation/windows"), request.episodes
         for done in range(0, number, EVAL_ROWS):
             yield self.draw(min(EVAL_ROWS, number - done), self.unread, generator)
-
-
-class WindowFeed(Feed):
-    """Windows drawn from the training episodes; each begins with an empty memory."""
-
-    def __init__(self, algo: StateModel, generator: torch.Generator, device: torch.device):
-        super().__init__(device)
-        self.algo, self.generator = algo, generator
-
-    def next(self, budget: int) -> DataWindow:
-        began = perf_counter()
-        rows = min(self.algo.batch_size, -(-budget // self.algo.window))
-        self.steps += min(budget, rows * self.algo.window)
-        window = self.algo.draw(rows, self.algo.train, self.generator)
-        self.seconds["data"] += perf_counter() - began
-        return window
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"generator": self.generator.get_state(), "data": self.algo.digest}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["data"] != self.algo.digest:
-            what = "holds other episodes than when the run began"
-            raise UserError(f"algo.dataset={self.algo.dataset}: {what}; expected the same file; restore it")
-        super().load_state_dict(state)
-        self.generator.set_state(state["generator"].cpu())

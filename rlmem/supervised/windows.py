@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -11,11 +12,36 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlmem.batching.base import draw_weighted
-from rlmem.supervised.dataset.file import Recording
+from rlmem.supervised.dataset.file import Recording, shapes
 from rlmem.supervised.feed import DataWindow
 from rlmem.types import Inputs, with_host
 
 Predict = Literal["initial", "current"]
+
+
+@runtime_checkable
+class Partial(Protocol):
+    """An environment that shows part of its state, a vector."""
+
+    def seen_slots(self) -> list[int]:
+        """The indices of the numbers of the state that it shows."""
+
+    def full_size(self) -> int:
+        """How many numbers the state has."""
+
+
+def unfit(dataset: str | None, size: int, space: Space) -> str | None:
+    """Why a file does not hold observations of `size` numbers and actions of a space; None if it does.
+
+    Raises UserError if it is not a recording.
+    """
+    if dataset is None:
+        return "algo.dataset=null: expected an HDF5 file of episodes; e.g. algo.dataset=data/hopper.hdf5"
+    needed = size, space.shape[0] if space.shape else 1
+    if (found := shapes(Path(dataset))) == needed:
+        return None
+    sizes = "observations of {} numbers and actions of {}".format
+    return f"algo.dataset={dataset}: {sizes(*found)}; expected {sizes(*needed)}; see `rlmem dataset info`"
 
 
 class Ranges(NamedTuple):
@@ -32,6 +58,33 @@ def split(recording: Recording, share: float, generator: torch.Generator) -> tup
     number = min(max(1, round(share * len(length))), len(length) - 1)
     train, held = order[number:], order[:number]
     return Ranges(first[train], length[train]), Ranges(first[held], length[held])
+
+
+def policy_actions(recording: Recording, space: Space) -> Tensor:
+    """The actions of a recording as a policy outputs them: scaled from the bounds of `space` to [-1, 1], or counted
+    from zero."""
+    if isinstance(space, spaces.Discrete):
+        return torch.from_numpy(recording.actions[:, 0].astype(np.int64) - int(space.start))
+    assert isinstance(space, spaces.Box)
+    scaled = 2 * (recording.actions - space.low) / (space.high - space.low) - 1
+    return torch.from_numpy(scaled.astype(np.float32))
+
+
+def draw_places(rows: int, length: int, episodes: Ranges, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """`rows` windows of `length` slots, each place inside one of `episodes` with equal probability.
+
+    An episode shorter than a window is one, padded on the right.
+
+    Returns the table's row of every slot, [rows, length], that of the last one in the padding; and which slots are not
+    padding, [rows, length].
+    """
+    places = (episodes.length - length).clamp(min=0) + 1
+    episode = draw_weighted(places.double(), rows, generator)
+    offset = (torch.rand(rows, dtype=torch.float64, generator=generator) * places[episode]).long()
+    shown = (episodes.length[episode] - offset).clamp(max=length)
+    slot = torch.arange(length)
+    index = (episodes.first[episode] + offset)[:, None] + torch.minimum(slot, shown[:, None] - 1)
+    return index, slot < shown[:, None]
 
 
 @dataclass
@@ -61,12 +114,7 @@ class Tables:
         rows = torch.cat([torch.arange(a, a + n) for a, n in zip(*map(Tensor.tolist, train), strict=True)])
         std, mean = torch.std_mean(wanted[rows].double(), 0)
         target = (wanted - mean) / torch.where(std > 1e-6, std, 1)  # the target of a constant is zero
-        if isinstance(space, spaces.Discrete):
-            action = recording.actions[:, 0].astype(np.int64) - int(space.start)
-        else:
-            assert isinstance(space, spaces.Box)
-            action = (2 * (recording.actions - space.low) / (space.high - space.low) - 1).astype(np.float32)
-        tables = state[:, seen].contiguous(), target.float(), torch.from_numpy(action)
+        tables = state[:, seen].contiguous(), target.float(), policy_actions(recording, space)
         return cls(*tables, torch.from_numpy(recording.rewards))
 
     def to(self, device: torch.device) -> Tables:
@@ -75,22 +123,15 @@ class Tables:
     def draw(
         self, rows: int, length: int, episodes: Ranges, predict: Predict, generator: torch.Generator
     ) -> DataWindow:
-        """Draw `rows` windows of `length` slots, each place inside one of `episodes` with equal probability.
-
-        Every window begins with an empty memory. An episode shorter than a window is one, padded on the right.
+        """Draw `rows` windows of `length` slots, as `draw_places`. Every window begins with an empty memory.
 
         predict: initial: the state in a window's first slot, from its last one; current: the state of every slot
         """
-        places = (episodes.length - length).clamp(min=0) + 1
-        episode = draw_weighted(places.double(), rows, generator)
-        offset = (torch.rand(rows, dtype=torch.float64, generator=generator) * places[episode]).long()
-        shown = (episodes.length[episode] - offset).clamp(max=length)
-        slot = torch.arange(length)
-        valid = slot < shown[:, None]
-        index = (episodes.first[episode] + offset)[:, None] + torch.minimum(slot, shown[:, None] - 1)
-        start = (slot == 0).expand(rows, -1)
+        index, valid = draw_places(rows, length, episodes, generator)
+        start = (torch.arange(length) == 0).expand(rows, -1)
         before = torch.where(start, index, index - 1)
-        mask = (valid if predict == "current" else slot == shown[:, None] - 1).numpy()
+        last = valid & ~torch.cat([valid[:, 1:], torch.zeros_like(valid[:, :1])], 1)
+        mask = (valid if predict == "current" else last).numpy()
         wanted = index if predict == "current" else index[:, :1].expand(-1, length)
         device = self.seen.device
         index, before, wanted = (x.to(device) for x in (index, before, wanted))

@@ -89,6 +89,9 @@ def export(
     prepare, suffix = {"onnx": (_onnx, ".onnx"), "torch": (_torch, ".pt2")}[format]
     path = out or run.path / "export" / f"agent{suffix}"
     agent = run.agent(which)
+    if not agent.network.reads_slots:
+        what = "its agent reads the last slots of an episode again at every step, which no export holds"
+        raise UserError(f"{run.path}: {what}; e.g. rlmem.load({str(run.path)!r}) in Python")
     write, step = prepare(), ActingStep(agent)
     partial = path.with_name(f"{path.name}.unchecked")
     with one_thread(), writing(path, "--out /tmp/agent.onnx"):

@@ -31,7 +31,7 @@ def agent_player(
     exploration: how far it explores where actions are drawn
     """
     convert, state = to_env(env.single_action_space), agent.initial_state(env.num_envs)
-    action = torch.from_numpy(np.zeros_like(env.single_action_space.sample()))
+    action = torch.from_numpy(np.zeros_like(env.action_space.sample()))
 
     def act(obs: NDArray[Any], reward: NDArray[np.float32], start: NDArray[np.bool_]) -> NDArray[Any]:
         nonlocal action, state
