@@ -24,18 +24,18 @@ import pyte
 
 
 class Picture(NamedTuple):
-    """A command, the columns of its terminal, and how many screens are shown."""
+    """A command, the size of its terminal, and how many screens are shown."""
 
     command: str
     columns: int
+    rows: int
     screens: int
 
 
 PICTURES = {
-    "run": Picture("rlmem train memory=ffm algo=ppo env=repeat_previous", 118, 16),
-    "verdict": Picture("rlmem reproduce lprnn/figure4 --show", 132, 1),
+    "run": Picture("rlmem train memory=ffm algo=ppo env=repeat_previous", 118, 24, 16),
+    "verdict": Picture("rlmem reproduce lprnn/figure4 --show", 146, 60, 1),
 }
-ROWS = 70
 EACH, LAST = 0.9, 5.0
 """Seconds for which a screen is shown, and the last one."""
 WIDE, HIGH, SIZE, EDGE = 7.8, 18, 13, 16
@@ -47,14 +47,14 @@ Run = tuple[int, str, str]
 Screen = list[list[Run]]
 
 
-def written(command: str, columns: int) -> Iterator[bytes]:
+def written(command: str, columns: int, rows: int) -> Iterator[bytes]:
     """What the command sends to its terminal."""
     child, terminal = pty.fork()
     if child == 0:
         time.sleep(0.2)  # until the terminal has its size
         os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
         os.execvp("sh", ["sh", "-c", command])
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     while True:
         try:
             yield os.read(terminal, 65536)
@@ -64,9 +64,9 @@ def written(command: str, columns: int) -> Iterator[bytes]:
         sys.exit(f"{command}: exit code {code}")
 
 
-def screens(command: str, columns: int, parts: Iterator[bytes]) -> list[Screen]:
+def screens(command: str, columns: int, rows: int, parts: Iterator[bytes]) -> list[Screen]:
     """The screens that differ, first the one with nothing but the command."""
-    screen = pyte.Screen(columns, ROWS)
+    screen = pyte.Screen(columns, rows)
     stream = pyte.ByteStream(screen)
     stream.feed(f"$ {command}\r\n".encode())
     found = [shown(screen)]
@@ -79,7 +79,7 @@ def screens(command: str, columns: int, parts: Iterator[bytes]) -> list[Screen]:
 
 def shown(screen: pyte.Screen) -> Screen:
     lines: Screen = []
-    for y in range(ROWS):
+    for y in range(screen.lines):
         cells = [(x, screen.buffer[y][x]) for x in range(screen.columns)]
         runs = [list(run) for _, run in groupby(cells, lambda cell: cell[1].fg)]
         texts = [(run[0][0], "".join(cell.data for _, cell in run), colour(run[0][1].fg)) for run in runs]
@@ -130,8 +130,8 @@ def draw(name: str, parts: Iterator[bytes] | None = None) -> None:
 
     parts: what the terminal was sent; None: run the command
     """
-    command, columns, count = PICTURES[name]
-    found = screens(command, columns, parts or written(command, columns))
+    command, columns, rows, count = PICTURES[name]
+    found = screens(command, columns, rows, parts or written(command, columns, rows))
     path = Path(__file__).parent / f"{name}.svg"
     path.write_text(picture(chosen(found, count), columns, f"$ {command}"), encoding="utf-8")
     print(f"wrote {path}: {count} of {len(found)} screens")
