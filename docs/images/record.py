@@ -120,7 +120,8 @@ def picture(frames: Sequence[Screen], columns: int, title: str) -> str:
                 fill = "" if ink == INK else f' style="fill: {ink}"'
                 drawn.append(f"<text {place}{fill}>{escape(text)}</text>")
         drawn.append("</g>")
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"'
+    head += f' aria-label="{escape(title)}">'
     paper = f'<rect width="{width}" height="{height}" rx="8" fill="{PAPER}"/>'
     return "\n".join([head, "<style>", *style, "</style>", paper, *drawn, "</svg>", ""])
 

@@ -27,7 +27,11 @@ PARSER.add_argument("--seeds", type=integers, default=(), metavar="SEEDS", help=
 PARSER.add_argument("--dry-run", action="store_true", help="check and list the cells and their cost only")
 time = "first train every cell for a few seconds, to say what its runs cost here; then as --dry-run"
 PARSER.add_argument("--time", action="store_true", help=time)
-PARSER.add_argument("--show", action="store_true", help="show what has been run so far, or else the results that are shipped, and run nothing")
+PARSER.add_argument(
+    "--show",
+    action="store_true",
+    help="show what has been run so far, or else the results that are shipped, and run nothing",
+)
 lie = "where reproductions lie (reproduce)"
 PARSER.add_argument("--dir", type=Path, default=Path("reproduce"), metavar="DIR", help=lie)
 PARSER.add_argument("--publish", type=Path, metavar="DIR", help="also write the numbers to DIR/<item>.<budget>.csv")
