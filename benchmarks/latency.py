@@ -9,8 +9,8 @@ Measures, for PPO with `memory=gru` of 256 units on `repeat_previous`, on one th
 - onnx: the exported file in onnxruntime for one environment;
 - step: a slot of an evaluation of one environment, the environment's own step included.
 
-The last three take turns in one process; the ratios to `step` are what to read. What is trained here for a moment acts as
-slowly as what was trained for long.
+The last three take turns in one process; the ratios to `step` are what to read. What is trained here for a moment
+acts as slowly as what was trained for long.
 """
 
 import argparse

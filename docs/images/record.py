@@ -4,7 +4,8 @@
     python docs/images/record.py verdict   # one of them
 
 A command runs in a terminal of its own. pyte (pip install pyte) interprets what the terminal is sent, and screens are
-kept as they change. A picture shows some of them one after the other, and the last one alone where motion is not wanted.
+kept as they change. A picture shows some of them one after the other, and the last one alone where motion is not
+wanted.
 """
 
 import fcntl
