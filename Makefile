@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.ready-dev
 CLUSTER_STAMP := $(VENV)/.ready-cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cluster lint type docs gpu bench docker clean
+.PHONY: help setup demo test test-slow test-cluster lint type docs lock gpu bench docker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,11 @@ type: $(DEV_STAMP) ## Check types
 
 docs: $(STAMP) ## Build the site into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+
+lock: $(STAMP) ## Write requirements.lock anew from pyproject.toml and constraints.txt (needs a package index)
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.10 --all-extras -c constraints.txt \
+		--generate-hashes --no-emit-index-url --custom-compile-command "make lock" -q -o requirements.lock
 
 gpu: ## Test and measure rlmem on a GPU, into benchmarks/gpu (with .venv if it is there, else with PYTHON)
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu/run.py $(PARTS) $(if $(JSON),--json $(JSON)) $(if $(DRY),--dry)

@@ -1,5 +1,7 @@
 """README.md, CONTRIBUTING.md and docs run: commands on small budgets, example files, make targets."""
 
+import html
+import json
 import os
 import re
 import shlex
@@ -9,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from helpers import options
 
 from rlmem.commands.cli import main
 from rlmem.reproduction import catalog
-from rlmem.reproduction.outcome import Outcome, read_results
+from rlmem.reproduction.outcome import Outcome, shipped_records
 from rlmem.reproduction.verdict import judge
 
 ROOT = Path(__file__).parent.parent
@@ -87,8 +90,8 @@ def with_examples(document: str, folder: Path) -> Path:
 
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/batching.md",
-    "docs/claim-to-verdict.md", "docs/environments.md", "docs/experiments.md", "docs/horizon.md", "docs/index.md",
-    "docs/logging.md", "docs/memory.md", "docs/own-memory.md", "docs/reliability.md", "docs/start.md",
+    "docs/claim-to-verdict.md", "docs/command-line.md", "docs/environments.md", "docs/experiments.md", "docs/horizon.md",
+    "docs/index.md", "docs/logging.md", "docs/memory.md", "docs/own-memory.md", "docs/reliability.md", "docs/start.md",
 )  # fmt: skip
 """Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
 
@@ -148,8 +151,9 @@ def test_the_commands_of_a_page_run_one_after_another(tmp_path, document, everyt
 
 def transcripts() -> list[tuple[str, str]]:
     """(command, output) of the text blocks that begin with a `$` line."""
-    shown = [b.text for b in blocks("README.md") if b.language == "text" and b.text.startswith("$ ")]
-    return [(text.partition("\n")[0][2:], text.partition("\n")[2]) for text in shown]
+    documents = ("README.md", "docs/command-line.md")
+    shown = {b.text for name in documents for b in blocks(name) if b.language == "text" and b.text.startswith("$ ")}
+    return [(text.partition("\n")[0][2:], text.partition("\n")[2]) for text in sorted(shown)]
 
 
 @pytest.mark.parametrize(("command", "output"), transcripts())
@@ -162,10 +166,11 @@ def test_the_mistakes_shown_are_answered_as_shown(tmp_path, command, output):
 
 
 def test_every_make_target_named_exists():
-    documents = ("README.md", "CONTRIBUTING.md", ".ci/run")
+    workflows = [str(path.relative_to(ROOT)) for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    documents = ("README.md", "CONTRIBUTING.md", "AGENTS.md", ".ci/run", *workflows)
     named = set()
     for document in documents:
-        for match in re.finditer(r"(?:^|`)make ((?:[a-z-]+ ?)+)", (ROOT / document).read_text(), re.MULTILINE):
+        for match in re.finditer(r"(?:^|`|run: )make ((?:[a-z-]+ ?)+)", (ROOT / document).read_text(), re.MULTILINE):
             named |= set(match[1].split())
     assert {"demo", "test"} <= named
     for target in sorted(named):
@@ -179,6 +184,67 @@ def test_every_linked_file_exists():
         text = (ROOT / document).read_text()
         for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (ROOT / document).parent.joinpath(target).exists(), f"{document} links to {target}"
+
+
+REPOSITORY, SITE = "https://github.com/rlmem/rlmem/blob/main/", "https://rlmem.github.io/rlmem/"
+RAW = "https://raw.githubusercontent.com/rlmem/rlmem/main/"
+
+
+def test_the_links_of_the_readme_work_on_a_package_index_and_lead_to_what_there_is():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert targets
+    for target in targets:
+        assert target.startswith("https://"), f"{target}: a package index shows README.md without the repository"
+        if target.startswith((REPOSITORY, RAW)):
+            assert (ROOT / target.removeprefix(REPOSITORY).removeprefix(RAW)).is_file(), target
+        elif target.startswith(SITE) and target != SITE:
+            page = target.removeprefix(SITE).strip("/")
+            assert (ROOT / "docs" / f"{page}.md").is_file(), target
+
+
+def test_the_readme_is_one_page():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_the_readme_counts_what_has_been_reproduced():
+    """Its table is the last line of the summary of RESULTS.md, which tests/test_report.py holds to the results."""
+    tables = {name: (ROOT / name).read_text(encoding="utf-8").splitlines() for name in ("README.md", "RESULTS.md")}
+    (head,) = [line for line in tables["RESULTS.md"] if line.startswith("|  | supported |")]
+    (counted,) = [line for line in tables["RESULTS.md"] if line.startswith("| all |")]
+    at = tables["README.md"].index(head.replace("|  | ", "| ", 1))
+    assert tables["README.md"][at + 2] == counted.replace("| all | ", "| ", 1)
+
+
+def test_the_readme_compares_ffm_with_gru_by_shipped_numbers():
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    name, experiment = catalog.find("ffm/table4")
+    cells = judge(Outcome(name, experiment, "laptop", shipped_records(name, "laptop"))).cells
+    mean = {(cell.row, cell.column): f"{cell.mean:.3f}" for cell in cells}
+    previous, count = "repeat_previous easy", "count_recall easy"
+    assert f"({mean['gru', previous]} against {mean['ffm', previous]} after 400,000 steps" in text
+    assert {record.steps for record in shipped_records(name, "laptop")} == {400_000}
+    assert f"(`count_recall`: {mean['ffm', count]} against {mean['gru', count]})" in text
+    speed = json.loads((ROOT / "benchmarks" / "train-2-cores.json").read_text())
+    ffm, gru = (speed["steps_per_second"][f"rlmem {memory} tape"] for memory in ("ffm", "gru"))
+    assert f"in speed ({ffm:,.0f} against {gru:,.0f} steps per second)" in text
+    assert f"With an LSTM {speed['ratios']['rlmem lstm segment / sb3 lstm']:.1f} times" in text
+    assert f"[{len(options('memory'))} options]" in text and f"| {len(options('memory'))} options |" in text
+
+
+def test_the_pictures_of_the_readme_show_its_commands():
+    images = ROOT / "docs" / "images"
+    named = re.findall(r'Picture\("(.+?)"', (images / "record.py").read_text())
+    drawn = {name: html.unescape((images / f"{name}.svg").read_text()) for name in ("run", "verdict")}
+    assert len(named) == 2 == len(set(named) & set(map(plain, commands("README.md"))))
+    assert all(any(f"$ {command}<" in picture for picture in drawn.values()) for command in named)
+    name, experiment = catalog.find("lprnn/figure4")
+    verdict = judge(Outcome(name, experiment, "laptop", shipped_records(name, "laptop")))
+    assert f"{verdict.word}<" in drawn["verdict"] and verdict.why.partition(":")[0] in drawn["verdict"]
+
+
+def plain(command: str) -> str:
+    return re.sub(r"\s+#\s.*", "", command)
 
 
 def test_commands_are_found_and_shrunk():
@@ -195,11 +261,11 @@ def test_commands_are_found_and_shrunk():
 
 
 def test_the_reproduced_table_is_that_of_the_shipped_results():
-    """README's table of Memoroids' figure 4, cell by cell."""
+    """The table of Memoroids' figure 4 in docs/experiments.md, cell by cell."""
     name, experiment = catalog.find("memoroids/figure4")
-    made = Outcome(name, experiment, "laptop", read_results(ROOT / "results" / f"{name}.laptop.csv"))
+    made = Outcome(name, experiment, "laptop", shipped_records(name, "laptop"))
     ours = {(c.row, c.column): f"{c.mean:.3f} [{c.low:.3f}, {c.high:.3f}]" for c in judge(made).cells}
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8").splitlines()
     at = lines.index("| | tape | segments of 50 | segments of 10 |")
     shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[at + 2 : at + 6]]
     games = {"`repeat_first`": "repeat_first", "`repeat_previous`, 10 back": "repeat_previous_10"}

@@ -86,6 +86,15 @@ def test_text_is_plain_however_wide(monkeypatch):
     assert "[red]x" in Table("", ["[bold]"], [["[red]x"]]).text()
 
 
+def test_texts_are_folded_to_a_width_and_numbers_stay_whole():
+    table = Table("", ["what is said", "mean"], [["a sentence of several words", Value(1.0, low=0.5, high=1.5)]])
+    lines = table.text(36).splitlines()
+    assert max(map(len, lines)) <= 36 < max(map(len, table.text().splitlines()))
+    assert sum("1.000 [0.500, 1.500]" in line for line in lines) == 1
+    assert " ".join(line[:13].strip() for line in lines[2:]).split() == ["a", "sentence", "of", "several", "words"]
+    assert table.text(20) == table.text(), "what does not fit is not cut"
+
+
 @pytest.mark.parametrize("form", ["markdown", "latex", "csv", "text"])
 def test_a_table_without_rows_has_its_head(form):
     assert "FFM" in getattr(Table("", ["task", "FFM"], []), form)()

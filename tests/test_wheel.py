@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,14 @@ def test_configs_and_experiments_travel_inside_the_package(wheel):
         ours = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob(f"*.{kind}")}
         assert ours
         assert {f"rlmem/{name}" for name in ours} <= shipped
+
+
+def test_the_wheel_says_what_a_package_index_shows(wheel):
+    (name,) = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".dist-info/METADATA")]
+    about = message_from_bytes(zipfile.ZipFile(wheel).read(name))
+    assert {url.partition(",")[0] for url in about.get_all("Project-URL")} >= {"Homepage", "Source", "Changelog"}
+    assert (about["Author"], about["Description-Content-Type"]) == ("The rlmem authors", "text/markdown")
+    assert about.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_of_the_results_only_what_commands_read_travels(wheel):

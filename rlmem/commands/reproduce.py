@@ -14,7 +14,7 @@ PARSER = Parser(
     "memoroids/figure4 --dry-run",
     "memoroids/figure4 --cells 'lru/*' --seeds 0    some cells only, and their first seed",
     "ffm/table4 --budget paper --gpus 0,1 --per-gpu 4",
-    "ffm/table4 --show                              the table of what has been run so far",
+    "ffm/table4 --show                              the table of what has been run so far, or is shipped",
     "memoroids/figure4 --publish results            keep the numbers in results/memoroids/figure4.laptop.csv",
 )
 PARSER.add_argument("item", metavar="ITEM", help="PAPER/ITEM, or an experiment file of your own")
@@ -27,7 +27,11 @@ PARSER.add_argument("--seeds", type=integers, default=(), metavar="SEEDS", help=
 PARSER.add_argument("--dry-run", action="store_true", help="check and list the cells and their cost only")
 time = "first train every cell for a few seconds, to say what its runs cost here; then as --dry-run"
 PARSER.add_argument("--time", action="store_true", help=time)
-PARSER.add_argument("--show", action="store_true", help="show what has been run so far, and run nothing")
+PARSER.add_argument(
+    "--show",
+    action="store_true",
+    help="show what has been run so far, or else the results that are shipped, and run nothing",
+)
 lie = "where reproductions lie (reproduce)"
 PARSER.add_argument("--dir", type=Path, default=Path("reproduce"), metavar="DIR", help=lie)
 PARSER.add_argument("--publish", type=Path, metavar="DIR", help="also write the numbers to DIR/<item>.<budget>.csv")
@@ -41,6 +45,7 @@ def run(args: Arguments) -> int:
     name, experiment = catalog.find(args.item)
     experiment.budget(args.budget)
     options = pool_options(args, again=_again(args))
+    from rlmem.reproduction.outcome import Outcome, shipped_records
     from rlmem.reproduction.run import runner_of
     from rlmem.reproduction.tables import print_outcome, publish, write
 
@@ -54,17 +59,21 @@ def run(args: Arguments) -> int:
     if args.show and (given := args.cells or args.seeds):
         flag = "--cells" if given is args.cells else "--seeds"
         raise mistake(flag, "--show shows all that there is", example=f"rlmem reproduce {shell(args.item)} --show")
-    if args.show:
-        if not runner.runs.is_dir():
+    if args.show and not runner.runs.is_dir():
+        shipped = [] if experiment.text or args.publish else shipped_records(name, args.budget)
+        if not shipped:
             again = f"rlmem reproduce {shell(args.item)} --budget {args.budget}"
             raise mistake(str(runner.runs), "nothing has been run there", example=again)
+        print_outcome(Outcome(name, experiment, args.budget, shipped), f"shipped with rlmem; none in {runner.runs}")
+        return 0
+    if args.show:
         outcome, code = runner.so_far(), 0
         write(outcome, runner.folder)
     else:
         from rlmem.commands.cli import main
 
         outcome, code = runner.reproduce(planned, options, lambda line: main(shlex.split(line)))
-    print_outcome(outcome, runner.folder)
+    print_outcome(outcome, f"in {runner.folder}")
     if args.publish:
         publish(outcome, args.publish)
     return code

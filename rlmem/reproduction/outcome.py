@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlmem.config.paths import results_dir
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
@@ -134,6 +135,13 @@ def read_results(file: Path) -> list[Record]:
         what = f"cannot be read as results ({error}); expected what `rlmem reproduce` wrote"
         raise UserError(f"{file}: {what}") from error
     return records
+
+
+def shipped_records(item: str, budget: str) -> list[Record]:
+    """The runs of an item at a budget whose numbers rlmem ships; [] if there are none."""
+    root = results_dir()
+    file = root / f"{item}.{budget}.csv" if root else None
+    return read_results(file) if file and file.is_file() else []
 
 
 def write_curves(curves: Iterable[Curve], file: Path) -> None:

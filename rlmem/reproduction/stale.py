@@ -7,15 +7,13 @@ import yaml
 from packaging.version import InvalidVersion, Version
 
 from rlmem.config.catalog import default_choices
-from rlmem.config.paths import experiments_dir, results_dir
-from rlmem.reproduction.outcome import Record, read_results
+from rlmem.config.paths import experiments_dir
+from rlmem.reproduction.outcome import Record, shipped_records
 
 
 def stale(item: str, budget: str) -> list[str]:
     """What has changed since the shipped results of an item at a budget; [] if nothing, or if there are none."""
-    root = results_dir()
-    file = root / f"{item}.{budget}.csv" if root else None
-    records = read_results(file) if file and file.is_file() else []
+    records = shipped_records(item, budget)
     return [change["what"] for change in _changes() if any(_concerns(change, record) for record in records)]
 
 

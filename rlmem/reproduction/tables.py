@@ -17,29 +17,31 @@ from rlmem.reproduction.metrics import BESIDE, in_words
 from rlmem.reproduction.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
 from rlmem.reproduction.peers import described
 from rlmem.reproduction.verdict import MEAN, Compared, Verdict, judge, misprinted
+from rlmem.stats.screen import show
 from rlmem.stats.tables import Cell, Table, Value
 from rlmem.system.strictjson import dumps
 
 WIDEST = 6
 """The greatest number of columns that are printed side by side."""
+COLOURS = {"supported": "green", "contradicted": "red", "undecided": "yellow"}
+"""Verdict -> its colour on a terminal."""
 VERDICT, EXPERIMENT = "verdict.json", "experiment.yaml"
 ELSEWHERE = "--dir /tmp/reproduce"
 """The example for a directory that cannot be used."""
 
 
-def print_outcome(outcome: Outcome, folder: Path) -> None:
+def print_outcome(outcome: Outcome, where: str) -> None:
     verdict = judge(outcome)
-    for table in tables(outcome, verdict):
-        print(table.text())
-    for sentence in misprinted(outcome):
-        print(f"note     {sentence}")
-    for row, about in described(outcome).items():
-        print(f"beside   {row}: {about}")
     states = Counter(record.state for record in outcome.ours)
     counted = ", ".join(f"{number} {state}" for state, number in states.items())
-    print(f"claim    {' '.join(outcome.experiment.claim.split())}")
-    print(f"verdict  {verdict.word}: {verdict.why}")
-    print(f"runs     {counted or 'none'}; in {folder}")
+    lines = [
+        *(("note", sentence) for sentence in misprinted(outcome)),
+        *(("beside", f"{row}: {about}") for row, about in described(outcome).items()),
+        ("claim", " ".join(outcome.experiment.claim.split())),
+        ("verdict", f"{verdict.word}: {verdict.why}"),
+        ("runs", f"{counted or 'none'}; {where}"),
+    ]
+    show(tables(outcome, verdict), lines, COLOURS)
 
 
 def write(outcome: Outcome, folder: Path) -> None:

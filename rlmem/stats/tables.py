@@ -9,10 +9,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 from numbers import Integral, Real
+from typing import Literal
 
 from rlmem.stats.resampling import Interval
 
 MISSING = "–"
+UNBOUNDED = 10_000
+"""The width of a table that is not folded."""
+GAP = 3
+"""Characters between two columns on a screen."""
 COMMANDS = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
 """Letter -> the name of LaTeX's text command for it."""
 LATEX = str.maketrans(
@@ -86,20 +91,25 @@ class Table:
         writer.writerows([head, *([_raw(row[k], part) for k, part in parts] for row in self.rows)])
         return text.getvalue()
 
-    def text(self) -> str:
-        """The table for a terminal or a log: plain text without colours, as wide as it needs to be."""
+    def text(self, width: int = UNBOUNDED) -> str:
+        """The table for a terminal or a log: plain text without colours, as wide as it needs to be.
+
+        width: characters of a line; a wider table has its texts folded, if it fits then
+        """
         from rich import box
         from rich.console import Console
         from rich.table import Table as Grid
         from rich.text import Text
 
+        rows, right = self._shown(_plain), self._right()
         grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for name, right in zip(self.columns, self._right(), strict=True):
-            grid.add_column(Text(name), justify="right" if right else "left", no_wrap=True)
-        for row in self._shown(_plain):
+        for k, (name, wide) in enumerate(zip(self.columns, self._widths(rows, width), strict=True)):
+            justify: Literal["left", "right"] = "right" if right[k] else "left"
+            grid.add_column(Text(name), justify=justify, width=wide)
+        for row in rows:
             grid.add_row(*map(Text, row))
         written = io.StringIO()
-        Console(file=written, width=10_000, color_system=None, legacy_windows=False).print(grid)
+        Console(file=written, width=UNBOUNDED, color_system=None, legacy_windows=False).print(grid)
         lines = [line.rstrip() for line in written.getvalue().splitlines()]
         return "\n".join([self.title, "", *lines, ""] if self.title else [*lines, ""])
 
@@ -112,6 +122,25 @@ class Table:
             not any(isinstance(cell, str) for cell in cells) and any(cell is not None for cell in cells)
             for cells in self._by_column()
         ]
+
+    def _widths(self, rows: Sequence[Sequence[str]], width: int) -> list[int]:
+        """The width of every column, in characters: that of its longest text, or less for `width`, if all can fit it.
+
+        Words, and numbers with their intervals, stay whole.
+        """
+        widest, least = [], []
+        for k, (name, right) in enumerate(zip(self.columns, self._right(), strict=True)):
+            texts = [row[k] for row in rows]
+            whole = texts if right else [word for text in texts for word in text.split()]
+            widest.append(max(map(len, [name, *texts])))
+            least.append(max(map(len, [*name.split(), *whole]), default=0))
+        found = list(widest)
+        while sum(found) + GAP * (len(found) - 1) > width:
+            above = [k for k in range(len(found)) if found[k] > least[k]]
+            if not above:
+                return widest
+            found[max(above, key=found.__getitem__)] -= 1
+        return found
 
     def _shown(self, escaped: Callable[[str], str]) -> list[list[str]]:
         return [[escaped(cell_text(cell, self.digits)) for cell in row] for row in self.rows]
