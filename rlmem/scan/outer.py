@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rlmem.scan.linear import Engine, linear_scan
+from rlmem.scan.linear import Engine, chosen_engine, linear_scan
+from rlmem.scan.triton_matrix import TYPES, matrix_scan
 from rlmem.types import where_start
 
 CHUNK = 64
@@ -60,6 +61,14 @@ def _scan(
     q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, engine: Engine, decay: Tensor | None, beta: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """`outer_scan`, or `delta_scan` if there is a beta: in chunks, or by the loop at the end, which defines both."""
+    supported = q.dtype in TYPES and {x.dtype for x in (k, v, S)} == {q.dtype} and v.numel() > 0
+    if start.shape[1] > 1 and supported and chosen_engine(engine, q.device) == "triton":
+        if beta is None:
+            f = q.new_ones(start.shape) if decay is None else decay.exp().to(q.dtype)
+            y, S = matrix_scan("outer", f, None, v, k, q, S.mT, start)
+        else:
+            y, S = matrix_scan("delta", beta.to(q.dtype), None, v, k, q, S.mT, start)
+        return y, S.mT
     zero, reads = torch.zeros_like(S), []
     S = where_start(start[:, 0], zero, S)
     if engine != "loop" and start.shape[1] > 1:
