@@ -10,12 +10,15 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from torch.nn import functional as F
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1])]
 
+from rlmem.memory.ffm import FFM
 from rlmem.scan import hadamard_scan, linear, outer, triton_scan
+from rlmem.scan.ffm import ffm_step, ffm_unroll
 from rlmem.scan.triton_matrix import matrix_scan
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -139,12 +142,40 @@ def check_what_is_not_finite() -> None:
             assert torch.isfinite(x[:, min(10, x.shape[1] - 1) :]).all(), (rule, bad)
 
 
+def check_ffm(H: int, m: int, c: int) -> None:
+    """FFM, fused and slot after slot."""
+    torch.manual_seed(0)
+    memory, start, draw = FFM(6, H, m, c, max_period=50, engine="loop").double().to(DEVICE), starts(2, 9), draws(3)
+    x, state = draw(torch.float64, 2, 9, 6), draw(torch.complex128, 2, m, c)
+
+    def weights(*parts: Tensor):
+        """The parameters of the memory, from those that gradients are asked of."""
+        names = ("project_in.weight", "project_in.bias", "mix.weight", "mix.bias", "a", "b")
+        return dict(zip(names, parts, strict=True))
+
+    def fused(x: Tensor, state: Tensor, W_in: Tensor, b_in: Tensor, W_mix: Tensor, b_mix: Tensor, a: Tensor, b: Tensor):
+        gamma = torch.polar(a.clamp(max=-1e-8).exp()[:, None].expand(m, c), b.expand(m, c))
+        return ffm_unroll(x, W_in, b_in, gamma, W_mix, b_mix, state, start, "triton")
+
+    inputs = [x, state, *(memory.get_parameter(name).detach() for name in weights(*"abcdef"))]
+    whole = lambda x, state, *parts: functional_call(memory, weights(*parts), (x, state, start))  # noqa: E731
+    assert_same(fused, whole, inputs, ("ffm", H, m, c))
+    with torch.no_grad():
+        layers = memory.project_in, memory.mix
+        (W_in, b_in), (W_mix, b_mix) = ((layer.weight, layer.bias) for layer in layers)
+        found = ffm_step(x[:, 0], W_in, b_in, memory.gamma(), W_mix, b_mix, state, start[:, 0], "triton")
+        for ours, truth in zip(found, memory.step(x[:, 0], state, start[:, 0]), strict=True):
+            torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-9)
+
+
 def check(cases: str) -> None:
     """cases: "few" or "all"."""
     for case in FEW_LINEAR if cases == "few" else LINEAR:
         check_linear(*case)
     for case in FEW_MATRIX if cases == "few" else MATRIX:
         check_matrix(*case)
+    for sizes in ((5, 4, 2), (70, 3, 1), (5, 33, 4))[: 2 if cases == "few" else 3]:
+        check_ffm(*sizes)
     check_what_is_not_finite()
 
 
