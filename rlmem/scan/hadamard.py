@@ -49,11 +49,11 @@ def hadamard_scan(
     chosen = chosen_engine(engine, v.device)
     supported = v.dtype in (torch.float32, torch.float64) and v.numel() > 0
     if chosen in ("native", "triton") and calibration is tanh_calibration and supported:
-        inputs = [x.to(v.dtype).expand(B, T, H) for x in (theta, c, v, key, query)]
-        M0 = M0.to(v.dtype).expand(B, H, H)
+        theta, c, key, query = (x.to(v.dtype).expand(B, T, H) for x in (theta, c, key, query))
+        M0, bound = M0.to(v.dtype).expand(B, H, H), float(limit or 0)
         if chosen == "triton":
-            return matrix_scan("hadamard", *inputs, M0, start, limit or 0)
-        return _Native.apply(*inputs, M0, start, float(limit or 0))
+            return matrix_scan("hadamard", theta, c, v, key, query, M0, start, bound)
+        return _Native.apply(theta, c, v, key, query, M0, start, bound)
     K = 1 if chosen == "loop" else max(1, CELLS // max(B * H * H, 1))
     scanned = [x.split(K, 1) for x in (theta, c, v, key, query, start)]
     M, outputs = M0, []

@@ -63,7 +63,7 @@ def delta_scan(
 def _scan(
     q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, engine: Engine, decay: Tensor | None, beta: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`outer_scan`, or `delta_scan` if there is a beta: in chunks, or by the loop at the end, which defines both."""
+    """`outer_scan`, or `delta_scan` if there is a beta: on Triton, in chunks, or by the loop, which defines both."""
     supported = q.dtype in TYPES and {x.dtype for x in (k, v, S)} == {q.dtype} and v.numel() > 0
     if start.shape[1] > 1 and supported and chosen_engine(engine, q.device) == "triton":
         if beta is None:
@@ -73,30 +73,28 @@ def _scan(
             y, S = matrix_scan("delta", beta.to(q.dtype), None, v, k, q, S.mT, start)
         return y, S.mT
     S = where_start(start[:, 0], torch.zeros_like(S), S)
-    gate = decay if beta is None else beta
     if engine == "loop" or start.shape[1] == 1:
-        return _loop(q, k, v, S, start, gate, beta is not None)
-    return _in_chunks(q, k, v, S, start, gate, beta is not None, engine)
+        return _loop(q, k, v, S, start, decay, beta)
+    return _in_chunks(q, k, v, S, start, decay, beta, engine)
 
 
 def _loop(
-    q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, gate: Tensor | None, delta: bool
+    q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, decay: Tensor | None, beta: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The definition of `outer_scan`, whose gate is log_decay, and of `delta_scan`, whose gate is beta."""
+    """The definition of `outer_scan`, and of `delta_scan` if there is a beta."""
     zero, reads = torch.zeros_like(S), []
-    gate = q.new_zeros(start.shape) if gate is None else gate
-    for q_t, k_t, v_t, start_t, gate_t in _slots(q, k, v, start, gate if delta else gate.exp()):
+    f = q.new_ones(start.shape) if decay is None else decay.exp()
+    for q_t, k_t, v_t, start_t, f_t, beta_t in _slots(q, k, v, start, f, f if beta is None else beta):
         S = where_start(start_t, zero, S)
-        if delta:
-            S = S + k_t[:, :, None] * (gate_t[:, None] * (v_t - _read(S, k_t)))[:, None]
-        else:
-            S = gate_t[:, None, None] * S + k_t[:, :, None] * v_t[:, None]
+        if beta is not None:
+            v_t = beta_t[:, None] * (v_t - _read(S, k_t))
+        S = f_t[:, None, None] * S + k_t[:, :, None] * v_t[:, None]
         reads.append(_read(S, q_t))
     return torch.stack(reads, 1), S
 
 
 def _in_chunks(
-    q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, gate: Tensor | None, delta: bool, engine: Engine
+    q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, decay: Tensor | None, beta: Tensor | None, engine: Engine
 ) -> tuple[Tensor, Tensor]:
     """`_loop` by products of matrices, which zeros mask only where all numbers are finite.
 
@@ -104,17 +102,21 @@ def _in_chunks(
     Flags on the device decide, for which nothing waits. Also left out is what a bound shows to overflow within a chunk.
     """
     spoilt = ~(_finite(k) & _finite(v))
-    if gate is not None:
-        spoilt = spoilt | ~(torch.isfinite(gate) if delta else gate < torch.inf)
-        gate = gate.masked_fill(spoilt, 0)
-    if delta:
-        assert gate is not None
-        spoilt = spoilt | _diverging(k, gate, start, spoilt)
+    if decay is not None:
+        spoilt = spoilt | ~(decay < torch.inf)
+        decay = decay.masked_fill(spoilt, 0)
+    if beta is not None:
+        spoilt = spoilt | ~torch.isfinite(beta)
+        beta = beta.masked_fill(spoilt, 0)
+        spoilt = spoilt | _diverging(k, beta, start, spoilt)
     read, whole = _finite(q), _finite(S.flatten(1))
     spoilt = torch.cat([spoilt[:, :1] | ~whole[:, None], spoilt[:, 1:]], 1)
     q, S = q.masked_fill(~read[..., None], 0), S.masked_fill(~whole[:, None, None], 0)
     k, v = (x.masked_fill(spoilt[..., None], 0) for x in (k, v))
-    y, S = _delta_chunks(q, k, v, gate, S, start) if delta else _outer_chunks(q, k, v, S, start, gate, engine)
+    if beta is None:
+        y, S = _outer_chunks(q, k, v, S, start, decay, engine)
+    else:
+        y, S = _delta_chunks(q, k, v, beta, S, start)
     lost = _last(spoilt) >= _last(start).clamp(min=0)
     return y.masked_fill((lost | ~read)[..., None], torch.nan), S.masked_fill(lost[:, -1, None, None], torch.nan)
 
