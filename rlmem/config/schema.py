@@ -34,6 +34,7 @@ class TopLevel:
     init_from: str | None
     on_nan: Literal["stop", "skip"]
     compile: Literal["off", "inductor"] = "off"  # runs stored before it existed lack it
+    precision: Literal["float32", "bf16"] = "float32"  # likewise
 
 
 @dataclass

@@ -168,7 +168,7 @@ class FFM(LinearRecurrence):
             return self._closed(x, state, start)
         if x.shape[1] > 1 and (engine := self._fusing(x)):
             weights = (self.project_in.weight, self.project_in.bias, self.gamma(), self.mix.weight, self.mix.bias)
-            return ffm_unroll(x, *weights, state, start, engine)
+            return ffm_unroll(x, *weights, state, start, engine, self.precision)
         return super().forward(x, state, start)
 
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,7 +177,7 @@ class FFM(LinearRecurrence):
             return super().step(x, state, start)
         gamma = derived("gamma", self.a, lambda a: self.gamma())
         weights = (self.project_in.weight, self.project_in.bias, gamma, self.mix.weight, self.mix.bias)
-        return ffm_step(x, *weights, state, start, engine)
+        return ffm_step(x, *weights, state, start, engine, self.precision)
 
     def _closed(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         outputs = []
