@@ -28,7 +28,7 @@ CLOSE = {"rtol": 2e-3, "atol": 2e-4}
 FAST = ("ffm", "gru")
 SOME = [
     pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
-    for name in (*FAST, "lstm", "lru", "gpt", "shm", "mlstm", "s6")
+    for name in (*FAST, "lstm", "lru", "gpt", "shm", "mlstm", "fwp", "s6")
 ]
 
 

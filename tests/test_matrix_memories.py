@@ -99,17 +99,25 @@ def test_no_gradient_crosses_a_start(rule, at):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("bad", [torch.inf, torch.nan])
-def test_what_is_not_finite_does_not_pass_a_start(rule, bad):
-    p = problem(2, 2, 130, start_rate=0.0)
-    for name, at in (("S0", 0), ("v", 20), ("v", 69), ("gate", 69)):
-        spoilt = {key: x.clone() for key, x in p.items()}
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan, 1e200])
+@pytest.mark.parametrize(("names", "at"), [("S0", 0), ("k v", 20), ("v", 69), ("gate", 69), ("k", 69), ("q", 40)])
+def test_what_is_not_finite_spoils_the_rest_of_its_episode_and_nothing_else(rule, names, at, bad):
+    """As in the loop; 1e200 overflows where two of it meet. Nor do gradients pass the start that follows."""
+    clean = problem(2, 2, 130, start_rate=0.0)
+    clean["start"][:, 70] = True
+    spoilt = {key: x.clone() for key, x in clean.items()}
+    for name in names.split():
         spoilt[name][:, at] = bad
-        spoilt["start"][:, 70] = p["start"][:, 70] = True
-        y, S = scan(rule, spoilt, "chunked")
-        clean, S_clean = scan(rule, p, "chunked")
-        torch.testing.assert_close(y[:, 70:], clean[:, 70:])
-        torch.testing.assert_close(S, S_clean)
+    found, truth = (with_gradients(p) for p in (spoilt, clean))
+    results = [scan(rule, p, "chunked") for p in (found, truth)]
+    for y, S in results:
+        (y[:, 70:].sum() + S.sum()).backward()
+    for x, y in zip(results[0], results[1], strict=True):
+        torch.testing.assert_close(x[:, 70:] if x is results[0][0] else x, y[:, 70:] if x is results[0][0] else y)
+    for name in ("q", "k", "v") if rule == "sum" else ("q", "k", "v", "gate"):
+        torch.testing.assert_close(found[name].grad[:, 70:], truth[name].grad[:, 70:], msg=name)
+    loop, _ = scan(rule, spoilt, "loop")
+    assert torch.equal(torch.isfinite(results[0][0]), torch.isfinite(loop))
 
 
 @pytest.mark.parametrize("rule", RULES)

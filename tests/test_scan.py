@@ -1,14 +1,12 @@
 """The scan: every engine that runs here equals the definition, in values and gradients."""
 
-import os
-import subprocess
-import sys
 from functools import cache
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from triton_cases import TOLERANCE
 
 from rlmem.errors import UserError
 from rlmem.memory.ffm import FFM
@@ -21,8 +19,6 @@ ENGINES = ["chunked", *(["native"] if native.missing() is None else [])]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 if "cuda" in DEVICES:
     ENGINES.append("triton")
-TOLERANCE = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4}
-"""Relative to the largest entry; float32 sums over T slots in different orders."""
 
 
 def problem(seed, B, T, dtype, constant=False, start_rate=0.1, features=(3, 2), shared=False):
@@ -155,58 +151,3 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh_native, tmp_path):
     monkeypatch.setenv("RLMEM_CACHE", str(tmp_path))
     assert "false" in native.missing()
     assert not list(tmp_path.glob("*.so"))
-
-
-INTERPRETED = """
-import sys, torch
-sys.path.insert(0, sys.argv[1])
-from rlmem.scan import linear, triton_scan
-from test_scan import TOLERANCE, problem
-
-def values_and_grads(a, b, h0, start, cotangent, apply):
-    inputs = [x.clone().requires_grad_() for x in (a, b, h0)]
-    h = apply(*inputs)
-    loss = (h * cotangent.conj()).sum()
-    return [h, *torch.autograd.grad(loss.real if loss.is_complex() else loss, inputs)]
-
-for dtype, T, N, shared, constant, reverse in eval(sys.argv[2]):
-    features, dtype = (3, N) if shared else (N,), getattr(torch, dtype)
-    a, b, h0, start, cotangent = problem(0, 2, T, dtype, constant, 0.3, features, shared)
-    flat = lambda x: x.reshape(*x.shape[:x.dim() - len(features)], -1)
-    scan = lambda a, b, h0: linear._Scan.apply(flat(a), flat(b), flat(h0), start, triton_scan, reverse)
-    ours = values_and_grads(a, b, h0, start, flat(cotangent), scan)
-    loop = lambda a, b, h0: flat(linear.linear_scan(a, b, h0, start, "loop", reverse))
-    truth = values_and_grads(a, b, h0, start, flat(cotangent), loop)
-    for x, y in zip(ours, truth, strict=True):
-        assert x.shape == y.shape and (x - y).abs().max() <= TOLERANCE[dtype] * max(1, y.abs().max())
-"""
-
-
-def interpreted_cases():
-    """(dtype, T, N, shared, constant, reverse) for every combination that there is."""
-    for dtype in ("float64", "complex128", "float32"):
-        for T, N, shared in ((1, 1, False), (9, 5, False), (6, 70, False), (7, 4, True)):
-            for constant in (False, True):
-                for reverse in (False, True):
-                    if not shared or (constant and dtype == "complex128"):
-                        yield dtype, T, N, shared, constant, reverse
-
-
-FEW_INTERPRETED = [
-    ("float32", 1, 1, False, False, False),
-    ("float64", 3, 5, False, False, True),
-    ("float64", 3, 70, False, True, False),
-    ("complex128", 3, 5, False, False, False),
-    ("complex128", 3, 4, True, True, True),
-]
-"""Every kernel, both directions, several blocks of channels."""
-
-
-@pytest.mark.parametrize(
-    "cases", [FEW_INTERPRETED, pytest.param([*interpreted_cases()], marks=pytest.mark.slow)], ids=["few", "all"]
-)
-def test_the_triton_kernels_equal_the_loop_when_interpreted(cases):
-    """Their algebra, without a GPU; in a process of its own, since triton reads the variable when it is imported."""
-    pytest.importorskip("triton")
-    command = [sys.executable, "-c", INTERPRETED, os.path.dirname(__file__), repr(cases)]
-    subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True, timeout=280)

@@ -90,6 +90,7 @@ class _Functions(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+MEMORIES = ("ffm", "gru", "gpt", "shm", "s6", "tcn", "dnc", "mlp", "fwp", "linear_attention", "mlstm")
 SMALL = "memory.hidden_size=4 encoder.hidden_size=4 evaluation.episodes=2"
 PPO_RUN = (
     f"{SMALL} algo=ppo env=repeat_first env.num_envs=4 total_steps=300 algo.rollout_slots=16 algo.num_minibatches=2"
@@ -102,7 +103,7 @@ CONTINUOUS = REPLAYED.replace("repeat_first", "position_only_pendulum").replace(
 @pytest.mark.parametrize(
     "lines",
     [
-        *(f"memory={memory} {PPO_RUN}" for memory in ("ffm", "gru", "gpt", "shm", "s6", "tcn", "dnc", "mlp")),
+        *(f"memory={memory} {PPO_RUN}" for memory in MEMORIES),
         f"memory=lstm batching=segment batching.length=10 {PPO_RUN}",
         f"memory=gru batching=tape batching.detach_every=8 {PPO_RUN}",
         f"memory=mlp batching=transitions {PPO_RUN}",

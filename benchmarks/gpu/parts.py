@@ -93,7 +93,7 @@ def run_tests(setting: Setting) -> Numbers:
     """The tests marked gpu. A dry run takes one of them: they all belong to `make test`."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "tests.xml")
-        files = [f"tests/test_{name}.py" for name in ("gpu", "scan", "waiting")]
+        files = [f"tests/test_{name}.py" for name in ("gpu", "scan", "triton", "waiting")]
         few = ["tests/test_gpu.py", "-k", "values and ffm"]
         chosen = few if setting.dry else [*files, "-n", str(min(8, cores())), "--dist", "worksteal"]
         options = ["-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen]

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -77,6 +77,11 @@ class Network(nn.Module):
             module.compiled = True  # type: ignore[assignment]
         for trunk in self.trunks.trunks:
             cast(Trunk, trunk).break_at_memory()
+
+    def compute_in(self, precision: Literal["float32", "bf16"]) -> None:
+        """Take products in this precision, here and in later copies (docs/design.md, "Precision")."""
+        for module in self.modules():
+            module.precision = precision  # type: ignore[assignment]
 
     def normalisers(self) -> list[RunningNorm]:
         """What normalises the observations, one in each encoder, with equal statistics; [] if none does."""

@@ -34,6 +34,7 @@ class TopLevel:
     init_from: str | None
     on_nan: Literal["stop", "skip"]
     compile: Literal["off", "inductor"]
+    precision: Literal["float32", "bf16"]
 
 
 @dataclass

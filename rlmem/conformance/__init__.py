@@ -21,7 +21,6 @@ from rlmem.conformance.compare import Measurement
 from rlmem.conformance.probe import Probe, parameter_of
 from rlmem.errors import one_line
 from rlmem.memory.base import Memory
-from rlmem.scan import chosen_engine
 
 __all__ = ["PROPERTIES", "Result", "check", "facts", "on_two_cores", "results"]
 
@@ -131,7 +130,7 @@ def facts(memory: Memory) -> dict[str, Any]:
     """Class, number of parameters, size of the state and scan engines of a memory, for the head of a report."""
     leaves = tree_leaves(memory.initial_state(1))
     device = parameter_of(memory).device
-    engines = dict.fromkeys(chosen_engine(part.engine, device) for part in memory.scanning())
+    engines = dict.fromkeys(part.runs_on(device) for part in memory.scanning())
     return {
         "class": f"{type(memory).__module__}.{type(memory).__qualname__}",
         "parameters": sum(parameter.numel() for parameter in memory.parameters()),

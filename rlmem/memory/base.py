@@ -12,8 +12,9 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.packed import Packing, over_steps, permuted
-from rlmem.scan import Engine, linear_scan, monoid_scan
+from rlmem.scan import Engine, chosen_engine, linear_scan, monoid_scan
 from rlmem.scan.linear import check_flags
+from rlmem.scan.matmul import Precision
 from rlmem.types import State, where_start
 
 
@@ -31,6 +32,8 @@ class Memory(nn.Module, ABC):
     input_size: int
     output_size: int
     engine: Engine
+    precision: Precision = "float32"
+    """Of the products that do not belong to a layer of the memory; that of the agent, set by it."""
     breaks: Mapping[str, str] = {}
     """Properties of `rlmem.conformance` that a published option breaks on purpose, with the reason. `rlmem check`
     requires that they do fail. Default options break nothing."""
@@ -81,6 +84,10 @@ class Memory(nn.Module, ABC):
     def scanning(self) -> list["Memory"]:
         """This memory and those inside it, as far as they scan: those with an `engine`."""
         return [part for part in self.modules() if isinstance(part, Memory) and hasattr(part, "engine")]
+
+    def runs_on(self, device: torch.device | str) -> Engine:
+        """The engine of its scans on a device. Raises UserError if the one that it is to use cannot run there."""
+        return chosen_engine(self.engine, device)
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         """The weights by the symbols of the equations: views, so writing into one writes into the parameter.

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.published.ffm import Ablation, Version, closed_form, initial, replaced
-from rlmem.scan import Engine, Linear, chosen_engine
-from rlmem.scan.ffm import ffm_step, ffm_unroll
+from rlmem.scan import Engine, Linear
+from rlmem.scan.ffm import Fusing, ffm_step, ffm_unroll
 from rlmem.scan.matmul import derived
 from rlmem.types import PositiveInt
 
@@ -166,17 +166,18 @@ class FFM(LinearRecurrence):
             self.a.data.clamp_(-LIMIT, -1e-8)
         if self.form == "closed":
             return self._closed(x, state, start)
-        if x.shape[1] > 1 and self._fuses(x):
+        if x.shape[1] > 1 and (engine := self._fusing(x)):
             weights = (self.project_in.weight, self.project_in.bias, self.gamma(), self.mix.weight, self.mix.bias)
-            return ffm_unroll(x, *weights, state, start)
+            return ffm_unroll(x, *weights, state, start, engine, self.precision)
         return super().forward(x, state, start)
 
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        if torch.is_grad_enabled() or not self._fuses(x):
+        engine = None if torch.is_grad_enabled() else self._fusing(x)
+        if engine is None:
             return super().step(x, state, start)
         gamma = derived("gamma", self.a, lambda a: self.gamma())
         weights = (self.project_in.weight, self.project_in.bias, gamma, self.mix.weight, self.mix.bias)
-        return ffm_step(x, *weights, state, start)
+        return ffm_step(x, *weights, state, start, engine, self.precision)
 
     def _closed(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         outputs = []
@@ -187,8 +188,10 @@ class FFM(LinearRecurrence):
             state = S[:, -1]
         return torch.cat(outputs, 1), state.clone()
 
-    def _fuses(self, x: Tensor) -> bool:
-        """Whether this is the paper's model, on the engine that has a kernel for all of it."""
+    def _fusing(self, x: Tensor) -> Fusing | None:
+        """The engine that has kernels for all of the model, if this is the paper's and the engine the one of x."""
         supported = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(x.device.type)
-        paper = self.pieces == Pieces() and self.sizes[1] > 0
-        return paper and supported and chosen_engine(self.engine, x.device) == "native"
+        if not supported or self.pieces != Pieces() or self.sizes[1] == 0:
+            return None
+        engine = self.runs_on(x.device)
+        return engine if engine in ("native", "triton") else None

@@ -39,8 +39,7 @@ class FWP(ZeroState):
         readout: Literal["linear", "feed_forward"] = "linear",
         engine: Engine = "auto",
     ):
-        # the delta rule is products of chunks on every engine
-        super().__init__(input_size, hidden_size, "chunked" if rule == "delta" and engine == "auto" else engine)
+        super().__init__(input_size, hidden_size, engine)
         self.state_shape = (key_size, key_size)
         self.rule, self.readout = rule, readout
         self.ln = nn.LayerNorm(input_size)
@@ -51,6 +50,10 @@ class FWP(ZeroState):
             self.W_ff1, self.W_ff2 = Linear(key_size, key_size), Linear(key_size, key_size)
         self.W_shortcut = Linear(input_size, key_size)
         self.W_out = Linear(key_size, hidden_size) if key_size != hidden_size else nn.Identity()
+
+    def runs_on(self, device: torch.device | str) -> Engine:
+        engine = super().runs_on(device)
+        return "chunked" if self.rule == "delta" and engine == "native" else engine  # which has no kernel for it
 
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         u = self.ln(x)

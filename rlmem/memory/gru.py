@@ -27,7 +27,7 @@ class GRU(TorchCell):
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         W, U, b, c = self.rnn.all_weights[0]
-        Wx, Uh = linear(x, W, b), linear(state, U, c)
+        Wx, Uh = self.projected(x, W, b), linear(state, U, c)
         r, z, _ = (Wx + Uh).chunk(3, 1)
         r, z = torch.sigmoid(r), torch.sigmoid(z)
         n = torch.tanh(Wx.chunk(3, 1)[2] + r * Uh.chunk(3, 1)[2])
@@ -36,5 +36,5 @@ class GRU(TorchCell):
 
     def states_on_cpu(self, x: Tensor, state: Tensor, sizes: Tensor) -> Tensor | None:
         W, U, b, c = self.rnn.all_weights[0]
-        tensors = linear(x, W, b), state, U, c
+        tensors = self.projected(x, W, b), state, U, c
         return cells.gru(*tensors, sizes) if cells.can_run(*tensors) else None

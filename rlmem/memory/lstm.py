@@ -50,12 +50,12 @@ class LSTM(TorchCell):
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = state
         W, U, b, b_hidden = self.rnn.all_weights[0]
-        i, f, g, o = (linear(h, U, b_hidden) + linear(x, W, b)).chunk(4, 1)
+        i, f, g, o = (linear(h, U, b_hidden) + self.projected(x, W, b)).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, (h, c)
 
     def states_on_cpu(self, x: Tensor, state: State, sizes: Tensor) -> State | None:
         W, U, b, b_hidden = self.rnn.all_weights[0]
-        tensors = linear(x, W, b + b_hidden), *state, U
+        tensors = self.projected(x, W, b + b_hidden), *state, U
         return cells.lstm(*tensors, sizes) if cells.can_run(*tensors) else None

@@ -61,7 +61,7 @@ class S5(ResidualRecurrence):
 
     def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
         Lambda_bar, rows = derived("discretised", self.B, self.discretised)
-        return Lambda_bar, complex_from_real(u, rows)
+        return Lambda_bar, complex_from_real(u, rows, precision=self.precision)
 
     def discretised(self, B: Tensor) -> tuple[Tensor, Tensor]:
         """Lambda_bar [N], and B_bar `interleaved`."""
@@ -71,7 +71,8 @@ class S5(ResidualRecurrence):
         return Lambda_bar, interleaved(torch.view_as_real(B_bar))
 
     def mix(self, h: Tensor, u: Tensor) -> Tensor:
-        return real_from_complex(h, derived("rows", self.C, lambda C: conjugated(2 * C))) + self.D * u
+        rows = derived("rows", self.C, lambda C: conjugated(2 * C))
+        return real_from_complex(h, rows, self.precision) + self.D * u
 
 
 def hippo_eigenvalues(N: int) -> tuple[Tensor, Tensor]:

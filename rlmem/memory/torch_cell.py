@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell, ZeroState
+from rlmem.scan.matmul import linear
 from rlmem.types import State
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]
@@ -36,6 +37,10 @@ class TorchCell(ZeroState, RecurrentCell):
         self.rnn = rnn
         if init != "torch":
             set_first_weights(rnn, init)
+
+    def projected(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        """x W^T + b, the input's part of the gates. In float32 on CUDA, where cuDNN multiplies so in `sequence`."""
+        return linear(x, W, b, "float32" if x.is_cuda else self.precision)
 
     @abstractmethod
     def states_on_cpu(self, x: Tensor, state: State, sizes: Tensor) -> State | None:

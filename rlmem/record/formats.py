@@ -83,6 +83,7 @@ ADDED: dict[str, Data] = {
     "rlmem.algos.sac.SACD": HEADS | {"twins": "min"},
     "rlmem.algos.td3.TD3": HEADS,
     "rlmem.batching.Segment": {"running": False},
+    "rlmem.memory.ffm.FFM": {"init": "published"},
     "rlmem.memory.gru.GRU": {"init": "torch"},
     "rlmem.memory.elman.Elman": {"init": "torch"},
     "rlmem.memory.lstm.LSTM": {"init": "torch", "forget_bias": None},
@@ -95,7 +96,7 @@ def from_0_to_1(kind: Kind, data: Data) -> Data:
     if kind == "config":
         if isinstance(evaluation := data.get("evaluation"), dict):
             data = data | {"evaluation": _with(evaluation, max_steps=100_000, video_every=None, stop_at=None)}
-        return _with(_completed(data), compile="off", callbacks={})
+        return _with(_completed(data), compile="off", precision="float32", callbacks={})
     data = data | {"experiment": dict(leaf_paths(_completed(_nested(data["experiment"]))))}
     whole = "record" in data  # else it is best.pt, the agent alone
     return _with(data, evaluated=0, notices={"said": [], "saturated": 0}) if whole else data

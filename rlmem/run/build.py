@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import gymnasium as gym
 import torch
@@ -22,7 +22,7 @@ from rlmem.memory.gru import GRU
 from rlmem.memory.lstm import LSTM
 from rlmem.nets.encoder import InputEncoder
 from rlmem.run.forecast import require_environments
-from rlmem.scan import Engine, cells, chosen_engine, native, triton_scan
+from rlmem.scan import cells, native, triton_scan
 from rlmem.supervised.classify import Labelled
 
 EVAL_ENVS = 64
@@ -95,14 +95,15 @@ def build_memory(config: Config, input_size: int, device: torch.device) -> Memor
     return memory
 
 
-def scan_engines(memory: torch.nn.Module, device: torch.device) -> list[str]:
+def scan_engines(memory: Memory, device: torch.device) -> list[str]:
     """The engines that the scans and cells of a memory run on, and why not the fastest; UserError if one cannot run."""
     name, fastest = ("triton", triton_scan) if device.type == "cuda" else ("native", native)
     found = []
-    for engine in dict.fromkeys(str(module.engine) for module in memory.modules() if hasattr(module, "engine")):
-        chosen = chosen_engine(cast(Engine, engine), device)
-        why = fastest.missing() if (engine, chosen) == ("auto", "chunked") else None
+    for part in memory.scanning():
+        chosen = part.runs_on(device)
+        why = fastest.missing() if (part.engine, chosen) == ("auto", "chunked") else None
         found.append(f"{chosen} scan" + (f" (the {name} engine {why})" if why else ""))
+    found = list(dict.fromkeys(found))
     has_cells = device.type == "cpu" and any(isinstance(module, GRU | LSTM) for module in memory.modules())
     if has_cells and (why := cells.missing()):
         found.append(f"an operator at a time (the native engine {why})")

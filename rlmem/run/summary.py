@@ -42,6 +42,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     onednn = parts.device.type == "cpu" and products.library() == "onednn"
     by = ", large matrix products by oneDNN" if onednn else ""
+    by += ", products in bf16" if settings.precision == "bf16" else ""
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"
     checkpoint, whole = settings.checkpoint, " with the replay" if replay else ""

@@ -1,18 +1,31 @@
-"""A whole unroll of Fast and Forgetful Memory on the native engine, with one pass over memory for each of its gates."""
+"""A whole unroll of Fast and Forgetful Memory on the native or triton engine, with one pass for each of its gates."""
 
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlmem.scan import native
+from rlmem.scan import native, triton_scan
 from rlmem.scan.linear import check_flags
-from rlmem.scan.matmul import linear, product
+from rlmem.scan.matmul import Precision, gradient_of_weight, linear, product
 from rlmem.scan.native import addressable
+
+Fusing = Literal["native", "triton"]
+"""The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
+_SCANS = {"native": native, "triton": triton_scan}
 
 
 def ffm_unroll(
-    x: Tensor, W_in: Tensor, b_in: Tensor, gamma: Tensor, W_mix: Tensor, b_mix: Tensor, state: Tensor, start: Tensor
+    x: Tensor,
+    W_in: Tensor,
+    b_in: Tensor,
+    gamma: Tensor,
+    W_mix: Tensor,
+    b_mix: Tensor,
+    state: Tensor,
+    start: Tensor,
+    engine: Fusing = "native",
+    precision: Precision = "float32",
 ) -> tuple[Tensor, Tensor]:
     """y [B, T, H] and the final S [B, m, c], from x [B, T, D]. Raises ValueError for a state of another type or size.
 
@@ -26,22 +39,31 @@ def ffm_unroll(
     B, T, _ = x.shape
     check_flags(start, B, T)
     _check_state(x, state, gamma)
-    return _Unroll.apply(x, W_in, b_in, gamma, W_mix, b_mix, state, start)
+    return _Unroll.apply(x, W_in, b_in, gamma, W_mix, b_mix, state, start, engine, precision)
 
 
 def ffm_step(
-    x: Tensor, W_in: Tensor, b_in: Tensor, gamma: Tensor, W_mix: Tensor, b_mix: Tensor, state: Tensor, start: Tensor
+    x: Tensor,
+    W_in: Tensor,
+    b_in: Tensor,
+    gamma: Tensor,
+    W_mix: Tensor,
+    b_mix: Tensor,
+    state: Tensor,
+    start: Tensor,
+    engine: Fusing = "native",
+    precision: Precision = "float32",
 ) -> tuple[Tensor, Tensor]:
     """`ffm_unroll` of one slot, x [B, D] and start [B], recording no gradient: y [B, H] and the next S [B, m, c]."""
     (m, c), H, B = gamma.shape, len(b_mix), len(x)
     check_flags(start[:, None], B, 1)
     _check_state(x, state, gamma)
-    p = linear(x, W_in, b_in)
-    S, y = torch.empty(state.shape, dtype=state.dtype), p.new_empty(B, H)
+    p = linear(x, W_in, b_in, precision)
+    S, y = state.new_empty(state.shape), p.new_empty(B, H)
     tensors = p, *(addressable(v) for v in (gamma, state, start)), S
-    native.run_rows("ffm_step", (*tensors, c), (m, H), B, m * c)
-    z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix)
-    native.run_rows("ffm_out_forward", (p, z, y), (m, H), B, H)
+    _rows("ffm_step", tensors, engine, m, H, m * c, c)
+    z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix, precision)
+    _rows("ffm_out_forward", (p, z, y), engine, m, H, H)
     return y, S
 
 
@@ -54,38 +76,41 @@ def _check_state(x: Tensor, state: Tensor, gamma: Tensor) -> None:
 
 class _Unroll(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, W_in, b_in, gamma, W_mix, b_mix, state, start) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx, x, W_in, b_in, gamma, W_mix, b_mix, state, start, engine: Fusing, precision: Precision
+    ) -> tuple[Tensor, Tensor]:
         (B, T, D), (m, c), H = x.shape, gamma.shape, len(b_mix)
         flat = x.reshape(B * T, D)
-        p = product(flat, W_in, b_in)
+        p = product(flat, W_in, b_in, precision)
         u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
-        _rows("ffm_in_forward", (p, u), m, H)
+        _rows("ffm_in_forward", (p, u), engine, m, H)
         decay, first = (addressable(v) for v in (gamma.flatten(), state.flatten(1)))
         start = addressable(start)
-        h = native.forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
-        z = product(_pairs(h), W_mix, b_mix)
-        _rows("ffm_out_forward", (p, z, y), m, H)
+        h = _SCANS[engine].forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
+        z = product(_pairs(h), W_mix, b_mix, precision)
+        _rows("ffm_out_forward", (p, z, y), engine, m, H)
         ctx.save_for_backward(flat, W_in, p, decay, first, start, h, z, W_mix)
-        ctx.sizes = B, T, m, c, H
+        ctx.sizes, ctx.engine, ctx.precision = (B, T, m, c, H), engine, precision
         return y, h[:, -1].view(B, m, c).clone()  # not a view, which would keep h
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_y: Tensor, grad_last: Tensor):
         flat, W_in, p, decay, first, start, h, z, W_mix = ctx.saved_tensors
-        B, T, m, c, H = ctx.sizes
+        (B, T, m, c, H), engine, precision = ctx.sizes, ctx.engine, ctx.precision
         grad_z, grad_p = torch.empty_like(z), torch.empty_like(p)
-        _rows("ffm_out_backward", (p, z, addressable(grad_y), grad_z, grad_p), m, H)
-        grad_h = torch.view_as_complex(product(grad_z, W_mix.t()).view(B, T, m * c, 2))
+        _rows("ffm_out_backward", (p, z, addressable(grad_y), grad_z, grad_p), engine, m, H)
+        grad_h = torch.view_as_complex(product(grad_z, W_mix.t(), None, precision).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
         needs_x, needs_gamma = ctx.needs_input_grad[0], ctx.needs_input_grad[3]
-        grad_gamma, grad_u, grad_first = native.backward(decay, h, first, start, grad_h, m, needs_gamma, False)
-        _rows("ffm_in_backward", (p, grad_u.real.contiguous() if c == 1 else grad_u, grad_p), m, H)
-        grad_x = product(grad_p, W_in.t()).view(B, T, -1) if needs_x else None
+        grad_gamma, grad_u, grad_first = _SCANS[engine].backward(decay, h, first, start, grad_h, m, needs_gamma, False)
+        _rows("ffm_in_backward", (p, grad_u.real.contiguous() if c == 1 else grad_u, grad_p), engine, m, H)
+        grad_x = product(grad_p, W_in.t(), None, precision).view(B, T, -1) if needs_x else None
         grad_gamma = None if grad_gamma is None else grad_gamma.view(m, c)
-        grad_in, grad_mix = grad_p.t() @ flat, grad_z.t() @ _pairs(h)
+        pairs = (grad_p, flat), (grad_z, _pairs(h))
+        grad_in, grad_mix = (gradient_of_weight(grad, read, precision) for grad, read in pairs)
         grad_first = grad_first.view(B, m, c)
-        return grad_x, grad_in, grad_p.sum(0), grad_gamma, grad_mix, grad_z.sum(0), grad_first, None
+        return grad_x, grad_in, grad_p.sum(0), grad_gamma, grad_mix, grad_z.sum(0), grad_first, None, None, None
 
 
 def _pairs(h: Tensor) -> Tensor:
@@ -93,5 +118,13 @@ def _pairs(h: Tensor) -> Tensor:
     return torch.view_as_real(h).flatten(2).flatten(0, 1)
 
 
-def _rows(name: str, arguments: tuple[Any, ...], m: int, H: int) -> None:
-    native.run_rows(name, arguments, (m, H), len(arguments[0]), m + H)
+def _rows(
+    name: str, tensors: tuple[Tensor, ...], engine: Fusing, m: int, H: int, width: int | None = None, *more: int
+) -> None:
+    """Run a kernel for every row of p, which is the first tensor; `width`: numbers of a row, by default m + H."""
+    if engine == "native":
+        native.run_rows(name, (*tensors, *more), (m, H), len(tensors[0]), width or m + H)
+    else:
+        block = 1 << (max(width or 0, m, H) - 1).bit_length()
+        extra = dict(zip("c", more, strict=False))
+        triton_scan.launch(f"triton_gate_kernels.{name}", (len(tensors[0]),), tensors, **extra, m=m, H=H, BLOCK=block)

@@ -1,7 +1,7 @@
 """M_t = M_{t-1} * C_t + v_t key_t^T, read as M_t q_t: the scan of Stable Hadamard Memory, without storing [T, H, H].
 
-The native engine keeps M every few slots and recomputes the rest on the way back; elsewhere chunks of slots are scanned
-one after the other under checkpointing. Both store O(T H) numbers and a few matrices.
+The native and triton engines keep M every few slots and recompute the rest on the way back; elsewhere chunks of slots
+are scanned one after the other under checkpointing. All store O(T H) numbers and a few matrices.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rlmem.scan import native
 from rlmem.scan.linear import Engine, check_flags, chosen_engine, linear_scan
+from rlmem.scan.triton_matrix import matrix_scan
 
 CELLS = 1 << 19
 """Numbers [B, K, H, H] that a chunk of K slots may hold at a time."""
@@ -47,9 +48,12 @@ def hadamard_scan(
     check_flags(start, B, T)
     chosen = chosen_engine(engine, v.device)
     supported = v.dtype in (torch.float32, torch.float64) and v.numel() > 0
-    if chosen == "native" and calibration is tanh_calibration and supported:
-        inputs = (x.to(v.dtype).expand(B, T, H) for x in (theta, c, v, key, query))
-        return _Native.apply(*inputs, M0.to(v.dtype).expand(B, H, H), start, float(limit or 0))
+    if chosen in ("native", "triton") and calibration is tanh_calibration and supported:
+        theta, c, key, query = (x.to(v.dtype).expand(B, T, H) for x in (theta, c, key, query))
+        M0, bound = M0.to(v.dtype).expand(B, H, H), float(limit or 0)
+        if chosen == "triton":
+            return matrix_scan("hadamard", theta, c, v, key, query, M0, start, bound)
+        return _Native.apply(theta, c, v, key, query, M0, start, bound)
     K = 1 if chosen == "loop" else max(1, CELLS // max(B * H * H, 1))
     scanned = [x.split(K, 1) for x in (theta, c, v, key, query, start)]
     M, outputs = M0, []

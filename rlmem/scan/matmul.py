@@ -1,21 +1,26 @@
-"""Matrix products in single precision on the CPU, by the faster of torch's two libraries (docs/design.md).
+"""Matrix products: in single precision on the CPU, by the faster of torch's two libraries (docs/design.md), or in bf16.
 
 Products of few rows and gradients of weights are BLAS's, and large products those of `rlmem.system.products.library`.
+Which precision a product has, its caller says: it belongs to an agent, whose modules carry it.
 """
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.scan import bf16
 from rlmem.system import products
 
 FEW = 256
 """Rows up to which products are BLAS's, and taken with transposed weights where these are constant."""
+
+Precision = Literal["float32", "bf16"]
+"""Of the inputs of products in single precision; sums, results and all else are float32. Doubles stay doubles."""
 
 Kept = dict[tuple[str, int], tuple[Tensor, int, Any]]
 """What was derived and the identity of its weight -> the weight, its version, the value."""
@@ -76,42 +81,64 @@ def _transpose(W: Tensor) -> Tensor:
 class Linear(nn.Linear):
     """`torch.nn.Linear`, computed by `linear`."""
 
+    precision: Precision = "float32"
+
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
+        return linear(input, self.weight, self.bias, self.precision)
 
 
-def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
+def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
     """x W^T + b for x [..., D], W [H, D], b [H]; differentiable."""
+    if _rounds(x, W, precision):
+        if torch.compiler.is_compiling():  # exported, too: a file must not depend on the hardware that it was made on
+            return F.linear(bf16.rounded(x), bf16.rounded(W), b)
+        return _Linear.apply(x.reshape(-1, x.shape[-1]), W, b, precision).view(*x.shape[:-1], len(W))
     if torch.compiler.is_compiling():  # the compiler chooses, and knows no operator of oneDNN by its own name
         return F.linear(x, W, b)
     if x.dim() == 2 and len(x) <= FEW and (Wt := transposed(W)) is not None:
         return x @ Wt if b is None else torch.addmm(b, x, Wt)
     if not _uses_onednn(x, W, b):
         return F.linear(x, W, b)
-    return _Linear.apply(x.reshape(-1, x.shape[-1]), W, b).view(*x.shape[:-1], len(W))
+    return _Linear.apply(x.reshape(-1, x.shape[-1]), W, b, precision).view(*x.shape[:-1], len(W))
 
 
-def product(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
+def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
     """`linear` for x [n, D], recording no gradient."""
+    if _rounds(x, W, precision):
+        made = derived("bf16", W, bf16.prepared) if isinstance(W, nn.Parameter) else bf16.prepared(W)
+        y = bf16.multiply(x, made)
+        return y if b is None else y + b
     if not _uses_onednn(x, W, b):
         return F.linear(x, W, b)
     return products.onednn_linear(x, W, b)
 
 
+def gradient_of_weight(grad_y: Tensor, x: Tensor, precision: Precision = "float32") -> Tensor:
+    """grad_y^T x [H, D], the gradient of W from that of y [n, H] and x [n, D]."""
+    if _rounds(x, grad_y, precision):
+        return linear(grad_y.t(), x.t(), None, precision)
+    return grad_y.t() @ x  # by BLAS: oneDNN takes up to five times as long, copies included
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
+    def forward(ctx, x: Tensor, W: Tensor, b: Tensor | None, precision: Precision) -> Tensor:
         ctx.save_for_backward(x, W)
-        return product(x, W, b)
+        ctx.precision = precision
+        return product(x, W, b, precision)
 
     @staticmethod
     def backward(ctx, grad_y: Tensor):
-        x, W = ctx.saved_tensors
-        needs_x, needs_W, needs_b = ctx.needs_input_grad
+        (x, W), precision = ctx.saved_tensors, ctx.precision
+        needs_x, needs_W, needs_b = ctx.needs_input_grad[:3]
         multiply = linear if torch.is_grad_enabled() else product  # the former can be differentiated again
-        grad_x = multiply(grad_y, W.t()) if needs_x else None
-        grad_W = grad_y.t() @ x if needs_W else None  # by BLAS: oneDNN takes up to five times as long, copies included
-        return grad_x, grad_W, grad_y.sum(0) if needs_b else None
+        grad_x = multiply(grad_y, W.t(), None, precision) if needs_x else None
+        grad_W = gradient_of_weight(grad_y, x, precision) if needs_W else None
+        return grad_x, grad_W, grad_y.sum(0) if needs_b else None, None
+
+
+def _rounds(x: Tensor, W: Tensor, precision: Precision) -> bool:
+    return precision == "bf16" and x.dtype == W.dtype == torch.float32
 
 
 def _uses_onednn(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:

@@ -2,15 +2,18 @@
 
 `loop` is the definition. The chunkwise form (every other engine) writes a chunk of up to 64 slots as matrix products:
 slots of one chunk see each other through scores Q K^T, masked to the same episode and decayed, and earlier chunks
-through the state carried in, which only slots before the chunk's first start read. No exponent is above zero.
+through the state carried in, which only slots before the chunk's first start read. No exponent is above zero. The
+triton engine has a kernel that goes from slot to slot instead.
 """
 
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from rlmem.scan.linear import Engine, linear_scan
+from rlmem.scan.linear import Engine, chosen_engine, linear_scan
+from rlmem.scan.triton_matrix import TYPES, matrix_scan
 from rlmem.types import where_start
 
 CHUNK = 64
@@ -28,7 +31,7 @@ def outer_scan(
     start: [B, T] bool
     log_decay: log f_t <= 0, [B, T]; by default f_t = 1
 
-    A start selects zero, so an inf or NaN before it does not reach outputs after it (such a call runs on the loop).
+    A start selects zero, so an inf or NaN before it does not reach outputs after it.
     Gradients flow to all but start; none crosses a start.
     """
     return _scan(q, k, v, S0, start, engine, log_decay, beta=None)
@@ -51,7 +54,8 @@ def delta_scan(
 ) -> tuple[Tensor, Tensor]:
     """y_t = S_t^T q_t and the final S of the delta rule S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T.
 
-    beta: [B, T]; the rest as in `outer_scan`.
+    beta: [B, T]; the rest as in `outer_scan`. The rule is stable for beta |k|^2 from 0 to 2. Where slots may multiply
+        S by far more, and would overflow within a chunk, chunks give NaN up to the next start.
     """
     return _scan(q, k, v, S0, start, engine, None, beta)
 
@@ -59,15 +63,26 @@ def delta_scan(
 def _scan(
     q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, engine: Engine, decay: Tensor | None, beta: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`outer_scan`, or `delta_scan` if there is a beta: in chunks, or by the loop at the end, which defines both."""
+    """`outer_scan`, or `delta_scan` if there is a beta: on Triton, in chunks, or by the loop, which defines both."""
+    supported = q.dtype in TYPES and {x.dtype for x in (k, v, S)} == {q.dtype} and v.numel() > 0
+    if start.shape[1] > 1 and supported and chosen_engine(engine, q.device) == "triton":
+        if beta is None:
+            f = q.new_ones(start.shape) if decay is None else decay.exp().to(q.dtype)
+            y, S = matrix_scan("outer", f, None, v, k, q, S.mT, start)
+        else:
+            y, S = matrix_scan("delta", beta.to(q.dtype), None, v, k, q, S.mT, start)
+        return y, S.mT
+    S = where_start(start[:, 0], torch.zeros_like(S), S)
+    if engine == "loop" or start.shape[1] == 1:
+        return _loop(q, k, v, S, start, decay, beta)
+    return _in_chunks(q, k, v, S, start, decay, beta, engine)
+
+
+def _loop(
+    q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, decay: Tensor | None, beta: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The definition of `outer_scan`, and of `delta_scan` if there is a beta."""
     zero, reads = torch.zeros_like(S), []
-    S = where_start(start[:, 0], zero, S)
-    if engine != "loop" and start.shape[1] > 1:
-        chunks = (
-            _outer_chunks(q, k, v, S, start, decay, engine) if beta is None else _delta_chunks(q, k, v, beta, S, start)
-        )
-        if torch.stack([torch.isfinite(x).all() for x in (S, *chunks)]).all():
-            return chunks[0], chunks[1][:, -1]
     f = q.new_ones(start.shape) if decay is None else decay.exp()
     for q_t, k_t, v_t, start_t, f_t, beta_t in _slots(q, k, v, start, f, f if beta is None else beta):
         S = where_start(start_t, zero, S)
@@ -78,14 +93,67 @@ def _scan(
     return torch.stack(reads, 1), S
 
 
+def _in_chunks(
+    q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, decay: Tensor | None, beta: Tensor | None, engine: Engine
+) -> tuple[Tensor, Tensor]:
+    """`_loop` by products of matrices, which zeros mask only where all numbers are finite.
+
+    What is not finite is therefore left out, and NaN is put where it would have reached: into the rest of its episode.
+    Flags on the device decide, for which nothing waits. Also left out is what a bound shows to overflow within a chunk.
+    """
+    spoilt = ~(_finite(k) & _finite(v))
+    if decay is not None:
+        spoilt = spoilt | ~(decay < torch.inf)
+        decay = decay.masked_fill(spoilt, 0)
+    if beta is not None:
+        spoilt = spoilt | ~torch.isfinite(beta)
+        beta = beta.masked_fill(spoilt, 0)
+        spoilt = spoilt | _diverging(k, beta, start, spoilt)
+    read, whole = _finite(q), _finite(S.flatten(1))
+    spoilt = torch.cat([spoilt[:, :1] | ~whole[:, None], spoilt[:, 1:]], 1)
+    q, S = q.masked_fill(~read[..., None], 0), S.masked_fill(~whole[:, None, None], 0)
+    k, v = (x.masked_fill(spoilt[..., None], 0) for x in (k, v))
+    if beta is None:
+        y, S = _outer_chunks(q, k, v, S, start, decay, engine)
+    else:
+        y, S = _delta_chunks(q, k, v, beta, S, start)
+    lost = _last(spoilt) >= _last(start).clamp(min=0)
+    return y.masked_fill((lost | ~read)[..., None], torch.nan), S.masked_fill(lost[:, -1, None, None], torch.nan)
+
+
+def _finite(x: Tensor) -> Tensor:
+    """Whether all numbers of the last dimension are finite: zero times anything else is no zero."""
+    return (x.detach() * 0).sum(-1) == 0
+
+
+def _last(flags: Tensor) -> Tensor:
+    """The last slot up to each slot [B, T] whose flag is true, -1 if there is none."""
+    slots = torch.arange(flags.shape[1], device=flags.device)
+    return torch.where(flags, slots, -1).cummax(1).values
+
+
+@torch.no_grad()
+def _diverging(k: Tensor, beta: Tensor, start: Tensor, spoilt: Tensor) -> Tensor:
+    """The slots [B, T] of the delta rule by which S may have grown, within a chunk and an episode, beyond all bounds.
+
+    A slot multiplies the norm of S by at most |1 - beta |k|^2|, or 1: never more than 1 for keys of unit length.
+    """
+    bound = 0.8 * math.log(torch.finfo(k.dtype).max)
+    growth = (1 - beta * k.square().sum(-1)).abs().log().clamp(0, 2 * bound)
+    growth = _chunks(growth.masked_fill(spoilt, 0))
+    total = growth.cumsum(2)
+    before = torch.where(_chunks(start), total - growth, 0).cummax(2).values
+    return (total - before > bound).flatten(1)[:, : start.shape[1]]
+
+
 def _outer_chunks(
     q: Tensor, k: Tensor, v: Tensor, S0: Tensor, start: Tensor, log_decay: Tensor | None, engine: Engine
 ) -> tuple[Tensor, Tensor]:
-    """y and the states [B, C, k, v] after each of C chunks."""
+    """y and the final S, from what is finite."""
     T = start.shape[1]
     q, k, v, start = (_chunks(x) for x in (q, k, v, start))
     same, alive, kept = _episodes(start)
-    scores = q @ k.mT  # [B, C, K, K]
+    scores = (q @ k.mT).masked_fill(~same.tril(), 0)  # [B, C, K, K]
     total = S0.new_ones(1, 1)
     if log_decay is None:
         q_in, k_out = q, k
@@ -99,13 +167,12 @@ def _outer_chunks(
         total = log_f_in[:, :, -1].exp()[..., None, None]
     written = k_out.masked_fill(~kept, 0).mT @ v
     S = linear_scan(total, written, S0, start.any(2), engine)
-    before = torch.cat([S0[:, None], S[:, :-1]], 1)
-    y = scores.masked_fill(~same.tril(), 0) @ v + (q_in @ before).masked_fill(~alive, 0)
-    return y.flatten(1, 2)[:, :T], S
+    y = scores @ v + _carried(q_in, torch.cat([S0[:, None], S[:, :-1]], 1), alive)
+    return y.flatten(1, 2)[:, :T], S[:, -1]
 
 
-def _delta_chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S0: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """y and the states [B, C, k, v] after each of C chunks.
+def _delta_chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """y and the final S, from what is finite.
 
     A chunk writes K^T U with rows u_t = beta_t (v_t - S_{t-1}^T k_t), hence (I + A) U = beta (V - K S_in) with
     A_ij = beta_i k_i . k_j for j < i. Solved once for beta V and beta K, in all chunks together.
@@ -116,15 +183,22 @@ def _delta_chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S0: Tensor, sta
     A = (beta * (k @ k.mT)).masked_fill(~same.tril(-1), 0)
     targets = beta * torch.cat([v, k.masked_fill(~alive, 0)], -1)
     U, W = torch.linalg.solve_triangular(A, targets, upper=False, unitriangular=True).split([n, k.shape[-1]], -1)
-    S, states, writes = S0, [S0], []
+    states, writes = [], []
     for u, w, k_out, cut in _slots(U, W, k.masked_fill(~kept, 0).mT, start.any(2)):
-        u = u - w @ S
+        states.append(S)
+        u = u - w @ S.masked_fill(~_finite(S.flatten(1))[:, None, None], 0)
         S = where_start(cut, torch.zeros_like(S), S) + k_out @ u
         writes.append(u)
-        states.append(S)
     scores = (q @ k.mT).masked_fill(~same.tril(), 0)
-    y = scores @ torch.stack(writes, 1) + (q @ torch.stack(states[:-1], 1)).masked_fill(~alive, 0)
-    return y.flatten(1, 2)[:, :T], torch.stack(states[1:], 1)
+    y = scores @ torch.stack(writes, 1) + _carried(q, torch.stack(states, 1), alive)
+    return y.flatten(1, 2)[:, :T], S
+
+
+def _carried(q: Tensor, before: Tensor, alive: Tensor) -> Tensor:
+    """What slots [B, C, K, v] read of the state [B, C, k, v] that is carried into their chunk: NaN if it overflowed."""
+    overflowed = ~_finite(before.flatten(2))[..., None, None]
+    y = (q @ before.masked_fill(overflowed, 0)).masked_fill(~alive, 0)
+    return y.masked_fill(alive & overflowed, torch.nan)
 
 
 def _chunks(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import os
 from contextlib import nullcontext
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -28,14 +29,7 @@ def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> T
     """All states h [B, T, N]; see `rlmem.scan.linear._Scan` for shapes."""
     N = h0.shape[1]
     h = torch.empty(*start.shape, N, dtype=h0.dtype, device=h0.device)
-    _launch(
-        "forward",
-        (a, b, h0, start.view(torch.uint8), h),
-        h,
-        EACH=N // b.shape[2],
-        CONSTANT=a.dim() == 1,
-        REVERSE=reverse,
-    )
+    _launch("forward", (a, b, h0, start, h), h, EACH=N // b.shape[2], CONSTANT=a.dim() == 1, REVERSE=reverse)
     return h
 
 
@@ -46,7 +40,7 @@ def backward(
     constant = a.dim() == 1
     grad_a = torch.empty_like(h0) if constant else torch.empty_like(h) if needs_a else h0
     grad_b, grad_h0 = torch.empty_like(h), torch.empty_like(h0)
-    tensors = (a, h, h0, grad_h, grad_a, grad_b, grad_h0, start.view(torch.uint8))
+    tensors = (a, h, h0, grad_h, grad_a, grad_b, grad_h0, start)
     _launch("backward", tensors, h, EACH=1, CONSTANT=constant, REVERSE=reverse, NEEDS_A=needs_a)
     if drivers < h.shape[2]:
         grad_b = grad_b.real.unflatten(2, (drivers, -1)).sum(-1)
@@ -54,11 +48,23 @@ def backward(
 
 
 def _launch(kernel: str, tensors: tuple[Tensor, ...], h: Tensor, **flags: Any) -> None:
-    """Run a kernel for states h [B, T, N], on the device of h: Triton alone would take the current one."""
-    from rlmem.scan import triton_kernels
-
+    """Run a kernel for states h [B, T, N]."""
     B, T, N = h.shape
-    views = [torch.view_as_real(x) if x.is_complex() else x for x in tensors]
     flags |= {"T": T, "N": N, "COMPLEX": h.is_complex(), "BLOCK": BLOCK, "num_warps": 2}
-    with torch.cuda.device(h.device) if h.is_cuda else nullcontext():
-        getattr(triton_kernels, kernel)[B, -(-N // BLOCK)](*views, **flags)
+    launch(f"triton_kernels.{kernel}", (B, -(-N // BLOCK)), tensors, **flags)
+
+
+def launch(kernel: str, grid: tuple[int, ...], tensors: tuple[Tensor, ...], **flags: Any) -> None:
+    """Run a kernel on the device of its tensors: Triton alone would take the current one.
+
+    kernel: "MODULE.NAME" in this package
+    tensors: complex ones are passed as pairs, and flags as bytes
+    """
+    module, name = kernel.split(".")
+    run = getattr(import_module(f"rlmem.scan.{module}"), name)[grid]
+    passed = [
+        torch.view_as_real(x) if x.is_complex() else x.view(torch.uint8) if x.dtype == torch.bool else x
+        for x in tensors
+    ]
+    with torch.cuda.device(tensors[0].device) if tensors[0].is_cuda else nullcontext():
+        run(*passed, **flags)

@@ -1,0 +1,180 @@
+"""`precision=bf16`: products of rounded numbers, and nothing else, in the agents that ask for it and in no others.
+
+Without the hardware, and to know what is computed, the products are emulated: rounded, then multiplied in float32.
+"""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import TINY, assert_same_weights, killed_at, make_memory, small_run, without_time
+
+import rlmem
+from rlmem.config.compose import load
+from rlmem.errors import UserError
+from rlmem.memory.base import Memory
+from rlmem.run.evaluate import evaluate_run
+from rlmem.run.train import resume, train
+from rlmem.scan import bf16
+from rlmem.scan.matmul import Linear, constant_weights, linear
+
+DEVIATION = 0.02
+"""Of PPO's ratios before the first gradient step. Acting and learning differ by 1e-7 in float32; of numbers that lie as
+near to the middle between two bfloat16, one is rounded up here and down there, by 2^-8 of itself."""
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    monkeypatch.setenv("RLMEM_BF16", "emulated")
+
+
+def draw(*shape, dtype=torch.float32):
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+def test_inputs_are_rounded_and_sums_are_not(emulated, rows):
+    x, W, b, g = draw(rows, 20), draw(8, 20), draw(8), draw(rows, 8)
+    leaves = [v.clone().requires_grad_() for v in (x, W, b)]
+    y = linear(*leaves, "bf16")
+    found = [y, *torch.autograd.grad(y, leaves, g)]
+    X, V, G = (v.bfloat16().double() for v in (x, W, g))
+    for ours, truth in zip(found, (X @ V.t() + b, G @ V, G.t() @ X, g.double().sum(0)), strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours.double(), truth, rtol=1e-5, atol=1e-5)
+    assert not torch.equal(y, linear(x, W, b))
+    assert torch.equal(linear(x.double(), W.double(), None, "bf16"), linear(x.double(), W.double()))
+
+
+def test_constant_weights_are_rounded_once_and_anew_when_they_change(emulated):
+    layer, x = Linear(20, 8), draw(3, 20)
+    layer.precision = "bf16"
+    with torch.no_grad(), constant_weights():
+        first = layer(x)
+        assert torch.equal(layer(x), first)
+        layer.weight.mul_(2)
+        torch.testing.assert_close(layer(x) - layer.bias, 2 * (first - layer.bias))
+
+
+def of_precision(memory: Memory, precision: str) -> Memory:
+    for module in memory.modules():
+        module.precision = precision
+    return memory
+
+
+@pytest.mark.parametrize("name", ["ffm", "gru", "lstm", "lru", "gpt", "fwp"])
+def test_a_memory_in_bf16_is_the_same_apart_from_rounding(emulated, name):
+    """In steps and at once, values and gradients; and it does round."""
+    memory, x, start = make_memory(name, 6), draw(2, 40, 6), torch.zeros(2, 40, dtype=torch.bool)
+    start[0, 13] = True
+    exact, rounded = deepcopy(memory), of_precision(memory, "bf16")
+
+    def values_and_gradients(memory: Memory) -> list[torch.Tensor]:
+        y, _ = memory(x, memory.initial_state(2), start)
+        used = [p for p in memory.parameters() if p.requires_grad]
+        return [y, *torch.autograd.grad(y.square().mean(), used, allow_unused=True)]
+
+    found, truth = values_and_gradients(rounded), values_and_gradients(exact)
+    assert not torch.equal(found[0], truth[0])
+    for ours, expected in zip(found, truth, strict=True):
+        if expected is not None:
+            assert (ours - expected).abs().max() <= 0.1 * expected.abs().max().clamp(min=1e-3)
+    state, outputs = rounded.initial_state(2), []
+    with torch.no_grad():
+        for t in range(40):
+            y, state = rounded.step(x[:, t], state, start[:, t])
+            outputs.append(y)
+    torch.testing.assert_close(torch.stack(outputs, 1), found[0], rtol=0, atol=0.02)
+
+
+RUN = (*TINY, "memory=ffm", "memory.hidden_size=16", "algo.epochs=2", "total_steps=512", "checkpoint.every=128")
+
+
+@pytest.mark.parametrize(
+    "memory", ["ffm", "gru", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lstm", "lru", "gpt", "mlstm"))]
+)
+def test_the_replay_invariant_has_a_bound_of_its_own(in_tmp, emulated, memory):
+    small_run(f"memory={memory}", "precision=bf16", base=RUN)
+    deviations = [row["ppo/ratio_max_dev"] for row in without_time("run") if "ppo/ratio_max_dev" in row]
+    assert len(deviations) > 3 and max(deviations) < DEVIATION
+
+
+def test_a_killed_run_resumes_exactly_and_keeps_its_precision(in_tmp, emulated, monkeypatch):
+    small_run("precision=bf16", run_dir="whole", base=RUN)
+    with killed_at(3):
+        small_run("precision=bf16", run_dir="cut", base=RUN)
+    resume(Path("cut"), [])
+    assert_same_weights("whole", "cut")
+    assert without_time("whole") == without_time("cut")
+    small_run(run_dir="float32", base=RUN)
+    assert without_time("whole") != without_time("float32")
+    path = rlmem.Run("whole").export(episodes=1)  # which compares the file with the agent
+    assert path.exists()
+    rounds, exact = (rlmem.load(name) for name in ("whole", "float32"))
+    assert {m.precision for m in rounds.network.modules()} == {"bf16"}
+    assert {m.precision for m in deepcopy(exact.network).modules()} == {"float32"}
+    monkeypatch.delenv("RLMEM_BF16")
+    monkeypatch.setattr(bf16, "processor_features", lambda: "flags : avx2")
+    with pytest.raises(UserError, match=r"precision=bf16: this processor has no .*avx512_bf16.*precision=float32"):
+        rlmem.load("whole")
+
+
+def test_agents_of_both_precisions_act_side_by_side(emulated):
+    layers = [Linear(20, 8), Linear(20, 8)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    layers[1].precision = "bf16"
+    x = draw(300, 20)
+    apart = [layer(x) for layer in layers]
+    for _ in range(2):
+        for layer, y in zip(layers, apart, strict=True):
+            assert torch.equal(deepcopy(layer)(x), y)
+    assert not torch.equal(*apart)
+
+
+def test_onednn_is_told_for_the_time_of_a_product(monkeypatch):
+    """Whatever the hardware does then, the numbers are those of the definition."""
+    monkeypatch.delenv("RLMEM_BF16", raising=False)
+    before, x, W = torch.backends.mkldnn.matmul.fp32_precision, draw(300, 20), draw(8, 20)
+    found = bf16.multiply(x, bf16.prepared(W))
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+    torch.testing.assert_close(found, bf16.rounded(x) @ bf16.rounded(W).t())
+
+
+@pytest.mark.parametrize("features", ["flags : avx512f avx512_bf16", "flags : amx_bf16", "flags : avx2", ""])
+def test_hardware_decides(in_tmp, monkeypatch, features):
+    monkeypatch.delenv("RLMEM_BF16", raising=False)
+    monkeypatch.setattr(bf16, "processor_features", lambda: features)
+    if "bf16" in features:
+        assert bf16.missing(torch.device("cpu")) is None
+        return
+    with pytest.raises(UserError, match="precision=bf16: this processor has no instructions for it"):
+        small_run("precision=bf16")
+
+
+GAMES = {  # the settings, the best return and a random agent's
+    "two_step_cue": (("env=two_step_cue", "env.delay=3", "total_steps=40000"), 1.0, 0.25),
+    "repeat_first": (("env=repeat_first", "env.level=easy", "total_steps=80000"), 1.0, -0.5),
+}
+LEARNS = (
+    "memory=gru", "memory.hidden_size=32", "encoder.hidden_size=32", "algo=ppo", "env.num_envs=16",
+    "algo.rollout_slots=64", "algo.lr=0.001", "evaluation.every=null", "evaluation.episodes=2", "device=cpu",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("game", GAMES)
+def test_learning_is_equal(in_tmp, emulated, game):
+    """Three seeds each, whose mean returns differ by less than a tenth of what there is to win."""
+    (settings, best, chance), means = GAMES[game], {}
+    for precision in ("float32", "bf16"):
+        scores = []
+        for seed in range(3):
+            where = f"{precision}-{seed}"
+            train(load([*LEARNS, *settings, f"precision={precision}", f"seed={seed}", f"run_dir={where}"]))
+            scores.append(evaluate_run(Path(where), episodes=200)["greedy"]["return_mean"])
+        means[precision] = sum(scores) / 3
+        print(game, precision, scores)
+    assert means["float32"] > chance + 0.7 * (best - chance), means
+    assert abs(means["bf16"] - means["float32"]) < 0.1 * (best - chance), means
