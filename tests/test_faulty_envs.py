@@ -382,10 +382,3 @@ def test_a_recording_of_episodes_without_an_end_stops():
     player = uniform(env.single_action_space, 4, np.random.default_rng(0))
     with pytest.raises(Fault, match=r"step 36: environment 0: its episode has not ended after 9 steps"):
         play(env, player, 4, seed=0, max_steps=9)
-
-
-def test_a_stored_run_of_before_the_bound_has_the_usual_one(in_tmp):
-    train(load([*choices("ppo", "healthy"), "total_steps=8"]))
-    rewrite("  max_steps: 100000\n", "")
-    assert evaluate_run(Path("run"), 4)["greedy"]["length_mean"] == LENGTH
-    resume(Path("run"), ["total_steps=16"])

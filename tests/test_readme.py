@@ -200,7 +200,7 @@ def test_the_links_of_the_readme_work_on_a_package_index_and_lead_to_what_there_
         if target.startswith((REPOSITORY, RAW)):
             assert (ROOT / target.removeprefix(REPOSITORY).removeprefix(RAW)).is_file(), target
         elif target.startswith(SITE) and target != SITE:
-            page = target.removeprefix(SITE).strip("/")
+            page = target.partition("#")[0].removeprefix(SITE).strip("/")
             assert (ROOT / "docs" / f"{page}.md").is_file(), target
 
 

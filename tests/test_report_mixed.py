@@ -154,7 +154,7 @@ def test_metrics_stand_before_all_else_that_varies(tmp_path):
     [
         ("run.json", '"choices": {', '"choices": 3, "was": {'),
         ("run.json", '"overrides": [', '"overrides": [7, '),
-        ("config.yaml", "total_steps: 1500000", "total_steps: [many]"),
+        ("config.yaml", "total_steps: 500000", "total_steps: [many]"),
         ("metrics.jsonl", '{"step": 100', '{"step": [100]'),
         ("metrics.jsonl", "0.25", '{"a": 1}'),
     ],

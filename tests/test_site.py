@@ -105,6 +105,7 @@ def test_every_metric_is_explained(pages):
 def test_generated_pages_link_to_pages(pages):
     known = {*pages, *(path.name for path in (ROOT / "docs").glob("*.md")), "benchmarks.md", "contributing.md"}
     known |= {posixpath.join(posixpath.dirname(place), name) for place, page in pages.items() for name in page.pictures}
+    known |= {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs/notebooks").iterdir()}
     for place, page in pages.items():
         targets = {
             posixpath.normpath(posixpath.join(posixpath.dirname(place), link)) for link in LINK.findall(page.text)

@@ -1,6 +1,7 @@
 """`rlmem push`: the agent of a run to the Hugging Face Hub."""
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
+from rlmem.config.messages import shell
 
 PARSER = Parser(
     "push",
@@ -30,4 +31,4 @@ def run(args: Arguments) -> None:
     print(f"{done.url}: {seen}, the agent of step {done.step:,}, commit {done.commit[:8]}")
     if done.foreign:
         print(f"  it names code that was not pushed: {', '.join(done.foreign)}")
-    print(f"  for others: rlmem pull {done.repo}")
+    print(f"  for others: rlmem pull {shell(done.repo)}")

@@ -13,6 +13,7 @@ from torch import Tensor
 from rlmem.api.exporting.card import LOCAL, facts_of, introduction, shared_overrides, task_of
 from rlmem.api.runs import Run
 from rlmem.config.foreign import REACHING, foreign_problems
+from rlmem.config.messages import shell
 from rlmem.config.overrides import leaf_paths
 from rlmem.errors import UserError, brief, first_line, printable
 from rlmem.record import rundir
@@ -136,7 +137,7 @@ def _readme(facts: Mapping[str, Any], shared: Mapping[str, Any], repo: str) -> s
             "",
             f"With [rlmem]({PLACE}) and its extra `hub`:",
             "",
-            f"    rlmem pull {repo} --out runs/{name}",
+            f"    rlmem pull {shell(repo)} --out runs/{name}",
             f"    rlmem eval runs/{name}",
             "",
             f'or, in Python, `agent = rlmem.pull("{repo}").agent()`, which',
