@@ -126,6 +126,7 @@ def test_a_memoryless_critic_reads_familiar_games_as_they_are_unless_its_encoder
         ("", ("geometric", 500_000)),
         ("memory.init=published total_steps=1000", ("published", 1000)),
         ("algo=dqn", ("published", 1_500_000)),
+        ("memory.version=memoroid", ("published", 500_000)),
         ("env=repeat_first", ("published", 1_500_000)),
         ("memory=gru", ("torch", 500_000)),
     ],

@@ -197,7 +197,8 @@ class TrainedAgent:
 class Weights:
     """Whether the weights of a network are still the same: `parameters()` alone takes a fifth of an acting step.
 
-    network: a network whose weights may be changed or replaced, and so may its parts
+    network: a network whose weights may be changed in place or replaced, and so may its parts; what is written through
+        `parameter.data` goes unseen, as torch counts no version of it
     """
 
     def __init__(self, network: nn.Module):

@@ -10,7 +10,7 @@ from rlmem.bench.memory import MemoryBench, Rows
 from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient
 from rlmem.bench.timing import CPU, Run, Times, peak_bytes
 from rlmem.config.catalog import catalog
-from rlmem.errors import one_line
+from rlmem.errors import UserError, one_line
 
 Case = tuple[str, str, int, int]
 """What is measured, the option of conf/memory, rows, and the slots of a row."""
@@ -42,6 +42,8 @@ class GrowthBench(Bench):
     lengths: Sequence[int] = (1_000, 10_000, 100_000, 1_000_000)
 
     def measure(self, result: Numbers) -> Iterator[None]:
+        if odd := [length for length in self.lengths if length % EPISODE]:
+            raise UserError(f"--lengths {odd[0]}: expected whole episodes of {EPISODE} slots; e.g. --lengths 1000,10000")
         check_names("", "memory", self.models, catalog()["memory"])
         sizes = [(n, min(self.slots)) for n in self.envs] + [(FEW_ENVS, n) for n in self.slots]
         cases = [(TRAINING, model, *size) for model in self.models for size in dict.fromkeys(sizes)]
@@ -88,7 +90,7 @@ def small_and_whole(case: Case, folder: str) -> tuple[Run, Run]:
     what, model, rows, slots = case
     if what == UNROLL:
         bench = MemoryBench(models=[model])
-        return bench.small_and_whole(bench.node(model), Rows("tape", max(1, slots // EPISODE), EPISODE))
+        return bench.small_and_whole(bench.node(model), Rows("tape", slots // EPISODE, EPISODE))
     run = [
         f"memory={model}",
         "algo=ppo",

@@ -83,7 +83,8 @@ def values(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Rule
         if num_envs:
             few = min(num_envs, max(1, steps // STEPS_PER_ENV))
             yield Rule("env.num_envs", few, "in a short run, the first episodes must end early")
-    if chosen["memory"] == "ffm" and chosen["algo"] == "ppo" and chosen["env"] == "repeat_previous":
+    paper = {"version": "original", "ablation": "none", "max_period": 1024}.items() <= given["memory"].items()
+    if chosen["memory"] == "ffm" and chosen["algo"] == "ppo" and chosen["env"] == "repeat_previous" and paper:
         yield Rule("memory.init", "geometric", "none of the published periods tells some slots ago from others")
     if chosen["algo"] == "ppo" and num_envs:
         devices, slots = given["trainer"]["devices"], algo["rollout_slots"]
