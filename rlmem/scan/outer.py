@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rlmem.scan.linear import Engine, chosen_engine, linear_scan
+from rlmem.scan.linear import Engine, check_flags, chosen_engine, linear_scan
 from rlmem.scan.triton_matrix import TYPES, matrix_scan
 from rlmem.types import where_start
 
@@ -64,13 +64,16 @@ def _scan(
     q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, engine: Engine, decay: Tensor | None, beta: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """`outer_scan`, or `delta_scan` if there is a beta: on Triton, in chunks, or by the loop, which defines both."""
+    (B, T, V), K = v.shape, k.shape[-1]
+    check_flags(start, B, T)
     supported = q.dtype in TYPES and {x.dtype for x in (k, v, S)} == {q.dtype} and v.numel() > 0
-    if start.shape[1] > 1 and supported and chosen_engine(engine, q.device) == "triton":
+    if T > 1 and supported and chosen_engine(engine, q.device) == "triton":
+        q, k, S = q.expand(B, T, K), k.expand(B, T, K), S.expand(B, K, V)
         if beta is None:
-            f = q.new_ones(start.shape) if decay is None else decay.exp().to(q.dtype)
+            f = q.new_ones(B, T) if decay is None else decay.exp().to(q.dtype).expand(B, T)
             y, S = matrix_scan("outer", f, None, v, k, q, S.mT, start)
         else:
-            y, S = matrix_scan("delta", beta.to(q.dtype), None, v, k, q, S.mT, start)
+            y, S = matrix_scan("delta", beta.to(q.dtype).expand(B, T), None, v, k, q, S.mT, start)
         return y, S.mT
     S = where_start(start[:, 0], torch.zeros_like(S), S)
     if engine == "loop" or start.shape[1] == 1:
