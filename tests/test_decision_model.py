@@ -318,6 +318,7 @@ def test_the_digest_tells_episodes_of_other_lengths_apart(in_tmp):
     cut = whole.timeouts.copy()
     cut[7] = True
     for timeouts in (whole.timeouts, cut):
+        Path("p.hdf5").unlink(missing_ok=True)
         write(Path("p.hdf5"), replace(whole, timeouts=timeouts))
         digests.append(parts_of("memory=lstm").algo.digest)
     assert digests[0] != digests[1]
