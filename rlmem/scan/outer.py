@@ -190,13 +190,14 @@ def _delta_chunks(
     q, k, v, beta, start = (_chunks(x) for x in (q, k, v, beta[..., None], start))
     same, alive, kept = _episodes(start)
     A = (beta * (k @ k.mT)).masked_fill(~same.tril(-1), 0)
-    target = beta * v
-    size = target.detach().abs().amax((2, 3), keepdim=True)
+    targets = beta * torch.cat([v, k.masked_fill(~alive, 0)], -1)
+    size = targets.detach()[..., :n].abs().amax((2, 3), keepdim=True).expand(-1, -1, -1, n)
     size = torch.where(size > torch.finfo(v.dtype).max ** 0.1, size, 1)
-    targets = torch.cat([target / size, beta * k.masked_fill(~alive, 0)], -1)
-    U, W = torch.linalg.solve_triangular(A, targets, upper=False, unitriangular=True).split([n, k.shape[-1]], -1)
+    size = torch.cat([size, torch.ones_like(k[:, :, :1])], -1)
+    solved = torch.linalg.solve_triangular(A, targets / size, upper=False, unitriangular=True) * size
+    U, W = solved.split([n, k.shape[-1]], -1)
     states, writes, overflowed = [], [], []
-    for u, w, k_out, cut in _slots(U * size, W, k.masked_fill(~kept, 0).mT, start.any(2)):
+    for u, w, k_out, cut in _slots(U, W, k.masked_fill(~kept, 0).mT, start.any(2)):
         states.append(S)
         u = u - w @ S.masked_fill(~_finite(S.flatten(1))[:, None, None], 0)
         overflowed.append(~_finite(u))

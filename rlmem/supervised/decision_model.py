@@ -144,7 +144,7 @@ class DecisionModel(Supervised):
         recording = read(Path(str(self.dataset)))
         content = sha256()
         for table in (recording.observations, recording.actions, recording.rewards, recording.lengths):
-            content.update(np.ascontiguousarray(table))
+            content.update(table.tobytes())
         self.digest = content.hexdigest()
         self.trajectories = Trajectories.of(recording, self.space, self.seen)
         drops = Drops(self.trajectories.episodes, self.drop, self.drop_every, streams.torch("drops"))
