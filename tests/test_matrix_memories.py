@@ -120,24 +120,6 @@ def test_what_is_not_finite_spoils_the_rest_of_its_episode_and_nothing_else(rule
     assert torch.equal(torch.isfinite(results[0][0]), torch.isfinite(loop))
 
 
-@pytest.mark.parametrize(("at", "until"), [(20, 35), (20, 70), (42, 70)])
-def test_a_large_value_that_a_growing_state_makes_overflow_leaves_other_slots_finite(at, until):
-    """Of other episodes, and earlier ones: 1e303 grows tenfold and more in a slot, within a chunk and across two."""
-    p = problem(4, 2, 130, start_rate=0.0)
-    p["start"][:, [at - 5, until]] = True
-    p["v"][0, at] = 1e303
-    p["k"][0, at - 5 : at + 10] *= 6
-    (y, S), (truth, final) = (scan("delta", p, engine) for engine in ("chunked", "loop"))
-    finite = torch.isfinite(truth)
-    assert finite[1].all() and finite[0, :at].all() and not finite[0, at:].all()
-    reached = torch.isfinite(y)
-    assert (reached == finite)[:, :at].all() and (reached == finite)[1].all()
-    torch.testing.assert_close(y[:, :at], truth[:, :at])
-    torch.testing.assert_close(y[:, until:], truth[:, until:])
-    torch.testing.assert_close(S, final)
-    torch.testing.assert_close(y[1], truth[1])
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_flags_that_kernels_could_not_read_are_refused(rule):
     p = problem(0, 2, 5)

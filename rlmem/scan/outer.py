@@ -55,8 +55,8 @@ def delta_scan(
     """y_t = S_t^T q_t and the final S of the delta rule S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T.
 
     beta: [B, T]; the rest as in `outer_scan`. The rule is stable for beta |k|^2 from 0 to 2. Where slots may multiply
-        S by so much that it overflows within a chunk, by a bound that ignores directions, chunks give NaN up to the
-        next start; acting, slot by slot, and learning then differ.
+        S by far more, chunks give NaN up to the next start if S may overflow, by a bound that ignores directions;
+        acting, slot by slot, and learning then differ.
     """
     return _scan(q, k, v, S0, start, engine, None, beta)
 
@@ -104,7 +104,7 @@ def _in_chunks(
 
     What is not finite is therefore left out, and NaN is put where it would have reached: into the rest of its episode.
     Flags on the device decide, for which nothing waits. Also left out is what may overflow within a chunk, by a bound
-    that ignores directions, and what does.
+    that ignores directions and the size of v and S: values near the largest number may still overflow into NaN.
     """
     spoilt = ~(_finite(k) & _finite(v))
     if decay is not None:
@@ -113,7 +113,7 @@ def _in_chunks(
     if beta is not None:
         spoilt = spoilt | ~torch.isfinite(beta)
         beta = beta.masked_fill(spoilt, 0)
-        spoilt = spoilt | ~_finite(beta[..., None] * v) | _diverging(k, beta, start, spoilt)
+        spoilt = spoilt | _diverging(k, beta, start, spoilt)
     read, whole = _finite(q), _finite(S.flatten(1))
     spoilt = torch.cat([spoilt[:, :1] | ~whole[:, None], spoilt[:, 1:]], 1)
     q, S = q.masked_fill(~read[..., None], 0), S.masked_fill(~whole[:, None, None], 0)
@@ -121,8 +121,7 @@ def _in_chunks(
     if beta is None:
         y, S = _outer_chunks(q, k, v, S, start, decay, engine)
     else:
-        y, S, overflowed = _delta_chunks(q, k, v, beta, S, start)
-        spoilt = spoilt | overflowed
+        y, S = _delta_chunks(q, k, v, beta, S, start)
     lost = _last(spoilt) >= _last(start).clamp(min=0)
     return y.masked_fill((lost | ~read)[..., None], torch.nan), S.masked_fill(lost[:, -1, None, None], torch.nan)
 
@@ -177,36 +176,27 @@ def _outer_chunks(
     return y.flatten(1, 2)[:, :T], S[:, -1]
 
 
-def _delta_chunks(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, start: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """y and the final S, from what is finite, and the slots [B, T] whose write overflowed and is left out.
+def _delta_chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """y and the final S, from what is finite.
 
     A chunk writes K^T U with rows u_t = beta_t (v_t - S_{t-1}^T k_t), hence (I + A) U = beta (V - K S_in) with
-    A_ij = beta_i k_i . k_j for j < i. Solved once for beta V and beta K, in all chunks together;
-    a large V is divided by its size meanwhile, for overflow would not stay in its own slots and episodes.
+    A_ij = beta_i k_i . k_j for j < i. Solved once for beta V and beta K, in all chunks together.
     """
     T, n = start.shape[1], v.shape[-1]
     q, k, v, beta, start = (_chunks(x) for x in (q, k, v, beta[..., None], start))
     same, alive, kept = _episodes(start)
     A = (beta * (k @ k.mT)).masked_fill(~same.tril(-1), 0)
     targets = beta * torch.cat([v, k.masked_fill(~alive, 0)], -1)
-    size = targets.detach()[..., :n].abs().amax((2, 3), keepdim=True).expand(-1, -1, -1, n)
-    size = torch.where(size > torch.finfo(v.dtype).max ** 0.1, size, 1)
-    size = torch.cat([size, torch.ones_like(k[:, :, :1])], -1)
-    solved = torch.linalg.solve_triangular(A, targets / size, upper=False, unitriangular=True) * size
-    U, W = solved.split([n, k.shape[-1]], -1)
-    states, writes, overflowed = [], [], []
+    U, W = torch.linalg.solve_triangular(A, targets, upper=False, unitriangular=True).split([n, k.shape[-1]], -1)
+    states, writes = [], []
     for u, w, k_out, cut in _slots(U, W, k.masked_fill(~kept, 0).mT, start.any(2)):
         states.append(S)
         u = u - w @ S.masked_fill(~_finite(S.flatten(1))[:, None, None], 0)
-        overflowed.append(~_finite(u))
-        u = u.masked_fill(overflowed[-1][..., None], 0)
         S = where_start(cut, torch.zeros_like(S), S) + k_out @ u
         writes.append(u)
     scores = (q @ k.mT).masked_fill(~same.tril(), 0)
     y = scores @ torch.stack(writes, 1) + _carried(q, torch.stack(states, 1), alive)
-    return y.flatten(1, 2)[:, :T], S, torch.cat(overflowed, 1)[:, :T]
+    return y.flatten(1, 2)[:, :T], S
 
 
 def _carried(q: Tensor, before: Tensor, alive: Tensor) -> Tensor:
