@@ -1,5 +1,6 @@
 """Decision models: frames that are dropped, returns to go, acting as in training, exact resume, and learning."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -300,6 +301,27 @@ def test_what_cannot_be_learnt_is_refused_in_one_sentence(in_tmp, overrides, sai
         plan(load(["algo=decision_model", *overrides]))
     assert len(caught.value.problems) == 1
     assert said in caught.value.problems[0]
+
+
+def test_only_learning_needs_the_data_set(in_tmp):
+    run_dir = run_of("total_steps=500", "evaluation.every=null")
+    Path("p.hdf5").rename("elsewhere.hdf5")
+    assert rlmem.load(run_dir).network.target_return < 0
+    assert "drop_0.5" in evaluate_run(run_dir, episodes=2)
+    assert len(from_runs([str(run_dir)], 2, Path("again.hdf5"), 0, greedy=True).returns) == 2
+    with pytest.raises(UserError, match=r"p\.hdf5: no such file"):
+        resume(run_dir, ["total_steps=1000"])
+
+
+def test_the_digest_tells_episodes_of_other_lengths_apart(in_tmp):
+    whole, digests = recording(), []
+    cut = whole.timeouts.copy()
+    cut[7] = True
+    for timeouts in (whole.timeouts, cut):
+        Path("p.hdf5").unlink(missing_ok=True)
+        write(Path("p.hdf5"), replace(whole, timeouts=timeouts))
+        digests.append(parts_of("memory=lstm").algo.digest)
+    assert digests[0] != digests[1]
 
 
 def test_a_run_is_not_resumed_on_other_episodes(in_tmp):

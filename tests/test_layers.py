@@ -48,7 +48,7 @@ LAYERS = {
     "replay": Layer("slots of whole episodes", "errors types batching", "torch numpy"),
     "agents": Layer(
         "encoder, memory and heads; `step` and `read`",
-        "types spaces batching memory nets",
+        "types spaces scan batching memory nets",
         "torch numpy gymnasium.Space gymnasium.spaces",
     ),
     "parallel": Layer("how the processes of one run talk, not what they compute", "errors system", "torch"),

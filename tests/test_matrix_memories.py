@@ -121,6 +121,14 @@ def test_what_is_not_finite_spoils_the_rest_of_its_episode_and_nothing_else(rule
 
 
 @pytest.mark.parametrize("rule", RULES)
+def test_flags_that_kernels_could_not_read_are_refused(rule):
+    p = problem(0, 2, 5)
+    for start in (p["start"].float(), p["start"][:1], p["start"][:, :4]):
+        with pytest.raises(ValueError, match=r"start: expected bool \[2, 5\]"):
+            scan(rule, p | {"start": start}, "auto")
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_a_state_per_slot_is_never_kept(rule):
     """What the backward pass keeps stays well below one S [k, v] per slot."""
     B, T, k = 1, 1024, 64

@@ -182,6 +182,12 @@ def test_what_no_population_can_be_is_refused_before_anything_is_written(in_tmp,
     assert not any(in_tmp.iterdir())
 
 
+@pytest.mark.parametrize("algo", ["classify", "state_model", "decision_model"])
+def test_algorithms_that_learn_without_acting_have_no_episodes_to_compare(algo):
+    with pytest.raises(UserError, match=f"algo={algo}: has no training episodes, by which agents are compared"):
+        populate(PopulationSpec((f"algo={algo}",), ("algo.lr=1e-4,1e-3",)))
+
+
 def test_an_agent_is_an_ordinary_run(whole, in_tmp, capsys):
     folder = shutil.copytree(whole, "p")
     assert [rundir.read(run_dir)[0]["algo"]["lr"] for run_dir in agents(folder)] == [1e-6, 1e-2, 1e-6]

@@ -3,6 +3,7 @@
 Without the hardware, and to know what is computed, the products are emulated: rounded, then multiplied in float32.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import torch
 from helpers import TINY, assert_same_weights, killed_at, make_memory, small_run, without_time
 
 import rlmem
+from rlmem.agents.base import Network
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
 from rlmem.run.evaluate import evaluate_run
-from rlmem.run.train import resume, train
+from rlmem.run.train import plan, resume, train
 from rlmem.scan import bf16
 from rlmem.scan.matmul import Linear, constant_weights, linear
 
@@ -59,7 +61,8 @@ def test_constant_weights_are_rounded_once_and_anew_when_they_change(emulated):
 
 def of_precision(memory: Memory, precision: str) -> Memory:
     for module in memory.modules():
-        module.precision = precision
+        if isinstance(module, Linear | Memory):
+            module.precision = precision
     return memory
 
 
@@ -112,8 +115,8 @@ def test_a_killed_run_resumes_exactly_and_keeps_its_precision(in_tmp, emulated, 
     path = rlmem.Run("whole").export(episodes=1)  # which compares the file with the agent
     assert path.exists()
     rounds, exact = (rlmem.load(name) for name in ("whole", "float32"))
-    assert {m.precision for m in rounds.network.modules()} == {"bf16"}
-    assert {m.precision for m in deepcopy(exact.network).modules()} == {"float32"}
+    precisions = lambda network: {m.precision for m in network.modules() if isinstance(m, Linear | Memory)}  # noqa: E731
+    assert precisions(rounds.network) == {"bf16"} and precisions(deepcopy(exact.network)) == {"float32"}
     monkeypatch.delenv("RLMEM_BF16")
     monkeypatch.setattr(bf16, "processor_features", lambda: "flags : avx2")
     with pytest.raises(UserError, match=r"precision=bf16: this processor has no .*avx512_bf16.*precision=float32"):
@@ -139,6 +142,68 @@ def test_onednn_is_told_for_the_time_of_a_product(monkeypatch):
     found = bf16.multiply(x, bf16.prepared(W))
     assert torch.backends.mkldnn.matmul.fp32_precision == before
     torch.testing.assert_close(found, bf16.rounded(x) @ bf16.rounded(W).t())
+
+
+@pytest.fixture
+def modes(monkeypatch):
+    """The modes that oneDNN is set to, in turn; "none" before."""
+    found = ["none"]
+
+    class Watched:
+        fp32_precision = property(lambda self: found[-1], lambda self, mode: found.append(mode))
+
+    monkeypatch.setattr(torch.backends.mkldnn, "matmul", Watched())
+    monkeypatch.delenv("RLMEM_BF16", raising=False)
+    return found
+
+
+def test_onednn_is_told_for_products_in_bf16_alone(modes, monkeypatch):
+    layer, x = Linear(20, 8), draw(300, 20)
+    layer(x).sum().backward()
+    assert modes == ["none"]
+    layer.precision = "bf16"
+    layer(x)
+    assert modes == ["none", "bf16", "none"]
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        bf16.multiply(x, draw(8, 19))
+    assert modes == ["none", *["bf16", "none"] * 2]
+
+
+def test_products_of_two_threads_that_overlap_restore_the_mode(modes):
+    """The second one begins within the first, and ends after it."""
+    first, second = bf16._onednn_in_bf16(), bf16._onednn_in_bf16()
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        for thread, act in (one, first.__enter__), (other, second.__enter__):
+            thread.submit(act).result()
+        one.submit(first.__exit__, None, None, None).result()
+        assert modes[-1] == "bf16", "the other thread still multiplies"
+        other.submit(second.__exit__, None, None, None).result()
+    assert modes == ["none", "bf16", "none"]
+
+
+def test_a_parameter_of_that_name_is_its_modules_own():
+    class Own(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.precision, self.layer = torch.nn.Parameter(torch.ones(3)), Linear(3, 3)
+
+    network = Network()
+    network.own = Own()
+    network.compute_in("bf16")
+    assert network.own.layer.precision == "bf16" and torch.equal(network.own.precision, torch.ones(3))
+
+
+def test_compiled_code_in_bf16_is_refused(in_tmp, emulated):
+    with pytest.raises(UserError, match=r"compile=inductor: .* precision=bf16; .*e\.g\. compile=off"):
+        plan(load([*TINY, "precision=bf16", "compile=inductor"]))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_an_older_torch_is_said(monkeypatch, device):
+    monkeypatch.delenv("RLMEM_BF16", raising=False)
+    monkeypatch.setattr(torch.backends, "mkldnn", None)
+    monkeypatch.setattr(torch.ops.aten, "mm", None)
+    assert f"torch {torch.__version__} has no such products" in bf16.missing(torch.device(device))
 
 
 @pytest.mark.parametrize("features", ["flags : avx512f avx512_bf16", "flags : amx_bf16", "flags : avx2", ""])

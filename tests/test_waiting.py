@@ -8,6 +8,7 @@ is NumPy's, and not seen. On a GPU, CUDA's own check raises an error, too.
 import traceback
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -23,7 +24,10 @@ from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.memory.packed import Packing
 from rlmem.supervised.base import Supervised
+from rlmem.supervised.dataset.file import write
+from rlmem.supervised.decision_agent import DecisionAgent
 from tests.helpers import small_run
+from tests.test_decision_model import recording
 
 pytestmark = pytest.mark.gpu
 WAITING = {
@@ -97,6 +101,9 @@ PPO_RUN = (
 )
 REPLAYED = f"{SMALL} env=repeat_first env.num_envs=2 total_steps=400 algo.batch_size=64 algo.update_ratio=0.1"
 REPLAYED += " algo.random_steps=100 algo.learning_starts=150"
+DECISION = (
+    f"{SMALL} env.num_envs=2 env.horizon=20 algo.context=6 algo.batch_size=8 algo.eval_drops=[0.5] total_steps=500"
+)
 CONTINUOUS = REPLAYED.replace("repeat_first", "position_only_pendulum").replace("=400", "=600")
 
 
@@ -114,10 +121,13 @@ CONTINUOUS = REPLAYED.replace("repeat_first", "position_only_pendulum").replace(
         f"algo=sac memory=gru batching=tape {CONTINUOUS}",
         f"algo=td3 memory=mlp batching=transitions {CONTINUOUS}",
         "algo=classify memory=lstm env=temporal_order memory.hidden_size=4 evaluation.episodes=2 total_steps=3000",
+        f"algo=decision_model memory=gpt env=pendulum algo.dataset=p.hdf5 algo.drop_information=true {DECISION}",
     ],
 )
 def test_neither_acting_nor_learning_waits_for_the_device(in_tmp, lines):
     acting, learning = Waits(), Waits()
+    if "p.hdf5" in lines:
+        write(Path("p.hdf5"), recording())
     steps = {(PPO, "_minibatch"): learning, (Impala, "loss"): learning, (OffPolicy, "update"): learning}
     pack = Packing.__init__
 
@@ -126,7 +136,7 @@ def test_neither_acting_nor_learning_waits_for_the_device(in_tmp, lines):
         learning.on_cpu.append(self.batch_sizes)
 
     steps[Supervised, "update"] = learning
-    steps |= {(ActorCritic, "act"): acting, (OffPolicyAgent, "act"): acting}
+    steps |= {(ActorCritic, "act"): acting, (OffPolicyAgent, "act"): acting, (DecisionAgent, "act_with"): acting}
     with ExitStack() as stack:
         stack.enter_context(patch.object(Packing, "__init__", packed))
         for (kind, name), waits in steps.items():

@@ -2,15 +2,17 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.running import RunningNorm
+from rlmem.scan.matmul import Linear, Precision
 from rlmem.types import Batch, Inputs, State
 
 
@@ -78,10 +80,11 @@ class Network(nn.Module):
         for trunk in self.trunks.trunks:
             cast(Trunk, trunk).break_at_memory()
 
-    def compute_in(self, precision: Literal["float32", "bf16"]) -> None:
+    def compute_in(self, precision: Precision) -> None:
         """Take products in this precision, here and in later copies (docs/design.md, "Precision")."""
         for module in self.modules():
-            module.precision = precision  # type: ignore[assignment]
+            if isinstance(module, Linear | Memory):
+                module.precision = precision
 
     def normalisers(self) -> list[RunningNorm]:
         """What normalises the observations, one in each encoder, with equal statistics; [] if none does."""

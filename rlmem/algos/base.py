@@ -35,6 +35,7 @@ class Plan:
     total_steps: environment steps of the run
     num_envs: environments of each process, or the rows that a supervised algorithm reads side by side
     processes: how many processes train together
+    learns: whether the agent is to learn; otherwise it is only evaluated or acts
     """
 
     choices: Mapping[str, str | list[str]]
@@ -43,6 +44,7 @@ class Plan:
     total_steps: int
     num_envs: int
     processes: int
+    learns: bool
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ class Algorithm(ABC):
 
     acts: ClassVar[bool] = True
     """Whether its agent acts in environments; otherwise it answers questions about what it reads."""
+    learns_by_acting: ClassVar[bool] = True
+    """Whether it learns from episodes that its agent plays."""
     action_spaces: ClassVar[tuple[type[Space], ...]] = ()
     """The action spaces that the algorithm is defined for."""
     bounded_actions: ClassVar[bool] = False
@@ -156,7 +160,7 @@ class Algorithm(ABC):
     @property
     def resumes_environments(self) -> bool:
         """Whether checkpoints hold the states of environments, which must then offer `state()` and `restore()`."""
-        return self.acts
+        return self.learns_by_acting
 
     def encoded(self, observation_space: Space) -> Space:
         """The space of what encoders read of a slot, given that of the environment's observations: by default, that."""

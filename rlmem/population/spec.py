@@ -109,8 +109,8 @@ def populate(spec: PopulationSpec) -> Population:
     for line, axis in zip(spec.vary, varied, strict=True):
         if not axis.varies:
             raise UserError(sentence(f"--vary {line}", "expected a list of values or an interval", example=EXAMPLE))
-    if not getattr(locate(config.values["algo"]["_target_"]), "acts", True):
-        what = f"algo={config.choices['algo']}: has no episodes, by which agents are compared"
+    if not getattr(locate(config.values["algo"]["_target_"]), "learns_by_acting", True):
+        what = f"algo={config.choices['algo']}: has no training episodes, by which agents are compared"
         raise UserError(f"{what}; e.g. rlmem sweep for several agents")
     seed, own = config.settings.seed, []
     for agent in range(spec.agents):

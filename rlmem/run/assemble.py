@@ -59,6 +59,9 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     streams = Streams(settings.seed)
     device = choose_device(settings.device)
     if settings.compile == "inductor" and num_envs is None:
+        if settings.precision == "bf16":
+            what = "compiled code only emulates the products of precision=bf16"
+            raise UserError(f"compile=inductor: {what}; expected one of the two; e.g. compile=off")
         _require_compiler(device)
     if settings.precision == "bf16" and (why := bf16.missing(device)):
         raise UserError(f"precision=bf16: {why}; e.g. precision=float32, or RLMEM_BF16=emulated to try it slowly")
@@ -70,7 +73,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         with closing(make_evaluation_env(config, 1)) as other:
             require_same_spaces(config, env, other, f"env.evaluation={to_text(replaced)}")
     rows = algo.rows or asked or getattr(env, "num_envs", 1)
-    plan = Plan(config.choices, env, batching, settings.total_steps, rows, settings.trainer.devices)
+    plan = Plan(config.choices, env, batching, settings.total_steps, rows, settings.trainer.devices, num_envs is None)
     problems = algo.problems(plan)
     if settings.evaluation.video_every is not None and not algo.acts:
         what = f"nothing acts in a run of algo={config.choices['algo']}"

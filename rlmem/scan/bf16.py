@@ -6,6 +6,7 @@ any machine: the definition, to test what bf16 changes and to run agents where t
 """
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,9 @@ def missing(device: torch.device) -> str | None:
     """Why `device` does not have such products; None if it does, or if they are emulated."""
     if emulated():
         return None
+    needed = torch.ops.aten.mm if device.type == "cuda" else torch.backends.mkldnn
+    if not hasattr(needed, "dtype" if device.type == "cuda" else "matmul"):
+        return f"torch {torch.__version__} has no such products; expected a newer torch"
     if device.type == "cuda":
         there = torch.cuda.is_bf16_supported(including_emulation=False)
         return None if there else "this GPU has no instructions for it"
@@ -65,12 +69,34 @@ def multiply(x: Tensor, W: Tensor) -> Tensor:
 def _onednn_in_bf16() -> Iterator[None]:
     """Within, oneDNN may multiply float32 matrices by instructions for bfloat16, in all threads of the process.
 
-    What is multiplied within is rounded already, so that it does not matter whether it does.
+    What is multiplied within is rounded already, so that it does not matter whether it does. Products of several
+    threads may overlap: the first one in sets the mode, and the last one out restores it.
     """
-    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "bf16"
+    _inside.enter()
     try:
         yield
     finally:
-        matmul.fp32_precision = before
+        _inside.leave()
+
+
+class _Inside:
+    """How many threads multiply now, and oneDNN's mode before the first of them."""
+
+    def __init__(self) -> None:
+        self.lock, self.number, self.before = threading.Lock(), 0, ""
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.number == 0:
+                matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+                self.before, matmul.fp32_precision = matmul.fp32_precision, "bf16"
+            self.number += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.number -= 1
+            if self.number == 0:
+                torch.backends.mkldnn.matmul.fp32_precision = self.before  # type: ignore[attr-defined]
+
+
+_inside = _Inside()

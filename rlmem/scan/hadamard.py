@@ -1,7 +1,8 @@
 """M_t = M_{t-1} * C_t + v_t key_t^T, read as M_t q_t: the scan of Stable Hadamard Memory, without storing [T, H, H].
 
 The native and triton engines keep M every few slots and recompute the rest on the way back; elsewhere chunks of slots
-are scanned one after the other under checkpointing. All store O(T H) numbers and a few matrices.
+are scanned one after the other under checkpointing. On the way back, triton holds the matrices of 16 slots, and sums
+the gradients of c, key and query from parts, one for every 1024 numbers of M, each [T, H].
 """
 
 from collections.abc import Callable

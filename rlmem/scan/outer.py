@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rlmem.scan.linear import Engine, chosen_engine, linear_scan
+from rlmem.scan.linear import Engine, check_flags, chosen_engine, linear_scan
 from rlmem.scan.triton_matrix import TYPES, matrix_scan
 from rlmem.types import where_start
 
@@ -55,7 +55,8 @@ def delta_scan(
     """y_t = S_t^T q_t and the final S of the delta rule S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T.
 
     beta: [B, T]; the rest as in `outer_scan`. The rule is stable for beta |k|^2 from 0 to 2. Where slots may multiply
-        S by far more, and would overflow within a chunk, chunks give NaN up to the next start.
+        S by far more, chunks give NaN up to the next start if S may overflow, by a bound that ignores directions;
+        acting, slot by slot, and learning then differ.
     """
     return _scan(q, k, v, S0, start, engine, None, beta)
 
@@ -64,13 +65,16 @@ def _scan(
     q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, engine: Engine, decay: Tensor | None, beta: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """`outer_scan`, or `delta_scan` if there is a beta: on Triton, in chunks, or by the loop, which defines both."""
+    (B, T, V), K = v.shape, k.shape[-1]
+    check_flags(start, B, T)
     supported = q.dtype in TYPES and {x.dtype for x in (k, v, S)} == {q.dtype} and v.numel() > 0
-    if start.shape[1] > 1 and supported and chosen_engine(engine, q.device) == "triton":
+    if T > 1 and supported and chosen_engine(engine, q.device) == "triton":
+        q, k, S = q.expand(B, T, K), k.expand(B, T, K), S.expand(B, K, V)
         if beta is None:
-            f = q.new_ones(start.shape) if decay is None else decay.exp().to(q.dtype)
+            f = q.new_ones(B, T) if decay is None else decay.exp().to(q.dtype).expand(B, T)
             y, S = matrix_scan("outer", f, None, v, k, q, S.mT, start)
         else:
-            y, S = matrix_scan("delta", beta.to(q.dtype), None, v, k, q, S.mT, start)
+            y, S = matrix_scan("delta", beta.to(q.dtype).expand(B, T), None, v, k, q, S.mT, start)
         return y, S.mT
     S = where_start(start[:, 0], torch.zeros_like(S), S)
     if engine == "loop" or start.shape[1] == 1:
@@ -99,7 +103,8 @@ def _in_chunks(
     """`_loop` by products of matrices, which zeros mask only where all numbers are finite.
 
     What is not finite is therefore left out, and NaN is put where it would have reached: into the rest of its episode.
-    Flags on the device decide, for which nothing waits. Also left out is what a bound shows to overflow within a chunk.
+    Flags on the device decide, for which nothing waits. Also left out is what may overflow within a chunk, by a bound
+    that ignores directions and the size of v and S: values near the largest number may still overflow into NaN.
     """
     spoilt = ~(_finite(k) & _finite(v))
     if decay is not None:

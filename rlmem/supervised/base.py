@@ -48,6 +48,7 @@ class Supervised(Algorithm):
     head_sizes: Sequence[PositiveInt] | None = ()
 
     acts: ClassVar[bool] = False
+    learns_by_acting = False
     one_process = "learns from one stream"
     needs: ClassVar[str]
     """What the algorithm does, in messages to the user."""
@@ -67,6 +68,10 @@ class Supervised(Algorithm):
 
         Returns why the algorithm cannot learn from it, with an example; None if it can.
         """
+
+    def unfit_data(self) -> str | None:
+        """Why the data that only learning needs do not fit what `inspect` read, with an example; None if they do."""
+        return None
 
     @abstractmethod
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
@@ -106,7 +111,7 @@ class Supervised(Algorithm):
 
     def problems(self, plan: Plan) -> list[str]:
         algo_name, batching = plan.choices["algo"], plan.batching
-        if problem := self.inspect(plan.env):
+        if problem := self.inspect(plan.env) or (self.unfit_data() if plan.learns else None):
             return [f"algo={algo_name} with env={plan.choices['env']}: {problem}"]
         if isinstance(batching, Tape) and batching.detach_every is None:
             return []

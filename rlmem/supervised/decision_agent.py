@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor
-from torch.nn import functional as F
 
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk
@@ -79,7 +78,8 @@ class DecisionAgent(Predictor, Agent):
         frames, memory = inputs.obs, self.trunks.actor.initial_state(len(inputs.start))
         parts = [(frames[..., :-2] - self.mean) / self.std, frames[..., -2:-1] / self.return_scale]
         if self.drop_information:
-            parts.append(F.one_hot(frames[..., -1].long().clamp(max=AGES - 1), AGES).to(frames.dtype))
+            ages = torch.arange(AGES, device=frames.device)  # one_hot would wait for the device
+            parts.append((frames[..., -1:].clamp(max=AGES - 1) == ages).to(frames.dtype))
         return super().read(inputs._replace(obs=torch.cat(parts, -1)), memory)[0], state
 
     def initial_state(self, batch_size: int) -> State:

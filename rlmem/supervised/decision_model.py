@@ -75,7 +75,6 @@ class DecisionModel(Supervised):
     max_grad_norm: PositiveFloat | None = 0.25
 
     acts = True
-    resumes_environments = False
     needs = "predicts actions, and plays episodes to evaluate them"
     example = "env=pendulum"
 
@@ -100,11 +99,14 @@ class DecisionModel(Supervised):
             return (
                 f"algo.expert_return={self.expert_return}: expected another number than algo.random_return; e.g. null"
             )
-        self.seen, size = [*range(observed.shape[0])], observed.shape[0]
+        self.seen, self.full_size = [*range(observed.shape[0])], observed.shape[0]
         if isinstance(env, Partial):
-            self.seen, size = env.seen_slots(), env.full_size()
+            self.seen, self.full_size = env.seen_slots(), env.full_size()
         self.outputs = action_size(self.space)
-        return unfit(self.dataset, size, self.space)
+        return None
+
+    def unfit_data(self) -> str | None:
+        return unfit(self.dataset, self.full_size, self.space)
 
     def encoded(self, observation_space: Space) -> Space:
         assert observation_space.shape is not None
@@ -140,8 +142,10 @@ class DecisionModel(Supervised):
 
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
         recording = read(Path(str(self.dataset)))
-        tables = recording.observations, recording.actions, recording.rewards
-        self.digest = sha256(b"".join(table.tobytes() for table in tables)).hexdigest()
+        content = sha256()
+        for table in (recording.observations, recording.actions, recording.rewards, recording.lengths):
+            content.update(table.tobytes())
+        self.digest = content.hexdigest()
         self.trajectories = Trajectories.of(recording, self.space, self.seen)
         drops = Drops(self.trajectories.episodes, self.drop, self.drop_every, streams.torch("drops"))
         about = self.batch_size, self.context, str(self.dataset), self.digest
