@@ -97,9 +97,11 @@ def runs_table(runs: Sequence[Evaluated]) -> Table:
     shown = lambda value: None if value is None else Value(value.mean, value.std)  # noqa: E731
     more = list(dict.fromkeys(key for run in runs for key in run.more))
     lines: list[list[Cell]] = [
-        [run.run, run.seed, run.memory, run.env, run.step, run.episodes]
-        + [shown(run.scores.get(name)) for name in names]
-        + [run.more.get(key) for key in more]
+        [
+            *(run.run, run.seed, run.memory, run.env, run.step, run.episodes),
+            *(shown(run.scores.get(name)) for name in names),
+            *(run.more.get(key) for key in more),
+        ]
         for run in runs
     ]
     columns = ["run", "seed", "memory", "env", "step", "episodes", *names, *more]
