@@ -16,6 +16,7 @@ from rlmem.analysis import analyze
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.errors import UserError
+from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.dataset import from_runs
@@ -258,6 +259,8 @@ def test_discrete_actions_and_a_partial_view_are_learnt_from_the_same_files(in_t
     assert 0 <= row["train/accuracy"] <= 1 and row["train/loss"] > 0
     assert main(["eval", "run", "--episodes", "2"]) == 0
     assert "drop_0.5" in capsys.readouterr().out
+    rows = read_jsonl(Path("run/metrics.jsonl"))
+    assert "eval/drop_0.5/return_mean" in rows[-1] and all(entry(name) for row in rows for name in row)
 
 
 def test_its_agent_acts_in_python_and_records_a_data_set_but_is_not_exported_or_analysed(in_tmp):
@@ -273,6 +276,9 @@ def test_its_agent_acts_in_python_and_records_a_data_set_but_is_not_exported_or_
     _, state = agent.act(obs, state, reward=reward)
     np.testing.assert_allclose(state.memory["to_go"], before - reward, rtol=1e-5)
     assert len(from_runs([str(run_dir)], 3, Path("again.hdf5"), 0, greedy=True).returns) == 3
+    with pytest.raises(UserError, match=r"cannot be loaded without algo.dataset=p.hdf5, which is not pushed; e.g. "):
+        rlmem.Run(run_dir).push()
+    assert not (run_dir / "eval.jsonl").exists(), "nothing was played"
     with pytest.raises(UserError, match="reads the last slots of an episode again"):
         rlmem.Run(run_dir).export()
     with pytest.raises(UserError, match="reads windows"):

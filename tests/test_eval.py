@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from helpers import SMALLEST, small_run
 
 from rlmem.commands.cli import main
 from rlmem.record.recorder import read_jsonl
+from rlmem.report.evaluations import evaluated, means, runs_table
 from rlmem.stats import contrast
+from rlmem.stats.tables import Value
 
 RUNS = {"mlp-0": ("mlp", 0), "mlp-1": ("mlp", 1), "gru-0": ("gru", 0)}
 
@@ -39,6 +42,7 @@ def test_runs_become_a_table_with_means_over_seeds(folder, capsys):
         assert run["episodes"] == row["episodes"] == 3 and row["env"]["max_episode_steps"] == 9
         assert [run["greedy_return"], run["sampled_return"]] == [row[k]["return_mean"] for k in ("greedy", "sampled")]
         assert run["greedy_return_sem"] == row["greedy"]["return_sem"]
+        assert run["overrides"] == "env.max_episode_steps=9" and "video" not in run
     cells = {cell["cell"]: cell for cell in found["cells"]}
     assert {name: sorted(cell["seeds"]) for name, cell in cells.items()} == {"mlp": [0, 1], "gru": [0]}
     returns = [rows[f"runs/mlp-{seed}"]["sampled_return"] for seed in (0, 1)]
@@ -59,6 +63,7 @@ def test_the_same_as_text_and_by_a_pattern(folder, capsys):
     assert main(["eval", "runs/mlp-0", "--episodes", "2"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("greedy")]
     table = next(line for line in out.splitlines() if line.startswith("runs/mlp-0"))
+    assert "overrides" not in out
     assert line.split()[1][:5] in table
 
 
@@ -73,6 +78,10 @@ def test_what_cannot_be_evaluated_is_named_last_and_the_others_are_evaluated(fol
     assert first.startswith("not evaluated: runs/mlp-0: no intact checkpoint")
     assert second.startswith("not evaluated: runs/mlp-1/run.json: is damaged")
     assert third.startswith("not evaluated: nowhere: not a run directory")
+    Path("old.csv").write_text("kept")
+    for name in ("old.csv", "new.csv"):
+        assert main(["eval", "runs/mlp-0", "nowhere", "--episodes", "2", "--csv", name]) == 1
+    assert Path("old.csv").read_text() == "kept" and not Path("new.csv").exists(), "nothing could be evaluated"
 
 
 def test_mistakes_are_said_before_anything_is_played(folder, capsys):
@@ -81,10 +90,23 @@ def test_mistakes_are_said_before_anything_is_played(folder, capsys):
         (["env.level=medium"], "of which run?"),
         (["runs", "video=maybe"], "expected true or false"),
         (["runs", "--csv", "runs"], "expected a file to write"),
+        (["runs", "--csv", "nowhere/t.csv"], "nowhere/t.csv: cannot be written"),
     ):
         assert main(["eval", *words]) == 2
         assert said in capsys.readouterr().err
     assert not list(folder.glob("*/eval.jsonl"))
+
+
+def test_kinds_of_episodes_of_any_name_have_a_score_and_what_is_missing_has_no_part_in_means(folder):
+    result = {"return_mean": 1.0, "return_std": 0.5, "return_sem": 0.25}
+    row = {"run": "runs/mlp-0", "step": 32, "episodes": 4, "drop_0": result, "drop_0.5": result, "env": {"level": None}}
+    found = evaluated([row | {"video": "v.gif"}, row | {"run": "runs/mlp-1"}], "env.level=medium")
+    assert [run.scores["drop_0.5 return"].mean for run in found] == [1.0, 1.0]
+    lines = runs_table(found).text().splitlines()
+    assert "drop_0 return" in lines[2] and lines[4].split()[-2:] == ["env.level=medium", "v.gif"]
+    found[1] = replace(found[1], scores={"drop_0 return": Value(None)})
+    (cell,) = means(found)
+    assert (cell.scores["drop_0 return"].mean, cell.scores["drop_0 return"].n) == (1.0, 1)
 
 
 def test_the_jobs_of_a_sweep_are_its_runs(in_tmp, forks, capsys):

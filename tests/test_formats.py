@@ -3,7 +3,9 @@
 import json
 import shutil
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
+from pydoc import locate
 
 import pytest
 import torch
@@ -140,9 +142,9 @@ def test_what_a_newer_version_wrote_is_refused_and_left_alone(in_tmp, capsys, ch
     command = json.loads((run_dir / "run.json").read_text())["overrides"]
     change(run_dir)
     before = files(run_dir)
-    expected = (
-        rf"was written by rlmem 7.0 in format {FORMAT + 1}; rlmem .* reads formats up to {FORMAT}; e.g. pip install -U"
-    )
+    example = r"pip install git\+https://github.com/rlmem/rlmem(@\w{40})?$"  # a checkpoint need not know its commit
+    what = f"was written by rlmem 7.0 in format {FORMAT + 1}; rlmem .* reads formats up to {FORMAT}"
+    expected = f"{what}; e.g. {example}"
     for use in (
         lambda: rlmem.load(run_dir),
         lambda: rlmem.Run(run_dir).evaluate(2),
@@ -165,7 +167,9 @@ def test_what_is_too_old_names_the_commit_that_can_read_it(in_tmp):
         ):
             use()
     changed(run_dir / "run.json", "d85d36485fbc195f0777fcb33edb0e27d2833f5d", "; rm -rf")
-    with pytest.raises(OtherFormat, match=r"e.g. pip install rlmem==0.1.0$"):
+    with pytest.raises(
+        OtherFormat, match=r"e.g. a clone of https://github.com/rlmem/rlmem at the commit that wrote it$"
+    ):
         rlmem.load(run_dir)
 
 
@@ -190,6 +194,11 @@ def test_a_number_opens_no_door(in_tmp):
         (run_dir / "run.json").write_text(json.dumps(about | {"format": number}))
         with pytest.raises(UserError, match=r"memory._target_"):
             rlmem.load(run_dir)
+
+
+@pytest.mark.parametrize("name", formats.ADDED)
+def test_what_a_migration_adds_are_arguments_of_the_class(name):
+    assert formats.ADDED[name].keys() <= signature(locate(name)).parameters.keys()
 
 
 def test_every_migration_is_from_a_format_that_is_kept():

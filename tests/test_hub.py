@@ -20,6 +20,7 @@ import rlmem
 from rlmem.api.hub.contents import pack, unpack
 from rlmem.commands.cli import main
 from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.formats import FORMAT
 from rlmem.record.recorder import read_jsonl
 
 FILES = ["README.md", "config.yaml", "eval.jsonl", "model.safetensors", "run.json"]
@@ -142,7 +143,7 @@ def test_nothing_of_this_machine_is_pushed(hub, run, trained):
     for private in (str(trained), str(run.absolute()), "secret", "test_hub", "logger=", "# sha256", about["platform"]):
         assert private not in everything, private
     shared = json.loads(hub.repos["me/run"].files["run.json"])
-    assert not shared.keys() & {"host", "platform", "command"}
+    assert not shared.keys() & {"host", "platform", "command"} and shared["format"] == FORMAT
     values = yaml.safe_load(hub.repos["me/run"].files["config.yaml"])
     assert (values["run_dir"], values["logger"], values["callbacks"]) == (None, {}, {})
 
@@ -239,6 +240,11 @@ def test_a_repository_of_something_else_is_refused_and_leaves_nothing(hub, run, 
         assert f"me/run/{what}" in said(capsys, "pull", "me/run", "--out", "a/b", code=2)
         put("me/run", hub, shared)
         assert list(Path("a").iterdir()) == []
+    newer = json.loads(hub.repos["me/run"].files["run.json"]) | {"format": FORMAT + 1}
+    put("me/run", hub, {"run.json": json.dumps(newer).encode()})
+    line = said(capsys, "pull", "me/run", "--out", "a/b", code=2)
+    assert f"me/run: was written by rlmem {rlmem.__version__} in format {FORMAT + 1}; " in line
+    assert list(Path("a").iterdir()) == []
     hub.repos["me/other"] = Repo(False)
     assert "me/other: holds no agent of rlmem (no config.yaml, " in said(capsys, "pull", "me/other", code=2)
     assert sorted(path.name for path in Path().iterdir()) == ["a", "run"]
@@ -295,6 +301,8 @@ def test_what_the_hub_refuses_is_one_line_and_nothing_is_half_written(hub, run, 
     without("hf_me")
     assert "has no such revision" in said(capsys, "pull", "me/run", "--out", "new", "--revision", "v2", code=2)
     assert "no name of a repository" in said(capsys, "pull", "me//run", "--out", "new", code=2)
+    for name in ("", "me/", "me/a/", "/a"):
+        assert f"{name!r}: is no name of a repository; e.g. OWNER/NAME" in said(capsys, "pull", name, code=2)
     Path("file").write_text("")
     assert "file/new: cannot be written" in said(capsys, "pull", "me/run", "--out", "file/new", code=2)
     assert sorted(path.name for path in Path().iterdir()) == ["file", "run", "theirs"]

@@ -100,6 +100,9 @@ def test_every_metric_is_explained(pages):
     assert [name for name in (*METRICS, *OF_TABLES) if f"| `{name}` |" not in text] == []
     assert entry("ppo/kl") == "ALGO/kl" and entry("sac/critic_grad_norm") == "ALGO/PART_grad_norm"
     assert entry("eval/sampled/return_mean") == "eval/POLICY/return_mean" and entry("ppo/nonsense") is None
+    model = pages["reference/algo/decision_model.md"].text
+    assert "algo.dataset=" in model and "eval/drop_RATE/return_mean" in model and "train/mse`" in model
+    assert "nothing acts |" not in model and "train/episodes" not in model and "eval/POLICY" not in model
 
 
 def test_generated_pages_link_to_pages(pages):

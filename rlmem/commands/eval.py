@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
@@ -31,6 +32,8 @@ PARSER.add_step()
 PARSER.add_argument("--json", action="store_true", help="print JSON only")
 PARSER.add_argument("--csv", type=out_file, metavar="FILE", help="also write a line for every run to a CSV file")
 
+EXAMPLE = "--csv /tmp/table.csv"
+
 
 def run(args: Arguments) -> int:
     from rlmem.run.evaluate import ACCEPTED, evaluate_run
@@ -53,6 +56,8 @@ def run(args: Arguments) -> int:
         return 0
     command = f"rlmem eval {shell(*places)} env.level=medium"
     refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
+    if args.csv:
+        _require_writable(args.csv)
     rows, why_not = [], {}
     with stdout_to_stderr():
         for number, run_dir in enumerate(runs, 1):
@@ -62,7 +67,7 @@ def run(args: Arguments) -> int:
                 why_not[str(run_dir)] = " ".join(str(error).split("\n"))
             print(f"{number}/{len(runs)} {run_dir}: {'not evaluated' if str(run_dir) in why_not else 'evaluated'}")
             sys.stdout.flush()
-    _print_many(rows, why_not, args)
+    _print_many(rows, why_not, overrides, args)
     return 1 if why_not else 0
 
 
@@ -86,40 +91,50 @@ def _found(places: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(run_dir for place in places for run_dir in run_dirs(place)))
 
 
-def _print_many(rows: Sequence[dict[str, Any]], why_not: dict[str, str], args: Arguments) -> None:
+def _require_writable(path: Path) -> None:
+    """Raise UserError if a file cannot be written; it stays as it is."""
+    with writing(path, EXAMPLE):
+        (open(path, "ab") if path.exists() else TemporaryFile(dir=path.parent)).close()
+
+
+def _print_many(
+    rows: Sequence[dict[str, Any]], why_not: dict[str, str], overrides: Sequence[str], args: Arguments
+) -> None:
     from rlmem.report.evaluations import evaluated, means, means_table, runs_table
     from rlmem.stats.tables import Table
 
-    runs = evaluated(rows)
+    runs = evaluated(rows, shell(*overrides))
     cells = means(runs)
     lines = [run.flat() for run in runs]
-    if args.csv:
-        columns = list(dict.fromkeys(key for line in lines for key in line))
-        table = Table("", columns, [[line.get(key) for key in columns] for line in lines])
-        with writing(args.csv, "--csv /tmp/table.csv"):
-            args.csv.write_text(table.csv(), encoding="utf-8")
     if args.json:
         left_out = [{"run": run_dir, "why": why} for run_dir, why in why_not.items()]
         print(dumps({"runs": lines, "cells": [cell.flat() for cell in cells], "not_evaluated": left_out}, indent=2))
-        return
-    if runs:
-        print(runs_table(runs).text())
-    if len(cells) < len(runs):
-        print(means_table(cells).text())
-    for run_dir, why in why_not.items():
-        print(f"not evaluated: {why if why.startswith(run_dir) else f'{run_dir}: {why}'}")
+    else:
+        if runs:
+            print(runs_table(runs).text())
+        if len(cells) < len(runs):
+            print(means_table(cells).text())
+        for run_dir, why in why_not.items():
+            print(f"not evaluated: {why if why.startswith(run_dir) else f'{run_dir}: {why}'}")
+    if args.csv and lines:
+        columns = list(dict.fromkeys(key for line in lines for key in line))
+        table = Table("", columns, [[line.get(key) for key in columns] for line in lines])
+        with writing(args.csv, EXAMPLE):
+            args.csv.write_text(table.csv(), encoding="utf-8")
 
 
 def _table(result: dict[str, Any]) -> str:
+    from rlmem.record.facts import played
+
     where = f"{result['run']} at step {result['step']:,}"
     if "held_out" in result:
         found = ", ".join(f"{name} {value:.4f}" for name, value in result["held_out"].items())
         return f"{where}: held-out {found} ({result['episodes']:,})"
-    played = {kind: row for kind, row in result.items() if isinstance(row, dict) and "return_mean" in row}
-    known = all("success_rate" in row for row in played.values())
+    kinds = played(result)
+    known = all("success_rate" in row for row in kinds.values())
     head = f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}"
     lines = [f"{where}: {result['episodes']} episodes each; ± is the standard error of the mean", head]
-    for kind, row in played.items():
+    for kind, row in kinds.items():
         score = f"{row['return_mean']:.4f} ± {row['return_sem']:.4f}"
         success = f"  {row['success_rate']:>12.3f}" if known else ""
         lines.append(f"{kind:<8}  {score:>20}  {row['length_mean']:>11.1f}{success}")

@@ -16,6 +16,11 @@ Row = dict[str, Any]
 """A line of metrics.jsonl: `step` is an integer, every other value a number or None."""
 
 
+def played(row: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The kinds of episodes in a row of eval.jsonl with their results: greedy and sampled, drop_0.5, or none."""
+    return {kind: value for kind, value in row.items() if isinstance(value, dict) and "return_mean" in value}
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """A run directory, read lazily and once. What is missing or damaged is empty."""

@@ -67,10 +67,10 @@ def require_readable(number: int, where: object, written: Mapping[str, Any]) -> 
     by = f"rlmem {version}" if re.fullmatch(r"\d[\w.+]{,30}", version) else "another version of rlmem"
     if number > FORMAT:
         what = f"was written by {by} in format {number}; rlmem {__version__} reads formats up to {FORMAT}"
-        example = "pip install -U rlmem"
+        example = f"pip install git+{HOME}{f'@{commit[0]}' if commit else ''}"
     else:
         what = f"was written by an early {by}, which can read it; its cards and its agents were other ones"
-        example = f"pip install git+{HOME}@{commit[0]}" if commit else "pip install rlmem==0.1.0"
+        example = f"pip install git+{HOME}@{commit[0]}" if commit else f"a clone of {HOME} at the commit that wrote it"
     raise OtherFormat(sentence(str(where), what, example=example))
 
 

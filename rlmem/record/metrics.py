@@ -3,8 +3,8 @@
 import re
 
 EVERY, ACTS, ON, REPLAY, READS, CONTINUOUS = (
-    "every run", "agents that act", "on-policy algorithms", "algorithms with a replay", "supervised algorithms",
-    "continuous actions",
+    "every run", "agents that learn by acting", "on-policy algorithms", "algorithms with a replay",
+    "supervised algorithms", "continuous actions",
 )  # fmt: skip
 """Who logs a metric."""
 METRICS: dict[str, tuple[str, str]] = {
@@ -19,6 +19,13 @@ METRICS: dict[str, tuple[str, str]] = {
     "eval/POLICY/success_rate": (ACTS, "share of evaluation episodes that were won, where the environment says so"),
     "eval/POLICY/unfinished": (ACTS, "evaluation episodes cut at evaluation.max_steps, if there are any"),
     "eval/greedy/best": (ACTS, "largest eval/greedy/return_mean so far, whose agent is kept as `best`"),
+    "eval/drop_RATE/return_mean": (
+        "decision_model",
+        "mean return of the evaluation episodes in which frames are dropped",
+    ),
+    "eval/drop_RATE/length_mean": ("decision_model", "mean length of these episodes in steps"),
+    "eval/drop_RATE/success_rate": ("decision_model", "share of them that were won, where the environment says so"),
+    "eval/drop_RATE/unfinished": ("decision_model", "those cut at evaluation.max_steps, if there are any"),
     "ALGO/lr": (ON, "learning rate of the update"),
     "ALGO/policy_loss": (ON, "loss of the policy, the mean over gradient steps"),
     "ALGO/value_loss": (ON, "loss of the values, before it is weighed by algo.value_coef"),
@@ -56,11 +63,11 @@ METRICS: dict[str, tuple[str, str]] = {
     "replay/transitions": (REPLAY, "transitions in the replay"),
     "replay/episodes": (REPLAY, "complete episodes in the replay"),
     "actors/restarts": ("impala", "actors that were started again, with algo.actors"),
-    "train/loss": ("classify", "mean cross-entropy of the answers"),
-    "train/accuracy": ("classify", "share of right answers"),
-    "train/accuracy_smoothed": ("classify", "the same as an exponential mean over windows"),
-    "train/mse": ("state_model", "mean squared error of the standardised state"),
-    "train/mse_smoothed": ("state_model", "the same as an exponential mean over windows"),
+    "train/loss": ("classify, decision_model", "mean cross-entropy of the answers"),
+    "train/accuracy": ("classify, decision_model", "share of right answers"),
+    "train/accuracy_smoothed": ("classify, decision_model", "the same as an exponential mean over windows"),
+    "train/mse": ("state_model, decision_model", "mean squared error of the standardised state, or of the actions"),
+    "train/mse_smoothed": ("state_model, decision_model", "the same as an exponential mean over windows"),
     "train/answers": (READS, "targets that were answered in this iteration"),
     "eval/loss": ("classify", "mean cross-entropy on sequences that training does not read"),
     "eval/accuracy": ("classify", "share of right answers there"),
@@ -77,10 +84,10 @@ METRICS: dict[str, tuple[str, str]] = {
     "time/wait": ("impala", "share spent on waiting for actors, with algo.actors"),
     "time/data": (READS, "share spent on making windows of data"),
 }
-"""Name -> who logs it, and its meaning. ALGO is the name of the algorithm, POLICY is greedy or sampled, and PART is a
-part of the network, such as critic."""
+"""Name -> who logs it, and its meaning. ALGO is the name of the algorithm, POLICY is greedy or sampled, RATE a
+probability, and PART is a part of the network, such as critic."""
 
-PLACES = {"ALGO": r"\w+", "POLICY": "(?:greedy|sampled)", "PART": r"\w+"}
+PLACES = {"ALGO": r"\w+", "POLICY": "(?:greedy|sampled)", "RATE": r"[\d.e-]+", "PART": r"\w+"}
 """Words of names -> what may stand in their place."""
 
 

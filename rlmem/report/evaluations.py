@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.record import rundir
+from rlmem.record.facts import played
 from rlmem.report.groups import ListedRun, settings_of
 from rlmem.report.labels import labels
 from rlmem.stats import Contrast, contrast, expert_normalised, reference_of
 from rlmem.stats.tables import Cell, Table, Value
 
-POLICIES = ("greedy", "sampled")
 Scores = Mapping[str, Value]
 """What was measured -> its value, with the standard error of the mean (`std`) and the bounds where it is a mean."""
 
@@ -28,6 +28,8 @@ class Evaluated:
     step: environment steps of the checkpoint
     episodes: how many were played, of each kind
     scores: what came out
+    overrides: what was replaced for the evaluation, as on the command line
+    video: the path of the animation, if there is one
     """
 
     run: str
@@ -38,10 +40,18 @@ class Evaluated:
     step: int
     episodes: int
     scores: Scores
+    overrides: str = ""
+    video: str = ""
+
+    @property
+    def more(self) -> dict[str, str]:
+        """What only some evaluations have: overrides and the path of an animation."""
+        return {key: value for key in ("overrides", "video") if (value := getattr(self, key))}
 
     def flat(self) -> dict[str, Any]:
         """The line of the run in files, with raw numbers."""
-        found: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in ("cell", "scores")}
+        apart = ("cell", "scores", "overrides", "video")
+        found: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in apart} | self.more
         found["cell"] = " ".join(filter(None, self.cell))
         for name, value in self.scores.items():
             found[name.replace(" ", "_")] = value.mean
@@ -50,8 +60,8 @@ class Evaluated:
         return found
 
 
-def evaluated(rows: Sequence[Mapping[str, Any]]) -> list[Evaluated]:
-    """The runs of rows of eval.jsonl."""
+def evaluated(rows: Sequence[Mapping[str, Any]], overrides: str = "") -> list[Evaluated]:
+    """The runs of rows of eval.jsonl; for `overrides` see `Evaluated`."""
     described = []
     for row in rows:
         run_dir = Path(row["run"])
@@ -60,17 +70,18 @@ def evaluated(rows: Sequence[Mapping[str, Any]]) -> list[Evaluated]:
     found = []
     for row, (settings, seed), cell in zip(rows, described, places, strict=True):
         memory, env = (settings.options.get(group, "") for group in ("memory", "env"))
-        found.append(Evaluated(row["run"], cell, seed, memory, env, row["step"], row["episodes"], _scores(row, env)))
+        counts = row["step"], row["episodes"], _scores(row, env)
+        found.append(Evaluated(row["run"], cell, seed, memory, env, *counts, overrides, row.get("video", "")))
     return found
 
 
 def _scores(row: Mapping[str, Any], env: str) -> Scores:
     """What an evaluation measured, with the 95 % t interval over episodes; the greedy return also on a known scale."""
     found = {f"held-out {name}": Value(value) for name, value in row.get("held_out", {}).items()}
-    for policy in (policy for policy in POLICIES if policy in row):
-        mean, std, sem = (row[policy][f"return_{name}"] for name in ("mean", "std", "sem"))
+    for kind, result in played(row).items():
+        mean, std, sem = (result[f"return_{name}"] for name in ("mean", "std", "sem"))
         low, high = Contrast(mean, (std**2,), (row["episodes"],)).bounds() if row["episodes"] > 1 else (None, None)
-        found[f"{policy} return"] = Value(mean, sem, low, high)
+        found[f"{kind} return"] = Value(mean, sem, low, high)
     try:
         scale = reference_of(env)
     except ValueError:
@@ -84,11 +95,16 @@ def runs_table(runs: Sequence[Evaluated]) -> Table:
     """A line for every run."""
     names = _names(runs)
     shown = lambda value: None if value is None else Value(value.mean, value.std)  # noqa: E731
+    more = list(dict.fromkeys(key for run in runs for key in run.more))
     lines: list[list[Cell]] = [
-        [run.run, run.seed, run.memory, run.env, run.step, run.episodes, *(shown(run.scores.get(n)) for n in names)]
+        [
+            *(run.run, run.seed, run.memory, run.env, run.step, run.episodes),
+            *(shown(run.scores.get(name)) for name in names),
+            *(run.more.get(key) for key in more),
+        ]
         for run in runs
     ]
-    columns = ["run", "seed", "memory", "env", "step", "episodes", *names]
+    columns = ["run", "seed", "memory", "env", "step", "episodes", *names, *more]
     return Table("runs; ± is the standard error of the mean over episodes", columns, lines)
 
 
@@ -122,7 +138,8 @@ def means(runs: Sequence[Evaluated]) -> list[Means]:
     for cell, members in cells.items():
         scores = {}
         for name in _names(members):
-            values = [float(run.scores[name].mean or 0.0) for run in members if name in run.scores]
+            known = [run.scores[name].mean for run in members if name in run.scores]
+            values = [value for value in known if value is not None]
             mean = contrast([(1, values)])
             low, high = mean.bounds()
             scores[name] = Value(mean.value, low=low, high=high, n=len(values))

@@ -12,7 +12,6 @@ from rlmem.record.metrics import ACTS, CONTINUOUS, EVERY, METRICS, ON, READS, RE
 from rlmem.supervised.base import Supervised
 
 UP = "../../"
-DATA = "algo.dataset=data/hopper.hdf5"
 
 
 def pages() -> dict[str, Page]:
@@ -49,7 +48,7 @@ def page(name: str, description: str) -> Page:
         *((f"Shared by all of {one.__name__}", prose(said, UP)) for one, said in bases if "\n" in said),
         ("Facts", table(("", ""), [row for row in facts if row[1]])),
         ("Keys", key_table("algo", name, UP)),
-        ("Metrics", logged(cls)),
+        ("Metrics", logged(name, cls)),
     )
     return Page(text, file_of(cls))
 
@@ -57,27 +56,28 @@ def page(name: str, description: str) -> Page:
 def source(cls: type[Algorithm]) -> str:
     """What an algorithm learns from, in words."""
     if issubclass(cls, Supervised):
-        return "data, in which nothing acts"
+        return "recorded episodes; it acts in evaluations alone" if cls.acts else "data, in which nothing acts"
     return "rollouts of the present policy" if issubclass(cls, OnPolicy) else "a replay of episodes"
 
 
 def command(name: str, cls: type[Algorithm]) -> str:
     """A command line that trains with it."""
     if issubclass(cls, Supervised):
-        return f"rlmem train algo={name} {cls.example}{f' {DATA}' if name == 'state_model' else ''}"
+        data = f" algo.dataset=data/{cls.example.removeprefix('env=')}.hdf5"
+        return f"rlmem train algo={name} {cls.example}{data if 'dataset' in cls.__dataclass_fields__ else ''}"
     discrete = any(space.__name__ == "Discrete" for space in cls.action_spaces)
     return f"rlmem train algo={name} memory=gru env={'repeat_previous' if discrete else 'position_only_pendulum'}"
 
 
-def logged(cls: type[Algorithm]) -> str:
+def logged(name: str, cls: type[Algorithm]) -> str:
     """The metrics that its runs log beside those of every run."""
     own = cls.__name__.lower()
-    kinds = {EVERY: False, ACTS: cls.acts, READS: issubclass(cls, Supervised), ON: issubclass(cls, OnPolicy)}
-    kinds |= {REPLAY: cls.acts and not issubclass(cls, OnPolicy), CONTINUOUS: "Box" in str(cls.action_spaces)}
-    plain = {"StateModel": "state_model"}.get(cls.__name__, own)
+    reads, on = issubclass(cls, Supervised), issubclass(cls, OnPolicy)
+    kinds = {EVERY: False, ACTS: not reads, READS: reads, ON: on, REPLAY: not reads and not on}
+    kinds |= {CONTINUOUS: not reads and "Box" in str(cls.action_spaces)}
     found = [
-        name.replace("ALGO", own)
-        for name, (by, _) in METRICS.items()
-        if any(kinds.get(one, one == plain) for one in by.split(", "))
+        metric.replace("ALGO", own)
+        for metric, (by, _) in METRICS.items()
+        if any(kinds.get(one, one in (name, own)) for one in by.split(", "))
     ]
     return f"{', '.join(f'`{name}`' for name in found)}. [What they mean](../metrics.md)."

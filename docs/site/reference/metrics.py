@@ -26,7 +26,8 @@ def page() -> Page:
         kinds[name.rpartition("/")[0].partition("/")[0]].append((code(name), prose(cell(text), UP), by))
     said = (
         "`metrics.jsonl` in a run directory has a row for every iteration and every evaluation. `ALGO` stands for the "
-        "algorithm's name, such as `ppo`, `POLICY` for `greedy` or `sampled`, `PART` for a part of the network. "
+        "algorithm's name, such as `ppo`, `POLICY` for `greedy` or `sampled`, `RATE` for a probability, "
+        "`PART` for a part of the network. "
         "`rlmem list metric` shows the same, and `rlmem plot RUN --out curve.png --metric NAME` draws one."
     )
     logged = [(TITLES[kind], table(("name", "meaning", "logged by"), rows)) for kind, rows in kinds.items()]

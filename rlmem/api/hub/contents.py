@@ -17,6 +17,7 @@ from rlmem.config.messages import shell
 from rlmem.config.overrides import leaf_paths
 from rlmem.errors import UserError, brief, first_line, printable
 from rlmem.record import rundir
+from rlmem.record.formats import FORMAT
 from rlmem.system.strictjson import dumps
 
 WEIGHTS = "model.safetensors"
@@ -44,6 +45,7 @@ def contents(
     config, about = rundir.read(run.path)
     shared = shared_config(config)
     described = {key: about[key] for key in ABOUT if key in about} | {"overrides": shared_overrides(about)}
+    described = {"format": FORMAT} | described  # `read` has migrated the configuration
     facts = facts_of(run, step, row, license)
     texts = {
         "config.yaml": yaml.safe_dump(shared, sort_keys=False),

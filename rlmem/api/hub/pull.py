@@ -15,6 +15,7 @@ from rlmem.api.hub.contents import EXAMPLE, FILES, REQUIRED, WEIGHTS, foreign_va
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.formats import FORMAT
 from rlmem.run.stored import experiment_of
 
 
@@ -38,6 +39,8 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
 
     See `rlmem.pull`.
     """
+    if not all(repo.split("/")):
+        raise UserError(f"{repo!r}: is no name of a repository; e.g. OWNER/NAME")
     path = path or Path("runs") / repo.rpartition("/")[2]
     if os.path.lexists(path):
         raise UserError(f"{path}: is there already; e.g. --out {path}-2")
@@ -65,13 +68,13 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
 
 def _build(received: Path, made: Path, repo: str, commit: str) -> tuple[int, list[str]]:
     """Make a run directory of the files of a repository; returns the agent's step and what names code."""
-    config, about = rundir.read(received)
+    config, about = rundir.read(received, strict=True)
     weights, step = unpack(received / WEIGHTS)
     code = foreign_values(config)
     made.mkdir()
     text = yaml.safe_dump(config, sort_keys=False)  # without any seal, since it comes from elsewhere
     (made / "config.yaml").write_text(text, encoding="utf-8")
-    about["hub"] = {"repo": repo, "commit": commit}
+    about |= {"format": FORMAT, "hub": {"repo": repo, "commit": commit}}
     (made / "run.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     for name in FILES:
         if name not in REQUIRED and (received / name).exists():

@@ -48,6 +48,9 @@ def push(
 ) -> Pushed:
     """Evaluate the agent of a run and write it to a repository of the Hub, in one commit. See `Run.push`."""
     hub = client()
+    if (data := run.config["algo"].get("dataset")) is not None:
+        what = f"its agent cannot be loaded without algo.dataset={data}, which is not pushed"
+        raise UserError(f"{run.path}: {what}; e.g. share the whole directory and the data set")
     name = repo or re.sub(r"[^\w.-]+", "-", run.path.name)
     with answered(hub, name):
         owner = hub.whoami()["name"]
