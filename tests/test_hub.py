@@ -250,7 +250,7 @@ def test_a_repository_of_something_else_is_refused_and_leaves_nothing(hub, run, 
     assert sorted(path.name for path in Path().iterdir()) == ["a", "run"]
 
 
-def test_weights_of_any_kind_survive():
+def test_weights_of_any_kind_survive(tmp_path):
     kinds = (torch.float64, torch.complex64, torch.bfloat16, torch.int64, torch.bool)
     given = {str(kind): torch.tensor([[0, 1], [1, 0]]).to(kind) for kind in kinds}
     given |= {
@@ -259,8 +259,8 @@ def test_weights_of_any_kind_survive():
         "one": torch.tensor(2),
         "none": torch.zeros(0, 3),
     }
-    Path("w").write_bytes(pack(given, 7))
-    found, step = unpack(Path("w"))
+    (tmp_path / "w").write_bytes(pack(given, 7))
+    found, step = unpack(tmp_path / "w")
     assert step == 7 and found.keys() == given.keys()
     for name, value in given.items():
         assert torch.equal(found[name], value) and found[name].dtype == value.dtype, name

@@ -226,7 +226,10 @@ def test_the_readme_compares_ffm_with_gru_by_shipped_numbers():
     assert f"({mean['gru', previous]} against {mean['ffm', previous]} after 400,000 steps" in text
     assert {record.steps for record in shipped_records(name, "laptop")} == {400_000}
     weights = shipped_records("rlmem/first_weights", "laptop")
-    ends = {row: [r.values["late_15_eval"] for r in weights if (r.row, r.column) == (row, "repeat_previous")] for row in ("ffm", "ffm_geometric")}
+    ends = {
+        row: [r.metrics["late_15_eval"] for r in weights if (r.row, r.column) == (row, "repeat_previous")]
+        for row in ("ffm", "ffm_geometric")
+    }
     published, geometric = (f"{sum(values) / len(values):.3f}" for values in ends.values())
     assert f"({geometric} against {published} after 300,000, `rlmem/first_weights`)" in text
     assert f"(`count_recall`: {mean['ffm', count]} against {mean['gru', count]})" in text

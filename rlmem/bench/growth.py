@@ -43,7 +43,9 @@ class GrowthBench(Bench):
 
     def measure(self, result: Numbers) -> Iterator[None]:
         if odd := [length for length in self.lengths if length % EPISODE]:
-            raise UserError(f"--lengths {odd[0]}: expected whole episodes of {EPISODE} slots; e.g. --lengths 1000,10000")
+            raise UserError(
+                f"--lengths {odd[0]}: expected whole episodes of {EPISODE} slots; e.g. --lengths 1000,10000"
+            )
         check_names("", "memory", self.models, catalog()["memory"])
         sizes = [(n, min(self.slots)) for n in self.envs] + [(FEW_ENVS, n) for n in self.slots]
         cases = [(TRAINING, model, *size) for model in self.models for size in dict.fromkeys(sizes)]
