@@ -76,6 +76,7 @@ def small(command: str) -> str:
     if verb == "train" and algo and algo[1] in off_policy():
         return f"{command} {SMALL_REPLAY}"
     short = " algo.epochs=1" if verb == "train" and (not algo or algo[1].startswith("ppo")) else ""
+    short += " evaluation.stop_at=null" if "evaluation.stop_at=" in command else ""
     return f"{command} {SHRINK[verb]}{short}"
 
 
