@@ -15,6 +15,7 @@ import forked
 import golden_env
 import pytest
 import torch
+from browser import chrome  # noqa: F401  (a fixture)
 from golden import FOLDER, recordings
 from helpers import once_per_class
 

@@ -1,26 +1,16 @@
 """The page of `rlmem report` in a real browser: it asks nothing of the network, and all of it can be seen and used."""
 
 import json
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import NEEDS_BROWSER, look
 from made_results import results
 from test_report_mixed import made
 
 from rlmem.commands.cli import main
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER) and "CI" not in os.environ,
-    reason="needs a browser: apt-get install chromium chromium-driver",
-)
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update",
-)  # fmt: skip
+pytestmark = NEEDS_BROWSER
 OUTSIDE = """
 return [...document.querySelectorAll('body *')]
     .filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
@@ -79,34 +69,12 @@ def file(tmp_path_factory) -> Path:
     return folder / "page.html"
 
 
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory) -> Iterator:
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture
 def browser(chrome, file):
     """The page as it is when it was just opened, on a wide and light screen."""
     look(chrome, 1280)
     chrome.get(file.as_uri())
     return chrome
-
-
-def look(browser, width: int, dark: bool = False) -> None:
-    """Make the screen so wide, in CSS pixels, and dark or light."""
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
 
 def test_nothing_is_asked_of_the_network_and_nothing_goes_wrong(browser, file):

@@ -2,9 +2,7 @@
 out, and what a reader looks for is found."""
 
 import json
-import os
 import resource
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,17 +13,10 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
-from test_report_browser import FLAGS, look
+from browser import NEEDS_BROWSER, look
 
 ROOT = Path(__file__).parent.parent
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (CHROMIUM and DRIVER) and "CI" not in os.environ,
-        reason="needs a browser: apt-get install chromium chromium-driver",
-    ),
-]
+pytestmark = [pytest.mark.slow, NEEDS_BROWSER]
 PAGES = (
     "", "memory/", "library/", "batching/", "results/", "contributing/", "reference/memory/ffm/",
     "reference/env/cartpole/", "reference/env/repeat_previous/", "reference/algo/ppo/", "reference/config/",
@@ -74,20 +65,6 @@ def server(built) -> Iterator[str]:
         Thread(target=serving.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{serving.server_port}/"
         serving.shutdown()
-
-
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory) -> Iterator:
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
 
 
 @pytest.mark.parametrize("width", [1400, 390])
