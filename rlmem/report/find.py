@@ -42,11 +42,13 @@ class Item(Section):
     def facts(self) -> dict[str, str | None]:
         """Name -> fact about the experiment or about all runs together."""
         experiment, verdict = self.outcome.experiment, self.verdict
+        budget = experiment.budget(self.outcome.budget)
         return {
             "claim": experiment.claim,
             "source": experiment.source,
             "verdict": f"{verdict.word}: {verdict.why}",
-            "this budget": experiment.budget(self.outcome.budget).note,
+            "this budget": budget.note,
+            "what came out": budget.explained,
             **facts_of(self.records),
             "runs": f"{self.done} done",
             **{f"beside, {row}": about for row, about in described(self.outcome).items()},

@@ -60,6 +60,7 @@ class Budget(Part):
     rows, columns: the only rows and columns that are run
     options: options of a measurement or of populations
     note: what this budget changes beside length, and why
+    explained: a paragraph on what came out of the shipped results, and why
     """
 
     run: str | None = None
@@ -73,6 +74,7 @@ class Budget(Part):
     exceptions: tuple[Exceptional, ...] = ()
     options: dict[str, Any] = Field(default_factory=dict)
     note: str | None = None
+    explained: str | None = None
 
 
 class Published(Part):
