@@ -67,18 +67,21 @@ def _walk(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _walk(part, f"{path}/{key}" if path else str(key))
 
 
-def chosen(names: Sequence[str], include: Sequence[str] | None, exclude: Sequence[str] = ()) -> list[str]:
+def chosen(
+    names: Sequence[str], include: Sequence[str] | None, exclude: Sequence[str] = (), strict: bool = True
+) -> list[str]:
     """The leaves that are read.
 
     names: of all leaves
     include: paths, parts of the tree, or patterns such as `arm/*`; None: all leaves but `UNSEEN`, which only their
         own names include
     exclude: likewise, what to leave out of these
+    strict: whether every entry must fit a leaf
 
-    Raises ValueError for an entry that no leaf fits, and if none is left.
+    Raises ValueError for an entry that must and does not, and if none is left.
     """
     for entry in (*(include or ()), *exclude):
-        if not any(_fits(name, entry) for name in names):
+        if strict and not any(_fits(name, entry) for name in names):
             raise ValueError(f"`{entry}` is no part of the observation, which has: {', '.join(names)}")
     wanted = {name for name in names if name not in UNSEEN}
     if include is not None:

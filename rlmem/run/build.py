@@ -112,18 +112,20 @@ def scan_engines(memory: Memory, device: torch.device) -> list[str]:
     return found
 
 
-def read_leaves(config: Config, names: Sequence[str]) -> tuple[list[str], list[str]]:
+def read_leaves(config: Config, names: Sequence[str], strict: bool = False) -> tuple[list[str], list[str]]:
     """Of the leaves of an observation, by their paths: those that the actor reads, and those that a critic reads.
 
-    Raises UserError for keys that name other leaves.
+    strict: whether all that the keys name must be there; otherwise what nothing reads may be left out already
+
+    Raises UserError if one is not, or if nothing is left to read.
     """
     node, asked = config.values["encoder"], config.values["algo"].get("critic_observation")
     try:
-        actor = chosen(names, node.get("include"), node.get("exclude") or ())
+        actor = chosen(names, node.get("include"), node.get("exclude") or (), strict)
     except ValueError as error:
         raise UserError(f"encoder.include, encoder.exclude: {error}; e.g. encoder.include=null") from error
     try:
-        return actor, actor if asked is None else chosen(names, asked)
+        return actor, actor if asked is None else chosen(names, asked, strict=strict)
     except ValueError as error:
         raise UserError(f"algo.critic_observation={to_text(asked)}: {error}; e.g. [{names[0]}]") from error
 
@@ -202,6 +204,6 @@ def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: s
             env = _build_node(where, "env", node)
             if not isinstance(env, VectorEnv):
                 return env
-            return observed(env, lambda names: {name for of in read_leaves(config, names) for name in of})
+            return observed(env, lambda names: {name for of in read_leaves(config, names, strict=True) for name in of})
         except ImportError as error:  # names the package that is missing
             raise UserError(f"{where}: {error}") from error
