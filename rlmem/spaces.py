@@ -1,19 +1,99 @@
 """Gymnasium spaces: which ones encoders can read, and how policy actions become environment actions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-READABLE = "Box of one dimension, image Box ([C, H, W], [H, W, C] or [H, W]), Discrete or MultiDiscrete"
+READABLE = (
+    "Box of one dimension, image Box ([C, H, W], [H, W, C] or [H, W]), Discrete, MultiDiscrete, or a Dict or Tuple of "
+    "any Box, Discrete, MultiDiscrete or MultiBinary"
+)
+
+ACTION_MASK = "action_mask"
+"""The leaf of an observation that says which actions are allowed."""
+OBSERVATION = "observation"
+"""The leaf that an observation of one part becomes beside an action mask."""
+PRIVILEGED = "privileged"
+"""The leaf in which native games show their full state."""
+UNSEEN = (ACTION_MASK, PRIVILEGED)
+"""The leaves that an encoder reads only if it names them."""
 
 
 def is_readable(space: Space) -> bool:
     """Whether an encoder can read observations of `space`."""
+    if is_tree(space):
+        return bool(parts := leaves(space)) and all(map(_is_readable_leaf, parts.values()))
     return is_flat(space) or is_image(space)
+
+
+def _is_readable_leaf(space: Space) -> bool:
+    box = isinstance(space, spaces.Box | spaces.MultiBinary) and np.dtype(space.dtype).kind in "biuf"
+    return box or (not isinstance(space, spaces.Box) and is_flat(space))
+
+
+def is_tree(space: Space) -> bool:
+    """Whether elements of `space` have parts, which are called leaves."""
+    return isinstance(space, spaces.Dict | spaces.Tuple)
+
+
+def leaves(space: Space) -> dict[str, Space]:
+    """The leaves of a Dict or Tuple, however nested, by their paths, such as `camera` or `arm/0`."""
+    return by_path(space)
+
+
+def by_path(tree: Any) -> dict[str, Any]:
+    """The leaves of nested mappings and tuples by their paths. Raises ValueError if two paths are the same."""
+    pairs = list(_walk(tree, ""))
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError(f"two parts of the observation have one path, of: {', '.join(path for path, _ in pairs)}")
+    return found
+
+
+def _walk(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, Mapping | spaces.Dict):
+        parts = tree.items()
+    elif isinstance(tree, tuple | spaces.Tuple):
+        parts = enumerate(tree)  # type: ignore[assignment]
+    else:
+        yield path, tree
+        return
+    for key, part in parts:
+        yield from _walk(part, f"{path}/{key}" if path else str(key))
+
+
+def chosen(
+    names: Sequence[str], include: Sequence[str] | None, exclude: Sequence[str] = (), strict: bool = True
+) -> list[str]:
+    """The leaves that are read.
+
+    names: of all leaves
+    include: paths, parts of the tree, or patterns such as `arm/*`; None: all leaves but `UNSEEN`, which only their
+        own names include
+    exclude: likewise, what to leave out of these
+    strict: whether every entry must fit a leaf
+
+    Raises ValueError for an entry that must and does not, and if none is left.
+    """
+    for entry in (*(include or ()), *exclude):
+        if strict and not any(_fits(name, entry) for name in names):
+            raise ValueError(f"`{entry}` is no part of the observation, which has: {', '.join(names)}")
+    wanted = {name for name in names if name not in UNSEEN}
+    if include is not None:
+        wanted = {name for name in names for entry in include if _fits(name, entry)}
+    found = [name for name in names if name in wanted and not any(_fits(name, entry) for entry in exclude)]
+    if not found:
+        raise ValueError(f"no part of the observation is left to read, of: {', '.join(names)}")
+    return found
+
+
+def _fits(name: str, entry: str) -> bool:
+    return name == entry or name.startswith(f"{entry}/") or (name not in UNSEEN and fnmatchcase(name, entry))
 
 
 def is_flat(space: Space) -> bool:
@@ -64,6 +144,11 @@ def in_env(space: Space, action: Tensor) -> Tensor:
     return (action + torch.as_tensor(first)).to(dtype)
 
 
+def component_sizes(space: Space) -> list[int]:
+    """The numbers of values of a Discrete or one-dimensional MultiDiscrete action's components."""
+    return [int(space.n)] if isinstance(space, spaces.Discrete) else [int(n) for n in space.nvec]  # type: ignore[attr-defined]
+
+
 class JointActions:
     """The joint actions of a Discrete or one-dimensional MultiDiscrete space, numbered from 0 to n - 1.
 
@@ -72,7 +157,7 @@ class JointActions:
 
     def __init__(self, space: Space):
         self.scalar = isinstance(space, spaces.Discrete)
-        self.sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(n) for n in space.nvec]  # type: ignore[attr-defined]
+        self.sizes = component_sizes(space)
         self.n = prod(self.sizes)
 
     def index(self, action: Tensor) -> Tensor:
@@ -82,6 +167,13 @@ class JointActions:
         for size, component in zip(self.sizes, components, strict=True):
             index = index * size + component.long()
         return index
+
+    def mask(self, mask: Tensor) -> Tensor:
+        """Which joint actions are allowed [..., n], from which values of each component are [..., sum(sizes)]."""
+        joint, *others = mask.split(self.sizes, -1)
+        for component in others:
+            joint = (joint[..., :, None] & component[..., None, :]).flatten(-2)
+        return joint
 
     def action(self, index: Tensor) -> Tensor:
         """Action [...] (Discrete) or [..., K] of each number [...]."""

@@ -21,6 +21,9 @@ NonNegativeFloat = Annotated[float, Ge(0)]
 UnitFloat = Annotated[float, Ge(0), Le(1)]
 PositiveUnitFloat = Annotated[float, Gt(0), Le(1)]
 
+Obs = Tensor | dict[str, Tensor]
+"""Observations: one tensor, or its leaves by their paths where an observation has several parts."""
+
 State = Any
 """A pytree of tensors with leading dimension B; a memory without state uses the empty tuple."""
 
@@ -95,10 +98,28 @@ class Spans(NamedTuple):
 class Inputs(NamedTuple):
     """What an agent reads of one slot [N, ...] or of rows of slots [B, T, ...]; the fields are those of `Batch`."""
 
-    obs: Tensor
+    obs: Obs
     prev_action: Tensor
     prev_reward: Tensor
     start: Tensor
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
+        """Apply `function` to every tensor."""
+        obs = each_leaf(function, self.obs)
+        return Inputs(obs, function(self.prev_action), function(self.prev_reward), function(self.start))
+
+
+def each_leaf(function: Callable[[Any], Any], obs: Any) -> Any:
+    """`function` of an observation, or of each of its leaves."""
+    return {name: function(leaf) for name, leaf in obs.items()} if isinstance(obs, dict) else function(obs)
+
+
+def action_mask(obs: Obs) -> Tensor | None:
+    """Which actions are allowed [..., A], the leaf `action_mask`; None: all, or the observation does not say.
+
+    The mask belongs to the slot that it is seen in, as all of an observation does. It may be empty where nothing acts.
+    """
+    return obs.get("action_mask") if isinstance(obs, dict) else None
 
 
 @dataclass
@@ -112,8 +133,8 @@ class Batch:
     `mask` (the agent acted, and the slot counts) for the loss.
     """
 
-    obs: Tensor
-    """[B, T, ...] as the environment gave it."""
+    obs: Obs
+    """[B, T, ...] as the environment gave it; of several parts, its leaves by their paths, [B, T, ...] each."""
     prev_action: Tensor
     """[B, T, ...] action of slot t-1; ignored where start."""
     prev_reward: Tensor

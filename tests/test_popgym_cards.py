@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.spaces import flatdim, flatten
+from gymnasium.wrappers import FlattenObservation
 from popgym_parity import Scripted, assert_parity, every_game
 from rlmem_envs import popgym
 from rlmem_envs.popgym import package
@@ -103,7 +104,7 @@ def test_wrappers_append_what_those_of_the_package_do(name):
 
     ours = make_game(name, backend="popgym", previous_action=True, start_flag=True)
     game = package.game_class(name, "easy")
-    theirs = vectorise(lambda: Antialias(PreviousAction(game())), 3)
+    theirs = vectorise(lambda: FlattenObservation(Antialias(PreviousAction(game()))), 3)
     assert flatdim(ours.single_observation_space) == flatdim(theirs.single_observation_space)
     pairs = [(ours.reset(seed=1)[0], theirs.reset(seed=1)[0])]
     pairs += [(ours.step(action)[0], theirs.step(action)[0]) for action in moves(ours, 230)]

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 NUMBERS = "biuf"
 """The kinds of numpy's types that are real numbers."""
@@ -68,7 +69,18 @@ def stepped(result: Any, space: gym.Space) -> tuple[Any, Any, bool, bool, dict[s
     return obs, reward, terminated, truncated, info
 
 
-def _require_observation(obs: Any, space: gym.Space) -> None:
+def _require_observation(obs: Any, space: gym.Space, part: str = "") -> None:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        _require_parts(obs, space, part)
+        return
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return  # such as texts, which nobody reads
+    if part:
+        try:
+            _require_observation(obs, space)
+        except InterfaceError as error:
+            raise InterfaceError(f"part `{part}` of its observation: {error}") from error
+        return
     array = _array(obs)
     if array is None or array.dtype.kind not in NUMBERS:
         raise InterfaceError(f"observation {told(obs)}; expected numbers of {space}")
@@ -76,6 +88,19 @@ def _require_observation(obs: Any, space: gym.Space) -> None:
         raise InterfaceError(f"observation of shape {array.shape}; expected {space.shape}")
     if not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):
         raise InterfaceError(f"observation of type {array.dtype}; expected {space.dtype}")
+
+
+def _require_parts(obs: Any, space: spaces.Dict | spaces.Tuple, part: str) -> None:
+    """Hold the parts of an observation, which is itself a `part` of one, to their spaces."""
+    keys = list(space.spaces) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
+    kind = dict if isinstance(space, spaces.Dict) else tuple | list
+    if not isinstance(obs, kind) or (kind is not dict and len(obs) != len(keys)):
+        raise InterfaceError(f"observation {told(obs)}; expected {space}")
+    for key in keys:
+        name = f"{part}/{key}" if part else str(key)
+        if isinstance(obs, dict) and key not in obs:
+            raise InterfaceError(f"observation has no part `{name}`; expected {', '.join(map(str, keys))}")
+        _require_observation(obs[key], space.spaces[key], name)  # type: ignore[index]
 
 
 def _require_info(info: Any) -> None:

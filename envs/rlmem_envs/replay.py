@@ -86,7 +86,11 @@ class ReplayableVectorEnv(SyncVectorEnv):
     """N environments stepped in one process, with NEXT_STEP autoreset and an exact state without pickles.
 
     Environment i reset with seed s is seeded with s + i, so its episodes do not depend on N.
+
+    masks_in_info: whether agents follow the action masks in `info["action_mask"]`
     """
+
+    masks_in_info = False
 
     envs: tuple[ReplayableEnv, ...]  # type: ignore[assignment]
 

@@ -17,19 +17,24 @@ def make(
     num_envs: Annotated[int, Gt(0)] = 64,
     max_episode_steps: Annotated[int, Gt(0)] | None = None,
     kwargs: dict[str, Any] | None = None,
+    action_masks: bool = False,
 ) -> ReplayableVectorEnv:
     """`num_envs` copies of the registered Gymnasium environment `id`.
 
+    action_masks: whether agents follow the masks in `info["action_mask"]`. Those in observations, and those that
+        `action_masks()` of an environment returns, are always followed
     max_episode_steps: time limit in environment steps (truncates); None keeps the environment's own.
     Raises gymnasium.error.Error if `id` is unknown or a package it needs is missing.
     """
-    return vectorise(lambda: gym.make(id, **(kwargs or {})), num_envs, max_episode_steps)
+    env = vectorise(lambda: gym.make(id, **(kwargs or {})), num_envs, max_episode_steps)
+    env.masks_in_info = action_masks
+    return env
 
 
 def vectorise(
     make_env: Callable[[], gym.Env], num_envs: int, max_episode_steps: int | None = None
 ) -> ReplayableVectorEnv:
-    """Vector of `num_envs` environments whose observations are a Box, Discrete or MultiDiscrete."""
+    """Vector of `num_envs` environments, as `flat_observations` shows them."""
 
     def make_one() -> gym.Env:
         env = flat_observations(make_env())
@@ -39,12 +44,13 @@ def vectorise(
 
 
 def flat_observations(env: gym.Env) -> gym.Env:
-    """Show a Tuple of discrete observations as one MultiDiscrete, any other composite as one Box."""
+    """Show a Tuple of discrete observations as one MultiDiscrete, and a MultiBinary as one Box.
+
+    All other spaces stay as they are, the parts of a Dict or a Tuple among them.
+    """
     space = env.observation_space
-    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
-        return env
     if isinstance(space, spaces.Tuple) and all(isinstance(part, spaces.Discrete) for part in space):
         starts = np.array([part.start for part in space])
         nvec = [int(part.n) for part in space]
         return TransformObservation(env, lambda obs: np.array(obs) - starts, spaces.MultiDiscrete(nvec))
-    return FlattenObservation(env)
+    return FlattenObservation(env) if isinstance(space, spaces.MultiBinary) else env

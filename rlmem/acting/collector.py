@@ -18,7 +18,7 @@ from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
 from rlmem.scan.matmul import constant_weights
 from rlmem.spaces import to_env
-from rlmem.types import Inputs
+from rlmem.types import Inputs, each_leaf
 
 FIRST_REPORT = 10.0
 """Seconds until the progress of something that may take long is reported for the first time."""
@@ -124,6 +124,9 @@ class Collector:
         """
         if complete_episodes:
             self.restart()
+        if self.guard.masks_ignored:
+            self.guard.masks_ignored = False
+            self.say(f"step {self.steps}: info holds action masks, which are not followed; e.g. env.action_masks=true")
         record, patience = Slots(tree_map(Tensor.clone, self.state)), Patience()
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
@@ -173,9 +176,8 @@ class Collector:
 
     def _step(self, record: Slots, acted: np.ndarray, exploration: Exploration) -> list[Episode]:
         """Act once in every environment, where `acted` [N] counts. Returns the episodes that ended."""
-        arrays = (self.obs, self.prev_reward, self.start)
-        obs, prev_reward, start = (torch.from_numpy(array).to(self.device) for array in arrays)
-        inputs = Inputs(obs, self.prev_action, prev_reward, start)
+        here = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
+        inputs = Inputs(each_leaf(here, self.obs), self.prev_action, here(self.prev_reward), here(self.start))
         began = perf_counter()
         if self.generator is not None:
             exploration = exploration.drawn(self.episode_draw, self.start, self.generator)
@@ -220,7 +222,7 @@ class Collector:
     def state_dict(self) -> dict[str, Any]:
         """Everything that continues the streams exactly; the environment must offer `state()`."""
         return {
-            **{name: torch.from_numpy(getattr(self, name).copy()) for name in ARRAYS},
+            **{name: each_leaf(lambda array: torch.from_numpy(array.copy()), getattr(self, name)) for name in ARRAYS},
             "prev_action": self.prev_action,
             "episode_draw": self.episode_draw,
             "state": self.state,
@@ -232,11 +234,11 @@ class Collector:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned. Raises ValueError if it is of other environments or memories."""
-        own = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
+        own = {name: each_leaf(torch.from_numpy, getattr(self, name)) for name in ARRAYS}
         for name, value in {**own, "prev_action": self.prev_action, "state": self.state}.items():
             _require_alike(value, state[name], name)
         for name in ARRAYS:
-            setattr(self, name, state[name].cpu().numpy().copy())
+            setattr(self, name, each_leaf(lambda leaf: leaf.cpu().numpy().copy(), state[name]))
         self.prev_action = state["prev_action"].to(self.device)
         self.episode_draw = state["episode_draw"].to(self.device)
         self.state = tree_map(lambda s: s.to(self.device), state["state"])

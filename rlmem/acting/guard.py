@@ -9,6 +9,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.errors import Fault, UserError, printable
+from rlmem.spaces import ACTION_MASK, is_tree
 from rlmem.system.failures import lacks_memory
 
 T = TypeVar("T")
@@ -54,6 +55,22 @@ class ObservationCheck:
         return None
 
 
+class Part:
+    """What observations must be like, or one leaf of them.
+
+    said: how they are called in messages
+    shape: of N environments
+    check: of their numbers
+    dtype: the type that they will have, that of the first ones; None: there were none yet
+    """
+
+    def __init__(self, space: Space, num_envs: int, name: str = ""):
+        self.said = f"observations `{name}`" if name else "observations"
+        self.shape = (num_envs, *(space.shape or ()))
+        self.check = ObservationCheck(space)
+        self.dtype: np.dtype[Any] | None = None
+
+
 class Guard:
     """Steps a vector of environments. What it raises, and what no agent can learn from, becomes a Fault of one line.
 
@@ -61,8 +78,11 @@ class Guard:
     wrote. An exception may say more, in an attribute `blame`: the index of its environment, a line in the place of
     the exception's own, and a traceback of another process.
 
-    It checks shapes, kinds of numbers, numbers that are not finite, observations outside a discrete space, and
-    episodes that end before anything acted in them. The arrays that it returns are copies.
+    It checks shapes, kinds of numbers, numbers that are not finite, observations outside a discrete space, action masks
+    that allow nothing where the agent must act, and episodes that end before anything acted in them. The arrays that it
+    returns are copies, and masks are booleans. Observations of several parts have their leaves by their paths.
+
+    masks_ignored: whether infos have action masks that nothing reads
     """
 
     def __init__(self, env: VectorEnv):
@@ -70,21 +90,31 @@ class Guard:
         self.steps = 0
         self.lengths = np.zeros(env.num_envs, np.int64)
         self.begins = np.ones(env.num_envs, bool)
-        self.shape = (env.num_envs, *(env.single_observation_space.shape or ()))
-        self.dtype: np.dtype[Any] | None = None
-        self.check = ObservationCheck(env.single_observation_space)
+        space: Any = env.single_observation_space
+        self.masks_ignored = False
+        self.parts: dict[str, Part] | None = None
+        if is_tree(space):
+            self.parts = {name: Part(leaf, env.num_envs, name) for name, leaf in space.items()}
+            action = env.single_action_space
+            self.components = np.cumsum(action.nvec)[:-1] if isinstance(action, spaces.MultiDiscrete) else []
+        else:
+            self.part = Part(space, env.num_envs)
 
-    def reset(self, seed: int | None = None, steps: int = 0) -> np.ndarray:
+    def reset(self, seed: int | None = None, steps: int = 0) -> Any:
         """Begin an episode everywhere; the observations [N, ...]. steps: environment steps that were counted so far."""
         self.steps, self.begins = steps, np.ones_like(self.begins)
         result = self.call(lambda: self.env.reset() if seed is None else self.env.reset(seed=seed))
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse(None, f"reset() returned {_form(result)}; expected (observations, infos)")
-        return self._observations(result[0])
+        obs = self._observations(result[0])
+        self._require_choice(obs, None)
+        masked = self.parts is not None and ACTION_MASK in self.parts
+        self.masks_ignored = not masked and isinstance(result[1], Mapping) and ACTION_MASK in result[1]
+        return obs
 
     def step(
         self, actions: np.ndarray, begins: np.ndarray, steps: int, lengths: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Mapping[str, Any]]:
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Mapping[str, Any]]:
         """Observations [N, ...], rewards [N] (float32), terminated [N], truncated [N] and infos.
 
         begins: [N], where this step ignores the action and begins an episode
@@ -99,13 +129,15 @@ class Guard:
         obs, reward, terminated, truncated, infos = result
         obs, reward = self._observations(obs), self._rewards(reward)
         terminated, truncated = self._flags("terminated", terminated), self._flags("truncated", truncated)
+        if self.parts is not None:
+            self._require_choice(obs, terminated | truncated)
         if any_of(begins) and any_of(empty := (terminated | truncated) & begins):
             self._refuse(empty, "the episode ended in the step that began it; expected one action at least")
         if not isinstance(infos, Mapping):
             self._refuse(None, f"infos {_excerpt(infos)}; expected a dictionary")
         for name in ("success", "_success"):
-            if name in infos and np.shape(infos[name]) != self.shape[:1]:
-                self._refuse(None, f"infos[{name!r}] {_excerpt(infos[name])}; expected {self.shape[0]} values")
+            if name in infos and np.shape(infos[name]) != self.begins.shape:
+                self._refuse(None, f"infos[{name!r}] {_excerpt(infos[name])}; expected {len(self.begins)} values")
         return obs, reward, terminated, truncated, infos
 
     def call(self, ask: Callable[[], T]) -> T:
@@ -125,30 +157,54 @@ class Guard:
             line = line or f"raised {type(error).__name__}{message and ': '}{message}"
             raise Fault(f"{where}: {printable(line)}", trace) from error
 
-    def _observations(self, given: Any) -> np.ndarray:
+    def _observations(self, given: Any) -> Any:
+        if self.parts is None:
+            return self._part(self.part, given)
+        if not isinstance(given, Mapping) or (lacking := [name for name in self.parts if name not in given]):
+            what = f"lack `{lacking[0]}`" if isinstance(given, Mapping) else _excerpt(given)
+            self._refuse(None, f"observations {what}; expected a dictionary of {', '.join(self.parts)}")
+        obs = {name: self._part(part, given[name]) for name, part in self.parts.items()}
+        if ACTION_MASK in obs:
+            obs[ACTION_MASK] = obs[ACTION_MASK] != 0
+        return obs
+
+    def _part(self, part: Part, given: Any) -> np.ndarray:
         try:
             obs = np.array(given)  # a copy: environments may reuse their buffers
         except (ValueError, TypeError):
-            self._refuse(None, f"observations {_excerpt(given)}; expected an array of shape {self.shape}")
-        if obs.shape != self.shape:
-            self._refuse(None, f"observations of shape {obs.shape}; expected {self.shape}")
-        if obs.dtype != self.dtype:
-            if problem := self.check.of_type(obs):
+            self._refuse(None, f"{part.said} {_excerpt(given)}; expected an array of shape {part.shape}")
+        if obs.shape != part.shape:
+            self._refuse(None, f"{part.said} of shape {obs.shape}; expected {part.shape}")
+        if obs.dtype != part.dtype:
+            if problem := part.check.of_type(obs):
                 self._refuse(*problem)
-            self.dtype = self.dtype or obs.dtype
-            if not np.can_cast(obs.dtype, self.dtype, "same_kind"):
-                self._refuse(None, f"observations of type {obs.dtype}; expected {self.dtype}, as before")
+            part.dtype = part.dtype or obs.dtype
+            if not np.can_cast(obs.dtype, part.dtype, "same_kind"):
+                self._refuse(None, f"{part.said} of type {obs.dtype}; expected {part.dtype}, as before")
             with np.errstate(over="ignore"):  # an infinity is refused below
-                obs = obs.astype(self.dtype)
-        if problem := self.check.of_values(obs):
+                obs = obs.astype(part.dtype)
+        if problem := part.check.of_values(obs):
             self._refuse(*problem)
         return obs
 
+    def _require_choice(self, obs: Any, ended: np.ndarray | None) -> None:
+        """Refuse action masks that allow nothing. Where no action follows, such a mask allows everything.
+
+        ended: [N], where no action follows; None: nowhere
+        """
+        if self.parts is None or ACTION_MASK not in obs:
+            return
+        for component in np.split(obs[ACTION_MASK], self.components, axis=-1):  # views
+            empty = ~component.any(-1)
+            if any_of(wrong := empty if ended is None else empty & ~ended):
+                self._refuse(wrong, "its action mask allows no action; expected one at least")
+            component[empty] = True
+
     def _rewards(self, given: Any) -> np.ndarray:
         rewards = np.asarray(given)
-        if rewards.shape != self.shape[:1] or rewards.dtype.kind not in NUMBERS:
+        if rewards.shape != self.begins.shape or rewards.dtype.kind not in NUMBERS:
             what = f"rewards of shape {rewards.shape} and type {rewards.dtype}"
-            self._refuse(None, f"{what}; expected {self.shape[0]} numbers")
+            self._refuse(None, f"{what}; expected {len(self.begins)} numbers")
         fits = np.abs(rewards) <= LARGEST  # false for NaN
         if np.count_nonzero(fits) < len(fits):
             what = rewards[fits.argmin()]
@@ -157,9 +213,9 @@ class Guard:
 
     def _flags(self, name: str, given: Any) -> np.ndarray:
         flags = as_flags(given)
-        if flags.shape != self.shape[:1] or flags.dtype.kind != "b":
+        if flags.shape != self.begins.shape or flags.dtype.kind != "b":
             what = f"{name} of shape {flags.shape} and type {flags.dtype}"
-            self._refuse(None, f"{what}; expected {self.shape[0]} of True or False")
+            self._refuse(None, f"{what}; expected {len(self.begins)} of True or False")
         return flags
 
     def _refuse(self, wrong: np.ndarray | None, line: str) -> NoReturn:

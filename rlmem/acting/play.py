@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.film import Frame, caption, picture, write_gif
 from rlmem.errors import UserError
+from rlmem.types import each_leaf
 
 PlayerName = Literal["keys", "random", "memoryless", "oracle"]
 Show = Callable[[Any, Sequence[str]], None]
@@ -48,7 +49,7 @@ def play(
             if player != "keys":
                 return
         task: Any = env.unwrapped
-        text = task.text(0) if hasattr(task, "text") else str(obs[0])
+        text = task.text(0) if hasattr(task, "text") else str(each_leaf(lambda leaf: leaf[0], obs))
         lines = [f"{CLEAR if terminal else ''}{text}", ", ".join(said), help]
         print("\n".join(line for line in lines if line), flush=True)
         time.sleep(pause)

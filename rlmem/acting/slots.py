@@ -9,17 +9,19 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from rlmem.batching import Rollout
-from rlmem.types import Batch, State, with_host
+from rlmem.types import Batch, State, each_leaf, with_host
 
 
 @dataclass(frozen=True)
 class Slot:
     """One slot of N environments: the fields of `rlmem.types.Batch` by their names, [N, ...] each, and log_prob.
 
+    Observations of several parts are their leaves by their paths, [N, ...] each.
+
     A slot without an action has `mask` false, and zeros or the previous action in the fields of the action.
     """
 
-    obs: np.ndarray
+    obs: np.ndarray | dict[str, np.ndarray]
     prev_action: Tensor
     prev_reward: np.ndarray
     start: np.ndarray
@@ -50,6 +52,10 @@ class Slots:
         stacked: dict[str, Any] = {}
         for name in Slot.__annotations__:
             values = [getattr(slot, name) for slot in self.slots]
+            if isinstance(values[0], dict):
+                leaves = {leaf: np.stack([value[leaf] for value in values], 1) for leaf in values[0]}
+                stacked[name] = each_leaf(lambda array: with_host(array, device), leaves)
+                continue
             tensors = isinstance(values[0], Tensor)
             stacked[name] = torch.stack(values, 1) if tensors else with_host(np.stack(values, 1), device)
         streams = Batch(state0=self.state0, behaviour={"log_prob": stacked.pop("log_prob")}, **stacked)

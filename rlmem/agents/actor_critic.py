@@ -12,7 +12,7 @@ from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.compiled import compilable
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import VALUE_GAIN, HeadLayers
-from rlmem.types import Batch, Inputs, State
+from rlmem.types import Batch, Inputs, State, action_mask
 
 MemoryGradient = Literal["both", "critic", "actor"]
 """Whose loss trains a shared encoder and memory."""
@@ -57,12 +57,12 @@ class ActorCritic(Agent):
     ) -> tuple[Tensor, Tensor, State]:
         """As `Agent.act`; the policy samples by itself, and `exploration` is ignored."""
         features, state = self.trunks.step(inputs, state)
-        distribution = self.policy(features)
+        distribution = self.policy(features, action_mask(inputs.obs))
         action = distribution.mode() if generator is None else distribution.sample(generator)
         return action, distribution.log_prob(action), state
 
-    def greedy(self, features: Tensor) -> Tensor:
-        return self.policy(features).mode()
+    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.policy(features, mask).mode()
 
     def scores(self, features: Tensor) -> Tensor:
         return self.policy.parameters_of(features)
@@ -72,12 +72,12 @@ class ActorCritic(Agent):
 
     def unroll(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Policy parameters [B, T, P] and values [B, T] of every slot, from the rows' `state0`."""
-        return self.heads(*self.trunks.read(batch))
+        return self.heads(*self.trunks.read(batch), action_mask(batch.obs))
 
     @compilable
-    def heads(self, actor: Tensor, critic: Tensor) -> tuple[Tensor, Tensor]:
-        """What `unroll` returns, from the features [B, T, F] of actor and critic."""
+    def heads(self, actor: Tensor, critic: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What `unroll` returns, from the features [B, T, F] of actor and critic, and from the slots' action masks."""
         if not self.trunks.separate:
             actor = actor.detach() if self.memory_gradient == "critic" else actor
             critic = critic.detach() if self.memory_gradient == "actor" else critic
-        return self.policy.parameters_of(actor), self.critic(critic).squeeze(-1)
+        return self.policy.parameters_of(actor, mask), self.critic(critic).squeeze(-1)

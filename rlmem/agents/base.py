@@ -113,8 +113,8 @@ class Agent(Network, ABC):
         """
 
     @abstractmethod
-    def greedy(self, features: Tensor) -> Tensor:
-        """The best action for features [N, F]."""
+    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The best action for features [N, F], of those that an action mask [N, A] allows."""
 
     @abstractmethod
     def scores(self, features: Tensor) -> Tensor:

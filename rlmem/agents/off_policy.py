@@ -1,5 +1,6 @@
 """The agents of off-policy algorithms: action values, alone or beside a policy."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
@@ -10,11 +11,11 @@ from torch import Tensor, nn
 
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
-from rlmem.nets.distributions import Categorical
+from rlmem.nets.distributions import Categorical, masked
 from rlmem.nets.heads import DeterministicHead, Head, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
 from rlmem.nets.layers import HeadLayers
 from rlmem.spaces import JointActions
-from rlmem.types import Batch, Inputs, State
+from rlmem.types import Batch, Inputs, State, action_mask
 
 
 class OffPolicyAgent(Agent):
@@ -26,21 +27,24 @@ class OffPolicyAgent(Agent):
     ) -> tuple[Tensor, Tensor, State]:
         """As `Agent.act`, with zeros [N] for log-probabilities, which no off-policy algorithm here uses."""
         features, state = self.trunks.step(inputs, state)
+        mask = action_mask(inputs.obs)
         if generator is None:
-            action = self.greedy(features)
+            action = self.greedy(features, mask)
         elif exploration.random:
-            action = self.uniform(features, generator)
+            action = self.uniform(features, generator, mask)
         else:
-            action = self.sample(features, generator, exploration)
+            action = self.sample(features, generator, exploration, mask)
         return action, features.new_zeros(features.shape[0]), state
 
     @abstractmethod
-    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
-        """An action that explores, for features [N, F]."""
+    def sample(
+        self, features: Tensor, generator: torch.Generator, exploration: Exploration, mask: Tensor | None = None
+    ) -> Tensor:
+        """An action that explores, for features [N, F], of those that an action mask [N, A] allows."""
 
     @abstractmethod
-    def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
-        """Actions drawn uniformly, for features [N, F]."""
+    def uniform(self, features: Tensor, generator: torch.Generator, mask: Tensor | None = None) -> Tensor:
+        """Actions drawn uniformly, for features [N, F], of those that an action mask [N, A] allows."""
 
 
 class JointAgent(OffPolicyAgent):
@@ -53,15 +57,22 @@ class JointAgent(OffPolicyAgent):
         self.joint = JointActions(action_space)
         self.trunks = Trunks(make_trunk, separate)
 
-    def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
-        return self.joint.action(self._random_numbers(features, generator))
+    def uniform(self, features: Tensor, generator: torch.Generator, mask: Tensor | None = None) -> Tensor:
+        return self.joint.action(self._random_numbers(features, generator, self.allowed(mask)))
+
+    def allowed(self, mask: Tensor | None) -> Tensor | None:
+        """The joint actions [..., n] that an action mask [..., A] allows; None: all."""
+        return None if mask is None else self.joint.mask(mask)
 
     def value(self, batch: Batch) -> Tensor:
         q, taken = self.q(self.trunks.read_critic(batch)), self.joint.index(batch.action)
         return q.gather(-1, taken.expand(q.shape[:-1])[..., None]).squeeze(-1)
 
-    def _random_numbers(self, features: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.randint(self.joint.n, (len(features),), generator=generator, device=features.device)
+    def _random_numbers(self, features: Tensor, generator: torch.Generator, allowed: Tensor | None = None) -> Tensor:
+        if allowed is None:
+            return torch.randint(self.joint.n, (len(features),), generator=generator, device=features.device)
+        draws = torch.rand(allowed.shape, generator=generator, device=features.device)
+        return masked(draws, allowed, -1.0).argmax(-1)
 
 
 class QAgent(JointAgent):
@@ -71,18 +82,24 @@ class QAgent(JointAgent):
         super().__init__(make_trunk, action_space, separate=False)
         self.q = QHead(self.trunks.critic.output_size, self.joint.n, layers, dueling)
 
-    def greedy(self, features: Tensor) -> Tensor:
-        return self.joint.action(self.q(features).argmax(-1))
+    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.joint.action(self._best(features, self.allowed(mask)))
 
     def scores(self, features: Tensor) -> Tensor:
         return self.q(features)
 
-    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
+    def sample(
+        self, features: Tensor, generator: torch.Generator, exploration: Exploration, mask: Tensor | None = None
+    ) -> Tensor:
         chance = exploration.episode_draw
         if chance is None or not exploration.by_episode:
             chance = torch.rand(len(features), generator=generator, device=features.device)
-        random = self._random_numbers(features, generator)
-        return self.joint.action(torch.where(chance < exploration.noise, random, self.q(features).argmax(-1)))
+        allowed = self.allowed(mask)
+        random = self._random_numbers(features, generator, allowed)
+        return self.joint.action(torch.where(chance < exploration.noise, random, self._best(features, allowed)))
+
+    def _best(self, features: Tensor, allowed: Tensor | None) -> Tensor:
+        return masked(self.q(features), allowed, -math.inf).argmax(-1)
 
 
 class CategoricalAgent(JointAgent):
@@ -93,14 +110,20 @@ class CategoricalAgent(JointAgent):
         self.policy = Head(self.trunks.actor.output_size, self.joint.n, layers)
         self.q = TwinQDiscrete(self.trunks.critic.output_size, self.joint.n, layers)
 
-    def greedy(self, features: Tensor) -> Tensor:
-        return self.joint.action(self.policy(features).argmax(-1))
+    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.joint.action(self.logits(features, self.allowed(mask)).argmax(-1))
+
+    def logits(self, features: Tensor, allowed: Tensor | None) -> Tensor:
+        """The policy's logits [..., n] of the joint actions, some of which are allowed [..., n]."""
+        return masked(self.policy(features), allowed)
 
     def scores(self, features: Tensor) -> Tensor:
         return self.policy(features)
 
-    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
-        return self.joint.action(Categorical(self.policy(features)).sample(generator))
+    def sample(
+        self, features: Tensor, generator: torch.Generator, exploration: Exploration, mask: Tensor | None = None
+    ) -> Tensor:
+        return self.joint.action(Categorical(self.logits(features, self.allowed(mask))).sample(generator))
 
     def value(self, batch: Batch) -> Tensor:
         return super().value(batch).amin(0)
@@ -119,7 +142,7 @@ class ContinuousAgent(OffPolicyAgent):
         self.policy = self.policy_head(self.trunks.actor.output_size, self.action_size, layers)
         self.q = TwinQ(self.trunks.critic.output_size, self.action_size, layers)
 
-    def uniform(self, features: Tensor, generator: torch.Generator) -> Tensor:
+    def uniform(self, features: Tensor, generator: torch.Generator, mask: Tensor | None = None) -> Tensor:
         return features.new_empty(len(features), self.action_size).uniform_(-1, 1, generator=generator)
 
     def scores(self, features: Tensor) -> Tensor:
@@ -134,10 +157,12 @@ class TanhGaussianAgent(ContinuousAgent):
 
     policy_head = TanhGaussianHead
 
-    def greedy(self, features: Tensor) -> Tensor:
+    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.policy(features).mode()
 
-    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
+    def sample(
+        self, features: Tensor, generator: torch.Generator, exploration: Exploration, mask: Tensor | None = None
+    ) -> Tensor:
         return self.policy(features).sample(generator)
 
 
@@ -146,9 +171,11 @@ class DeterministicAgent(ContinuousAgent):
 
     policy_head = DeterministicHead
 
-    def greedy(self, features: Tensor) -> Tensor:
+    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.policy(features)
 
-    def sample(self, features: Tensor, generator: torch.Generator, exploration: Exploration) -> Tensor:
+    def sample(
+        self, features: Tensor, generator: torch.Generator, exploration: Exploration, mask: Tensor | None = None
+    ) -> Tensor:
         action = self.policy(features)
         return (action + exploration.noise * torch.empty_like(action).normal_(generator=generator)).clamp(-1, 1)

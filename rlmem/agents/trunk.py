@@ -11,6 +11,7 @@ from rlmem.batching import unroll
 from rlmem.memory.base import Memory
 from rlmem.nets.compiled import compilable
 from rlmem.nets.encoder import InputEncoder
+from rlmem.nets.running import name_leaf
 from rlmem.types import Batch, Inputs, State
 
 ReadMemory = Callable[[Memory, Tensor, State, Tensor, int | None], Tensor]
@@ -23,11 +24,17 @@ class Trunk(nn.Module):
         features_t = [memory(encoder(slot_0), ..., encoder(slot_t)), shortcut(obs_t)]
 
     `step` reads one slot of N environments, `read` whole rows in parallel; both give the same features.
+
+    encoder: reads slots
+    memory: reads what the encoder makes of them
+    leaf: of observations of several parts, the one that the encoder reads; None: it reads the observation as it is
     """
 
-    def __init__(self, encoder: InputEncoder, memory: Memory):
+    def __init__(self, encoder: InputEncoder, memory: Memory, leaf: str | None = None):
         super().__init__()
-        self.encoder, self.memory = encoder, memory
+        self.encoder, self.memory, self.leaf = encoder, memory, leaf
+        if leaf is not None:
+            name_leaf(encoder, leaf)
         self.output_size = memory.output_size + encoder.shortcut_size
         self.stateless = not tree_leaves(memory.initial_state(1))
         # Functions, not methods, so that in a copy of the trunk they read the copy's memory.
@@ -45,6 +52,7 @@ class Trunk(nn.Module):
     @compilable
     def step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
         """Features [N, F] of one slot and the next memory state."""
+        inputs = self._own(inputs)
         y, state = self.step_memory(self.memory, self.encoder(*inputs), state, inputs.start)
         return self._beside(y, inputs), state
 
@@ -59,9 +67,10 @@ class Trunk(nn.Module):
             state = self.initial_state(batch.shape[0])
         if batch.prefix is not None:
             with torch.no_grad():
-                _, state = self.memory(self.encoder(*batch.prefix), state, batch.prefix.start)
-        y = self.read_memory(self.memory, self.encoder(*batch.inputs), state, batch.start, batch.detach_every)
-        return self._beside(y, batch.inputs)
+                _, state = self.memory(self.encoder(*self._own(batch.prefix)), state, batch.prefix.start)
+        inputs = self._own(batch.inputs)
+        y = self.read_memory(self.memory, self.encoder(*inputs), state, batch.start, batch.detach_every)
+        return self._beside(y, inputs)
 
     def read_successors(self, batch: Batch) -> Tensor:
         """Features [B, T, F] by slot t+1, from a scan of its own over the successors of the slots 0 ... T-2.
@@ -70,9 +79,13 @@ class Trunk(nn.Module):
         missing from all its features: the published target of Memoroids (Morad et al. 2024, arXiv:2402.09900, code).
         Slot 0 holds zeros.
         """
-        inputs = Inputs(*(field[:, 1:] for field in batch.inputs))
+        inputs = self._own(batch.inputs.map(lambda field: field[:, 1:]))
         y, _ = self.memory(self.encoder(*inputs), self.initial_state(batch.shape[0]), batch.start[:, :-1])
         return nn.functional.pad(self._beside(y, inputs), (0, 0, 1, 0))
+
+    def _own(self, inputs: Inputs) -> Inputs:
+        """The inputs with the observation that the encoder reads."""
+        return inputs if self.leaf is None else inputs._replace(obs=inputs.obs[self.leaf])  # type: ignore[index]
 
     def _beside(self, y: Tensor, inputs: Inputs) -> Tensor:
         return torch.cat([y, self.encoder.shortcut(inputs.obs)], -1) if self.encoder.shortcut_size else y
@@ -97,14 +110,14 @@ class Features:
         """Features [n, F] of the slots [n], which are numbered b * T + t."""
         if self.rows is not None:
             return self.rows[slots]
-        inputs = Inputs(*(field.flatten(0, 1)[slots] for field in self.batch.inputs))
+        inputs = self.batch.inputs.map(lambda field: field.flatten(0, 1)[slots])
         return self.trunk.step(inputs, self.trunk.initial_state(len(slots)))[0]
 
 
 class Trunks(nn.Module):
     """The trunks of an actor and a critic: one that both read, or one each. A state is a tuple, an entry per trunk.
 
-    make_trunk: builds an encoder with a memory
+    make_trunk: builds an encoder with a memory; called for the actor first, then for a critic of its own
     separate: whether each has a trunk of its own
     step_all: whether acting also steps the critic's own memory, for algorithms that need its states; set from outside
     """

@@ -1,5 +1,6 @@
 """What off-policy actor-critics share: which loss trains which memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,11 +37,16 @@ class OffPolicyActorCritic(OffPolicy):
     memory_gradient: whose loss trains a shared memory
     freeze_critic: treat the features that the critic reads in the actor's loss as constants, as in Memory-RL (Ni et al.
         2023, arXiv:2307.03864); otherwise the actor's loss also trains a shared memory through them
+    critic_observation: the leaves that a critic of its own reads, in the place of the actor's: paths or patterns; None:
+        those of the actor. See docs/any-observation.md
+    critic_memory: the option of `memory` for a critic of its own, as wide as the actor's; None: the actor's
     """
 
     separate: bool = True
     memory_gradient: MemoryGradient = "critic"
     freeze_critic: bool = True
+    critic_observation: Sequence[str] | None = None
+    critic_memory: str | None = None
 
     def setup(self, agent: OffPolicyAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         super().setup(agent, generator, on_nan)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from gymnasium import Space
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from rlmem.batching import Batching
 from rlmem.loops.base import Loop, one_thread
 from rlmem.loops.parts import LoopParts, OnNan, Results
 from rlmem.seeding import Streams
-from rlmem.spaces import READABLE, is_bounded, is_flat, is_readable
+from rlmem.spaces import ACTION_MASK, READABLE, component_sizes, is_bounded, is_flat, is_readable, is_tree
 
 MOST_SKIPPED = 100
 """Steps that may be skipped in a row; parameters that fail more often will not recover."""
@@ -136,6 +136,8 @@ class Algorithm(ABC):
     """Whether it learns from episodes that its agent plays."""
     action_spaces: ClassVar[tuple[type[Space], ...]] = ()
     """The action spaces that the algorithm is defined for."""
+    masks: ClassVar[bool] = False
+    """Whether its losses know action masks."""
     bounded_actions: ClassVar[bool] = False
     """Whether continuous actions must lie between bounds."""
     one_process: ClassVar[str | None] = None
@@ -207,8 +209,9 @@ class Algorithm(ABC):
                 f"env.id=..., or a class derived from BatchedEnv"
             )
         if not is_readable(observation):
-            what = f"no encoder reads observation space {observation}; expected {READABLE}"
-            found.append(f"{of_env}: {what}; e.g. env=repeat_previous")
+            what = f"no encoder reads {_unreadable(observation)}; expected {READABLE}"
+            example = "encoder=dict encoder.exclude=[...]" if is_tree(observation) else "env=repeat_previous"
+            found.append(f"{of_env}: {what}; e.g. {example}")
         if not isinstance(action, self.action_spaces) or not is_flat(action):
             names = ", ".join(space.__name__ for space in self.action_spaces)
             what = f"does not support action space {action} of {of_env}; supported: {names}, of one dimension"
@@ -216,10 +219,35 @@ class Algorithm(ABC):
         elif self.bounded_actions and isinstance(action, Box) and not is_bounded(action):
             what = f"acts between bounds, which action space {action} of {of_env} lacks"
             found.append(f"{of_algo}: {what}; e.g. algo=ppo")
+        found += [f"{of_algo}: {problem}" for problem in self._mask_problems(observation, action, of_env)]
+        found += self._critic_problems(observation, of_env)
         found += self.setting_problems(plan)
         if problem := self.batching_problem(plan.batching):
             found.append(f"batching={plan.choices['batching']}: {problem}")
         return found
+
+    def _mask_problems(self, observation: Space, action: Space, of_env: str) -> list[str]:
+        """Why the action masks of an environment cannot be followed."""
+        mask = observation.spaces.get(ACTION_MASK) if isinstance(observation, Dict) else None
+        if mask is None:
+            return []
+        if not isinstance(action, Discrete | MultiDiscrete):
+            return [f"action masks are for Discrete and MultiDiscrete actions, not for {action} of {of_env}"]
+        if mask.shape != (size := (sum(component_sizes(action)),)):
+            return [f"the action mask of {of_env} has shape {mask.shape}; expected {size}, a value for every action"]
+        if not self.masks:
+            return [f"does not know action masks, which {of_env} gives; e.g. algo=ppo, dqn or sacd"]
+        return []
+
+    def _critic_problems(self, observation: Space, of_env: str) -> list[str]:
+        """Why the critic cannot be another one than the actor's settings ask for."""
+        asked = {key: getattr(self, key, None) for key in ("critic_observation", "critic_memory")}
+        given = [f"algo.{key}={value}" for key, value in asked.items() if value is not None]
+        if given and not getattr(self, "separate", False):
+            return [f"{' '.join(given)}: actor and critic share an encoder and a memory; e.g. algo.separate=true"]
+        if asked["critic_observation"] is not None and not is_tree(observation):
+            return [f"{given[0]}: observations of {of_env} have one part; e.g. env.privileged=true where it has that"]
+        return []
 
     def notes(self, plan: Plan) -> list[str]:
         """What a user should know of the choices of `plan` before the run begins, one sentence each."""
@@ -273,3 +301,12 @@ class Algorithm(ABC):
                 if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
                     raise ValueError(f"{name} of the optimiser is {tuple(value.shape)}, not {tuple(parameter.shape)}")
         self.finite.skipped, self.finite.in_a_row = state["finite"]["skipped"], state["finite"]["in_a_row"]
+
+
+def _unreadable(space: Space) -> str:
+    """The part of an observation space that no encoder reads."""
+    if isinstance(space, Dict):
+        for name, leaf in space.items():
+            if not is_readable(Dict({name: leaf})):
+                return f"the part `{name}` of its observations, {leaf}"
+    return f"observation space {space}"

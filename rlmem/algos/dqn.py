@@ -49,6 +49,7 @@ class DQN(OffPolicy):
     target_memory: Literal["own", "fresh_next_obs"] = "own"
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
+    masks = True
 
     def __post_init__(self) -> None:
         if self.td_loss == "huber_of_mean" and self.priority_exponent:
@@ -104,4 +105,5 @@ class DQN(OffPolicy):
             theirs, ours = (n.trunks.critic.read_successors(batch).flatten(0, 1) for n in (self.target, self.agent))
             q_target = self.target.q(theirs[slots.after])
             q = self.agent.q(ours[slots.after]) if self.double else q_target
-        return greedy_value(q, q_target)
+        allowed = self.agent.allowed(slots.masks(batch)[1])
+        return greedy_value(q, q_target, allowed)

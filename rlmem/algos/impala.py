@@ -19,7 +19,7 @@ from rlmem.loops.parts import LoopParts
 from rlmem.losses.ppo import clipped_surrogate
 from rlmem.losses.returns import vtrace
 from rlmem.parallel import summed
-from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat, action_mask
 
 
 @dataclass(kw_only=True)
@@ -124,7 +124,7 @@ class Impala(OnPolicy):
 
         actor, critic: the features [B, T, F] of the rows
         """
-        parameters, value = self.agent.heads(actor, critic)
+        parameters, value = self.agent.heads(actor, critic, action_mask(batch.obs))
         policy = self.agent.policy.distribution(parameters)
         log_prob = policy.log_prob(batch.action)
         # With `clip`, V-trace corrects up to the policy before the first step, and the surrogate for the steps since.

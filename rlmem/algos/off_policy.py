@@ -22,7 +22,16 @@ from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.returns import n_step_return
 from rlmem.replay import Replay
-from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat, flagged
+from rlmem.types import (
+    Batch,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveUnitFloat,
+    UnitFloat,
+    action_mask,
+    flagged,
+)
 
 Metrics = dict[str, Tensor]
 
@@ -47,6 +56,11 @@ class Slots:
     def of(self, x: Tensor) -> Tensor:
         """[B, T, ...] to [n, ...], where the agent acted."""
         return x.flatten(0, 1)[self.acted]
+
+    def masks(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+        """The action masks [n, A] of the slots that acted, and of those behind them; None: all actions are allowed."""
+        mask = action_mask(batch.obs)
+        return (None, None) if mask is None else (self.of(mask), mask.flatten(0, 1)[self.after])
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean of x [n]; zero if there is no slot."""

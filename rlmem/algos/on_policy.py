@@ -1,7 +1,7 @@
 """What algorithms that learn from rollouts share: their settings, the agent and the optimiser's step."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -39,6 +39,9 @@ class OnPolicy(HeadSettings, Algorithm):
     state_dependent_std: see `rlmem.nets.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each; otherwise they share one
     memory_gradient: whose loss trains a shared encoder and memory
+    critic_observation: the leaves that a critic of its own reads, in the place of the actor's: paths or patterns; None:
+        those of the actor. See docs/any-observation.md
+    critic_memory: the option of `memory` for a critic of its own, as wide as the actor's; None: the actor's
     """
 
     rollout_slots: PositiveInt = 128
@@ -52,8 +55,11 @@ class OnPolicy(HeadSettings, Algorithm):
     state_dependent_std: bool = False
     separate: bool = False
     memory_gradient: MemoryGradient = "both"
+    critic_observation: Sequence[str] | None = None
+    critic_memory: str | None = None
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
+    masks = True
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
         std, whose = self.state_dependent_std, self.memory_gradient

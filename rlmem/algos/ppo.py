@@ -15,7 +15,7 @@ from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
 from rlmem.losses.reduce import standardise
 from rlmem.losses.returns import discounted_return, gae
 from rlmem.parallel import least
-from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat
+from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, action_mask
 
 
 @dataclass(kw_only=True)
@@ -101,7 +101,7 @@ class PPO(OnPolicy):
         targets; returns metrics, with the deviation from what acting computed.
         """
         actor, critic = self.agent.trunks.read(batch)
-        parameters, value = self.agent.heads(actor, critic)
+        parameters, value = self.agent.heads(actor, critic, action_mask(batch.obs))
         log_prob = self.agent.policy.distribution(parameters).log_prob(batch.action)
         stream_value = rows.scatter(value, streams.shape)
         reward = streams.reward * self._scale(streams)

@@ -63,15 +63,17 @@ class SoftActorCritic(OffPolicyActorCritic):
         seen = self.seen(actor, critic, slots)
         temperature = self.agent.log_temperature.detach().exp()
         noise = self.noise(batch)
+        here, behind = map(self.allowed, slots.masks(batch))
         with torch.no_grad():
             successors = self.target.trunks.critic_features(batch) if self.target_memory == "own" else critic
-            value = self.soft_value(actor.at(slots.after), successors.at(slots.after), noise[slots.after], temperature)
-        q_tm1, surrogate, log_prob = self.terms(seen, slots.of(batch.action), noise[slots.acted], temperature)
+            read = actor.at(slots.after), successors.at(slots.after)
+            value = self.soft_value(*read, noise[slots.after], temperature, behind)
+        q_tm1, surrogate, log_prob = self.terms(seen, slots.of(batch.action), noise[slots.acted], temperature, here)
         loss, metrics, td_error = self.critic_loss(q_tm1, self.returns(batch, slots, value), slots)
         actor_loss = slots.mean(surrogate)
         loss = loss + actor_loss
         if self.learn_temperature:
-            wanted = self.entropy_to_hold()
+            wanted = self.entropy_to_hold(here)
             loss = loss + slots.mean(temperature_loss(self.agent.log_temperature, log_prob, wanted))
         metrics |= {
             "actor_loss": actor_loss.detach(),
@@ -84,29 +86,37 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Standard normal draws for the policy's actions in every slot, [B * T, K]; K is 0 if it needs none."""
         return batch.reward.new_empty(batch.reward.numel(), 0)
 
+    def allowed(self, mask: Tensor | None) -> Tensor | None:
+        """The joint actions [n, A] that action masks of some slots allow; None: all."""
+        return None
+
     @abstractmethod
-    def soft_value(self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor) -> Tensor:
+    def soft_value(
+        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None
+    ) -> Tensor:
         """v [n] of some slots, by the target's heads.
 
         actor: features [n, F] that the policy reads
         critic: features [n, F] that the target's heads read
         noise: draws for the policy's actions, [n, K]
         temperature: alpha
+        allowed: as `allowed` gives them
         """
 
     @abstractmethod
-    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor) -> Terms:
+    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None) -> Terms:
         """What the losses of the acted slots are made of.
 
         seen: features as each loss may read them
         action: the actions taken, [n, ...]
         noise: draws for the policy's actions, [n, K]
         temperature: alpha
+        allowed: as `allowed` gives them
         """
 
     @abstractmethod
-    def entropy_to_hold(self) -> float:
-        """The entropy that the temperature is adapted to."""
+    def entropy_to_hold(self, allowed: Tensor | None) -> Tensor | float:
+        """The entropy that the temperature is adapted to, of every slot [n] where some actions are not allowed."""
 
 
 @dataclass(kw_only=True)
@@ -125,17 +135,19 @@ class SAC(SoftActorCritic):
         shape = batch.reward.numel(), self.agent.action_size
         return self.agent.log_temperature.detach().new_empty(shape).normal_(generator=self.generator)
 
-    def soft_value(self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor) -> Tensor:
+    def soft_value(
+        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None
+    ) -> Tensor:
         action, log_prob = self.agent.policy(actor).rsample(noise)
         return soft_value(self.target.q(critic, action).amin(0), log_prob, temperature)
 
-    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor) -> Terms:
+    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None) -> Terms:
         drawn, log_prob = self.agent.policy(seen.policy).rsample(noise)
         with frozen(self.q_parameters):
             surrogate = actor_loss(self.agent.q(seen.judge, drawn).amin(0), log_prob, temperature)
         return self.agent.q(seen.critic, action), surrogate, log_prob
 
-    def entropy_to_hold(self) -> float:
+    def entropy_to_hold(self, allowed: Tensor | None) -> float:
         return -float(self.agent.action_size) if self.target_entropy is None else self.target_entropy
 
 
@@ -153,12 +165,19 @@ class SACD(SoftActorCritic):
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
     agent_class = CategoricalAgent
+    masks = True
 
-    def soft_value(self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor) -> Tensor:
-        return soft_value_discrete(self.joined(self.target.q(critic)), self.agent.policy(actor), temperature)
+    def allowed(self, mask: Tensor | None) -> Tensor | None:
+        return self.agent.allowed(mask)
 
-    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor) -> Terms:
-        logits = self.agent.policy(seen.policy)
+    def soft_value(
+        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None
+    ) -> Tensor:
+        logits = self.agent.logits(actor, allowed)
+        return soft_value_discrete(self.joined(self.target.q(critic)), logits, temperature)
+
+    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None) -> Terms:
+        logits = self.agent.logits(seen.policy, allowed)
         log_prob = logits.detach().log_softmax(-1)
         with frozen(self.q_parameters):
             surrogate = actor_loss_discrete(self.joined(self.agent.q(seen.judge)), logits, temperature)
@@ -169,5 +188,6 @@ class SACD(SoftActorCritic):
         """The values [n, A] that both twins' [twins, n, A] amount to."""
         return q.amin(0) if self.twins == "min" else q.mean(0)
 
-    def entropy_to_hold(self) -> float:
-        return self.target_entropy_ratio * log(self.agent.joint.n)
+    def entropy_to_hold(self, allowed: Tensor | None) -> Tensor | float:
+        uniform = log(self.agent.joint.n) if allowed is None else allowed.sum(-1).log()
+        return self.target_entropy_ratio * uniform

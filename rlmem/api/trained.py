@@ -1,5 +1,6 @@
 """A trained agent that acts in anybody's environments, slot after slot."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -16,8 +17,8 @@ from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.scan.matmul import Kept, constant_weights
 from rlmem.seeding import Streams
-from rlmem.spaces import to_env
-from rlmem.types import Inputs, State
+from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves, to_env
+from rlmem.types import Inputs, State, each_leaf
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,8 @@ class TrainedAgent:
             obs, reward, terminated, truncated, _ = env.step(action)
             ended = terminated | truncated
 
-    In one environment by itself, `initial_state()` before every episode, and no `start`.
+    In one environment by itself, `initial_state()` before every episode, and no `start`. Observations of several parts
+    are given as the environment gives them; of these, the leaves that the actor reads must be there.
 
     network: the `torch.nn.Module`, whose weights may change between calls, but not through `.data`
     observation_space, action_space: of one environment
@@ -77,7 +79,8 @@ class TrainedAgent:
         self.observation_space, self.action_space = observation_space, action_space
         self.step, self.device, self.exploration = step, device, exploration
         self.reads_reward = network.reads_reward
-        self._check = ObservationCheck(observation_space)
+        self._leaves = leaves_read(network, observation_space)
+        self._checks = {name: ObservationCheck(space) for name, space in self._leaves.items()}
         self._to_env, self._kept, self._lock = to_env(action_space), Kept(), Lock()
         self._weights = Weights(self.network)
         self.seed(seed)
@@ -114,15 +117,18 @@ class TrainedAgent:
         start: ArrayLike | None = None,
         reward: ArrayLike | None = None,
         greedy: bool = True,
+        action_mask: ArrayLike | None = None,
     ) -> tuple[Any, ActingState]:
         """Read one slot of N environments and act: the actions [N, ...] as the environments take them, and the state.
 
-        obs: observations [N, ...]
+        obs: observations [N, ...], or dictionaries and tuples of such
         state: what the last call returned, or `initial_state`
         start: [N], where `obs` is the first observation of an episode: the memory forgets what came before. None:
             everywhere in the first call, nowhere in later ones
         reward: [N], what the action before has earned; only agents that read it need it (`reads_reward`)
         greedy: whether to take the best action; otherwise actions are sampled as at the end of training
+        action_mask: which actions are allowed [N, A], for agents that learnt with masks, if `obs` does not say; where
+            none is, all are
 
         Raises UserError for arguments of another shape or kind, for numbers that are not finite, for observations
         outside a discrete space, and where a reward is needed and not given.
@@ -130,7 +136,7 @@ class TrainedAgent:
         n = len(state.prev_action)
         first = np.zeros(n, bool) if start is None else self._rows("start", as_flags(start), state, "b")
         begins = first | state.fresh
-        shown = self._observations(obs, state)
+        shown = self._observations(obs, state, action_mask)
         if reward is None and self.reads_reward and not begins.all():
             raise UserError(
                 "reward: this agent reads the reward of the slot before; e.g. agent.act(..., reward=reward)"
@@ -139,10 +145,8 @@ class TrainedAgent:
         prev_reward = np.where(begins, 0, earned).astype(np.float32)  # whatever a reset has for a reward
         if not np.isfinite(prev_reward).all():
             raise UserError(f"reward: expected finite numbers, got {prev_reward[~np.isfinite(prev_reward)][0]}")
-        observed, earned_before, starts = (
-            torch.from_numpy(array).to(self.device) for array in (shown, prev_reward, begins)
-        )
-        inputs = Inputs(observed, state.prev_action, earned_before, starts)
+        here = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
+        inputs = Inputs(each_leaf(here, shown), state.prev_action, here(prev_reward), here(begins))
         generator, exploration = None if greedy else self.generator, self.exploration
         if generator is not None:
             exploration = exploration.drawn(state.episode_draw, begins, generator)
@@ -154,21 +158,45 @@ class TrainedAgent:
         chosen = self._to_env(action.cpu().numpy())
         return chosen if state.vector else chosen[0], ActingState(memory, action, draw, False, state.vector)
 
-    def _observations(self, given: ArrayLike, state: ActingState) -> np.ndarray:
-        """Observations as the agent reads them, [N, ...] of the space's type. Raises UserError if it cannot."""
-        array = self._rows("obs", given, state, None, self.observation_space.shape or ())
-        problem = self._check.of_type(array)
+    def _observations(self, given: Any, state: ActingState, mask: ArrayLike | None) -> Any:
+        """Observations as the agent reads them, [N, ...] of the space's type, or its leaves by their paths.
+
+        Raises UserError if it cannot.
+        """
+        if not is_tree(self.observation_space):
+            if mask is not None:
+                raise UserError("action_mask: this agent learnt without masks; e.g. agent.act(obs, state)")
+            return self._leaf("obs", "", given, state)
+        found = by_path(given) if isinstance(given, Mapping | tuple) else {OBSERVATION: given}
+        if mask is not None:
+            found[ACTION_MASK] = mask
+        if lacking := [name for name in self._leaves if name not in found]:
+            example = "agent.act(obs, state, action_mask=mask)" if lacking == [ACTION_MASK] else "a dictionary"
+            raise UserError(f"obs: expected {', '.join(self._leaves)}; `{lacking[0]}` is missing; e.g. {example}")
+        shown = {name: self._leaf(name, name, found[name], state) for name in self._leaves}
+        if (allowed := shown.get(ACTION_MASK)) is not None:
+            sizes = np.cumsum(component_sizes(self.action_space))[:-1]
+            shown[ACTION_MASK] = allowed = allowed != 0
+            for component in np.split(allowed, sizes, axis=-1):  # views
+                component[~component.any(-1)] = True  # nothing follows a final observation
+        return shown
+
+    def _leaf(self, said: str, name: str, given: ArrayLike, state: ActingState) -> np.ndarray:
+        """One leaf of the observations, [N, ...] of its space's type; `said` is its name in messages."""
+        space, check = self._leaves[name], self._checks[name]
+        array = self._rows(said, given, state, None, space.shape or ())
+        problem = check.of_type(array)
         if problem is None:
             with np.errstate(over="ignore"):  # an infinity is refused below
-                typed = array.astype(self.observation_space.dtype)
-            problem = self._check.of_values(typed)
+                typed = array.astype(space.dtype)
+            problem = check.of_values(typed)
             if typed.dtype.kind in "iu" and (wrong := typed != array).any():
                 problem = wrong, f"observation {array[wrong][0]}; expected {typed.dtype}"
         if problem is None:
             return typed
         where, what = problem
         environment = f"environment {np.argwhere(where)[0, 0]}: " if state.vector and where is not None else ""
-        raise UserError(f"obs: {environment}{what}")
+        raise UserError(f"{said}: {environment}{what}")
 
     def _rows(
         self,
@@ -192,6 +220,19 @@ class TrainedAgent:
         if kinds is not None and array.dtype.kind not in kinds:
             raise UserError(f"{name}: expected {'numbers' if kinds == NUMBERS else 'booleans'}, got {array.dtype}")
         return array if state.vector else array[None]
+
+
+def leaves_read(network: Agent, observation_space: Space) -> dict[str, Space]:
+    """The leaves that acting needs, by their paths; an observation of one part is the leaf without a name.
+
+    A critic of its own need not be stepped to act, and may read what is not there any more.
+    """
+    if not is_tree(observation_space):
+        return {"": observation_space}
+    network.trunks.step_all = False
+    actor = network.trunks.actor
+    read = {*getattr(actor.encoder, "read", ()), actor.leaf, ACTION_MASK}
+    return {name: space for name, space in leaves(observation_space).items() if name in read}
 
 
 class Weights:

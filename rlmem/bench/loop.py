@@ -20,4 +20,5 @@ def training_loop(overrides: Sequence[str], run_dir: Path) -> Loop:
     """
     config = load(overrides)
     quiet = Progress(config.settings.total_steps, run_dir / "log.txt", console=Console(quiet=True))
-    return make_loop(config, assemble(config), run_dir, Recorder(run_dir, quiet.say), quiet)
+    parts = assemble(config)
+    return make_loop(parts.config, parts, run_dir, Recorder(run_dir, quiet.say), quiet)

@@ -24,9 +24,12 @@ def observe(streams: Batch, *networks: Network) -> None:
         return
     seen = streams.mask & streams.start
     seen[:, 1:] |= streams.mask[:, :-1]
-    obs, weight = streams.obs.double(), seen.double()[..., None]  # weights: selecting would make CUDA wait
+    weight = seen.double()[..., None]  # weights: selecting would make CUDA wait
     count = summed(weight.sum())
-    mean = summed((weight * obs).sum((0, 1))) / count.clamp(min=1)
-    variance = summed((weight * (obs - mean).square()).sum((0, 1))) / count.clamp(min=1)
-    for norm in norms:
-        norm.add(count, mean, variance)
+    for leaf in dict.fromkeys(norm.leaf for norm in norms):
+        obs = (streams.obs[leaf] if isinstance(streams.obs, dict) else streams.obs).double()  # type: ignore[index]
+        mean = summed((weight * obs).sum((0, 1))) / count.clamp(min=1)
+        variance = summed((weight * (obs - mean).square()).sum((0, 1))) / count.clamp(min=1)
+        for norm in norms:
+            if norm.leaf == leaf:
+                norm.add(count, mean, variance)

@@ -14,15 +14,17 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
     return q.gather(-1, action.long().expand(q.shape[:-1])[..., None]).squeeze(-1)
 
 
-def greedy_value(q_selector: Tensor, q: Tensor) -> Tensor:
+def greedy_value(q_selector: Tensor, q: Tensor, allowed: Tensor | None = None) -> Tensor:
     """Value of the greedy action, in double Q-learning's form (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4).
 
         v_t = q_t[argmax_a q_selector_t[a]]
 
     The selector is the online network and q the target network; the same tensor twice gives max_a q_t[a], DQN's value
-    (Mnih et al. 2015). Both [B, T, A]. Without gradient. Returns v [B, T].
+    (Mnih et al. 2015). Both [B, T, A]. Where `allowed` [B, T, A] is given, the maximum is over these actions. Without
+    gradient. Returns v [B, T].
     """
-    return chosen(q.detach(), q_selector.argmax(-1))
+    selector = q_selector if allowed is None else q_selector.masked_fill(~allowed, -torch.inf)
+    return chosen(q.detach(), selector.argmax(-1))
 
 
 def huber(error: Tensor, delta: float = 1.0) -> Tensor:

@@ -50,7 +50,7 @@ def actor_loss_discrete(q: Tensor, logits: Tensor, temperature: Tensor | float) 
     return (log_p.exp() * (_constant(temperature) * log_p - q)).sum(-1)
 
 
-def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: Tensor | float) -> Tensor:
     """Loss of the temperature (Haarnoja et al. 2018, arXiv:1812.05905, eq. 18, with log alpha for the factor alpha).
 
         L_t = -log alpha (log pi(a_t|s_t) + target_entropy)

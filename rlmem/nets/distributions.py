@@ -13,6 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+LEAST = torch.finfo(torch.float32).tiny
+FORBIDDEN = -1e8
+"""The logit of an action that is not allowed, as in sb3-contrib: its probability is exactly 0, and so is p log p, which
+would be NaN for an infinite one."""
+
+
+def masked(scores: Tensor, mask: Tensor | None, instead: float = FORBIDDEN) -> Tensor:
+    """Scores [..., A] of actions; those that `mask` [..., A] does not allow are `instead`, and get no gradient."""
+    return scores if mask is None else torch.where(mask, scores, instead)
+
 
 class Distribution(Protocol):
     """What algorithms need of an action distribution."""
@@ -31,8 +41,9 @@ class Categorical:
     logits: Tensor
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        # An exponential race: argmax of logits - log E is distributed as softmax(logits).
-        return (self.logits - torch.empty_like(self.logits).exponential_(generator=generator).log()).argmax(-1)
+        # An exponential race: argmax of logits - log E is distributed as softmax(logits). An E of 0 would always win.
+        race = torch.empty_like(self.logits).exponential_(generator=generator).clamp_min_(LEAST)
+        return (self.logits - race.log()).argmax(-1)
 
     def mode(self) -> Tensor:
         return self.logits.argmax(-1)

@@ -1,5 +1,7 @@
 """Encoders: from observation, previous action, previous reward and start flag to the input of the memory."""
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from gymnasium import Space, spaces
@@ -16,7 +18,8 @@ from rlmem.types import NonNegativeInt, PositiveInt
 class Features(nn.Module):
     """A space's elements [..., *shape] as vectors [..., size]: one-hot for discrete spaces, unchanged for others.
 
-    Bytes (uint8) are divided by the greatest value they can have; images are flattened.
+    Bytes (uint8) are divided by the greatest value they can have; images, and all else of several dimensions, are
+    flattened.
 
     unit: elements are policy actions; discrete ones count from 0, bounded continuous ones are clipped to [-1, 1].
     normalise: rows of continuous numbers (a one-dimensional Box of floats) are normalised, see `RunningNorm`
@@ -30,12 +33,12 @@ class Features(nn.Module):
         super().__init__()
         self.norm: RunningNorm | None = None
         self.scalar = isinstance(space, spaces.Discrete)
-        self.discrete = not isinstance(space, spaces.Box)
+        self.discrete = not isinstance(space, spaces.Box | spaces.MultiBinary)
         self.clip = unit and isinstance(space, spaces.Box) and is_bounded(space)
-        if isinstance(space, spaces.Box):
+        if isinstance(space, spaces.Box | spaces.MultiBinary):
             self.size, self.dims = int(np.prod(space.shape)), len(space.shape)
-            scaled = space.dtype == np.uint8 and (space.high > 1).any()
-            greatest = torch.tensor(np.maximum(space.high, 1), dtype=torch.float) if scaled else None
+            scaled = isinstance(space, spaces.Box) and space.dtype == np.uint8 and (space.high > 1).any()
+            greatest = torch.tensor(np.maximum(space.high, 1), dtype=torch.float) if scaled else None  # type: ignore[union-attr]
             self.register_buffer("greatest", greatest, persistent=False)
             if normalise and self.dims == 1 and np.issubdtype(space.dtype, np.floating):
                 self.norm = RunningNorm(self.size)
@@ -52,7 +55,7 @@ class Features(nn.Module):
         if not self.discrete:
             if self.greatest is not None:
                 x = x / self.greatest
-            x = x.flatten(-self.dims) if self.dims > 1 else x
+            x = x if self.dims == 1 else x.flatten(-self.dims) if self.dims else x[..., None]
             x = x if self.norm is None else self.norm(x)
             return x.clamp(-1, 1) if self.clip else x
         x = x[..., None] if self.scalar else x[..., self.component]
@@ -79,6 +82,8 @@ class InputEncoder(nn.Module):
     """
 
     output_size: int
+    reads_leaves: ClassVar[bool] = False
+    """Whether it reads observations of several parts: a dictionary from the paths of leaves to tensors."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlmem.nets.compiled import compilable
-from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian
+from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian, masked
 from rlmem.nets.layers import POLICY_GAIN, VALUE_GAIN, HeadLayers
 
 SAC_LOG_STD_RANGE = (-20.0, 2.0)
@@ -134,9 +134,12 @@ class PolicyHead(Head):
         super().__init__(input_size, sum(outputs), layers)
         self.sizes, self.log_std, self.kind = outputs, log_std, type(action_space)
 
-    def parameters_of(self, features: Tensor) -> Tensor:
-        """Parameters [..., P] of the action distribution for features [..., input_size]."""
-        out = self.output(features)
+    def parameters_of(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Parameters [..., P] of the action distribution for features [..., input_size].
+
+        mask: of discrete actions, those that are allowed [..., P]; None: all
+        """
+        out = masked(self.output(features), mask)
         return out if self.log_std is None else torch.cat([out, self.log_std.expand_as(out)], -1)
 
     def distribution(self, parameters: Tensor) -> Distribution:
@@ -147,5 +150,5 @@ class PolicyHead(Head):
         mean, log_std = parameters.chunk(2, -1)
         return Gaussian(mean, log_std.clamp(*LOG_STD_RANGE))
 
-    def forward(self, features: Tensor) -> Distribution:
-        return self.distribution(self.parameters_of(features))
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Distribution:
+        return self.distribution(self.parameters_of(features, mask))

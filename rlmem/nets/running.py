@@ -19,8 +19,10 @@ class RunningNorm(nn.Module):
     of float32, in which one observation among 1e9 would change nothing. Reading does not change them.
 
     size: D
+    leaf: of observations of several parts, the path of the one that it normalises; None: observations have one part
     """
 
+    leaf: str | None = None
     count: Tensor
     mean: Tensor
     variance: Tensor
@@ -49,3 +51,10 @@ class RunningNorm(nn.Module):
         old, shift = 1 - new, mean - self.mean
         self.mean += new * shift
         self.variance.copy_(old * self.variance + new * variance + old * new * shift.square())
+
+
+def name_leaf(module: nn.Module, leaf: str) -> None:
+    """Say of which leaf the statistics in a module are."""
+    for part in module.modules():
+        if isinstance(part, RunningNorm):
+            part.leaf = leaf

@@ -76,6 +76,7 @@ class Member:
         config = stored_config(self.run_dir, trust=True)  # `rounds.train` has checked whose it is
         torch.set_num_threads(learning_threads(config.settings))
         parts, start = assemble(config), self._start(rounds, step)
+        config = parts.config
         console, log = Console(quiet=True, force_terminal=False), self.run_dir / "log.txt"
         with closing(parts.env), Progress(config.settings.total_steps, log, start.step, console) as progress:
             progress.say(summary(config, parts, str(self.run_dir)))

@@ -75,14 +75,20 @@ def require_readable(number: int, where: object, written: Mapping[str, Any]) -> 
 
 
 HEADS = {"activation": "leaky_relu", "head_init": "small_output"}
+CRITIC = {"critic_observation": None, "critic_memory": None}
 ADDED: dict[str, Data] = {
-    "rlmem.algos.ppo.PPO": HEADS | {"reward_scale": 1.0},
-    "rlmem.algos.impala.Impala": HEADS,
+    "rlmem.algos.ppo.PPO": HEADS | CRITIC | {"reward_scale": 1.0},
+    "rlmem.algos.impala.Impala": HEADS | CRITIC,
     "rlmem.algos.dqn.DQN": HEADS,
-    "rlmem.algos.sac.SAC": HEADS,
-    "rlmem.algos.sac.SACD": HEADS | {"twins": "min"},
-    "rlmem.algos.td3.TD3": HEADS,
+    "rlmem.algos.sac.SAC": HEADS | CRITIC,
+    "rlmem.algos.sac.SACD": HEADS | CRITIC | {"twins": "min"},
+    "rlmem.algos.td3.TD3": HEADS | CRITIC,
     "rlmem.batching.Segment": {"running": False},
+    "rlmem_envs.vector.make": {"action_masks": False},
+    "rlmem_envs.popgym.make": {"privileged": False},
+    "rlmem_envs.mazes.tmaze.TMaze": {"privileged": False},
+    "rlmem_envs.occlusion.cartpole.CartPole": {"privileged": False},
+    "rlmem_envs.occlusion.pendulum.Pendulum": {"privileged": False},
     "rlmem.memory.ffm.FFM": {"init": "published"},
     "rlmem.memory.gru.GRU": {"init": "torch"},
     "rlmem.memory.elman.Elman": {"init": "torch"},

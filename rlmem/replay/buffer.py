@@ -14,13 +14,16 @@ from rlmem.batching import Batching, Pieces, Rollout
 from rlmem.batching.base import Placement
 from rlmem.replay.reading import Reader
 from rlmem.replay.store import KeptState, Ring, Running
-from rlmem.types import Batch, Inputs, State, with_host
+from rlmem.types import Batch, Inputs, Obs, State, with_host
 
 LEAST_PRIORITY = 1e-6
 """The least priority, before its exponent, so that an episode without errors can still be drawn."""
 
 FIELDS = ("obs", "action", "reward", "terminated", "mask")
-"""The stored fields of slots. Previous action, previous reward and start flag follow from a slot's position."""
+"""The stored fields of slots. Previous action, previous reward and start flag follow from a slot's position.
+
+Leaves of observations of several parts are stored apart, as `obs/` and their path.
+"""
 
 PARTS = ("slots", "states", "table", "running")
 """What a replay consists of, in a checkpoint."""
@@ -114,7 +117,7 @@ class Replay:
         than the replay can hold.
         """
         streams = rollout.streams
-        slots = {name: getattr(streams, name).cpu().numpy() for name in FIELDS}
+        slots = _by_field({name: getattr(streams, name) for name in FIELDS})
         start = streams.start.cpu().numpy()
         kept = self._kept_states(rollout)
         T = start.shape[1] - 1
@@ -193,10 +196,10 @@ class Replay:
         before = None
         if prefix.any():
             ahead = self._gather(Placement(row, prefix, right=True), number, first - prefix)
-            before = Inputs(*(self._tensor(ahead[name]) for name in Inputs._fields))
+            before = Inputs(**self._tensors({name: ahead[name] for name in ahead if _field(name) in Inputs._fields}))
         heads = np.flatnonzero(np.diff(row, prepend=-1))
         batch = Batch(
-            **{name: self._tensor(values) for name, values in fields.items()},
+            **self._tensors(fields),
             state0=self._states_at(number[heads], (first - prefix)[heads]),
             behaviour=behaviour,
             prefix=before,
@@ -213,10 +216,13 @@ class Replay:
         return Sample(batch, self._tensor(layout.place(number[layout.piece], -1)), metrics)
 
     def _gather(self, layout: Placement, number: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
-        """The fields of `Batch` in rows, of pieces that begin at slot `first` [P] of the episodes `number` [P]."""
+        """The fields of `Batch` in rows, of pieces that begin at slot `first` [P] of the episodes `number` [P].
+
+        Leaves of observations are apart, as they are stored.
+        """
         slot = first[layout.piece] + layout.offset
         number, start = number[layout.piece], slot == 0
-        fields = {name: layout.place(self.reader.take(name, number, slot)) for name in FIELDS}
+        fields = {name: layout.place(self.reader.take(name, number, slot)) for name in self.running.slots}
         for name in ("action", "reward"):
             previous = self.reader.take(name, number, slot - 1)
             previous[start] = 0
@@ -238,6 +244,14 @@ class Replay:
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return with_host(array, self.device)
+
+    def _tensors(self, fields: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Fields as tensors, in which the leaves of an observation are together again."""
+        tensors = {name: self._tensor(values) for name, values in fields.items()}
+        if "obs" in tensors:
+            return tensors
+        obs: Obs = {name.removeprefix("obs/"): leaf for name, leaf in tensors.items() if name.startswith("obs/")}
+        return {name: value for name, value in tensors.items() if not name.startswith("obs/")} | {"obs": obs}
 
     def update_priorities(self, sample: Sample, td_error: Tensor) -> None:
         """Set the priorities of a sample's episodes from td_error [n], one for each slot of the batch's mask."""
@@ -263,3 +277,15 @@ class Replay:
         for name in PARTS:
             getattr(self, name).load_state_dict(state[name])
         self.transitions, self.largest_weight = state["transitions"], state["largest_weight"]
+
+
+def _by_field(slots: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays by the names under which they are stored."""
+    obs = slots.pop("obs")
+    leaves = {f"obs/{name}": leaf for name, leaf in obs.items()} if isinstance(obs, dict) else {"obs": obs}
+    return {name: leaf.cpu().numpy() for name, leaf in (leaves | slots).items()}
+
+
+def _field(name: str) -> str:
+    """The field of a batch that is stored, or a part of which is stored, under a name."""
+    return name.partition("/")[0]

@@ -10,7 +10,6 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.agents.base import Network
-from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.batching import Batching
 from rlmem.config.compose import Config
@@ -24,6 +23,7 @@ from rlmem.record.checkpoint import State
 from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluation_env, make_source, require_same_spaces
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.stored import load_agent
+from rlmem.run.trunks import make_trunks, with_encoder
 from rlmem.scan import bf16
 from rlmem.seeding import Streams
 from rlmem.system.hardware import cores
@@ -33,10 +33,12 @@ from rlmem.system.hardware import cores
 class Parts:
     """What a run is made of, before anything is written.
 
+    config: its configuration, in which the environment may have decided on the encoder
     num_envs: environments of this process, or the rows that a supervised algorithm reads side by side
     plan: the run as its algorithm sees it
     """
 
+    config: Config
     streams: Streams
     device: torch.device
     env: VectorEnv
@@ -69,6 +71,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     asked = num_envs or _share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
     only_one = asked is not None and (dry_run or asked > MANY_ENVS)
     env = make_source(config, asked, only_one)
+    config = with_encoder(config, env.single_observation_space)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
             require_same_spaces(config, env, other, f"env.evaluation={to_text(replaced)}")
@@ -84,11 +87,8 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         raise UserError(*problems)
 
     def make_agent(make_memory: Callable[[int], Memory]) -> Network:
-        def make_trunk() -> Trunk:
-            seen = algo.encoded(env.single_observation_space)
-            encoder = build_group(config, "encoder", observation_space=seen, action_space=env.single_action_space)
-            return Trunk(encoder, make_memory(encoder.output_size))
-
+        seen = algo.encoded(env.single_observation_space)
+        make_trunk = make_trunks(config, seen, env.single_action_space, make_memory, device)
         return algo.make_agent(make_trunk, env.single_action_space)
 
     agent = large_agent(config, make_agent, device, learns=num_envs is None)
@@ -105,7 +105,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         env.close()
         env = make_source(config, asked)
         plan = replace(plan, env=env)
-    return Parts(streams, device, env, agent, algo, batching, rows, plan)
+    return Parts(config, streams, device, env, agent, algo, batching, rows, plan)
 
 
 def assemble_trained(config: Config, run_dir: Path, which: int | str | None = None) -> tuple[Parts, State]:

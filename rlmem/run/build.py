@@ -8,6 +8,7 @@ import gymnasium as gym
 import torch
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.observed import observed
 from rlmem.algos.base import Algorithm
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
@@ -23,6 +24,7 @@ from rlmem.memory.lstm import LSTM
 from rlmem.nets.encoder import InputEncoder
 from rlmem.run.forecast import require_environments
 from rlmem.scan import cells, native, triton_scan
+from rlmem.spaces import chosen
 from rlmem.supervised.classify import Labelled
 
 EVAL_ENVS = 64
@@ -110,6 +112,24 @@ def scan_engines(memory: Memory, device: torch.device) -> list[str]:
     return found
 
 
+def read_leaves(config: Config, names: Sequence[str], strict: bool = False) -> tuple[list[str], list[str]]:
+    """Of the leaves of an observation, by their paths: those that the actor reads, and those that a critic reads.
+
+    strict: whether all that the keys name must be there; otherwise what nothing reads may be left out already
+
+    Raises UserError if one is not, or if nothing is left to read.
+    """
+    node, asked = config.values["encoder"], config.values["algo"].get("critic_observation")
+    try:
+        actor = chosen(names, node.get("include"), node.get("exclude") or (), strict)
+    except ValueError as error:
+        raise UserError(f"encoder.include, encoder.exclude: {error}; e.g. encoder.include=null") from error
+    try:
+        return actor, actor if asked is None else chosen(names, asked, strict=strict)
+    except ValueError as error:
+        raise UserError(f"algo.critic_observation={to_text(asked)}: {error}; e.g. [{names[0]}]") from error
+
+
 def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
     """The vector environment of `config`, of `num_envs` instead of `env.num_envs`. Raises UserError."""
     env = make_source(config, num_envs)
@@ -181,6 +201,9 @@ def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: s
     where, quoted = f"env={name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
     with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
         try:
-            return _build_node(where, "env", node)
+            env = _build_node(where, "env", node)
+            if not isinstance(env, VectorEnv):
+                return env
+            return observed(env, lambda names: {name for of in read_leaves(config, names, strict=True) for name in of})
         except ImportError as error:  # names the package that is missing
             raise UserError(f"{where}: {error}") from error

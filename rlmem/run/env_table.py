@@ -13,6 +13,7 @@ from rlmem.config.catalog import default_choices, description, with_parents
 from rlmem.config.paths import option_dirs
 from rlmem.config.targets import build
 from rlmem.errors import UserError
+from rlmem.spaces import is_tree, leaves
 from rlmem.system.strictjson import dumps
 
 PLAYERS = ("random", "memoryless", "oracle")
@@ -77,6 +78,8 @@ def short(space: Space) -> str:
     if isinstance(space, spaces.MultiDiscrete):
         sizes = space.nvec.tolist()
         return f"{sizes[0]}^{len(sizes)}" if len(sizes) > 2 and len(set(sizes)) == 1 else ",".join(map(str, sizes))
+    if is_tree(space):
+        return "; ".join(f"{name} {short(leaf)}" for name, leaf in leaves(space).items())
     shape = space.shape or ()
     return f"R{shape[0]}" if len(shape) == 1 else "x".join(map(str, shape))
 

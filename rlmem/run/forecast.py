@@ -21,6 +21,7 @@ from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build
 from rlmem.errors import UserError
+from rlmem.spaces import is_tree, leaves
 
 LARGE = 1024
 """Only networks with a larger integer in their configuration are measured before they are built."""
@@ -128,6 +129,8 @@ def checkpoint_bytes(plan: Plan, agent: Any, algo: Algorithm) -> int:
 
 def _bytes(space: Space) -> int:
     """Bytes of one observation or action."""
+    if is_tree(space):
+        return sum(map(_bytes, leaves(space).values()))
     return max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
 
 

@@ -64,6 +64,7 @@ def train(
     products.library()  # refuses a wrong RLMEM_PRODUCTS
     called = make_callbacks(config, callbacks)
     parts = assemble(config)
+    config, values = parts.config, parts.config.values
     torch.set_num_threads(learning_threads(settings))
     with (
         as_faults(lambda: 0, values),
@@ -113,8 +114,8 @@ def plan(config: Config) -> str:
     make_callbacks(config)
     parts = assemble(config, dry_run=True)
     with closing(parts.env):
-        warm_start(config, parts)
-        return summary(config, parts, "nowhere: a dry run writes nothing")
+        warm_start(parts.config, parts)
+        return summary(parts.config, parts, "nowhere: a dry run writes nothing")
 
 
 def follow(config: Config, port: int | None = None) -> float:
@@ -127,7 +128,7 @@ def follow(config: Config, port: int | None = None) -> float:
     torch.set_num_threads(learning_threads(config.settings))
     with as_faults(lambda: 0, config.values), joined(place, device, None if port is None else announce(port, place)):
         parts = assemble(config)
-        loop = make_loop(config, parts, None, SILENT, SILENT)
+        loop = make_loop(parts.config, parts, None, SILENT, SILENT)
         start = begin(loop)
         with closing(parts.env), stopping_politely(loop), as_faults(lambda: loop.collector.steps, config.values):
             try:

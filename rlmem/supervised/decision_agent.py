@@ -126,7 +126,7 @@ class DecisionAgent(Predictor, Agent):
         scores = self.head(features)
         return scores if self.discrete else torch.tanh(scores)
 
-    def greedy(self, features: Tensor) -> Tensor:
+    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         scores = self.scores(features)
         return scores.argmax(-1) if self.discrete else scores
 

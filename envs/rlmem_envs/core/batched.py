@@ -1,6 +1,6 @@
 """The base of native environments: N of them, stepped by array operations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from annotated_types import Gt
 from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Dict, Discrete, MultiBinary
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -64,9 +65,18 @@ class BatchedEnv(VectorEnv):
     return but `per_step` lists are given with one entry for each step, [N, T, ...]. `options={"reset_mask": [N] bool}`
     resets some of the environments.
 
+    A task may also offer what no player without help sees, as parts of the observation beside the leaf `observation`,
+    which is then a Dict. Both are off by default.
+
+    - `privileged`: the full state, that a critic may read. The task passes its space, `full_space`, and fills in
+      `_full_state()`
+    - `action_mask`: the actions that make sense, in `_allowed()`; others are still played as the rules say
+
     num_envs: N, the environments that are stepped together
     max_episode_steps: truncate episodes there, None: where the task ends them
     params: the parameters of the rules, as the constructor takes them
+    privileged: whether observations have a leaf `privileged`
+    action_mask: whether observations have a leaf `action_mask`
     """
 
     metadata: dict[str, Any] = {
@@ -103,11 +113,19 @@ class BatchedEnv(VectorEnv):
         params: Mapping[str, Any],
         max_episode_steps: Annotated[int, Gt(0)] | None = None,
         render_mode: Literal["ansi", "rgb_array"] | None = None,
+        privileged: bool = False,
+        action_mask: bool = False,
+        full_space: gym.Space | None = None,
         **unknown: Any,
     ):
         if unknown:
             raise TypeError(unknown_parameter(next(iter(unknown)), type(self)))
         self.num_envs = num_envs
+        self._space = observation_space  # of what `_observe` returns
+        self._beside = self._parts_beside(action_space, privileged, action_mask, full_space)
+        if self._beside:
+            beside = {name: space for name, (space, _) in self._beside.items()}
+            observation_space = Dict({"observation": observation_space, **beside})
         self.single_observation_space, self.single_action_space = observation_space, action_space
         self.observation_space = batch_space(observation_space, num_envs)
         self.action_space = batch_space(action_space, num_envs)
@@ -144,6 +162,14 @@ class BatchedEnv(VectorEnv):
     def _observe(self) -> NDArray[Any]:
         raise NotImplementedError
 
+    def _full_state(self) -> NDArray[Any]:
+        """The full states [N, ...] of `full_space`, in a new array."""
+        raise NotImplementedError
+
+    def _allowed(self) -> NDArray[np.bool_]:
+        """The actions that make sense, [N, A]; those of an episode that is over are not asked for, and may be none."""
+        raise NotImplementedError
+
     def oracle(self) -> NDArray[Any]:
         """Actions [N] of the best play, with everything hidden in view. NotImplementedError where nobody knows it."""
         raise NotImplementedError
@@ -173,7 +199,7 @@ class BatchedEnv(VectorEnv):
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """First observations [N, ...]. Without a seed the streams go on with their next episodes.
 
         Raises ValueError, before anything has changed, for hidden facts that the task does not have or that no episode
@@ -200,11 +226,11 @@ class BatchedEnv(VectorEnv):
                 self.draws.restore(before)
                 raise
             self._seeded = True
-        return self._observe(), {}
+        return self._seen_by_agents(), {}
 
     def step(
         self, actions: Any
-    ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Act everywhere, except where the episode was over: there the action is ignored and the next one begins.
 
         Raises InvalidAction, before anything has changed, if an action is not in the action space, and ResetNeeded
@@ -225,7 +251,28 @@ class BatchedEnv(VectorEnv):
         infos: dict[str, Any] = {}
         if np.count_nonzero(self.over) and (success := self._success()) is not None:
             infos = {"success": success & self.over, "_success": self.over.copy()}
-        return self._observe(), rewards, terminated, truncated, infos
+        return self._seen_by_agents(), rewards, terminated, truncated, infos
+
+    def _parts_beside(
+        self, action_space: gym.Space, privileged: bool, action_mask: bool, full_space: gym.Space | None
+    ) -> dict[str, tuple[gym.Space, Callable[[], NDArray[Any]]]]:
+        """What observations have beside themselves: by name, the space and what gives it."""
+        found: dict[str, tuple[gym.Space, Callable[[], NDArray[Any]]]] = {}
+        if privileged:
+            if full_space is None:
+                raise ValueError(f"privileged=True: {type(self).__name__} offers no full state; expected False")
+            found["privileged"] = full_space, self._full_state
+        if action_mask:
+            if type(self)._allowed is BatchedEnv._allowed:
+                raise ValueError(f"action_mask=True: {type(self).__name__} has no action masks; expected False")
+            size = action_space.n if isinstance(action_space, Discrete) else sum(action_space.nvec)  # type: ignore[attr-defined]
+            found["action_mask"] = MultiBinary(int(size)), self._allowed
+        return found
+
+    def _seen_by_agents(self) -> Any:
+        """What agents see, [N, ...] or a dictionary of such."""
+        obs = self._observe()
+        return {"observation": obs, **{n: look() for n, (_, look) in self._beside.items()}} if self._beside else obs
 
     def _start(self, who: Who, hidden: Mapping[str, Any]) -> None:
         """Begin new episodes in environments `who`."""

@@ -59,7 +59,9 @@ class CartPoleBase(BatchedEnv):
             raise ValueError(f"observe={observe!r}: expected one of {', '.join(SHOWN)}")
         self._observed, self._shown, self._steps, self._pay = observe, SHOWN[observe], steps, pay
         bound = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)[self._shown]
-        super().__init__(num_envs, Box(-bound, bound, dtype=np.float32), Discrete(2), params, **kwargs)
+        full = Box(-np.inf, np.inf, (5,), np.float32)  # x, x', angle, angle' and the share of steps taken
+        seen = Box(-bound, bound, dtype=np.float32)
+        super().__init__(num_envs, seen, Discrete(2), params, full_space=full, **kwargs)
         self.body = np.zeros((4, num_envs))
         self._rate = np.zeros((4, num_envs))  # of its change
 
@@ -86,6 +88,9 @@ class CartPoleBase(BatchedEnv):
 
     def _observe(self) -> NDArray[Any]:
         return self.body[self._shown].T.astype(np.float32, order="C")
+
+    def _full_state(self) -> NDArray[np.float32]:
+        return np.column_stack([self.body.T, self.t / self._steps]).astype(np.float32)
 
     def oracle(self) -> NDArray[Any]:
         return (GAINS @ self.body > 0).astype(np.int64)

@@ -38,7 +38,7 @@ class OpenLoopEnv(BatchedEnv):
         super().__init__(num_envs, *spaces_and_params, **kwargs)
         self._steps = len(right)
         self._pay = np.append(np.stack([wrong, right], axis=-1), [[0.0, 0.0]], axis=0)  # as long as `answers`
-        space = self.single_observation_space
+        space = self._space
         self._dtype = space.dtype
         self.tape = np.zeros((self._steps + 1, num_envs, *(space.shape or ())), _smallest(space))
         self.answers = np.full((self._steps + 1, num_envs), -1, np.int64)  # one more for the step after the last

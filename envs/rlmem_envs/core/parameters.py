@@ -91,5 +91,5 @@ def unknown_parameter(name: str, cls: type) -> str:
     return f"{cls.__name__} has no parameter `{name}`{hint}; it has: {', '.join(own)}"
 
 
-INTERNAL = ("observation_space", "action_space", "params", "right", "wrong", "pictures")
+INTERNAL = ("observation_space", "action_space", "params", "right", "wrong", "pictures", "full_space")
 """Arguments that constructors pass to their bases."""

@@ -47,7 +47,9 @@ class PendulumBase(BatchedEnv):
         self._observed, self._shown, self._steps = observe, SHOWN[observe], steps
         bound = np.array([1.0, 1.0, MAX_SPEED], np.float32)[self._shown]
         torque = Box(-MAX_TORQUE, MAX_TORQUE, (1,), np.float32)
-        super().__init__(num_envs, Box(-bound, bound, dtype=np.float32), torque, params, **kwargs)
+        full = Box(-np.inf, np.inf, (4,), np.float32)  # cos, sin, speed and the share of steps taken
+        seen = Box(-bound, bound, dtype=np.float32)
+        super().__init__(num_envs, seen, torque, params, full_space=full, **kwargs)
         self.angle = np.zeros(num_envs)
         self.speed = np.zeros(num_envs)
 
@@ -70,6 +72,10 @@ class PendulumBase(BatchedEnv):
         shown = np.empty((self.num_envs, 3), np.float32)
         shown[:, 0], shown[:, 1], shown[:, 2] = np.cos(self.angle), np.sin(self.angle), self.speed
         return shown[:, self._shown]
+
+    def _full_state(self) -> NDArray[np.float32]:
+        parts = np.cos(self.angle), np.sin(self.angle), self.speed, self.t / self._steps
+        return np.stack(parts, 1).astype(np.float32)
 
     def oracle(self) -> NDArray[Any]:
         return best_torque(centred(self.angle), self.speed)

@@ -43,5 +43,7 @@ class SingleEnv(gym.Env):
     def close(self) -> None:
         self.vector.close()
 
-    def _first(self, obs: np.ndarray) -> Any:
+    def _first(self, obs: Any) -> Any:
+        if isinstance(obs, dict):
+            return {name: np.asarray(part[0], self.observation_space[name].dtype)[()] for name, part in obs.items()}  # type: ignore[index]
         return np.asarray(obs[0], self.observation_space.dtype)[()]

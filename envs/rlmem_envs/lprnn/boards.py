@@ -61,7 +61,7 @@ class PictureGame(BoardGame):
     def __init__(self, *args: Any, pictures: NDArray[np.uint8], **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._pictures = pictures
-        shape = (len(pictures), *(self.single_observation_space.shape or ()))
+        shape = (len(pictures), *(self._space.shape or ()))
         self._planes = planes(self.painted(pictures), self.characters).reshape(shape)
 
     def _picture(self) -> NDArray[np.integer]:

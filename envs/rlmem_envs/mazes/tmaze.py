@@ -28,6 +28,7 @@ class TMaze(BatchedEnv):
     | end | terminates after T = L + 2 o + 1 steps |
     | hidden | `goal_y`: 1 or -1 |
     | oracle | `goal_reward`: it goes to see the goal at x = 0 and walks on without delay |
+    | privileged | Box [5]: x / (o + L), y, goal_y, whether the goal was seen, t / T |
 
     The goal shows for one step only, and to nobody who returns. To walk on without it and guess gets half the reward.
 
@@ -85,7 +86,8 @@ class TMaze(BatchedEnv):
         low, high = self._looks.min(0), self._looks.max(0)
         if add_timestep:
             low, high = np.append(low, np.float32(0)), np.append(high, np.float32(self._steps))
-        super().__init__(num_envs, Box(low, high), Discrete(4), params, **kwargs)
+        full = Box(-1, 1, (5,), np.float32)
+        super().__init__(num_envs, Box(low, high), Discrete(4), params, full_space=full, **kwargs)
         self.place = np.zeros(num_envs, np.int64)
 
     def _tabulate(self, ambiguous_position: bool, expose_goal: bool) -> None:
@@ -138,6 +140,11 @@ class TMaze(BatchedEnv):
     def _observe(self) -> NDArray[np.float32]:
         looks = self._looks.take(self.place, 0)
         return np.column_stack([looks, self.t.astype(np.float32)]) if self._timed else looks
+
+    def _full_state(self) -> NDArray[np.float32]:
+        x, y = self.position.T
+        parts = x / self._end_x, y, self._goal_y[self.place], self._seen[self.place] > UNSEEN, self.t / self._steps
+        return np.stack(parts, 1).astype(np.float32)
 
     def _success(self) -> NDArray[np.bool_]:
         return self._y.take(self.place) == self._goal_y.take(self.place)

@@ -198,7 +198,7 @@ class AppleGame(BatchedEnv):
     def _observe(self) -> NDArray[np.uint8]:
         seen = self._pixels.take((self._first_pixel + self.player)[:, None] + self._window)
         seen.reshape(-1, 3, len(on.WINDOW))[:, :, on.CENTRE] = on.COLOURS[on.PLAYER]
-        return seen.reshape(-1, *self.single_observation_space.shape)  # type: ignore[misc]
+        return seen.reshape(-1, *self._space.shape)  # type: ignore[misc]
 
     # ---- drawing
 

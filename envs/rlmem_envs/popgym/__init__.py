@@ -4,6 +4,7 @@ import inspect
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt
+from gymnasium.spaces import Dict
 from gymnasium.vector import VectorEnv
 
 from rlmem_envs import registration
@@ -21,6 +22,7 @@ def make(
     previous_action: bool = False,
     start_flag: bool = False,
     params: dict[str, Any] | None = None,
+    privileged: bool = False,
 ) -> VectorEnv:
     """`num_envs` games of one family and level.
 
@@ -29,16 +31,21 @@ def make(
     previous_action, start_flag: append the previous action, and then a flag of the first step, to every observation,
         as POPGym's baselines do
     params: parameters of the game that replace the level's own, e.g. {"num_decks": 4} for a longer RepeatPrevious
+    privileged: show the full state, too, in games that offer it (their rule cards say so)
 
     Raises ValueError for an unknown name, or for rules that the game or the backend does not have.
     """
     if backend == "popgym":
         if rules != "1.0.7":
             raise ValueError(f"rules={rules}: backend=popgym is version 1.0.7 of the package; use backend=native")
+        if privileged:
+            raise ValueError("privileged=true: the package's games do not show their full state; use backend=native")
         env: VectorEnv = package.make(name, level, num_envs, max_episode_steps, params)
     else:
-        given = _rules(name, rules) | (params or {})
+        given = _rules(name, rules) | (params or {}) | ({"privileged": True} if privileged else {})
         env = registration.make(name, num_envs, level, max_episode_steps=max_episode_steps, **given)
+    if (previous_action or start_flag) and isinstance(env.single_observation_space, Dict):
+        raise ValueError("previous_action, start_flag: expected observations of one part; use the keys of the encoder")
     if previous_action:
         env = PreviousAction(env)
     return StartFlag(env) if start_flag else env

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Gt, Le
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Scores, Who
@@ -29,12 +29,17 @@ class Battleship(BatchedEnv):
     | end | terminates with the last cell of a ship; truncates after n^2 steps, both flags together if both |
     | hidden | `board` [n, n]: 1 where a ship is |
     | oracle | 1, seeing the board |
+    | privileged | Box [2 n^2 + 1]: ships, then cells shot at, then the share of steps taken |
+    | action_mask | cells that were not shot at before |
 
     Ships are straight and do not overlap; they may touch. One after the other, each takes any of its free places with
     the same chance. Rules of popgym 1.0.7, also of 1.0.2.
 
     board_size: n
     ship_sizes: cells of every ship
+    cells: one action for each cell, Discrete(n^2), row by row; masks imply it, since no pair of masks for row and
+        column could say which cells are left
+    action_mask: see `BatchedEnv`
     """
 
     tests = "memory of one's own shots and what they hit"
@@ -55,19 +60,24 @@ class Battleship(BatchedEnv):
         num_envs: Annotated[int, Gt(0)] = 1,
         board_size: Annotated[int, Gt(0), Le(1000)] = 10,
         ship_sizes: Sequence[Annotated[int, Gt(0)]] = SHIPS,
+        cells: bool = False,
+        action_mask: bool = False,
         **kwargs: Any,
     ):
-        n, cells = board_size, sum(ship_sizes)
+        self._by_cell = cells or action_mask
+        n, total = board_size, sum(ship_sizes)
         if not ship_sizes or not all(0 < size <= n for size in ship_sizes):
             raise ValueError(f"ship_sizes={list(ship_sizes)}: expected sizes of 1 to board_size={n} cells")
-        if cells >= n * n:
+        if total >= n * n:
             raise ValueError(f"ship_sizes={list(ship_sizes)}: expected less than the {n * n} cells of board_size={n}")
         params = {"board_size": n, "ship_sizes": tuple(ship_sizes)}
-        super().__init__(num_envs, Discrete(2), MultiDiscrete([n, n]), params, **kwargs)
-        self._n, self._cells, self._ship_sizes = n, cells, tuple(ship_sizes)
+        actions = Discrete(n * n) if self._by_cell else MultiDiscrete([n, n])
+        more: dict[str, Any] = {"action_mask": action_mask, "full_space": Box(0, 1, (2 * n * n + 1,), np.float32)}
+        super().__init__(num_envs, Discrete(2), actions, params, **more, **kwargs)
+        self._n, self._cells, self._ship_sizes = n, total, tuple(ship_sizes)
         self._places = {size: _places(n, size) for size in self._ship_sizes}
         self._base, self._strides = self._all * n * n, np.array([n, 1])
-        self._pay = np.array([-1 / (n * n - cells), 1 / cells])
+        self._pay = np.array([-1 / (n * n - total), 1 / total])
         self._shares = np.cumsum(_shares(n, [self._places[size] for size in self._ship_sizes]))
         self.tiles = np.zeros((num_envs, n * n), np.uint8)  # SHIP and SHOT bits
         self.left = np.zeros(num_envs, np.int64)  # cells of ships that are still to be hit
@@ -101,7 +111,7 @@ class Battleship(BatchedEnv):
         self.hit[who] = 0
 
     def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-        at = actions.dot(self._strides)
+        at = actions.copy() if self._by_cell else actions.dot(self._strides)
         at += self._base
         tiles = self.tiles.take(at)
         hit = tiles == SHIP
@@ -120,8 +130,15 @@ class Battleship(BatchedEnv):
         """Random shots, more of them where a ship is more likely."""
         return self._shots(self._shares[:-1].searchsorted(rng.random(self.num_envs), side="right"))
 
+    def _full_state(self) -> NDArray[np.float32]:
+        share = self.t / self._n**2
+        return np.column_stack([self.tiles & SHIP, self.tiles & SHOT > 0, share]).astype(np.float32)
+
+    def _allowed(self) -> NDArray[np.bool_]:
+        return self.tiles & SHOT == 0
+
     def _shots(self, cells: NDArray[np.intp]) -> NDArray[Any]:
-        return np.stack(np.divmod(cells, self._n), -1)
+        return cells if self._by_cell else np.stack(np.divmod(cells, self._n), -1)
 
     def episode_steps(self) -> tuple[int, int]:
         return self._cells, self._n**2

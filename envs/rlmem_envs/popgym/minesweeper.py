@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Gt
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Scores, Who
@@ -43,6 +43,8 @@ class MineSweeper(BatchedEnv):
     | end | terminates on a mine and when all safe cells are seen; truncates after s steps if it does not terminate |
     | hidden | `mines` [n, n]: 1 where a mine is |
     | oracle | 1, seeing the mines |
+    | privileged | Box [2 n^2 + 1]: mines, then cells seen, then the share of steps taken |
+    | action_mask | cells that were not seen before |
 
     m mines lie anywhere with the same chance. n and m are 4 and 2 (easy), 6 and 6 (medium), 8 and 10 (hard).
 
@@ -51,6 +53,9 @@ class MineSweeper(BatchedEnv):
 
     difficulty: n and m
     rules: the version of popgym
+    cells: one action for each cell, Discrete(n^2), row by row; masks imply it, since no pair of masks for row and
+        column could say which cells are left
+    action_mask: see `BatchedEnv`
     """
 
     tests = "memory of the cells seen, and inference from their counts"
@@ -67,11 +72,16 @@ class MineSweeper(BatchedEnv):
         num_envs: Annotated[int, Gt(0)] = 1,
         difficulty: Literal["easy", "medium", "hard"] = "easy",
         rules: Literal["1.0.7", "1.0.2"] = "1.0.7",
+        cells: bool = False,
+        action_mask: bool = False,
         **kwargs: Any,
     ):
         n, mines = SIZES[difficulty]
         params = {"difficulty": difficulty, "rules": rules}
-        super().__init__(num_envs, Discrete(min(mines + 1, 10)), MultiDiscrete([n, n]), params, **kwargs)
+        self._by_cell = cells or action_mask
+        actions = Discrete(n * n) if self._by_cell else MultiDiscrete([n, n])
+        more: dict[str, Any] = {"action_mask": action_mask, "full_space": Box(0, 1, (2 * n * n + 1,), np.float32)}
+        super().__init__(num_envs, Discrete(min(mines + 1, 10)), actions, params, **more, **kwargs)
         self._n, self._mines, self._safe = n, mines, n * n - mines
         self._base, self._strides = self._all * n * n, np.array([n, 1])
         self._pay = np.array([1 / self._safe, -0.5 - 1 / self._safe, -0.5 / (self._safe - 2)])
@@ -101,7 +111,7 @@ class MineSweeper(BatchedEnv):
         self.count[who] = 0
 
     def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-        at = actions.dot(self._strides)
+        at = actions.copy() if self._by_cell else actions.dot(self._strides)
         at += self._base
         tiles = self.tiles.take(at)
         self.tiles.put(at, self._turned.take(tiles))
@@ -126,8 +136,15 @@ class MineSweeper(BatchedEnv):
         number = (rng.random(self.num_envs) * self._number.take(count)).astype(np.intp)
         return self._cells(self._play.take(self._first.take(count) + number))
 
+    def _full_state(self) -> NDArray[np.float32]:
+        share = self.t / (self._safe + 1)
+        return np.column_stack([self.tiles == MINE, self.tiles == VIEWED, share]).astype(np.float32)
+
+    def _allowed(self) -> NDArray[np.bool_]:
+        return self.tiles != VIEWED
+
     def _cells(self, cells: NDArray[np.intp]) -> NDArray[Any]:
-        return np.stack(np.divmod(cells, self._n), -1)
+        return cells if self._by_cell else np.stack(np.divmod(cells, self._n), -1)
 
     def episode_steps(self) -> tuple[int, int]:
         return 1, self._safe + (self.params["rules"] == "1.0.2")

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Gt, Le
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
@@ -23,6 +23,7 @@ class RepeatFirst(OpenLoopEnv):
     | end | terminates after n - 1 steps |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | 1, naming the suit that it has seen |
+    | privileged | Box [5]: the suit of the first card one-hot, and the share of cards dealt |
 
     Rules of popgym 1.0.7, also of 1.0.2.
 
@@ -40,7 +41,8 @@ class RepeatFirst(OpenLoopEnv):
         self._n = n = cards.DECK * num_decks
         pay = np.full(n - 1, 1 / (n - 1))
         suits = Discrete(cards.SUITS)
-        super().__init__(num_envs, suits, suits, {"num_decks": num_decks}, right=pay, wrong=-pay, **kwargs)
+        params, full = {"num_decks": num_decks}, Box(0, 1, (cards.SUITS + 1,), np.float32)
+        super().__init__(num_envs, suits, suits, params, right=pay, wrong=-pay, full_space=full, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {"deck": self.draws.permutation(who, self._n)}
@@ -48,6 +50,9 @@ class RepeatFirst(OpenLoopEnv):
     def _script(self, facts: Facts) -> Script:
         suits = cards.suit(facts["deck"])
         return Script(suits, np.repeat(suits[:, :1], self._n - 1, axis=1))
+
+    def _full_state(self) -> NDArray[np.float32]:
+        return np.column_stack([self.tape[0][:, None] == np.arange(cards.SUITS), self.t / self._n]).astype(np.float32)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return self._observe()

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
@@ -23,6 +23,7 @@ class RepeatPrevious(OpenLoopEnv):
     | end | terminates after n - 1 steps |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | 1, naming the suit that it has seen |
+    | privileged | Box [4 k + 1]: the last k suits one-hot, the present one first, and the share of cards dealt |
 
     Rules of popgym 1.0.7, also of 1.0.2.
 
@@ -56,7 +57,8 @@ class RepeatPrevious(OpenLoopEnv):
         self._n, self._k = n, k
         pay = np.where(np.arange(n - 1) >= k - 1, 1 / (n - k), 0.0)
         suits = Discrete(cards.SUITS)
-        super().__init__(num_envs, suits, suits, {"num_decks": num_decks, "k": k}, right=pay, wrong=-pay, **kwargs)
+        params, full = {"num_decks": num_decks, "k": k}, Box(0, 1, (cards.SUITS * k + 1,), np.float32)
+        super().__init__(num_envs, suits, suits, params, right=pay, wrong=-pay, full_space=full, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {"deck": self.draws.permutation(who, self._n)}
@@ -66,6 +68,12 @@ class RepeatPrevious(OpenLoopEnv):
         answers = np.full((len(suits), self._n - 1), -1, np.int8)
         answers[:, self._k - 1 :] = suits[:, : self._n - self._k]
         return Script(suits, answers)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        ago = self.t[:, None] - np.arange(self._k)  # [N, k]
+        suit = np.where(ago >= 0, self.tape[np.maximum(ago, 0), self._all[:, None]], -1)
+        shown = (suit[..., None] == np.arange(cards.SUITS)).reshape(self.num_envs, -1)
+        return np.column_stack([shown, self.t / self._n]).astype(np.float32)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return (self._observe() + 1) % cards.SUITS

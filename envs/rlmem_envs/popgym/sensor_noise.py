@@ -21,7 +21,7 @@ class SensorNoise(BatchedEnv):
             raise ValueError(f"noise_sigma={noise_sigma}: expected at least 0")
         super().__init__(*args, **kwargs)
         self.params["noise_sigma"] = noise_sigma
-        self._sigma, (self._width,) = noise_sigma, self.single_observation_space.shape or ()
+        self._sigma, (self._width,) = noise_sigma, self._space.shape or ()
         self.per_step = {"noise": (self._width,)}
         self.noise = np.zeros((self.num_envs, self._width), np.float32)
 
@@ -37,5 +37,5 @@ class SensorNoise(BatchedEnv):
         return outcome
 
     def _observe(self) -> NDArray[Any]:
-        space: Any = self.single_observation_space
+        space: Any = self._space
         return np.minimum(np.maximum(super()._observe() + self.noise, space.low), space.high)

@@ -24,6 +24,7 @@ from rlmem.api.runs import Run
 from rlmem.api.trained import TrainedAgent
 from rlmem.errors import Fault, UserError, extra, one_line, writing
 from rlmem.loops.base import one_thread
+from rlmem.spaces import is_tree
 from rlmem.system.failures import lacks_memory
 
 Format = Literal["onnx", "torch"]
@@ -91,6 +92,9 @@ def export(
     agent = run.agent(which)
     if not agent.network.reads_slots:
         what = "its agent reads the last slots of an episode again at every step, which no export holds"
+        raise UserError(f"{run.path}: {what}; e.g. rlmem.load({str(run.path)!r}) in Python")
+    if is_tree(agent.observation_space):
+        what = "its observations have several parts or action masks, and an exported step takes one array"
         raise UserError(f"{run.path}: {what}; e.g. rlmem.load({str(run.path)!r}) in Python")
     write, step = prepare(), ActingStep(agent)
     partial = path.with_name(f"{path.name}.unchecked")

@@ -1,0 +1,103 @@
+"""Environments whose observations have several parts, as agents see them: the leaves that are read, by their paths."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+
+from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves
+
+MaskSource = Literal["vector", "each", "info"]
+"""Where action masks come from: `action_masks()` of the vector or of each environment, or `info["action_mask"]`."""
+
+
+def observed(env: VectorEnv, read: Callable[[Sequence[str]], Sequence[str]]) -> VectorEnv:
+    """`env` itself if its observations are one part and it has no action masks, else an `Observed` of it.
+
+    read: which of the leaves, by their paths, anything reads; the others are left out. Raises what it raises
+    """
+    source, space = _mask_source(env), env.single_observation_space
+    if source is None and not is_tree(space):
+        return env
+    parts = leaves(space) if is_tree(space) else {OBSERVATION: space}
+    if source is not None:
+        parts[ACTION_MASK] = spaces.MultiBinary(sum(component_sizes(env.single_action_space)))
+    wanted = {*read(list(parts)), ACTION_MASK}
+    return Observed(env, {name: part for name, part in parts.items() if name in wanted}, source)
+
+
+class Observed(VectorWrapper):
+    """Observations as a dictionary from the paths of leaves to arrays [N, ...], with action masks as a leaf.
+
+    Masks are a leaf `action_mask` of the environment's own observations, or are put beside them: what `action_masks()`
+    returns, as for sb3-contrib, or `info["action_mask"]` of vectors that say so (`masks_in_info`). Those of a
+    MultiDiscrete may be a tuple with an array for every component. An observation of one part is then the leaf
+    `observation`. All other attributes are those of `env`.
+
+    env: the environments
+    parts: spaces of the leaves that are kept, by their paths
+    source: where masks come from; None: they are a leaf already, or there are none
+    """
+
+    def __init__(self, env: VectorEnv, parts: Mapping[str, Any], source: MaskSource | None):
+        super().__init__(env)
+        self.single_observation_space = spaces.Dict(dict(parts))
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+        self.source, self.tree = source, is_tree(env.single_observation_space)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._seen(obs, info), info
+
+    def step(self, actions: Any) -> tuple[dict[str, Any], Any, Any, Any, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        return self._seen(obs, info), reward, terminated, truncated, info
+
+    def _seen(self, obs: Any, info: Mapping[str, Any]) -> dict[str, Any]:
+        found = by_path(obs) if self.tree else {OBSERVATION: obs}
+        if self.source is not None:
+            found[ACTION_MASK] = self._masks(info)
+        if lacking := [name for name in self.single_observation_space if name not in found]:  # type: ignore[attr-defined]
+            raise ValueError(f"observations lack `{lacking[0]}`; they have: {', '.join(found)}")
+        return {name: found[name] for name in self.single_observation_space}  # type: ignore[attr-defined]
+
+    def _masks(self, info: Mapping[str, Any]) -> np.ndarray:
+        size = sum(component_sizes(self.single_action_space))
+        env: Any = self.env
+        if self.source == "info":
+            given = info.get(ACTION_MASK, [None] * self.num_envs)  # a final observation may have none
+        else:
+            given = env.action_masks() if self.source == "vector" else env.unwrapped.call("action_masks")
+        masks = given if isinstance(given, np.ndarray) and given.dtype != object else [_row(one, size) for one in given]
+        return np.asarray(masks).reshape(self.num_envs, -1)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+def _row(mask: Any, size: int) -> np.ndarray:
+    """The mask of one environment [size], of an array or of a tuple with one for every component; None: nothing."""
+    if mask is None:
+        return np.zeros(size, bool)
+    several = isinstance(mask, Sequence) and len(mask) and np.ndim(mask[0])
+    return np.concatenate([np.ravel(part) for part in mask]) if several else np.ravel(mask)
+
+
+def _mask_source(env: VectorEnv) -> MaskSource | None:
+    """Where action masks come from; None: from nowhere, or the observations have them as a leaf."""
+    space, action = env.single_observation_space, env.single_action_space
+    if not isinstance(action, spaces.Discrete | spaces.MultiDiscrete):
+        return None
+    if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
+        return None
+    if callable(getattr(env, "action_masks", None)):
+        return "vector"
+    single = getattr(env.unwrapped, "envs", None)  # of a vector whose environments are in this process
+    if single and single[0].has_wrapper_attr("action_masks"):
+        return "each"
+    return "info" if getattr(env.unwrapped, "masks_in_info", False) else None

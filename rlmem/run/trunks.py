@@ -1,0 +1,108 @@
+"""What actor and critic read of an observation, and the encoders and memories that read it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import Any
+
+import torch
+from gymnasium import Space, spaces
+
+from rlmem.agents.trunk import Trunk
+from rlmem.config.compose import Config, load
+from rlmem.config.messages import to_text
+from rlmem.config.targets import locate
+from rlmem.errors import UserError
+from rlmem.memory.base import Memory
+from rlmem.nets.encoder import InputEncoder
+from rlmem.nets.leaves import Leaves
+from rlmem.run.build import build_group, build_memory, read_leaves
+from rlmem.spaces import is_tree, leaves
+
+WHY = "the observation has several parts"
+SHARED = ("hidden_size", "prev_action", "prev_reward", "start_flag", "normalise_obs")
+"""The keys of encoders that `encoder=dict` takes over where nobody has chosen it."""
+
+
+def with_encoder(config: Config, observation_space: Space) -> Config:
+    """`config` with `encoder=dict` where the actor reads several leaves. Raises UserError if another was chosen."""
+    if not is_tree(observation_space):
+        return config
+    names, chosen = read_leaves(config, list(leaves(observation_space)))[0], config.choices["encoder"]
+    if len(names) == 1 or _reads_leaves(config.values["encoder"]):
+        return config
+    if any(line.startswith("encoder=") for line in config.overrides):
+        what = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
+        raise UserError(f"encoder={chosen}: {what}; e.g. encoder=dict")
+    given, ours = config.values["encoder"], load(["encoder=dict"]).values["encoder"]
+    ours |= {key: given[key] for key in SHARED if key in given}
+    return replace(
+        config,
+        values=config.values | {"encoder": ours},
+        choices=config.choices | {"encoder": "dict"},
+        ruled=config.ruled | {"encoder": WHY},
+    )
+
+
+def make_trunks(
+    config: Config,
+    observation_space: Space,
+    action_space: Space,
+    make_memory: Callable[[int], Memory],
+    device: torch.device,
+) -> Callable[[], Trunk]:
+    """What builds an agent's trunks: that of the actor when it is first called, that of a critic from then on.
+
+    observation_space: of what encoders read
+    make_memory: builds the memory of `config` for inputs of a size
+    device: where memories lie
+    """
+    parts = leaves(observation_space) if is_tree(observation_space) else None
+    actor, critic = (None, None) if parts is None else read_leaves(config, list(parts))
+    memories = chain([make_memory], repeat(_critic_memory(config, make_memory, device)))
+    kinds = zip(chain([actor], repeat(critic)), memories, strict=False)
+
+    def make_trunk() -> Trunk:
+        names, memory = next(kinds)
+        leaf = None
+        if names is None or parts is None:
+            encoder = build_group(config, "encoder", observation_space=observation_space, action_space=action_space)
+        else:
+            encoder, leaf = _encoder(config, {name: parts[name] for name in names}, action_space)
+        return Trunk(encoder, memory(encoder.output_size), leaf)
+
+    return make_trunk
+
+
+def _encoder(config: Config, parts: dict[str, Space], action_space: Space) -> tuple[InputEncoder, str | None]:
+    """The encoder of some leaves, and the leaf that it reads; None: it reads all of them."""
+    node, space = config.values["encoder"], spaces.Dict(parts)
+    if _reads_leaves(node):
+        read = {"include": list(parts), "exclude": []} if "include" in node else {}
+        return build_group(config, "encoder", observation_space=space, action_space=action_space, **read), None
+    if len(parts) == 1:
+        ((leaf, seen),) = parts.items()
+        return build_group(config, "encoder", observation_space=seen, action_space=action_space), leaf
+    shared = {key: node[key] for key in SHARED if key in node}  # a critic that reads more than the actor
+    return Leaves(space, action_space, include=list(parts), **shared), None
+
+
+def _reads_leaves(node: dict[str, Any]) -> bool:
+    return bool(getattr(locate(node["_target_"]), "reads_leaves", False))
+
+
+def _critic_memory(
+    config: Config, make_memory: Callable[[int], Memory], device: torch.device
+) -> Callable[[int], Memory]:
+    """What builds the critic's memory: `algo.critic_memory`, as wide as that of `config`, or else the same."""
+    name = config.values["algo"].get("critic_memory")
+    if name is None:
+        return make_memory
+    try:
+        node = load([f"memory={name}"]).values["memory"]
+    except UserError as error:
+        raise UserError(f"algo.critic_memory={to_text(name)}: {error}") from error
+    given = config.values["memory"]
+    node |= {"hidden_size": given["hidden_size"]} if "hidden_size" in node and "hidden_size" in given else {}
+    values, choices = config.values | {"memory": node}, config.choices | {"memory": name}
+    return lambda size: build_memory(replace(config, values=values, choices=choices), size, device)
