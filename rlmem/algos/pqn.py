@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from gymnasium import Space, spaces
@@ -12,12 +13,14 @@ from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Plan
 from rlmem.algos.diagnostics import q_spread
+from rlmem.algos.off_policy import LEAST_REWARD
 from rlmem.algos.on_policy import FromRollouts, batch_metrics, cut, mean, means
 from rlmem.batching import Batching, Rollout
+from rlmem.loops.parts import OnNan
 from rlmem.losses.q_learning import chosen
 from rlmem.losses.returns import lambda_return
 from rlmem.nets.layers import HeadLayers
-from rlmem.parallel import least
+from rlmem.parallel import least, totals
 from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat
 
 
@@ -35,7 +38,8 @@ class PQN(FromRollouts):
     num_minibatches: parts of each pass, at most one per row of any process
     adam_eps: epsilon of Adam; the paper has RAdam
     td_lambda: lambda of the returns
-    reward_scale: factor of the rewards in targets
+    reward_scale: factor of the rewards in targets; None: one over the root mean square of the first rewards that are not
+        zero (see `OffPolicy`)
     layer_norm: whether the heads' hidden layers have a layer norm before their activation, as the paper asks for
     dueling: Q = V + A - mean A; the paper does without
     epsilon_start: chance of a random action at the beginning
@@ -47,7 +51,7 @@ class PQN(FromRollouts):
     num_minibatches: PositiveInt = 8
     adam_eps: PositiveFloat = 1e-5
     td_lambda: UnitFloat = 0.65
-    reward_scale: PositiveFloat = 1.0
+    reward_scale: PositiveFloat | None = None
     layer_norm: bool = True
     dueling: bool = False
     epsilon_start: UnitFloat = 1.0
@@ -62,6 +66,10 @@ class PQN(FromRollouts):
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> QAgent:
         return QAgent(make_trunk, action_space, self.head_layers, self.dueling)
+
+    def setup(self, agent: QAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
+        super().setup(agent, generator, on_nan)
+        self.scale = self.reward_scale
 
     def make_optimiser(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)
@@ -84,11 +92,13 @@ class PQN(FromRollouts):
         with torch.no_grad():
             features = self.agent.trunks.read_critic(batch)
             q = self.agent.q(features)
-            value, reward = rows.scatter(q.amax(-1), streams.shape), streams.reward * self.reward_scale
+            self._scale_rewards(streams)
+            value, reward = rows.scatter(q.amax(-1), streams.shape), streams.reward * (self.scale or 1.0)
             target = lambda_return(reward, value, streams.terminated, streams.mask, self.gamma, self.td_lambda)
             batch.behaviour["target"] = rows.gather(target)
             mask = batch.mask
             metrics = {"target_mean": float(mean(batch.behaviour["target"], mask)), "q_spread": float(q_spread(q[mask]))}
+            metrics |= {"reward_scale": self.scale or 1.0}
             metrics |= self.diagnose(features[mask], batch.action[mask])
         parts = least(min(self.num_minibatches, len(rows.env)))
         steps: list[dict[str, Tensor]] = []
@@ -97,6 +107,28 @@ class PQN(FromRollouts):
             steps += [self._minibatch(batch.rows(part)) for part in order.tensor_split(parts)]
         metrics |= means(self.taken(steps))
         return self.named(metrics | {"lr": lr}) | batch_metrics(rollout, rows, batch)
+
+    def _scale_rewards(self, streams: Batch) -> None:
+        """Choose `scale` where `reward_scale` leaves it open, from the rewards of all processes."""
+        rewards = streams.reward[streams.mask].double()
+        total, count = totals(float(rewards.square().sum()), int((rewards != 0).sum()))
+        if self.scale is None and count:
+            self.scale = 1 / max((total / count) ** 0.5, LEAST_REWARD)
+
+    def learnt(self) -> dict[str, Any]:
+        """The scale of rewards if it was chosen: the values depend on it."""
+        return {"scale": self.scale} if self.reward_scale is None else {}
+
+    def load_learnt(self, state: dict[str, Any]) -> None:
+        if self.reward_scale is None:
+            self.scale = state.get("scale")
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"scale": self.scale}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.scale = state["scale"]
 
     def _minibatch(self, batch: Batch) -> dict[str, Tensor]:
         """Take one gradient step on some rows. Returns metrics."""
