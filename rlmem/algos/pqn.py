@@ -55,8 +55,8 @@ class PQN(FromRollouts):
     layer_norm: bool = True
     dueling: bool = False
     epsilon_start: UnitFloat = 1.0
-    epsilon_end: UnitFloat = 0.01
-    epsilon_fraction: UnitFloat = 0.2
+    epsilon_end: UnitFloat = 0.05
+    epsilon_fraction: UnitFloat = 0.3
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
 
