@@ -28,6 +28,7 @@ REPLAYED = ["algo.batch_size=100", "algo.update_ratio=0.01", "algo.random_steps=
 LIVED = {
     "ppo": ["algo.rollout_slots=16", "algo.epochs=1", "algo.num_minibatches=2"],
     "impala": ["algo.rollout_slots=16"],
+    "pqn": ["algo.rollout_slots=16", "algo.epochs=1", "algo.num_minibatches=2"],
 }
 
 
@@ -64,7 +65,8 @@ def test_every_memory_trains_with_every_algorithm_under_both_schemes(in_tmp, mem
     assert [name for row in rows for name in row if entry(name) is None] == [], "rlmem/record/metrics.py"
     learnt = [row for row in training if "batch/transitions" in row]
     if algo in LIVED:
-        assert max(row[f"{algo}/ratio_max_dev"] for row in learnt) <= 1e-5
+        if algo != "pqn":  # whose agent has no policy with probabilities
+            assert max(row[f"{algo}/ratio_max_dev"] for row in learnt) <= 1e-5
         assert sum(row["batch/transitions"] for row in learnt) == 1000
     else:
         assert all(row["batch/transitions"] == 100 for row in learnt)

@@ -29,6 +29,7 @@ from torch.distributions import Categorical, Independent, Normal, kl_divergence
 
 from rlmem.algos.impala import Impala
 from rlmem.algos.ppo import PPO
+from rlmem.algos.pqn import PQN
 from rlmem.batching import Rollout, Segment, Tape
 
 GAMMA, LR, TAU, SCALE = 0.9, 0.3, 0.25, 0.5
@@ -429,3 +430,55 @@ def test_an_update_of_impala_is_that_of_the_equations(case, scheme):
     assert clipped == must_clip | {""}
     assert_equal(agent, gradients, "the last gradient", of=lambda p: p.grad)
     assert_equal(agent, net.w, "weights")
+
+
+def q_normed(net, h):
+    """PQN's values of all actions: a layer norm (Ba et al. 2016, arXiv:1607.06450, eq. 3) before the activation."""
+    x = net.linear("q.trunk.0", h)
+    centred = x - x.mean()
+    x = centred / (centred.square().mean() + 1e-5).sqrt() * net.w["q.trunk.1.weight"] + net.w["q.trunk.1.bias"]
+    return net.linear("q.out", torch.where(x > 0, x, 0.01 * x))
+
+
+def q_lambda(p, value, lam):
+    """R_t = r_t + gamma ((1 - lambda) v_{t+1} + lambda R_{t+1}) of Gallici et al. 2024, arXiv:2407.04811, eq. 5, as the
+    weighted mean of n-step returns (Sutton and Barto 2018, eq. 12.3)."""
+    found, n = [], len(p.action)
+    for t in range(n):
+        steps = []
+        for end in range(t + 1, n + 1):
+            behind = 0.0 if p.terminated and end == n else GAMMA ** (end - t) * value[end]
+            steps.append(sum(GAMMA ** (k - t) * SCALE * p.reward[k].item() for k in range(t, end)) + behind)
+        weights = [(1 - lam) * lam**k for k in range(len(steps) - 1)]
+        found.append(sum(w * g for w, g in zip([*weights, 1 - sum(weights)], steps, strict=True)))
+    return found
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_update_of_pqn_is_that_of_the_equations(scheme):
+    algo = PQN(head_sizes=(6,), gamma=GAMMA, lr=LR, adam_eps=EPS, epochs=2, num_minibatches=2, reward_scale=SCALE)
+    agent = make_agent(algo, DISCRETE)
+    algo.setup(agent, generator(2))
+    rows = rollout_rows(DISCRETE)
+    net, adam, shuffle = Copy(agent), Adam(0.75 * LR, EPS), generator(2)
+    got = algo.update(Rollout(lay_out(rows)), SCHEMES[scheme], progress=0.25)
+    pieces = [p for row in rows for p in row]
+    with torch.no_grad():
+        values = {id(p): [q_normed(net, h).max().item() for h in net.features(p)] for p in pieces}
+    aims = {id(p): q_lambda(p, values[id(p)], algo.td_lambda) for p in pieces}
+    of_batch, losses = rows if scheme == "tape" else [[p] for p in pieces], []
+    for _ in range(algo.epochs):
+        for part in torch.randperm(len(of_batch), generator=shuffle).tensor_split(algo.num_minibatches):
+            errors = [
+                q_normed(net, h)[action] - aim
+                for row in part
+                for p in of_batch[row]
+                for h, action, aim in zip(net.features(p), p.action, aims[id(p)], strict=False)
+            ]
+            losses.append(mean([error**2 / 2 for error in errors]))
+            gradients = gradients_of(losses[-1], net.w, net.names(""), algo.max_grad_norm)
+            adam.step(net.w, gradients)
+    assert_equal(agent, gradients, "the last gradient", of=lambda p: p.grad)
+    assert_equal(agent, net.w, "weights")
+    assert got["pqn/loss"] == pytest.approx(mean(losses).item(), **CLOSE)
+    assert got["pqn/target_mean"] == pytest.approx(mean([y for aim in aims.values() for y in aim]), **CLOSE)

@@ -273,6 +273,10 @@ class Algorithm(ABC):
         """How the agent explores after `steps` of `total_steps` environment steps."""
         return ON_POLICY
 
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        """Metrics of how the agent explores."""
+        return {}
+
     def learnt(self) -> dict[str, Any]:
         """What was learnt beside the agent's weights and belongs to them, such as a target network."""
         return {}

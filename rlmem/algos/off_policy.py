@@ -132,10 +132,6 @@ class OffPolicy(HeadSettings, Algorithm):
     @abstractmethod
     def explore(self, steps: int, total_steps: int) -> Exploration: ...
 
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        """Metrics of how the agent explores."""
-        return {}
-
     def make_loop(self, parts: LoopParts) -> Loop:
         self.setup(cast(OffPolicyAgent, parts.agent), parts.streams.torch("losses", parts.device), parts.on_nan)
         stores = parts.state_slots(replay=True) is not None

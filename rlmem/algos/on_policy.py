@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +25,8 @@ from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, Uni
 
 
 @dataclass(kw_only=True)
-class OnPolicy(HeadSettings, Algorithm):
-    """An algorithm that learns from each rollout of an actor-critic and then drops it.
+class FromRollouts(HeadSettings, Algorithm):
+    """An algorithm that learns from each rollout and then drops it.
 
     rollout_slots: slots collected from every environment per update
     complete_episodes: whether rollouts start from a reset and run every episode to its end
@@ -34,14 +34,6 @@ class OnPolicy(HeadSettings, Algorithm):
     anneal_lr: lower the learning rate linearly to zero over the run
     max_grad_norm: bound of the gradient's global norm; None: no bound
     gamma: discount
-    entropy_coef: weight of the entropy bonus
-    value_coef: weight of the value loss
-    state_dependent_std: see `rlmem.nets.heads.PolicyHead`
-    separate: actor and critic have an encoder and a memory each; otherwise they share one
-    memory_gradient: whose loss trains a shared encoder and memory
-    critic_observation: the leaves that a critic of its own reads, in the place of the actor's: paths or patterns; None:
-        those of the actor. See docs/any-observation.md
-    critic_memory: the option of `memory` for a critic of its own, as wide as the actor's; None: the actor's
     """
 
     rollout_slots: PositiveInt = 128
@@ -50,22 +42,8 @@ class OnPolicy(HeadSettings, Algorithm):
     anneal_lr: bool = True
     max_grad_norm: PositiveFloat | None = 0.5
     gamma: UnitFloat = 0.99
-    entropy_coef: NonNegativeFloat = 0.01
-    value_coef: NonNegativeFloat = 0.5
-    state_dependent_std: bool = False
-    separate: bool = False
-    memory_gradient: MemoryGradient = "both"
-    critic_observation: Sequence[str] | None = None
-    critic_memory: str | None = None
 
-    action_spaces = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
-    masks = True
-
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
-        std, whose = self.state_dependent_std, self.memory_gradient
-        return ActorCritic(make_trunk, action_space, self.head_layers, std, self.separate, whose)
-
-    def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
+    def setup(self, agent: Any, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         """Prepare to train an agent.
 
         agent: the agent
@@ -77,8 +55,9 @@ class OnPolicy(HeadSettings, Algorithm):
 
     def make_loop(self, parts: LoopParts) -> Loop:
         generator = parts.streams.torch(parts.own_stream("rows"))
-        self.setup(cast(ActorCritic, parts.agent), generator, parts.on_nan)
-        return OnPolicyLoop(algo=self, collector=parts.make_collector(), **vars(parts))
+        self.setup(parts.agent, generator, parts.on_nan)
+        at_end = self.explore(parts.total_steps, parts.total_steps)
+        return OnPolicyLoop(algo=self, collector=parts.make_collector(), exploration=at_end, **vars(parts))
 
     def describe(self, plan: Plan) -> dict[str, str]:
         num_envs = plan.num_envs * plan.processes
@@ -154,6 +133,36 @@ class OnPolicy(HeadSettings, Algorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.generator.set_state(state["generator"].cpu())
+
+
+@dataclass(kw_only=True)
+class OnPolicy(FromRollouts):
+    """An algorithm that learns from each rollout of an actor-critic.
+
+    entropy_coef: weight of the entropy bonus
+    value_coef: weight of the value loss
+    state_dependent_std: see `rlmem.nets.heads.PolicyHead`
+    separate: actor and critic have an encoder and a memory each; otherwise they share one
+    memory_gradient: whose loss trains a shared encoder and memory
+    critic_observation: the leaves that a critic of its own reads, in the place of the actor's: paths or patterns; None:
+        those of the actor. See docs/any-observation.md
+    critic_memory: the option of `memory` for a critic of its own, as wide as the actor's; None: the actor's
+    """
+
+    entropy_coef: NonNegativeFloat = 0.01
+    value_coef: NonNegativeFloat = 0.5
+    state_dependent_std: bool = False
+    separate: bool = False
+    memory_gradient: MemoryGradient = "both"
+    critic_observation: Sequence[str] | None = None
+    critic_memory: str | None = None
+
+    action_spaces = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
+    masks = True
+
+    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
+        std, whose = self.state_dependent_std, self.memory_gradient
+        return ActorCritic(make_trunk, action_space, self.head_layers, std, self.separate, whose)
 
 
 def mean(x: Tensor, mask: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from rlmem.acting.actors import ActorPool
 from rlmem.acting.collector import Collector, Episode
+from rlmem.agents.base import Exploration
 from rlmem.batching import Batching, Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
 from rlmem.loops.observe import observe
@@ -23,6 +24,8 @@ class RolloutLearner(Learner, Protocol):
     rollout_slots: int
     complete_episodes: bool
 
+    def explore(self, steps: int, total_steps: int) -> Exploration: ...
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]: ...
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]: ...
 
 
@@ -49,9 +52,14 @@ class OnPolicyLoop(Loop):
         here, before = place(), self.collector.steps
         budget, state_slots = self.total_steps - before, self.state_slots(replay=False)
         share = budget // here.size + (here.rank < budget % here.size)
+        self.exploration = self.algo.explore(before, self.total_steps)
         with one_thread():
             rollout, ended = self.collector.collect(
-                self.algo.rollout_slots, share, complete_episodes=self.algo.complete_episodes, state_slots=state_slots
+                self.algo.rollout_slots,
+                share,
+                complete_episodes=self.algo.complete_episodes,
+                state_slots=state_slots,
+                exploration=self.exploration,
             )
         if alone():
             return rollout, ended
@@ -85,7 +93,9 @@ class OnPolicyLoop(Loop):
             what = f"{deviation} is {metrics[deviation]:.1e}: training does not read what acting read"
             why = "a memory or environment that breaks its contract?"
             self.progress.say(f"step {self.collector.steps}: {what}; {why}")
-        return metrics | self.algo.skipped(), episodes
+        exploring = self.algo.exploration_metrics(self.exploration).items()
+        how = {f"explore/{name}": value for name, value in exploring}
+        return how | metrics | self.algo.skipped(), episodes
 
     def state_dict(self) -> dict[str, Any]:
         """On the first process, the states of all processes; the others only send theirs."""

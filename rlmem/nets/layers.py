@@ -40,11 +40,13 @@ class HeadLayers:
             policies, biases of zero, as in OpenAI's Baselines and in stable-baselines3's on-policy algorithms
         torch: what torch gives a linear layer of n inputs, uniform within 1 / sqrt n, as in stable-baselines3's
             off-policy algorithms
+    layer_norm: whether a layer norm stands before every activation
     """
 
     sizes: Sequence[int]
     activation: Activation = "leaky_relu"
     init: HeadInit = "small_output"
+    layer_norm: bool = False
 
     def hidden(self, input_size: int) -> tuple[nn.Sequential, int]:
         """The hidden layers on [..., input_size] features, and the width of the last."""
@@ -56,7 +58,8 @@ class HeadLayers:
             elif self.init == "orthogonal":
                 nn.init.orthogonal_(layer.weight, math.sqrt(2))
                 nn.init.zeros_(layer.bias)
-            layers += [layer, ACTIVATIONS[self.activation]()]
+            norm = [nn.LayerNorm(size)] if self.layer_norm else []
+            layers += [layer, *norm, ACTIVATIONS[self.activation]()]
             input_size = size
         return nn.Sequential(*layers), input_size
 
