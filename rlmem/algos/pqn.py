@@ -15,7 +15,7 @@ from rlmem.algos.base import Plan
 from rlmem.algos.diagnostics import q_spread
 from rlmem.algos.off_policy import LEAST_REWARD
 from rlmem.algos.on_policy import FromRollouts, batch_metrics, cut, mean, means
-from rlmem.batching import Batching, Rollout
+from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.parts import OnNan
 from rlmem.losses.q_learning import chosen, greedy_value
 from rlmem.losses.returns import lambda_return
@@ -26,10 +26,10 @@ from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat, action_mas
 
 @dataclass(kw_only=True)
 class PQN(FromRollouts):
-    """Parallelised Q-network (Gallici et al. 2024, arXiv:2407.04811): Q(lambda) on rollouts, with layer norm in place of
-    a replay and a target network.
+    """Parallelised Q-network (Gallici et al. 2024, arXiv:2407.04811): Q(lambda) on rollouts, with layer norm in place
+    of a replay and a target network.
 
-        R_t = r_t + gamma ((1 - lambda) max_a Q(s_{t+1}, a) + lambda R_{t+1}),   loss = mean of (Q(s_t, a_t) - R_t)^2 / 2
+        R_t = r_t + gamma ((1 - lambda) max_a Q(s_{t+1}, a) + lambda R_{t+1}),   loss = mean[(Q(s_t, a_t) - R_t)^2] / 2
 
     The targets are those of the weights that acted. They are computed once for each rollout, over whole streams; then
     come `epochs` passes over shuffled rows.
@@ -38,8 +38,8 @@ class PQN(FromRollouts):
     num_minibatches: parts of each pass, at most one per row of any process
     adam_eps: epsilon of Adam; the paper has RAdam
     td_lambda: lambda of the returns
-    reward_scale: factor of the rewards in targets; None: one over the root mean square of the first rewards that are not
-        zero (see `OffPolicy`)
+    reward_scale: factor of the rewards in targets; None: one over the root mean square of the first rewards that are
+        not zero (see `OffPolicy`)
     layer_norm: whether the heads' hidden layers have a layer norm before their activation, as the paper asks for
     dueling: Q = V + A - mean A; the paper does without
     epsilon_start: chance of a random action at the beginning
@@ -88,25 +88,9 @@ class PQN(FromRollouts):
         return {"epsilon": exploration.noise}
 
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
-        lr, rows, streams = self.anneal(progress), cut(rollout, batching), rollout.streams
+        lr, rows = self.anneal(progress), cut(rollout, batching)
         batch = rows.batch(rollout)
-        with torch.no_grad():
-            features = self.agent.trunks.read_critic(batch)
-            q = self.agent.q(features)
-            self._scale_rewards(streams)
-            value, reward = (
-                rows.scatter(greedy_value(q, q, self.agent.allowed(action_mask(batch.obs))), streams.shape),
-                streams.reward * (self.scale or 1.0),
-            )
-            target = lambda_return(reward, value, streams.terminated, streams.mask, self.gamma, self.td_lambda)
-            batch.behaviour["target"] = rows.gather(target)
-            mask = batch.mask
-            metrics = {
-                "target_mean": float(mean(batch.behaviour["target"], mask)),
-                "q_spread": float(q_spread(q[mask])),
-            }
-            metrics |= {"reward_scale": self.scale or 1.0}
-            metrics |= self.diagnose(features[mask], batch.action[mask])
+        metrics = self._evaluate_rollout(rollout.streams, rows, batch)
         parts = least(min(self.num_minibatches, len(rows.env)))
         steps: list[dict[str, Tensor]] = []
         for _ in range(self.epochs):
@@ -114,6 +98,24 @@ class PQN(FromRollouts):
             steps += [self._minibatch(batch.rows(part)) for part in order.tensor_split(parts)]
         metrics |= means(self.taken(steps))
         return self.named(metrics | {"lr": lr}) | batch_metrics(rollout, rows, batch)
+
+    @torch.no_grad()
+    def _evaluate_rollout(self, streams: Batch, rows: Rows, batch: Batch) -> dict[str, float]:
+        """Read all rows once, before any gradient step. Fills `batch.behaviour` with targets; returns metrics."""
+        self._scale_rewards(streams)
+        scale, mask = self.scale or 1.0, batch.mask
+        features = self.agent.trunks.read_critic(batch)
+        q = self.agent.q(features)
+        value = greedy_value(q, q, self.agent.allowed(action_mask(batch.obs)))
+        signals = streams.reward * scale, rows.scatter(value, streams.shape), streams.terminated, streams.mask
+        target = rows.gather(lambda_return(*signals, self.gamma, self.td_lambda))
+        batch.behaviour["target"] = target
+        return {
+            "target_mean": float(mean(target, mask)),
+            "q_spread": float(q_spread(q[mask])),
+            "reward_scale": scale,
+            **self.diagnose(features[mask], batch.action[mask]),
+        }
 
     def _scale_rewards(self, streams: Batch) -> None:
         """Choose `scale` where `reward_scale` leaves it open, from the rewards of all processes."""
