@@ -21,8 +21,8 @@ NonNegativeFloat = Annotated[float, Ge(0)]
 UnitFloat = Annotated[float, Ge(0), Le(1)]
 PositiveUnitFloat = Annotated[float, Gt(0), Le(1)]
 
-Obs = Tensor | dict[str, Tensor]
-"""Observations: one tensor, or its leaves by their paths where an observation has several parts."""
+Obs = Any
+"""Observations: a tensor; or a dictionary of tensors, the leaves by their paths, where they have several parts."""
 
 State = Any
 """A pytree of tensors with leading dimension B; a memory without state uses the empty tuple."""

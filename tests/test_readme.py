@@ -90,7 +90,7 @@ def with_examples(document: str, folder: Path) -> Path:
 
 
 PAGES = (
-    "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/batching.md",
+    "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/any-observation.md", "docs/batching.md",
     "docs/claim-to-verdict.md", "docs/command-line.md", "docs/environments.md", "docs/experiments.md",
     "docs/horizon.md", "docs/index.md", "docs/logging.md", "docs/memory.md", "docs/own-memory.md",
     "docs/reliability.md", "docs/start.md",
@@ -102,7 +102,7 @@ SLOW_ANALYSES = ("hidden", "extrapolate", "shm", "gradients", "impulse")
 OF_ONES_OWN = ("CONTRIBUTING.md", "docs/memory.md", "docs/own-memory.md")
 """Pages that show code, all of which is run."""
 
-AFTERWARDS = ("docs/own-memory.md", "docs/start.md")
+AFTERWARDS = ("docs/any-observation.md", "docs/own-memory.md", "docs/start.md")
 """Pages whose Python goes on from what their commands and example files left in the folder."""
 
 

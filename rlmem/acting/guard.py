@@ -96,7 +96,8 @@ class Guard:
         if is_tree(space):
             self.parts = {name: Part(leaf, env.num_envs, name) for name, leaf in space.items()}
             action = env.single_action_space
-            self.components = np.cumsum(action.nvec)[:-1] if isinstance(action, spaces.MultiDiscrete) else []
+            sizes = action.nvec if isinstance(action, spaces.MultiDiscrete) else [0]
+            self.components: Any = np.cumsum(sizes)[:-1]  # where the mask of the next component begins
         else:
             self.part = Part(space, env.num_envs)
 
@@ -195,7 +196,7 @@ class Guard:
         if self.parts is None or ACTION_MASK not in obs:
             return
         for component in np.split(obs[ACTION_MASK], self.components, axis=-1):  # views
-            empty = ~component.any(-1)
+            empty: Any = ~component.any(-1)
             if any_of(wrong := empty if ended is None else empty & ~ended):
                 self._refuse(wrong, "its action mask allows no action; expected one at least")
             component[empty] = True

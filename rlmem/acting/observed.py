@@ -1,6 +1,6 @@
 """Environments whose observations have several parts, as agents see them: the leaves that are read, by their paths."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ MaskSource = Literal["vector", "each", "info"]
 """Where action masks come from: `action_masks()` of the vector or of each environment, or `info["action_mask"]`."""
 
 
-def observed(env: VectorEnv, read: Callable[[Sequence[str]], Sequence[str]]) -> VectorEnv:
+def observed(env: VectorEnv, read: Callable[[Sequence[str]], Collection[str]]) -> VectorEnv:
     """`env` itself if its observations are one part and it has no action masks, else an `Observed` of it.
 
     read: which of the leaves, by their paths, anything reads; the others are left out. Raises what it raises

@@ -85,7 +85,7 @@ class Trunk(nn.Module):
 
     def _own(self, inputs: Inputs) -> Inputs:
         """The inputs with the observation that the encoder reads."""
-        return inputs if self.leaf is None else inputs._replace(obs=inputs.obs[self.leaf])  # type: ignore[index]
+        return inputs if self.leaf is None else inputs._replace(obs=inputs.obs[self.leaf])
 
     def _beside(self, y: Tensor, inputs: Inputs) -> Tensor:
         return torch.cat([y, self.encoder.shortcut(inputs.obs)], -1) if self.encoder.shortcut_size else y

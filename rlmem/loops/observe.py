@@ -27,7 +27,7 @@ def observe(streams: Batch, *networks: Network) -> None:
     weight = seen.double()[..., None]  # weights: selecting would make CUDA wait
     count = summed(weight.sum())
     for leaf in dict.fromkeys(norm.leaf for norm in norms):
-        obs = (streams.obs[leaf] if isinstance(streams.obs, dict) else streams.obs).double()  # type: ignore[index]
+        obs = (streams.obs if leaf is None else streams.obs[leaf]).double()
         mean = summed((weight * obs).sum((0, 1))) / count.clamp(min=1)
         variance = summed((weight * (obs - mean).square()).sum((0, 1))) / count.clamp(min=1)
         for norm in norms:

@@ -17,6 +17,7 @@ from rlmem.record import rundir
 from rlmem.run.assemble import Parts, learning_threads
 from rlmem.run.build import scan_engines
 from rlmem.run.forecast import checkpoint_bytes, parameters, replay_bytes, size
+from rlmem.run.trunks import SEVERAL_PARTS
 from rlmem.system import products
 
 
@@ -68,8 +69,11 @@ def summary(config: Config, parts: Parts, where: str) -> str:
 def _fitted(config: Config) -> str | None:
     """The defaults that other choices have changed; None: there are none."""
     known = dict(leaf_paths(config.values)) | config.choices
-    fitted = " ".join(f"{path}={to_text(known[path])}" for path in config.ruled)
-    return f"{fitted} (`rlmem config` says why)" if fitted else None
+    fitted = " ".join(f"{path}={to_text(known[path])}" for path, why in config.ruled.items() if why != SEVERAL_PARTS)
+    found = [f"{fitted} (`rlmem config` says why)"] if fitted else []
+    if SEVERAL_PARTS in config.ruled.values():
+        found.append(f"encoder=dict ({SEVERAL_PARTS})")
+    return ", ".join(found) or None
 
 
 def _memory(parts: Parts) -> str:

@@ -19,7 +19,7 @@ from rlmem.nets.leaves import Leaves
 from rlmem.run.build import build_group, build_memory, read_leaves
 from rlmem.spaces import is_tree, leaves
 
-WHY = "the observation has several parts"
+SEVERAL_PARTS = "the observation has several parts"
 SHARED = ("hidden_size", "prev_action", "prev_reward", "start_flag", "normalise_obs")
 """The keys of encoders that `encoder=dict` takes over where nobody has chosen it."""
 
@@ -40,7 +40,7 @@ def with_encoder(config: Config, observation_space: Space) -> Config:
         config,
         values=config.values | {"encoder": ours},
         choices=config.choices | {"encoder": "dict"},
-        ruled=config.ruled | {"encoder": WHY},
+        ruled=config.ruled | {"encoder": SEVERAL_PARTS},
     )
 
 

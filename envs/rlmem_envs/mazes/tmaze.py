@@ -40,6 +40,7 @@ class TMaze(BatchedEnv):
     ambiguous_position: False: the observation is (x, y, goal_y at the first visit of x = 0 or else 0)
     expose_goal: once seen, the goal stays in view; needs ambiguous_position=False, and no memory
     add_timestep: append the steps since the beginning to the observation
+    privileged: see `BatchedEnv`
     """
 
     tests = "one bit kept over the whole episode; active: also looking for it"
@@ -61,6 +62,7 @@ class TMaze(BatchedEnv):
         ambiguous_position: bool = True,
         expose_goal: bool = False,
         add_timestep: bool = False,
+        privileged: bool = False,
         **kwargs: Any,
     ):
         if penalty is not None and penalty > 0:
@@ -87,7 +89,8 @@ class TMaze(BatchedEnv):
         if add_timestep:
             low, high = np.append(low, np.float32(0)), np.append(high, np.float32(self._steps))
         full = Box(-1, 1, (5,), np.float32)
-        super().__init__(num_envs, Box(low, high), Discrete(4), params, full_space=full, **kwargs)
+        more: dict[str, Any] = {"privileged": privileged, "full_space": full}
+        super().__init__(num_envs, Box(low, high), Discrete(4), params, **more, **kwargs)
         self.place = np.zeros(num_envs, np.int64)
 
     def _tabulate(self, ambiguous_position: bool, expose_goal: bool) -> None:

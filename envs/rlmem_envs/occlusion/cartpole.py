@@ -39,6 +39,7 @@ upright, its velocity angle'; position: x, angle; velocity: x', angle' |
 
     observe: the part of the state that is shown
     horizon: the most steps of an episode
+    privileged: see `BatchedEnv`
     """
 
     tests = "control: estimating the part of the state that is hidden"
@@ -55,9 +56,11 @@ upright, its velocity angle'; position: x, angle; velocity: x', angle' |
         num_envs: Annotated[int, Gt(0)] = 1,
         observe: Sight = "full",
         horizon: Annotated[int, Gt(0)] = 200,
+        privileged: bool = False,
         **kwargs: Any,
     ):
-        super().__init__(num_envs, observe, horizon, 1.0, {"observe": observe, "horizon": horizon}, **kwargs)
+        params = {"observe": observe, "horizon": horizon}
+        super().__init__(num_envs, observe, horizon, 1.0, params, privileged=privileged, **kwargs)
 
     def seen_slots(self) -> list[int]:
         """Which numbers of the full state are seen."""

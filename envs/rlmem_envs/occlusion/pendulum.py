@@ -29,6 +29,7 @@ class Pendulum(PendulumBase):
 
     observe: the part of the state that is shown
     horizon: steps of an episode
+    privileged: see `BatchedEnv`
     """
 
     tests = "control: estimating the part of the state that is hidden"
@@ -45,9 +46,11 @@ class Pendulum(PendulumBase):
         num_envs: Annotated[int, Gt(0)] = 1,
         observe: Sight = "full",
         horizon: Annotated[int, Gt(0)] = 200,
+        privileged: bool = False,
         **kwargs: Any,
     ):
-        super().__init__(num_envs, observe, horizon, {"observe": observe, "horizon": horizon}, **kwargs)
+        params = {"observe": observe, "horizon": horizon}
+        super().__init__(num_envs, observe, horizon, params, privileged=privileged, **kwargs)
 
     def seen_slots(self) -> list[int]:
         """Which numbers of the full state are seen."""

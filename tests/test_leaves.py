@@ -1,0 +1,294 @@
+"""Observations of several parts, action masks, and critics that read and remember what the actor does not."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from helpers import assert_same_weights, killed_at, without_time
+from leafy import SPACES, Leafy
+from rlmem_envs.registration import make as make_task
+
+import rlmem
+from rlmem.acting.guard import Guard
+from rlmem.acting.observed import observed
+from rlmem.api.exporting.write import export
+from rlmem.config.compose import load
+from rlmem.errors import Fault, UserError
+from rlmem.nets.distributions import Categorical, MultiCategorical, masked
+from rlmem.nets.leaves import Leaves
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.metrics import entry
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.train import resume, train
+from rlmem.spaces import JointActions, chosen, leaves
+
+SIZES = [
+    "env.num_envs=4", "memory.hidden_size=8", "algo.head_sizes=[8]", "total_steps=160", "evaluation.episodes=4",
+    "evaluation.every=80", "checkpoint.every=40", "threads=1", "run_dir=run",
+]  # fmt: skip
+REPLAYED = [
+    "algo.batch_size=20", "algo.update_ratio=0.1", "algo.random_steps=30", "algo.learning_starts=30",
+    "algo.record_every=40",
+]  # fmt: skip
+LIVED = {
+    "ppo": ["algo.rollout_slots=12", "algo.epochs=2", "algo.num_minibatches=2"],
+    "impala": ["algo.rollout_slots=12"],
+}
+ALGOS = (*LIVED, "dqn", "sacd", "sac", "td3")
+SCHEMES = {"tape": ["batching=tape"], "segment": ["batching=segment", "batching.length=4"]}
+
+
+def run(algo, *more, memory="gru", scheme="tape", **game):
+    """The directory of a run in `Leafy` environments."""
+    env = ["env=gym", "env.id=leafy:Leafy-v0", f"env.action_masks={str(game.get('mask') == 'info').lower()}"]
+    env += [f"env.kwargs.{key}={value}" for key, value in game.items() if value is not None]
+    how = [f"algo={algo}", f"memory={memory}", *SIZES, *LIVED.get(algo, REPLAYED), *SCHEMES[scheme]]
+    return train(load([*how, *env, *more])).run_dir
+
+
+KINDS = ("box", "image", "discrete", "multi", "dict", "nested")
+MASKS = (None, "leaf", "info", "method", "tuple")
+CELLS = [
+    (algo, kind, mask, actions, memory, scheme)
+    for algo in ALGOS
+    for kind in KINDS
+    for mask in MASKS
+    for actions in (("continuous",) if algo in ("sac", "td3") else ("discrete", "multi"))
+    for memory in ("gru", "ffm", "mlp")
+    for scheme in SCHEMES
+]
+FAST = {
+    ("ppo", "dict", "leaf", "multi", "gru", "segment"),
+    ("ppo", "nested", "tuple", "multi", "mlp", "tape"),
+    ("impala", "dict", "info", "discrete", "ffm", "tape"),
+    ("dqn", "dict", "method", "multi", "gru", "tape"),
+    ("dqn", "image", "leaf", "discrete", "mlp", "segment"),
+    ("sacd", "nested", "leaf", "multi", "ffm", "segment"),
+    ("sac", "dict", None, "continuous", "gru", "segment"),
+    ("td3", "nested", None, "continuous", "ffm", "tape"),
+    ("sac", "box", "leaf", "continuous", "gru", "tape"),
+}
+"""Every kind of observation in parts, of mask and of algorithm at least once; the rest is slow."""
+
+
+@pytest.mark.parametrize(
+    ("algo", "kind", "mask", "actions", "memory", "scheme"),
+    [pytest.param(*cell, marks=[] if cell in FAST else [pytest.mark.slow]) for cell in CELLS],
+)
+def test_every_observation_and_mask_trains_or_is_refused(in_tmp, algo, kind, mask, actions, memory, scheme):
+    """The environment itself asserts that no forbidden action is taken, greedy or sampled."""
+    if mask == "leaf" and actions == "continuous":
+        with pytest.raises(UserError, match="action masks are for Discrete and MultiDiscrete"):
+            run(algo, kind=kind, mask=mask, actions=actions, memory=memory, scheme=scheme)
+        assert not Path("run").exists()
+        return
+    rows = read_jsonl(run(algo, kind=kind, mask=mask, actions=actions, memory=memory, scheme=scheme) / "metrics.jsonl")
+    assert rows[-1]["step"] == 160
+    assert all(math.isfinite(value) for row in rows for value in row.values())
+    assert [name for row in rows for name in row if entry(name) is None] == []
+    learnt = [row for row in rows if "batch/transitions" in row]
+    assert learnt
+    if algo in LIVED:
+        assert max(row[f"{algo}/ratio_max_dev"] for row in learnt) <= 1e-5
+
+
+RESUMED = [
+    ("ppo", ["encoder.normalise_obs=true", "algo.separate=true"]),
+    pytest.param("dqn", [], marks=pytest.mark.slow),
+    pytest.param("sacd", [], marks=pytest.mark.slow),
+    pytest.param("impala", [], marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("algo", "more"), RESUMED)
+def test_a_killed_run_with_parts_and_masks_resumes_exactly(in_tmp, algo, more):
+    how = {"kind": "dict", "mask": "leaf", "actions": "multi", "scheme": "segment"}
+    run(algo, *more, **how, memory="gru")
+    with killed_at(3):
+        run(algo, *more, "run_dir=cut", **how)
+    resume(Path("cut"), [])
+    assert without_time("cut") == without_time("run")
+    assert_same_weights("cut", "run")
+
+
+@pytest.mark.parametrize(
+    ("algo", "memory"),
+    [
+        ("ppo", "mlp"),
+        ("sac", "gru"),
+        *(pytest.param(*c, marks=pytest.mark.slow) for c in (("td3", "mlp"), ("ppo", "ffm"))),
+    ],
+)
+def test_a_critic_reads_and_remembers_what_the_actor_does_not(in_tmp, algo, memory):
+    env = "position_only_pendulum" if algo != "ppo" else "position_only_cartpole"
+    lines = [
+        f"algo={algo}", f"env={env}", "env.privileged=true", "algo.separate=true", f"algo.critic_memory={memory}",
+        "algo.critic_observation=[observation,privileged]", "memory=lstm", *SIZES, *LIVED.get(algo, REPLAYED),
+    ]  # fmt: skip
+    run_dir = train(load(lines)).run_dir
+    weights = Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
+    reads = {name.split(".")[2] for name in weights if ".encoder.leaves.1." in name}
+    assert reads == {"1"}, "the critic alone has an encoder of the full state"
+    agent = rlmem.load(run_dir)
+    action, state = agent.act(np.zeros(2, np.float32), agent.initial_state())
+    again, _ = agent.act({"observation": np.zeros(2, np.float32)}, state)
+    assert action in agent.action_space
+    assert again in agent.action_space
+    shared = ["algo.critic_observation=[privileged]", "algo.separate=false"]
+    with pytest.raises(UserError, match=r"share an encoder and a memory; e\.g\. algo\.separate=true"):
+        train(load([*lines, *shared, "run_dir=other"]))
+
+
+def test_what_cannot_be_read_is_refused_in_one_sentence(in_tmp):
+    for more, said in {
+        ("encoder=mlp",): r"encoder=mlp: reads one part.*has: bits, box, camera.*e\.g\. encoder=dict",
+        ("encoder=dict", "encoder.include=[bix]"): r"`bix` is no part of the observation, which has: bits",
+        (
+            "encoder=dict",
+            "encoder.leaves={box: {width: 3}}",
+        ): r"leaves\.box: no key `width`; accepted: kind, hidden_size",
+        ("algo.separate=true", "algo.critic_observation=[nothing]"): r"critic_observation=\[nothing\]: `nothing` is no",
+        ("algo.separate=true", "algo.critic_memory=grue"): r"algo\.critic_memory=grue: .*no option grue",
+    }.items():
+        with pytest.raises(UserError, match=said):
+            run("ppo", *more)
+    with pytest.raises(UserError, match=r"no encoder reads the part `mission` of its observations, Text"):
+        run("ppo", kind="text")
+    assert not Path("run").exists()
+    given = "encoder.leaves={camera: {convolutions: [[4, 3, 2]], hidden_size: 5}}"
+    run_dir = run("ppo", "encoder=dict", "encoder.exclude=[mission,bits]", given, kind="text")
+    weights = Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
+    assert weights["trunks.trunks.0.encoder.leaves.1.encoder.features.weight"].shape[0] == 5
+    assert sorted(rlmem.load(run_dir).observation_space.spaces) == ["box", "camera", "discrete", "multi", "number"]
+
+
+def test_a_mask_without_an_action_names_the_environment(in_tmp):
+    with pytest.raises(Fault, match=r"environment \d, step 3 of its episode: its action mask allows no action"):
+        run("ppo", mask="method", empty=3)
+
+
+def test_a_trained_agent_takes_observations_as_environments_give_them(in_tmp):
+    run_dir = run("ppo", kind="dict", mask="method", actions="multi")
+    agent, env = rlmem.load(run_dir), Leafy("dict", "multi", "method")
+    assert rlmem.Run(run_dir).config["encoder"]["_target_"] == "rlmem.nets.leaves.Leaves"
+    for seed in range(3):
+        obs, _ = env.reset(seed=seed)
+        state, over = agent.initial_state(), False
+        while not over:
+            action, state = agent.act(obs, state, action_mask=env.action_masks(), greedy=seed > 0)
+            obs, _, terminated, truncated, _ = env.step(action)
+            over = terminated or truncated
+    with pytest.raises(UserError, match="`action_mask` is missing"):
+        agent.act(obs, agent.initial_state())
+    with pytest.raises(UserError, match="`box` is missing"):
+        agent.act({"bits": np.zeros(3)}, agent.initial_state(), action_mask=np.ones(5))
+    with pytest.raises(UserError, match="observations have several parts or action masks"):
+        export(rlmem.Run(run_dir))
+
+
+def test_info_masks_that_are_not_followed_are_said(in_tmp):
+    run("ppo", "env.action_masks=false", kind="box", mask="info", strict="false")
+    said = "step 0: info holds action masks, which are not followed; e.g. env.action_masks=true"
+    assert said in Path("run/log.txt").read_text()
+
+
+@pytest.mark.parametrize("sizes", [[6], [2, 3, 4]], ids=["categorical", "multi"])
+def test_masked_distributions_are_those_of_sb3_contrib(sizes):
+    contrib = pytest.importorskip("sb3_contrib.common.maskable.distributions")
+    n, generator = sum(sizes), torch.Generator().manual_seed(0)
+    logits = (4 * torch.randn(1000, n, generator=generator, dtype=torch.float64)).requires_grad_()
+    allowed = [torch.rand(1000, k, generator=generator) < 0.4 for k in sizes]
+    for part in allowed:
+        part[torch.arange(1000), torch.randint(part.shape[1], (1000,), generator=generator)] = True
+    mask = torch.cat(allowed, 1)
+    theirs = (
+        contrib.MaskableCategoricalDistribution(n)
+        if len(sizes) == 1
+        else contrib.MaskableMultiCategoricalDistribution(sizes)
+    )
+    theirs = theirs.proba_distribution(logits)
+    theirs.apply_masking(mask.numpy())
+    ours = Categorical(masked(logits, mask)) if len(sizes) == 1 else MultiCategorical(masked(logits, mask), sizes)
+    action = ours.sample(generator)
+    taken = [action] if len(sizes) == 1 else action.unbind(1)
+    for part, index in zip(allowed, taken, strict=True):
+        assert part[torch.arange(1000), index].all()
+    weight = torch.randn(1000, generator=generator, dtype=torch.float64)
+    for name in ("log_prob", "entropy"):
+        found, expected = (getattr(d, name)(*([action] if name == "log_prob" else [])) for d in (ours, theirs))
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+        gradients = [torch.autograd.grad((weight * x).sum(), logits, retain_graph=True)[0] for x in (found, expected)]
+        torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
+        assert not gradients[0][~mask].any()
+    assert torch.equal(ours.mode(), theirs.mode().to(ours.mode().dtype))
+    probabilities = [
+        part.exp() for part in (p.logits.log_softmax(-1) for p in (ours.parts() if len(sizes) > 1 else [ours]))
+    ]
+    assert not torch.cat(probabilities, 1)[~mask].any(), "exactly 0"
+
+
+def test_joint_masks_allow_what_all_components_allow():
+    joint, mask = JointActions(spaces.MultiDiscrete([2, 3, 2])), torch.tensor([[1, 0, 0, 1, 1, 1, 1]]).bool()
+    allowed = joint.action(joint.mask(mask)[0].nonzero()[:, 0]).tolist()
+    assert allowed == [[0, 1, 0], [0, 1, 1], [0, 2, 0], [0, 2, 1]]
+
+
+@pytest.mark.parametrize(("task", "mask"), [("MineSweeper", True), ("Battleship", True), ("TMaze", False)])
+def test_native_games_show_masks_and_full_states_beside_their_observations(task, mask):
+    """Everything else stays as it is, for equal actions."""
+    given = {"action_mask": True} if mask else {}
+    plain = make_task(task, 5, **({"cells": True} if mask else {}))
+    shown = make_task(task, 5, privileged=True, **given)
+    plain.action_space.seed(0)
+    pairs = [(plain.reset(seed=1), shown.reset(seed=1))]
+    for _ in range(40):
+        actions = plain.action_space.sample()
+        if mask:
+            before = pairs[-1][1][0]["action_mask"]
+            seen_before = ~before[np.arange(5), actions]
+        running = ~shown.over
+        pairs.append((plain.step(actions), shown.step(actions)))
+        if mask:  # what was seen or shot at before pays less than nothing
+            assert (pairs[-1][1][1][seen_before & running] < 0).all()
+    for (obs, *others), (parts, *same) in pairs:
+        np.testing.assert_array_equal(obs, parts["observation"])
+        kinds = {name: space.dtype for name, space in shown.single_observation_space.items()}
+        assert shown.observation_space.contains({name: part.astype(kinds[name]) for name, part in parts.items()})
+        for a, b in zip(others[:-1], same[:-1], strict=True):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="offers no full state"):
+        make_task("Concentration", 1, privileged=True)
+
+
+def test_a_guard_knows_the_parts_of_observations():
+    env = observed(rlmem.make_env("minesweeper", 3, params={"action_mask": True}), lambda names: names)
+    guard = Guard(env)
+    obs = guard.reset(0)
+    assert obs["action_mask"].dtype == bool
+    assert obs["action_mask"].all()
+
+
+def test_patterns_choose_leaves():
+    names = list(leaves(SPACES["nested"]))
+    assert names == ["0/arm", "0/eyes/0", "0/eyes/1", "1"]
+    assert chosen(names, ["0/eyes"]) == ["0/eyes/0", "0/eyes/1"]
+    assert chosen(names, None, ["0/*"]) == ["1"]
+    assert chosen(["observation", "privileged", "action_mask"], None) == ["observation"]
+    assert chosen(["observation", "privileged"], ["*"]) == ["observation"]
+    assert chosen(["observation", "privileged"], ["privileged"]) == ["privileged"]
+    with pytest.raises(ValueError, match="no part of the observation is left"):
+        chosen(names, None, ["0", "1"])
+
+
+def test_the_encoder_reads_no_leaf_that_is_left_out():
+    encoder = Leaves(SPACES["dict"], spaces.Discrete(2), include=["box", "camera"])
+    obs = {
+        name: torch.zeros(2, *(space.shape or ()))
+        for name, space in SPACES["dict"].items()
+        if name in ("box", "camera")
+    }
+    start = torch.zeros(2, dtype=torch.bool)
+    assert encoder(obs, torch.zeros(2, dtype=torch.long), torch.zeros(2), start).shape == (2, 128)
