@@ -6,6 +6,7 @@ import golden_cells  # noqa: F401
 import golden_linear  # noqa: F401
 import golden_matrix  # noqa: F401
 import golden_papers  # noqa: F401
+import golden_recent  # noqa: F401
 import golden_windows  # noqa: F401
 import pytest
 import torch
@@ -102,7 +103,7 @@ def test_our_model_is_the_recorded_one(record: Record, dtype):
 
 def test_several_episodes_in_a_row_equal_the_recorded_ones(record: Record):
     adapter = ADAPTERS[record.meta["model"]]
-    memory = prepared(adapter.build, record, torch.float64)
+    memory = prepared(adapter.packed or adapter.build, record, torch.float64)
     for engine in engines(memory):
         for part in memory.scanning():
             part.engine = engine
