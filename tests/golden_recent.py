@@ -14,6 +14,7 @@ from rlmem.memory.mingru import MinGRU
 from rlmem.memory.minlstm import MinLSTM
 from rlmem.memory.rglru import RGLRU
 from rlmem.memory.rtu import RTU, NonlinearRTU
+from rlmem.memory.slstm import SLSTM
 from rlmem.types import State
 
 
@@ -68,7 +69,19 @@ def rtu_nl(record: Record) -> NonlinearRTU:
     return NonlinearRTU(record.meta["d"], record.meta["H"], record.meta["act"])
 
 
+def slstm(record: Record) -> SLSTM:
+    meta = record.meta
+    return SLSTM(meta["d"], meta["H"], meta["heads"])
+
+
+def slstm_layer(record: Record) -> SLSTM:
+    meta = record.meta
+    return SLSTM(meta["H"], meta["H"], meta["heads"], inputs="heads", norm="heads")
+
+
 ADAPTERS |= {
+    "slstm": Adapter(slstm),
+    "slstm_layer": Adapter(slstm_layer),
     "minlstm": Adapter(minimal(MinLSTM, "positive"), gradient_tolerance=1e-9),
     "minlstm_lin": Adapter(minimal(MinLSTM, "linear")),
     "mingru_g": Adapter(minimal(MinGRU, "positive"), gradient_tolerance=1e-9),
