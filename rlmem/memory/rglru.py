@@ -46,7 +46,7 @@ class RGLRU(ZeroState):
         if hidden_size % num_heads:
             raise UserError(f"num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
         if first_slot == "whole":
-            self.breaks = {"start_separates": "first_slot=whole: an episode begins otherwise with a start than without"}
+            self.breaks = {"starts_separate_episodes": "first_slot=whole: a zero state alone does not begin an episode"}
         self.first_slot, self.state_shape = first_slot, (hidden_size,)
         width = hidden_size // num_heads
         self.W_in = nn.Identity() if input_size == hidden_size else Linear(input_size, hidden_size)
