@@ -1,6 +1,5 @@
 """Memory models under one contract (`rlmem.memory.base.Memory`), usable as a library."""
 
-from rlmem.memory.agalite import AGaLiTe as AGaLiTe
 from rlmem.memory.base import LinearRecurrence as LinearRecurrence
 from rlmem.memory.base import Memoroid as Memoroid
 from rlmem.memory.base import Memory as Memory
@@ -15,7 +14,6 @@ from rlmem.memory.fwp import FWP as FWP
 from rlmem.memory.gated_deltanet import GatedDeltaNet as GatedDeltaNet
 from rlmem.memory.gpt import GPT as GPT
 from rlmem.memory.gru import GRU as GRU
-from rlmem.memory.gtrxl import GTrXL as GTrXL
 from rlmem.memory.indrnn import IndRNN as IndRNN
 from rlmem.memory.linear_attention import LinearAttention as LinearAttention
 from rlmem.memory.lmu import LMU as LMU
@@ -30,7 +28,6 @@ from rlmem.memory.mlstm import MLSTM as MLSTM
 from rlmem.memory.rglru import RGLRU as RGLRU
 from rlmem.memory.rtu import RTU as RTU
 from rlmem.memory.rtu import NonlinearRTU as NonlinearRTU
-from rlmem.memory.rwkv7 import RWKV7 as RWKV7
 from rlmem.memory.s4d import S4D as S4D
 from rlmem.memory.s5 import S5 as S5
 from rlmem.memory.s6 import S6 as S6
