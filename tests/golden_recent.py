@@ -9,6 +9,7 @@ from torch import Tensor
 from rlmem.memory.base import Memory
 from rlmem.memory.brc import BRC
 from rlmem.memory.gated_deltanet import GatedDeltaNet
+from rlmem.memory.gtrxl import GTrXL
 from rlmem.memory.mamba2 import Mamba2
 from rlmem.memory.mingru import MinGRU
 from rlmem.memory.minlstm import MinLSTM
@@ -79,7 +80,37 @@ def slstm_layer(record: Record) -> SLSTM:
     return SLSTM(meta["H"], meta["H"], meta["heads"], inputs="heads", norm="heads")
 
 
+def gtrxl(record: Record, unfilled: str, queries: str, context: str = "segment") -> GTrXL:
+    meta = record.meta
+    sizes = meta["d"], meta["E"], meta["layers"], meta["heads"], meta["dh"], meta["mem"] + 1
+    return GTrXL(*sizes, mlp_size=meta["mlp_hidden"], context=context, unfilled=unfilled, queries=queries)
+
+
+def layers_from_memory(arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A memory that was never filled is zero."""
+    e = arrays[""]
+    age = (e[:, 0] != 0).any(-1).sum(-1).to(e.dtype)
+    return {"age": age} | {f"L{i}.e": e[:, i] for i in range(e.shape[1] - 1)}
+
+
+def memory_of_layers(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {"": torch.stack([e for name, e in state.items() if name != "age"], 1)}
+
+
+def memory_that_is_read(arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The last part, of outputs, is stored and never read."""
+    return {"": arrays[""][:, :-1]}
+
+
+def segments(unfilled: str, queries: str) -> Adapter:
+    build = partial(gtrxl, unfilled=unfilled, queries=queries)
+    return Adapter(build, layers_from_memory, memory_of_layers, recorded=memory_that_is_read, has_kinks=True)
+
+
 ADAPTERS |= {
+    "gtrxl": segments("attended", "plain"),
+    "gtrxl_masked": segments("masked", "plain"),
+    "gtrxl_lnq": segments("masked", "normed"),
     "slstm": Adapter(slstm),
     "slstm_layer": Adapter(slstm_layer),
     "minlstm": Adapter(minimal(MinLSTM, "positive"), gradient_tolerance=1e-9),

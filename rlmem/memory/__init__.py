@@ -14,6 +14,7 @@ from rlmem.memory.fwp import FWP as FWP
 from rlmem.memory.gated_deltanet import GatedDeltaNet as GatedDeltaNet
 from rlmem.memory.gpt import GPT as GPT
 from rlmem.memory.gru import GRU as GRU
+from rlmem.memory.gtrxl import GTrXL as GTrXL
 from rlmem.memory.indrnn import IndRNN as IndRNN
 from rlmem.memory.linear_attention import LinearAttention as LinearAttention
 from rlmem.memory.lmu import LMU as LMU

@@ -84,6 +84,8 @@ ADDED: dict[str, Data] = {
     "rlmem.algos.td3.TD3": HEADS,
     "rlmem.batching.Segment": {"running": False},
     "rlmem.memory.ffm.FFM": {"init": "published"},
+    "rlmem.memory.mingru.MinGRU": {"candidate": "linear"},
+    "rlmem.memory.stack.Stack": {"gate": False, "feed_forward": 0, "conv_size": 0},
     "rlmem.memory.gru.GRU": {"init": "torch"},
     "rlmem.memory.elman.Elman": {"init": "torch"},
     "rlmem.memory.lstm.LSTM": {"init": "torch", "forget_bias": None},
