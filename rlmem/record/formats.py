@@ -78,7 +78,7 @@ HEADS = {"activation": "leaky_relu", "head_init": "small_output"}
 ADDED: dict[str, Data] = {
     "rlmem.algos.ppo.PPO": HEADS | {"reward_scale": 1.0},
     "rlmem.algos.impala.Impala": HEADS,
-    "rlmem.algos.dqn.DQN": HEADS,
+    "rlmem.algos.dqn.DQN": HEADS | {"value_rescaling": False},
     "rlmem.algos.sac.SAC": HEADS,
     "rlmem.algos.sac.SACD": HEADS | {"twins": "min"},
     "rlmem.algos.td3.TD3": HEADS,
