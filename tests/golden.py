@@ -81,6 +81,10 @@ class Adapter:
     from_state: Callable[[State], dict[str, Tensor]] = as_arrays
     published: Callable[[Record], Memory] | None = None
     """The named option that reproduces `pub.y` and `pub.g.*`, where the published code departs from the equation."""
+    recorded: Callable[[dict[str, Tensor]], dict[str, Tensor]] = as_arrays
+    """What `from_state` can give of the recorded final state."""
+    packed: Callable[[Record], Memory] | None = None
+    """The option that reproduces `packed.*`, if it is another one."""
     forward_tolerance: float = 1e-11
     gradient_tolerance: float = 1e-10
     has_kinks: bool = False

@@ -1,6 +1,7 @@
 """The sequential cells and the low-pass RNN: what the contract and the recordings do not cover."""
 
 import re
+from functools import partial
 from math import exp, factorial, log, sqrt, tanh
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
+from rlmem.memory.brc import BRC
 from rlmem.memory.dnc import DNC, TIE, DNCState, Interface, access, allocation, unit
 from rlmem.memory.elman import Elman
 from rlmem.memory.gru import GRU
@@ -19,6 +21,8 @@ from rlmem.memory.indrnn import IndRNN
 from rlmem.memory.lmu import LMU, legendre_delay
 from rlmem.memory.lprnn import LPRNN
 from rlmem.memory.lstm import LSTM
+from rlmem.memory.rtu import NonlinearRTU
+from rlmem.memory.slstm import SLSTM
 from rlmem.scan import cells, native
 
 F64 = torch.float64
@@ -32,6 +36,11 @@ def random_stream(B: int, T: int, D: int, start_rate: float) -> tuple[Tensor, Te
 CELLS = {
     "gru": (GRU, {"hidden_size": 5}),
     "lstm": (LSTM, {"hidden_size": 5}),
+    "slstm": (SLSTM, {"hidden_size": 6, "num_heads": 2}),
+    "slstm_heads": (SLSTM, {"hidden_size": 6, "num_heads": 3, "inputs": "heads", "norm": "heads"}),
+    "nbrc": (BRC, {"hidden_size": 5}),
+    "brc": (BRC, {"hidden_size": 5, "recurrent": "vector"}),
+    "rtu_nonlinear": (NonlinearRTU, {"hidden_size": 6, "activation": "tanh"}),
     "elman": (Elman, {"hidden_size": 5}),
     "indrnn": (IndRNN, {"hidden_size": 5}),
     "indrnn_tanh": (IndRNN, {"hidden_size": 5, "num_layers": 3, "activation": "tanh"}),
@@ -66,7 +75,7 @@ def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate):
         assert (ours - truth).abs().max() <= 1e-11 * max(1, truth.abs().max()), name
 
 
-@pytest.mark.parametrize("cell", [GRU, LSTM])
+@pytest.mark.parametrize("cell", [GRU, LSTM, partial(SLSTM, num_heads=1)])
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("T", [1, cells.FEW_STEPS - 1, cells.FEW_STEPS])
 def test_the_kernel_equals_the_loop_which_runs_without_it(cell, dtype, T, monkeypatch):

@@ -12,7 +12,7 @@ from rlmem.memory.linear_attention import LinearAttention
 from rlmem.memory.mlstm import MLSTM, stabiliser
 from rlmem.scan.outer import delta_scan, outer_scan
 
-RULES = ["sum", "decayed", "delta"]
+RULES = ["sum", "decayed", "delta", "gated_delta"]
 
 
 def problem(seed: int, B: int, T: int, dtype=torch.float64, start_rate=0.1, k=3, v=4) -> dict[str, Tensor]:
@@ -30,9 +30,9 @@ def problem(seed: int, B: int, T: int, dtype=torch.float64, start_rate=0.1, k=3,
 
 
 def scan(rule: str, p: dict[str, Tensor], engine: str) -> tuple[Tensor, Tensor]:
-    if rule == "delta":
-        return delta_scan(p["q"], p["k"], p["v"], torch.sigmoid(p["gate"]), p["S0"], p["start"], engine)
-    log_decay = F.logsigmoid(p["gate"]) if rule == "decayed" else None
+    log_decay = F.logsigmoid(p["gate"]) if rule in ("decayed", "gated_delta") else None
+    if "delta" in rule:
+        return delta_scan(p["q"], p["k"], p["v"], torch.sigmoid(-p["gate"]), p["S0"], p["start"], log_decay, engine)
     return outer_scan(p["q"], p["k"], p["v"], p["S0"], p["start"], log_decay, engine)
 
 
@@ -80,9 +80,11 @@ def test_the_rules_by_hand(engine):
     S0, start = torch.full((1, 1, 1), 8.0), torch.tensor([[False, False, True, False]])
     y, S = outer_scan(one, k, v, S0, start, half.log(), engine)
     assert y.flatten().tolist() == [5.0, 4.5, 1.0, 2.5]  # 8/2 + 1, 5/2 + 2, 1, 1/2 + 2
-    y, S = delta_scan(one, k, v, half, S0, start, engine)
+    y, S = delta_scan(one, k, v, half, S0, start, engine=engine)
     assert y.flatten().tolist() == [4.5, -3.5, 0.5, 0.5]  # 8 + (1-8)/2, 4.5 + (1-9), 1/2, 1/2 + (1-1)
     assert S.item() == 0.5
+    y, S = delta_scan(one, k, v, half, S0, start, half.log(), engine)
+    assert y.flatten().tolist() == [2.5, -0.25, 0.5, 0.75]  # 4 + (1-4)/2, 1.25 + (1-2.5), 1/2, 1/4 + (1-1/2)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -6,7 +6,7 @@ the second has moments in the optimiser and a target network that has moved. `te
 implementation.
 """
 
-from math import exp, log
+from math import copysign, exp, log, sqrt
 
 import pytest
 import torch
@@ -75,6 +75,20 @@ def huber(error):
     return error**2 / 2 if abs(error) <= 1 else abs(error) - 1 / 2
 
 
+def rescale(x):
+    """R2D2's rescaling (Kapturowski et al. 2019, section 2.3; Pohlen et al. 2018, arXiv:1805.11593)."""
+    return copysign(sqrt(abs(x) + 1) - 1, x) + 1e-3 * x
+
+
+def unscale(y):
+    """The x with rescale(x) = y, by bisection."""
+    low, high = -1e6, 1e6
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rescale(middle) < y else (low, middle)
+    return middle
+
+
 def q_all(net, h, dueling):
     """DQN's values of all actions, dueling as in Wang et al. 2016, arXiv:1511.06581, eq. 9."""
     q = net.head("q.trunk", "q.out", h)
@@ -87,8 +101,11 @@ def dqn(algo, online, slow, pieces, number):
     for p in pieces:
         q, q_slow = ([q_all(net, h, algo.dueling) for h in net.features(p)] for net in (online, slow))
         value = [(qs[qo.argmax()] if algo.double else qs.max()).item() for qo, qs in zip(q, q_slow, strict=True)]
+        rescaled, unscaled = (rescale, unscale) if algo.value_rescaling else (float, float)
+        value = [unscaled(v) for v in value]
         for t, action in enumerate(p.action):
-            terms.append(p.weight[t] * huber(q[t][action] - target(p, value, t, algo.n_step)))
+            error = q[t][action] - rescaled(target(p, value, t, algo.n_step))
+            terms.append(p.weight[t] * (error**2 if algo.td_loss == "squared" else huber(error)))
     return {"loss": (mean(terms), online.names(""))}
 
 
@@ -189,6 +206,7 @@ CASES = {
     "dqn-double": ("dqn", {"dueling": False}),
     "dqn-dueling": ("dqn", {"double": False}),
     "dqn-3-steps": ("dqn", PLAIN | {"n_step": 3}),
+    "dqn-rescaled": ("dqn", {"n_step": 3, "value_rescaling": True, "td_loss": "squared"}),
     "dqn-all-clipped": ("dqn", {"n_step": 3, "max_grad_norm": 0.1}),
     "sac": ("sac", {}),
     "sac-shared-3-steps-clipped": ("sac", {"n_step": 3, "separate": False, "max_grad_norm": 0.1}),

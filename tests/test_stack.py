@@ -11,9 +11,12 @@ from torch.utils._pytree import tree_leaves
 
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import build
+from rlmem.errors import UserError
 from rlmem.memory.ffm import FFM
 from rlmem.memory.gru import GRU
 from rlmem.memory.mlp import MLP
+from rlmem.memory.mlstm import MLSTM
+from rlmem.memory.slstm import SLSTM
 from rlmem.memory.stack import Stack
 
 D, H = 6, 8
@@ -86,3 +89,38 @@ def test_every_layer_of_a_stack_has_weights_of_its_own():
     stack = Stack(D, GRU, H, num_layers=2)
     first, second = (layer.rnn.weight_hh_l0 for layer in stack.layers)
     assert not torch.equal(first, second)
+
+
+def test_a_modern_block_is_its_equations():
+    """A convolution over the slots of the episode, the memory, a gate, and a perceptron with one of its own."""
+    torch.manual_seed(0)
+    stack = Stack(H, GRU, H, 1, gate=True, feed_forward=5, conv_size=3).double()
+    x, start = stream()
+    x = torch.cat([x, x[..., :2]], -1)
+    y, _ = stack(x, stack.initial_state(3), start)
+    w, cell = stack.symbols(), stack.layers[0]
+
+    def gated(name, e, a):
+        g = {s.removeprefix(f"{name}."): p for s, p in w.items() if s.startswith(f"{name}.")}
+        r = torch.sigmoid(a @ g["Wr"].T + e @ g["Ur"].T)
+        z = torch.sigmoid(a @ g["Wz"].T + e @ g["Uz"].T - g["bias"])
+        return (1 - z) * e + z * torch.tanh(a @ g["Wg"].T + (r * e) @ g["Ug"].T)
+
+    u, v = F.layer_norm(x, [H]), torch.zeros_like(x)
+    for b in range(3):
+        first = 0
+        for t in range(20):
+            first = t if start[b, t] else first
+            seen = range(max(first, t - 2), t + 1)
+            v[b, t] = w["conv.0.b"] + sum(w["conv.0.w"][:, 2 - (t - s)] * u[b, s] for s in seen)
+    read, _ = cell(F.silu(v), cell.initial_state(3), start)
+    z = gated("gate.0", x, read)
+    f = F.gelu(F.layer_norm(z, [H]) @ w["ff.0.W_1"].T + w["b_ff.0.W_1"]) @ w["ff.0.W_2"].T + w["b_ff.0.W_2"]
+    torch.testing.assert_close(y, F.layer_norm(gated("ff.0.gate", z, f), [H]))
+
+
+def test_two_kinds_of_layers_take_turns():
+    stack = make_memory("xlstm", D, num_layers=3)
+    assert [type(layer) for layer in stack.layers] == [MLSTM, SLSTM, MLSTM]
+    with pytest.raises(UserError, match=r"residual=false.*give one"):
+        Stack(D, GRU, H, residual=False, gate=True)

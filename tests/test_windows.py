@@ -5,6 +5,7 @@ from math import cos, sin
 
 import pytest
 import torch
+from golden_recent import gtrxl
 from helpers import make_memory
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
@@ -12,6 +13,7 @@ from torch.utils._pytree import tree_map
 from rlmem.errors import UserError
 from rlmem.memory.frame_stack import FrameStack
 from rlmem.memory.gpt import GPT
+from rlmem.memory.gtrxl import GTrXL
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.tcn import TCN
 
@@ -224,3 +226,35 @@ def test_a_frame_stack_may_be_narrower_than_its_frames_are_many():
     memory = FrameStack(D, hidden_size=3, window=5)
     y, _ = memory(torch.zeros(1, 2, D), memory.initial_state(1), torch.zeros(1, 2, dtype=torch.bool))
     assert y.shape == (1, 2, 3)
+
+
+@pytest.mark.recorded("gtrxl_lnq", has="step.y")
+def test_a_window_of_gtrxl_is_what_it_sees_step_by_step(recording):
+    """The recorded gradients stop at every step; those of a window do not."""
+    memory = gtrxl(recording, "masked", "normed", "window").double()
+    memory.load_symbols(recording.group("w"))
+    x, e = recording.array("x"), recording.array("state0")
+    state = {"age": (e[:, 0] != 0).any(-1).sum(-1).double()}
+    for i, layer in enumerate(memory.layers):
+        state[f"L{i}.k"], state[f"L{i}.v"] = layer.keys_and_values(e[:, i])
+    y, _ = memory(x, state, recording.arrays["start"])
+    torch.testing.assert_close(y, recording.array("step.y"), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("unfilled", ["masked", "attended"])
+@pytest.mark.parametrize("T", [90, 300])
+def test_chunks_of_gtrxl_are_one_chunk(unfilled, T, monkeypatch):
+    """Values and gradients of a row longer than a chunk, and those of the same in one."""
+    torch.manual_seed(0)
+    memory = GTrXL(D, 8, 2, 2, window=20, unfilled=unfilled).double()
+    with torch.no_grad():
+        for parameter in memory.parameters():
+            parameter.copy_(torch.randn_like(parameter) / 2)
+    x, start = stream(T)
+    found = []
+    for most in (8, 1000):
+        monkeypatch.setattr("rlmem.memory.gtrxl.SMALLEST_CHUNK", most)
+        y, _ = memory(x, memory.initial_state(len(x)), start)
+        found.append([y, *torch.autograd.grad(y.cos().sum(), list(memory.parameters()))])
+    for ours, truth in zip(*found, strict=True):
+        torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-9)

@@ -112,19 +112,24 @@ def check_matrix(rule: str, dtype, T: int, size: tuple[int, int]) -> None:
             )
         return
 
-    def loop(gate: Tensor, v: Tensor, key: Tensor, query: Tensor, M0: Tensor):
+    def loop(gate: Tensor, decay: Tensor, v: Tensor, key: Tensor, query: Tensor, M0: Tensor):
         if rule == "outer":
-            y, S = outer.outer_scan(query, key, v, M0.mT, start, gate.log(), "loop")
+            y, S = outer.outer_scan(query, key, v, M0.mT, start, decay.log(), "loop")
         else:
-            y, S = outer.delta_scan(query, key, v, gate, M0.mT, start, "loop")
+            y, S = outer.delta_scan(query, key, v, gate, M0.mT, start, decay.log(), "loop")
         return y, S.mT
 
-    assert_same(
-        lambda gate, *inputs: matrix_scan(rule, gate, None, *inputs, start),
-        loop,
-        [torch.sigmoid(draw(dtype, 2, T)), v, key, query, M0],
-        (rule, dtype, T, size),
-    )
+    def ours(gate: Tensor, decay: Tensor, *inputs: Tensor):
+        gates = (decay, None) if rule == "outer" else (gate, decay)
+        y, M = matrix_scan(rule, *gates, *inputs, start)
+        return y + 0 * gate.sum(), M
+
+    def truth(gate: Tensor, *inputs: Tensor):
+        y, M = loop(gate, *inputs)
+        return y + 0 * gate.sum(), M
+
+    gates = [torch.sigmoid(draw(dtype, 2, T)) for _ in range(2)]
+    assert_same(ours, truth, [*gates, v, key, query, M0], (rule, dtype, T, size))
 
 
 def check_what_is_not_finite() -> None:
@@ -133,7 +138,7 @@ def check_what_is_not_finite() -> None:
         draw, start = draws(2), torch.zeros(1, 20, dtype=torch.bool, device=DEVICE)
         start[0, 10] = True
         gate = draw(torch.float64, 1, 20, 4) if rule == "hadamard" else torch.sigmoid(draw(torch.float64, 1, 20))
-        c = draw(torch.float64, 1, 20, 4) if rule == "hadamard" else None
+        c = draw(torch.float64, 1, 20, 4) if rule == "hadamard" else gate if rule == "delta" else None
         v, key, query = (draw(torch.float64, 1, 20, 4) / 2 for _ in range(3))
         M0 = draw(torch.float64, 1, 4, 4)
         M0[0, 1, 1] = v[0, 3, 2] = key[0, 7, 0] = bad

@@ -13,7 +13,7 @@ from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Features, Trunk
 from rlmem.algos.diagnostics import feature_rank, q_spread
 from rlmem.algos.off_policy import Metrics, OffPolicy, Slots
-from rlmem.losses.q_learning import chosen, greedy_value, huber, huber_of_mean
+from rlmem.losses.q_learning import chosen, greedy_value, huber, huber_of_mean, rescaled, unscaled
 from rlmem.types import Batch, UnitFloat
 
 
@@ -36,6 +36,8 @@ class DQN(OffPolicy):
         Memoroids uses it for segments only, so that its two schemes learn from different losses
     target_memory: own: the target network's unroll of the same rows; fresh_next_obs, as in the released code of
         Memoroids: a scan of its own over next observations, in which an episode's first observation is missing
+    value_rescaling: networks learn h(value) in place of values, y_t = h(r_t + ... + gamma^n h^-1(v_{t+n})), with the h
+        of `rlmem.losses.q_learning.rescaled` (Kapturowski et al. 2019, R2D2)
     """
 
     double: bool = True
@@ -47,6 +49,7 @@ class DQN(OffPolicy):
     epsilon_per: Literal["step", "episode"] = "step"
     td_loss: Literal["huber", "squared", "huber_of_mean"] = "huber"
     target_memory: Literal["own", "fresh_next_obs"] = "own"
+    value_rescaling: bool = False
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
     masks = True
@@ -76,7 +79,9 @@ class DQN(OffPolicy):
         slots = Slots(batch)
         features = self.agent.trunks.critic_features(batch)
         q_tm1 = chosen(self.agent.q(features.at(slots.acted)), self.agent.joint.index(slots.of(batch.action)))
-        target = self.returns(batch, slots, self._value(batch, features, slots))
+        value = self._value(batch, features, slots)
+        target = self.returns(batch, slots, unscaled(value) if self.value_rescaling else value)
+        target = rescaled(target) if self.value_rescaling else target
         error = q_tm1 - target
         if self.td_loss == "huber_of_mean":
             loss = huber_of_mean(error)

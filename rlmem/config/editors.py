@@ -15,7 +15,7 @@ from pydantic_core import SchemaError
 
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, TopLevel
-from rlmem.config.targets import annotation, locate, parameters, takes_any_keyword
+from rlmem.config.targets import annotation, locate, maker, parameters, takes_any_keyword
 
 Schema = dict[str, Any]
 
@@ -89,8 +89,8 @@ def _ref(group: str) -> Schema:
 
 def _typed(kind: Any, group: str) -> Schema:
     """The values of a type; a Callable is a node of the same group."""
-    if get_origin(kind) is Callable:
-        return _ref(group)
+    if made := maker(kind):
+        return _ref(group) if made is kind else {"anyOf": [_ref(group), {"type": "null"}]}
     try:
         found = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).json_schema()
     except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):

@@ -5,7 +5,8 @@ import inspect
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from rlmem.config.messages import mistake, nearest
 from rlmem.errors import UserError, one_line
@@ -22,7 +23,7 @@ def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
     inner = {key: value for key, value in node.items() if key != "_target_"}
     accepted = parameters(target)
     for key, value in inner.items():
-        if key in accepted and isinstance(value, dict) and get_origin(annotation(accepted[key], target)) is Callable:
+        if key in accepted and isinstance(value, dict) and maker(annotation(accepted[key], target)):
             inner[key] = _prepared(value)
     return partial(target, **inner)
 
@@ -84,6 +85,12 @@ def annotation(parameter: inspect.Parameter, target: Callable[..., Any]) -> Any:
     function = inspect.unwrap(target.__init__ if inspect.isclass(target) else target)
     holder = type("holder", (), {"__annotations__": {"it": parameter.annotation}})
     return get_type_hints(holder, getattr(function, "__globals__", {}), include_extras=True)["it"]
+
+
+def maker(kind: Any) -> Any:
+    """The Callable that a type is, or that it allows beside None; None if there is none. Its value is a node."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return next((each for each in kinds if get_origin(each) is Callable), None)
 
 
 def _import(module_name: str) -> Any:

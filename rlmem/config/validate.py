@@ -13,7 +13,7 @@ from rlmem.config.catalog import leaves
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, TopLevel
-from rlmem.config.targets import annotation, locate, makes, parameters, takes_any_keyword
+from rlmem.config.targets import annotation, locate, maker, makes, parameters, takes_any_keyword
 from rlmem.errors import UserError
 from rlmem.system.strictjson import map_values
 
@@ -104,14 +104,14 @@ class _Check:
 
     def argument(self, path: str, value: Any, kind: Any, supplied: Collection[str]) -> Any:
         """One argument; that of a Callable is a node, supplied with the same arguments as the node around it."""
-        if get_origin(kind) is not Callable:
+        if (made := maker(kind)) is None or (value is None and made is not kind):
             try:
                 return coerce(value, kind)
             except ValidationError:
                 near = nearest(value, choices(kind)) if isinstance(value, str) else []
                 return self.refuse(path, f"expected {describe(kind)}, got {got(value)}", value, near)
         if isinstance(value, dict):
-            return self.node(path, value, supplied, get_args(kind)[1])
+            return self.node(path, value, supplied, get_args(made)[1])
         target = value if isinstance(value, str) and "." in value else _target_of(path.partition(".")[0], value)
         near = [f"{path}._target_={target}"] if target else []
         return self.refuse(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", value, near)

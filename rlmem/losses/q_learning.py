@@ -46,3 +46,21 @@ def huber_of_mean(error: Tensor, delta: float = 1.0) -> Tensor:
     tapes. Every slot's gradient has the same size, whatever its error. error [n].
     """
     return huber(error.abs().sum() / max(len(error), 1), delta)
+
+
+RESCALING = 1e-3
+"""epsilon of `rescaled`."""
+
+
+def rescaled(x: Tensor) -> Tensor:
+    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x, by which values of any size fit one network (Pohlen et al. 2018,
+    arXiv:1805.11593, section 3.2)."""
+    size = x.abs()
+    return x.sign() * size / ((size + 1).sqrt() + 1) + RESCALING * x
+
+
+def unscaled(x: Tensor) -> Tensor:
+    """The inverse of `rescaled`: sign(x) (((sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1)."""
+    above = x.abs() + 1 + RESCALING
+    root = 2 * above / ((1 + 4 * RESCALING * above).sqrt() + 1)
+    return x.sign() * (root.square() - 1)

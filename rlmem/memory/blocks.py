@@ -60,6 +60,41 @@ def sum_normalised(u: Tensor) -> Tensor:
     return u / (1e-5 + u.sum(-1, keepdim=True))
 
 
+def short_convolution(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """b + sum_j w_j * v_{t-K+j}, j = 1 ... K, over slots of the episode only, and the last K - 1 slots of v.
+
+    v: [B, T, E]
+    before: [B, K - 1, E], the slots before, of the episode that runs then; zeros before its beginning
+    w: [E, K]
+    b: [E]
+    """
+    T, K = v.shape[1], w.shape[1]
+    episode = start.cumsum(1)
+    if K > 1:  # the slots before are in episode 0 of the row, which a start at slot 0 ends
+        v, episode = torch.cat([before, v], 1), F.pad(episode, (K - 1, 0))
+    now = episode[:, K - 1 :]
+    out = b
+    for j in range(K):
+        same = (episode[:, j : j + T] == now)[..., None]
+        out = out + w[:, j] * torch.where(same, v[:, j : j + T], 0)
+    same = (episode[:, T:] == episode[:, -1:])[..., None]
+    return out, torch.where(same, v[:, T:], 0)
+
+
+class ShortConvolution(nn.Module):
+    """silu(b + sum_j w_j * v_{t-K+j}), channel by channel, over the last K slots of the episode."""
+
+    def __init__(self, width: int, size: int):
+        super().__init__()
+        self.w = nn.Parameter(torch.empty(width, size).uniform_(-(size**-0.5), size**-0.5))
+        self.b = nn.Parameter(torch.empty(width).uniform_(-(size**-0.5), size**-0.5))
+        self.state_shape = size - 1, width
+
+    def forward(self, v: Tensor, before: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        v, after = short_convolution(v, before, start, self.w, self.b)
+        return F.silu(v), after
+
+
 class Block(nn.Module, ABC):
     """The layers around a recurrence: `before` makes its input u from x, `after` makes y from its output o and x."""
 
@@ -110,6 +145,39 @@ class LinearBlock(Block):
 
     def after(self, o: Tensor, x: Tensor) -> Tensor:
         return self.ln(self.W_out2(o) + x)
+
+
+class GRUGate(nn.Module):
+    """A gated skip connection (Parisotto et al. 2019, arXiv:1910.06764, section 3.2), which begins near its input e.
+
+        r = sigmoid(Wr a + Ur e),   z = sigmoid(Wz a + Uz e - bias),   (1 - z) * e + z * tanh(Wg a + Ug (r * e))
+
+    W stacks Wr, Wz and Wg, and U stacks Ur and Uz.
+    """
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.W, self.U = Linear(size, 3 * size, bias=False), Linear(size, 2 * size, bias=False)
+        self.Ug = Linear(size, size, bias=False)
+        self.bias = nn.Parameter(torch.full((size,), 2.0))
+
+    def forward(self, e: Tensor, a: Tensor) -> Tensor:
+        r_a, z_a, g_a = self.W(a).chunk(3, -1)
+        r_e, z_e = self.U(e).chunk(2, -1)
+        r, z = torch.sigmoid(r_a + r_e), torch.sigmoid(z_a + z_e - self.bias)
+        return torch.lerp(e, torch.tanh(g_a + self.Ug(r * e)), z)
+
+
+def gates_by_symbol(module: nn.Module, weights: dict[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
+    """`weights` by symbol, in which those of the gates of `module` are split: NAME.Wr, NAME.Ur, ..., NAME.bias."""
+    for name, gate in module.named_modules():
+        own = f"{prefix}{name}."
+        if isinstance(gate, GRUGate) and f"{own}W" in weights:
+            for letter, parts in (("W", "rzg"), ("U", "rz")):
+                split = weights.pop(own + letter).chunk(len(parts))
+                weights |= {f"{own}{letter}{part}": value for part, value in zip(parts, split, strict=True)}
+            weights[f"{own}bias"] = weights.pop(f"{prefix}b_{name}")
+    return weights
 
 
 Kind = Literal["glu", "ffn", "linear"]

@@ -60,7 +60,7 @@ class FWP(ZeroState):
         q, k, v = sum_normalised(self.W_q(u)), sum_normalised(self.W_k(u)), self.W_v(u)
         if self.rule == "delta":
             beta = torch.sigmoid(self.w_beta(u)).squeeze(-1)
-            read, S = delta_scan(q, k, v, beta, state, start, self.engine)
+            read, S = delta_scan(q, k, v, beta, state, start, engine=self.engine)
         else:
             read, S = outer_scan(q, k, v, state, start, engine=self.engine)
         if self.readout == "feed_forward":

@@ -1,5 +1,7 @@
 """Minimal GRU."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -11,21 +13,36 @@ from rlmem.types import PositiveInt
 class MinGRU(LinearRecurrence):
     """Minimal GRU (Feng et al. 2024, arXiv:2410.01201, section 3.1): a GRU whose gate does not see its state.
 
-        h_t = (1 - z_t) * h_{t-1} + z_t * (W_h x_t + b_h),   z_t = sigmoid(W_z x_t + b_z),   y_t = h_t
+        h_t = (1 - z_t) * h_{t-1} + z_t * g(W_h x_t + b_h),   z_t = sigmoid(W_z x_t + b_z),   y_t = h_t
 
-    The plain form, not the log-space one, which keeps h positive. State: h [B, H].
+    State: h [B, H].
 
     hidden_size: H, width of state and output
+    candidate: g, "linear", the identity; or "positive", u + 1/2 where u >= 0 and sigmoid(u) elsewhere, which the paper's
+        log-space form asks for
     """
 
-    def __init__(self, input_size: int, hidden_size: PositiveInt = 256, engine: Engine = "auto"):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: PositiveInt = 256,
+        candidate: Literal["linear", "positive"] = "linear",
+        engine: Engine = "auto",
+    ):
         super().__init__(input_size, hidden_size, engine)
-        self.state_shape = (hidden_size,)
+        self.candidate, self.state_shape = candidate, (hidden_size,)
         self.W_z, self.W_h = Linear(input_size, hidden_size), Linear(input_size, hidden_size)
 
     def gates(self, p: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.W_z(p)
-        return torch.sigmoid(-z), torch.sigmoid(z) * self.W_h(p)
+        z, candidate = self.W_z(p), self.W_h(p)
+        if self.candidate == "positive":
+            candidate = positive(candidate)
+        return torch.sigmoid(-z), torch.sigmoid(z) * candidate
 
     def read(self, h: Tensor, p: Tensor) -> Tensor:
         return h
+
+
+def positive(u: Tensor) -> Tensor:
+    """u + 1/2 where u >= 0 and sigmoid(u) elsewhere (arXiv:2410.01201, appendix B)."""
+    return torch.where(u >= 0, u + 0.5, torch.sigmoid(u))

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from rlmem.memory.base import LinearRecurrence, ZeroState
-from rlmem.memory.blocks import log_uniform
+from rlmem.memory.blocks import log_uniform, short_convolution
 from rlmem.scan import Engine, Linear, linear_scan
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
 
@@ -81,17 +81,8 @@ class S6(ZeroState):
 
     def _convolve(self, v: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         """The causal convolution of v [B, T, E] within each episode, and the last K - 1 slots of v as a state."""
-        T, K = v.shape[1], self.conv_size
-        episode = start.cumsum(1)
-        if K > 1:  # the carried slots are in episode 0 of the row, which a start at slot 0 ends
-            v, episode = torch.cat([state["v"], v], 1), F.pad(episode, (K - 1, 0))
-        now = episode[:, K - 1 :]
-        out: Tensor = self.b_conv
-        for j in range(K):
-            same = (episode[:, j : j + T] == now)[..., None]
-            out = out + self.w_conv[:, j] * torch.where(same, v[:, j : j + T], 0)
-        same = (episode[:, T:] == episode[:, -1:])[..., None]
-        return out, {"v": torch.where(same, v[:, T:], 0)} if K > 1 else {}
+        v, after = short_convolution(v, state.get("v", v[:, :0]), start, self.w_conv, self.b_conv)
+        return v, {"v": after} if self.conv_size > 1 else {}
 
     def _select(self, dt: Tensor, u: Tensor, B: Tensor, C: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """h_t C_t [B, T, E] and the final h, a few rows and slots at a time (STATES_AT_ONCE)."""

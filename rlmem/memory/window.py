@@ -65,7 +65,7 @@ class Past:
     def frames(self, name: str, x: Tensor, taps: int, dilation: int = 1) -> Tensor:
         """The slots that lie (taps - 1) * dilation, ..., dilation and 0 back: [B, T, taps, D], zero where invisible."""
         T = x.shape[1]
-        stream = self._stream(name, x)
+        stream = self.stream(name, x)
         lags = [(taps - 1 - j) * dilation for j in range(taps)]
         before = [stream[:, lags[0] - lag : lags[0] - lag + T] for lag in lags]
         visible = [(self.age >= lag)[..., None] for lag in lags]
@@ -78,7 +78,7 @@ class Past:
         chunks about as long as the window, each against its own keys and the window before: O(T * window) memory.
         """
         B, T, H = q.shape
-        k, v = self._stream(f"{name}.k", k), self._stream(f"{name}.v", v)
+        k, v = self.stream(f"{name}.k", k), self.stream(f"{name}.v", v)
         S = k.shape[1] - T
         C = max(S + 1, SMALLEST_CHUNK)
         C = T if T <= 2 * C else C
@@ -105,7 +105,7 @@ class Past:
             y = torch.where((visible & chunks(lost, C + S).transpose(1, 2)[:, None]).any(-1, keepdim=True), nan, y)
         return y.transpose(1, 2).reshape(B, -1, H)[:, :T]
 
-    def _stream(self, name: str, x: Tensor) -> Tensor:
+    def stream(self, name: str, x: Tensor) -> Tensor:
         """The cached slots and the present ones, [B, S + T, D]; the last S of them are kept."""
         T, S = x.shape[1], self.before[name].shape[1]
         stream = torch.cat([self.before[name], x], 1)

@@ -79,7 +79,7 @@ CRITIC = {"critic_observation": None, "critic_memory": None}
 ADDED: dict[str, Data] = {
     "rlmem.algos.ppo.PPO": HEADS | CRITIC | {"reward_scale": 1.0},
     "rlmem.algos.impala.Impala": HEADS | CRITIC,
-    "rlmem.algos.dqn.DQN": HEADS,
+    "rlmem.algos.dqn.DQN": HEADS | {"value_rescaling": False},
     "rlmem.algos.sac.SAC": HEADS | CRITIC,
     "rlmem.algos.sac.SACD": HEADS | CRITIC | {"twins": "min"},
     "rlmem.algos.td3.TD3": HEADS | CRITIC,
@@ -90,6 +90,8 @@ ADDED: dict[str, Data] = {
     "rlmem_envs.occlusion.cartpole.CartPole": {"privileged": False},
     "rlmem_envs.occlusion.pendulum.Pendulum": {"privileged": False},
     "rlmem.memory.ffm.FFM": {"init": "published"},
+    "rlmem.memory.mingru.MinGRU": {"candidate": "linear"},
+    "rlmem.memory.stack.Stack": {"gate": False, "feed_forward": 0, "conv_size": 0},
     "rlmem.memory.gru.GRU": {"init": "torch"},
     "rlmem.memory.elman.Elman": {"init": "torch"},
     "rlmem.memory.lstm.LSTM": {"init": "torch", "forget_bias": None},

@@ -1,4 +1,4 @@
-"""GRU and LSTM over packed episodes on the native engine: a call for the whole sequence, each way.
+"""GRU, LSTM and sLSTM over packed episodes on the native engine: a call for the whole sequence, each way.
 
 S slots of E episodes lie in the order of `torch.nn.utils.rnn.PackedSequence`; `sizes` [T] has the number of episodes
 that take part in each step, on the CPU, and does not grow. The gradient of U is one product over all slots.
@@ -40,7 +40,7 @@ def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tenso
     U: [3H, H]
     bias: [3H]
     """
-    _check(wx, U, sizes, h0)
+    _check(wx, U.shape, sizes, h0)
     h: Tensor = _GRU.apply(*map(addressable, (wx, h0, U, bias)), sizes)
     return h
 
@@ -52,14 +52,29 @@ def lstm(wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[
     h0, c0: [E, H], the first states
     U: [4H, H]
     """
-    _check(wx, U, sizes, h0, c0)
+    _check(wx, U.shape, sizes, h0, c0)
     states: tuple[Tensor, Tensor] = _LSTM.apply(*map(addressable, (wx, h0, c0, U)), sizes)
     return states
 
 
-def _check(wx: Tensor, U: Tensor, sizes: Tensor, *first: Tensor) -> None:
-    """Raise ValueError unless rows and widths fit together: the kernels read them by address."""
-    steps, (gates, H) = sizes.tolist(), U.shape
+def slstm(
+    wx: Tensor, h0: Tensor, c0: Tensor, n0: Tensor, m0: Tensor, U: Tensor, sizes: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All states h, c, n and m [S, H] of `rlmem.memory.slstm.SLSTM`; no gradient flows through m but from m0.
+
+    wx: [S, 4H], the input's part of i, f, z, o of the first head, then of the next, with all biases
+    h0, c0, n0, m0: [E, H], the first states
+    U: [heads, 4P, P] with P = H / heads, the four gates of a head one above the other
+    """
+    heads, gates, P = U.shape
+    _check(wx, (heads * gates, heads * P), sizes, h0, c0, n0, m0)
+    states: tuple[Tensor, Tensor, Tensor, Tensor] = _SLSTM.apply(*map(addressable, (wx, h0, c0, n0, m0, U)), sizes)
+    return states
+
+
+def _check(wx: Tensor, widths: Sequence[int], sizes: Tensor, *first: Tensor) -> None:
+    """Raise ValueError unless rows and widths, those of gates and of states, fit: the kernels read them by address."""
+    steps, (gates, H) = sizes.tolist(), widths
     rows, episodes = sum(steps), steps[0]
     if wx.shape != (rows, gates) or any(state.shape != (episodes, H) for state in first):
         found = f"{list(wx.shape)} and {[list(state.shape) for state in first]}"
@@ -108,9 +123,34 @@ class _LSTM(torch.autograd.Function):
         return grad_wx, grad_h0, grad_c0, grad_wx.t() @ before, None
 
 
+class _SLSTM(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, n0: Tensor, m0: Tensor, U: Tensor, sizes: Tensor):
+        H, heads = h0.shape[1], len(U)
+        h, c, n, m, closing = (wx.new_empty(len(wx), H) for _ in range(5))
+        W, transposed = _for_products(U, sizes)
+        tensors = wx, h0, c0, n0, m0, W, sizes, h, c, n, m, closing
+        _call("slstm_forward", (*tensors, heads, transposed), len(sizes), H)
+        ctx.save_for_backward(wx, h, c, n, closing, h0, c0, n0, U, sizes)
+        ctx.mark_non_differentiable(m)
+        return h, c, n, m
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_h: Tensor, grad_c: Tensor, grad_n: Tensor, _: Tensor):
+        gates, h, c, n, closing, h0, c0, n0, U, sizes = ctx.saved_tensors
+        grads_of_first = [torch.zeros_like(h0) for _ in range(4)]
+        grad_wx, outputs = torch.empty_like(gates), [addressable(x) for x in (grad_h, grad_c, grad_n)]
+        tensors = gates, c, n, closing, c0, n0, U, sizes, *outputs, grad_wx, *grads_of_first
+        _call("slstm_backward", (*tensors, len(U), len(h)), len(sizes), h.shape[1])
+        before = previous_states(h0, h, sizes.tolist()).unflatten(1, (len(U), -1))
+        grad_U = torch.einsum("shg,shp->hgp", grad_wx.unflatten(1, (len(U), -1)), before)
+        return grad_wx, *grads_of_first, grad_U, None
+
+
 def _for_products(U: Tensor, sizes: Tensor) -> tuple[Tensor, bool]:
     """U, or U^T and True where there are many steps: by it, BLAS multiplies few rows 1.5 times as fast."""
-    return (U, False) if len(sizes) < FEW_STEPS else (U.t().contiguous(), True)
+    return (U, False) if len(sizes) < FEW_STEPS else (U.mT.contiguous(), True)
 
 
 def _call(kernel: str, arguments: tuple[Any, ...], steps: int, H: int) -> None:

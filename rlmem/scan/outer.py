@@ -50,15 +50,22 @@ def normalised_scan(
 
 
 def delta_scan(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S0: Tensor, start: Tensor, engine: Engine = "auto"
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    S0: Tensor,
+    start: Tensor,
+    log_decay: Tensor | None = None,
+    engine: Engine = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """y_t = S_t^T q_t and the final S of the delta rule S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T.
+    """y_t = S_t^T q_t and the final S of the delta rule S_t = S' + beta_t k_t (v_t - S'^T k_t)^T, S' = f_t S_{t-1}.
 
     beta: [B, T]; the rest as in `outer_scan`. The rule is stable for beta |k|^2 from 0 to 2. Where slots may multiply
         S by far more, chunks give NaN up to the next start if S may overflow, by a bound that ignores directions;
         acting, slot by slot, and learning then differ.
     """
-    return _scan(q, k, v, S0, start, engine, None, beta)
+    return _scan(q, k, v, S0, start, engine, log_decay, beta)
 
 
 def _scan(
@@ -70,11 +77,11 @@ def _scan(
     supported = q.dtype in TYPES and {x.dtype for x in (k, v, S)} == {q.dtype} and v.numel() > 0
     if T > 1 and supported and chosen_engine(engine, q.device) == "triton":
         q, k, S = q.expand(B, T, K), k.expand(B, T, K), S.expand(B, K, V)
+        f = q.new_ones(B, T) if decay is None else decay.exp().to(q.dtype).expand(B, T)
         if beta is None:
-            f = q.new_ones(B, T) if decay is None else decay.exp().to(q.dtype).expand(B, T)
             y, S = matrix_scan("outer", f, None, v, k, q, S.mT, start)
         else:
-            y, S = matrix_scan("delta", beta.to(q.dtype).expand(B, T), None, v, k, q, S.mT, start)
+            y, S = matrix_scan("delta", beta.to(q.dtype).expand(B, T), f, v, k, q, S.mT, start)
         return y, S.mT
     S = where_start(start[:, 0], torch.zeros_like(S), S)
     if engine == "loop" or start.shape[1] == 1:
@@ -89,10 +96,10 @@ def _loop(
     zero, reads = torch.zeros_like(S), []
     f = q.new_ones(start.shape) if decay is None else decay.exp()
     for q_t, k_t, v_t, start_t, f_t, beta_t in _slots(q, k, v, start, f, f if beta is None else beta):
-        S = where_start(start_t, zero, S)
+        S = f_t[:, None, None] * where_start(start_t, zero, S)
         if beta is not None:
             v_t = beta_t[:, None] * (v_t - _read(S, k_t))
-        S = f_t[:, None, None] * S + k_t[:, :, None] * v_t[:, None]
+        S = S + k_t[:, :, None] * v_t[:, None]
         reads.append(_read(S, q_t))
     return torch.stack(reads, 1), S
 
@@ -121,7 +128,7 @@ def _in_chunks(
     if beta is None:
         y, S = _outer_chunks(q, k, v, S, start, decay, engine)
     else:
-        y, S = _delta_chunks(q, k, v, beta, S, start)
+        y, S = _delta_chunks(q, k, v, beta, S, start, decay)
     lost = _last(spoilt) >= _last(start).clamp(min=0)
     return y.masked_fill((lost | ~read)[..., None], torch.nan), S.masked_fill(lost[:, -1, None, None], torch.nan)
 
@@ -158,45 +165,68 @@ def _outer_chunks(
     T = start.shape[1]
     q, k, v, start = (_chunks(x) for x in (q, k, v, start))
     same, alive, kept = _episodes(start)
-    scores = (q @ k.mT).masked_fill(~same.tril(), 0)  # [B, C, K, K]
-    total = S0.new_ones(1, 1)
-    if log_decay is None:
-        q_in, k_out = q, k
-    else:
-        log_f = _chunks(log_decay)
-        log_f_in = log_f.cumsum(2)
-        # [.., i, j]: the sum over j < l <= i itself, since a difference of two sums from the chunk's start cancels
-        between = log_f[..., None].expand(scores.shape).tril(-1).cumsum(2)
-        scores = scores * between.exp()
-        q_in, k_out = q * log_f_in.exp()[..., None], k * between[:, :, -1].exp()[..., None]
-        total = log_f_in[:, :, -1].exp()[..., None, None]
-    written = k_out.masked_fill(~kept, 0).mT @ v
-    S = linear_scan(total, written, S0, start.any(2), engine)
-    y = scores @ v + _carried(q_in, torch.cat([S0[:, None], S[:, :-1]], 1), alive)
+    decays = _Decays(log_decay)
+    scores = decays.between((q @ k.mT).masked_fill(~same.tril(), 0))  # [B, C, K, K]
+    written = decays.until_end(k).masked_fill(~kept, 0).mT @ v
+    S = linear_scan(decays.total(S0), written, S0, start.any(2), engine)
+    y = scores @ v + _carried(decays.since_beginning(q), torch.cat([S0[:, None], S[:, :-1]], 1), alive)
     return y.flatten(1, 2)[:, :T], S[:, -1]
 
 
-def _delta_chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+def _delta_chunks(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, start: Tensor, log_decay: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """y and the final S, from what is finite.
 
-    A chunk writes K^T U with rows u_t = beta_t (v_t - S_{t-1}^T k_t), hence (I + A) U = beta (V - K S_in) with
-    A_ij = beta_i k_i . k_j for j < i. Solved once for beta V and beta K, in all chunks together.
+    A chunk writes K^T U with rows u_t = beta_t (v_t - f_t S_{t-1}^T k_t), hence (I + A) U = beta (V - F K S_in) with
+    A_ij = beta_i F_ij k_i . k_j for j < i, where F_ij is the decay from slot j to slot i, and F that from the chunk's
+    beginning (Yang et al. 2024, arXiv:2412.06464, section 3.3). Solved once for beta V and beta F K, in all chunks
+    together.
     """
     T, n = start.shape[1], v.shape[-1]
     q, k, v, beta, start = (_chunks(x) for x in (q, k, v, beta[..., None], start))
     same, alive, kept = _episodes(start)
-    A = (beta * (k @ k.mT)).masked_fill(~same.tril(-1), 0)
-    targets = beta * torch.cat([v, k.masked_fill(~alive, 0)], -1)
+    decays = _Decays(log_decay)
+    A = decays.between((beta * (k @ k.mT)).masked_fill(~same.tril(-1), 0))
+    targets = beta * torch.cat([v, decays.since_beginning(k).masked_fill(~alive, 0)], -1)
     U, W = torch.linalg.solve_triangular(A, targets, upper=False, unitriangular=True).split([n, k.shape[-1]], -1)
-    states, writes = [], []
-    for u, w, k_out, cut in _slots(U, W, k.masked_fill(~kept, 0).mT, start.any(2)):
+    states, writes, k_out = [], [], decays.until_end(k).masked_fill(~kept, 0).mT
+    for u, w, out, cut, f in _slots(U, W, k_out, start.any(2), decays.total(S).expand(*start.shape[:2], 1, 1)):
         states.append(S)
         u = u - w @ S.masked_fill(~_finite(S.flatten(1))[:, None, None], 0)
-        S = where_start(cut, torch.zeros_like(S), S) + k_out @ u
+        S = f * where_start(cut, torch.zeros_like(S), S) + out @ u
         writes.append(u)
-    scores = (q @ k.mT).masked_fill(~same.tril(), 0)
-    y = scores @ torch.stack(writes, 1) + _carried(q, torch.stack(states, 1), alive)
+    scores = decays.between((q @ k.mT).masked_fill(~same.tril(), 0))
+    y = scores @ torch.stack(writes, 1) + _carried(decays.since_beginning(q), torch.stack(states, 1), alive)
     return y.flatten(1, 2)[:, :T], S
+
+
+class _Decays:
+    """Multiplies by the decays within chunks of K slots, given their logarithms [B, T]; None: nothing decays."""
+
+    def __init__(self, log_decay: Tensor | None):
+        self.log_f = None if log_decay is None else _chunks(log_decay)
+        if self.log_f is not None:
+            self.since = self.log_f.cumsum(2)
+            # [.., i, j]: the sum over j < l <= i itself, since a difference of two sums from the beginning cancels
+            pairs = self.log_f[..., None].expand(*self.log_f.shape, self.log_f.shape[-1])
+            self.pairs = pairs.tril(-1).cumsum(2).exp()
+
+    def between(self, scores: Tensor) -> Tensor:
+        """Scores [B, C, K, K] of slots i (rows) and j times the decay from j to i."""
+        return scores if self.log_f is None else scores * self.pairs
+
+    def since_beginning(self, x: Tensor) -> Tensor:
+        """x [B, C, K, ...] times the decay from the chunk's beginning to each slot."""
+        return x if self.log_f is None else x * self.since.exp()[..., None]
+
+    def until_end(self, x: Tensor) -> Tensor:
+        """x [B, C, K, ...] times the decay from each slot to the chunk's end."""
+        return x if self.log_f is None else x * self.pairs[:, :, -1, :, None]
+
+    def total(self, like: Tensor) -> Tensor:
+        """The decay of whole chunks [B, C, 1, 1], or one that broadcasts."""
+        return like.new_ones(1, 1) if self.log_f is None else self.since[..., -1].exp()[..., None, None]
 
 
 def _carried(q: Tensor, before: Tensor, alive: Tensor) -> Tensor:

@@ -34,9 +34,10 @@ def matrix_scan(
 ) -> tuple[Tensor, Tensor]:
     """y_t = M_t query_t [B, T, V] and the final M [B, V, K]; v [B, T, V], key and query [B, T, K], all of one of TYPES.
 
-    rule: "outer", M_t = a_t M_{t-1} + v_t key_t^T with a [B, T]; "delta", M_t = M_{t-1} + a_t (v_t - M_{t-1} key_t)
-        key_t^T with a [B, T]; "hadamard", M_t = M_{t-1} * (1 + tanh(a_t c_t^T)) + v_t key_t^T with a [B, T, V]
-    c: [B, T, K] of "hadamard"
+    rule: "outer", M_t = a_t M_{t-1} + v_t key_t^T with a [B, T]; "delta", M_t = M' + a_t (v_t - M' key_t) key_t^T of
+        M' = c_t M_{t-1} with a and c [B, T]; "hadamard", M_t = M_{t-1} * (1 + tanh(a_t c_t^T)) + v_t key_t^T with
+        a [B, T, V] and c [B, T, K]
+    c: None for "outer"
     limit: M is clamped to [-limit, limit] after every slot; 0: it is not
     """
     y, M = _Matrix.apply(a, c, v, key, query, M0, start, rule, float(limit))
@@ -67,12 +68,12 @@ class _Matrix(torch.autograd.Function):
         parts = -(-V // _block(V, K)[0])
         grad_key, grad_query = (key.new_empty(parts, *key.shape) for _ in range(2))
         grad_a = torch.empty_like(a) if hadamard else a.new_empty(parts, *a.shape)
-        grad_c = c.new_empty(parts, *c.shape) if hadamard else grad_a
+        grad_c = grad_a if ctx.rule == "outer" else c.new_empty(parts, *c.shape)
         grad_v = torch.empty_like(v)
         grads = grad_y, grad_last, grad_a, grad_c, grad_v, grad_key, grad_query, grad_M0
         _run("backward", (a, c, v, key, query, start, kept, walked, *grads), v, key, ctx.rule, ctx.limit)
-        grad_a, grad_c = (grad_a, grad_c.sum(0)) if hadamard else (grad_a.sum(0), None)
-        return grad_a, grad_c, grad_v, grad_key.sum(0), grad_query.sum(0), grad_M0, None, None, None
+        grad_c = None if ctx.rule == "outer" else grad_c.sum(0)
+        return grad_a if hadamard else grad_a.sum(0), grad_c, grad_v, grad_key.sum(0), grad_query.sum(0), grad_M0, None, None, None
 
 
 def _block(V: int, K: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ def advance(M, a, c, v, key, slot, i, j, V, K, LIMIT: constexpr, RULE: constexpr
     if RULE == "hadamard":
         M = M * calibration(a, c, slot, i, j, V, K) + value * column
     elif RULE == "delta":
+        M = tl.load(c + slot) * M
         M = M + tl.load(a + slot) * (value - tl.sum(M * column, 1)[:, None]) * column
     else:
         M = tl.load(a + slot) * M + value * column
@@ -88,13 +89,16 @@ def backward(
                 G = tl.where(tl.abs(after) < LIMIT, G, 0.0)
             grad_written = tl.sum(G * column, 1)
             if RULE == "delta":
-                beta = tl.load(a + slot)
-                error = value - tl.sum(M * column, 1)[:, None]
+                beta, decay = tl.load(a + slot), tl.load(c + slot)
+                decayed = decay * M
+                error = value - tl.sum(decayed * column, 1)[:, None]
                 tl.store(grad_a + in_part, tl.sum(grad_written * tl.sum(error, 1), 0))
                 grad_value = beta * grad_written
                 tl.store(grad_v + slot * V + i, grad_value, i < V)
-                grad_column = tl.sum(G * beta * error - grad_value[:, None] * M, 0)
+                grad_column = tl.sum(G * beta * error - grad_value[:, None] * decayed, 0)
                 G -= grad_value[:, None] * column
+                tl.store(grad_c + in_part, tl.sum(tl.sum(G * M, 1), 0))
+                G = decay * G
             else:
                 tl.store(grad_v + slot * V + i, grad_written, i < V)
                 grad_column = tl.sum(G * value, 0)

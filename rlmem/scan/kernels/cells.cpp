@@ -13,13 +13,19 @@ template <class R>
 using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const R*, const R*, const int*,
                       const R*, const int*, const R*, R*, const int*);
 
-// C = A W + beta C for A [n, K], W [K, M] (or [M, K], to be transposed), C [n, M]; BLAS sees every matrix transposed
+// C = A W + beta C for A [n, K], W [K, M] (or [M, K], to be transposed), C [n, M]; BLAS sees every matrix transposed.
+// Rows of A and of C begin `from` and `to` numbers apart.
 template <class R>
-inline void multiply(I gemm, const R* A, const R* W, bool transpose, R beta, R* C, I n, I K, I M) {
-  const int m = int(M), rows = int(n), k = int(K);
+inline void multiply(I gemm, const R* A, I from, const R* W, bool transpose, R beta, R* C, I to, I n, I K, I M) {
+  const int m = int(M), rows = int(n), k = int(K), a = int(from), c = int(to);
   const R one = 1;
   const auto run = reinterpret_cast<Gemm<R>>(gemm);
-  run(transpose ? "T" : "N", "N", &m, &rows, &k, &one, W, transpose ? &k : &m, A, &k, &beta, C, &m);
+  run(transpose ? "T" : "N", "N", &m, &rows, &k, &one, W, transpose ? &k : &m, A, &a, &beta, C, &c);
+}
+
+template <class R>
+inline void multiply(I gemm, const R* A, const R* W, bool transpose, R beta, R* C, I n, I K, I M) {
+  multiply(gemm, A, K, W, transpose, beta, C, M, n, K, M);
 }
 
 // ---- GRU: r, z = sigmoid(wx + uh), n = tanh(wx_n + r uh_n), h' = n + z (h - n), with uh = U h + bias -----------------
@@ -141,6 +147,94 @@ void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, cons
   }
 }
 
+// ---- sLSTM: i = exp(.), f, o = sigmoid(.), z = tanh(.) of wx + U h, in heads of P = H / heads units -------------------
+//
+// c' = f c + i z, n' = f n + i, h' = o c' / n', with c and n kept as c exp(-m) and n exp(-m), m' = max(log f + m, log i).
+// n = 0 is the state of an episode that has read nothing: then m' = log i. The four gates of a head lie side by side.
+
+// U [heads, 4P, P], or [heads, P, 4P]; gates [S, 4H] comes as wx and keeps i and f (both with the stabiliser), z, o;
+// closing [S, H] keeps 1 - sigmoid of f's
+template <class R>
+void slstm_forward(R* gates, const R* h0, const R* c0, const R* n0, const R* m0, const R* U, const I* sizes, R* h_all,
+                   R* c_all, R* n_all, R* m_all, R* closing, I heads, I transposed, I gemm, Cells s) {
+  const I H = s.H, P = H / heads;
+  const R *h = h0, *c = c0, *n = n0, *m = m0;
+  for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
+    const I rows = sizes[t];
+    for (I k = 0; k < heads; k++)
+      multiply(gemm, h + k * P, H, U + k * 4 * P * P, !transposed, R(1), gates + first * 4 * H + k * 4 * P, 4 * H, rows,
+               P, 4 * P);
+    for (I e = 0; e < rows; e++)
+      for (I k = 0; k < heads; k++) {
+        const I from = e * H + k * P, to = (first + e) * H + k * P;
+        R *g = gates + 4 * to, *hn = h_all + to, *cn = c_all + to, *nn = n_all + to, *mn = m_all + to, *shut = closing + to;
+        const R *cb = c + from, *nb = n + from, *mb = m + from;
+#pragma omp simd
+        for (I j = 0; j < P; j++) {
+          const R a = g[P + j], u = fast_exp(-std::fabs(a)), log_in = g[j];
+          const R reached = (a < R(0) ? a : R(0)) - log_of_one_plus(u) + mb[j], ahead = log_in - reached;
+          const R less = fast_exp(-std::fabs(ahead));
+          const bool fresh = nb[j] == R(0), leads = fresh || ahead > R(0);
+          const R in = leads ? R(1) : less, forget = fresh ? R(0) : (ahead > R(0) ? less : R(1));
+          const R cell = hyperbolic_tangent(g[2 * P + j]), out = sigmoid(g[3 * P + j]);
+          const R c_next = forget * cb[j] + in * cell, n_next = forget * nb[j] + in;
+          shut[j] = (a < R(0) ? R(1) : u) / (R(1) + u);
+          g[j] = in;
+          g[P + j] = forget;
+          g[2 * P + j] = cell;
+          g[3 * P + j] = out;
+          cn[j] = c_next;
+          nn[j] = n_next;
+          mn[j] = leads ? log_in : reached;
+          hn[j] = out * c_next / n_next;
+        }
+      }
+    const I at = first * H;
+    h = h_all + at;
+    c = c_all + at;
+    n = n_all + at;
+    m = m_all + at;
+  }
+}
+
+// dgates [S, 4H], the gradient of wx; dh, dc, dn [E, H] end as those of h0, c0, n0 and begin as zeros; dm [E, H], that
+// of m0. No gradient flows through the stabiliser, on which nothing depends.
+template <class R>
+void slstm_backward(const R* gates, const R* c_all, const R* n_all, const R* closing, const R* c0, const R* n0,
+                    const R* U, const I* sizes, const R* dh_all, const R* dc_all, const R* dn_all, R* dgates, R* dh,
+                    R* dc, R* dn, R* dm, I heads, I S, I gemm, Cells s) {
+  const I H = s.H, P = H / heads;
+  for (I t = s.T - 1, first = S; t >= 0; t--) {
+    const I rows = sizes[t];
+    first -= rows;
+    const R *c = t ? c_all + (first - sizes[t - 1]) * H : c0, *n = t ? n_all + (first - sizes[t - 1]) * H : n0;
+    for (I e = 0; e < rows; e++)
+      for (I k = 0; k < heads; k++) {
+        const I from = e * H + k * P, to = (first + e) * H + k * P;
+        const R *g = gates + 4 * to, *cb = c + from, *nb = n + from, *ca = c_all + to, *na = n_all + to;
+        const R *shut = closing + to, *dy = dh_all + to, *dc_last = dc_all + to, *dn_last = dn_all + to;
+        R *dg = dgates + 4 * to, *d = dh + from, *dcell = dc + from, *dnorm = dn + from, *dm0 = dm + from;
+#pragma omp simd
+        for (I j = 0; j < P; j++) {
+          const R in = g[j], forget = g[P + j], cell = g[2 * P + j], out = g[3 * P + j];
+          const R x = d[j] + dy[j], read = ca[j] / na[j], share = x * out / na[j];
+          const R y = dcell[j] + dc_last[j] + share, q = dnorm[j] + dn_last[j] - share * read;
+          const R kept = (y * cb[j] + q * nb[j]) * forget;
+          dg[j] = (y * cell + q) * in;
+          dg[P + j] = kept * shut[j];
+          dg[2 * P + j] = y * in * (R(1) - cell * cell);
+          dg[3 * P + j] = x * read * out * (R(1) - out);
+          dm0[j] = kept;
+          dcell[j] = y * forget;
+          dnorm[j] = q * forget;
+        }
+      }
+    for (I k = 0; k < heads; k++)
+      multiply(gemm, dgates + first * 4 * H + k * 4 * P, 4 * H, U + k * 4 * P * P, false, R(0), dh + k * P, H, rows,
+               4 * P, P);
+  }
+}
+
 }  // namespace
 
 #define KERNELS(R, X)                                                                                                  \
@@ -159,6 +253,16 @@ void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, cons
   void lstm_backward_##X(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,     \
                          const R* dc_all, R* dgates, R* dh, R* dc, I S, I gemm, Cells s) {                             \
     lstm_backward<R>(gates, c_all, c0, U, sizes, dh_all, dc_all, dgates, dh, dc, S, gemm, s);                          \
+  }                                                                                                                    \
+  void slstm_forward_##X(R* gates, const R* h0, const R* c0, const R* n0, const R* m0, const R* U, const I* sizes,     \
+                         R* h_all, R* c_all, R* n_all, R* m_all, R* closing, I heads, I transposed, I gemm, Cells s) { \
+    slstm_forward<R>(gates, h0, c0, n0, m0, U, sizes, h_all, c_all, n_all, m_all, closing, heads, transposed, gemm, s);\
+  }                                                                                                                    \
+  void slstm_backward_##X(const R* gates, const R* c_all, const R* n_all, const R* closing, const R* c0, const R* n0,  \
+                          const R* U, const I* sizes, const R* dh_all, const R* dc_all, const R* dn_all, R* dgates,    \
+                          R* dh, R* dc, R* dn, R* dm, I heads, I S, I gemm, Cells s) {                                 \
+    slstm_backward<R>(gates, c_all, n_all, closing, c0, n0, U, sizes, dh_all, dc_all, dn_all, dgates, dh, dc, dn, dm,  \
+                      heads, S, gemm, s);                                                                              \
   }
 
 extern "C" {
