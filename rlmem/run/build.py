@@ -8,12 +8,13 @@ import gymnasium as gym
 import torch
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.autoreset import slot_layout
 from rlmem.algos.base import Algorithm
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import to_text
-from rlmem.config.schema import CALLBACKS
+from rlmem.config.schema import CALLBACKS, WRAPPER
 from rlmem.config.targets import build, locate, require_kind
 from rlmem.errors import UserError, one_line
 from rlmem.loops.callbacks import Callback, Callbacks
@@ -181,6 +182,24 @@ def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: s
     where, quoted = f"env={name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
     with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
         try:
-            return _build_node(where, "env", node)
+            made = _build_node(where, "env", node)
         except ImportError as error:  # names the package that is missing
             raise UserError(f"{where}: {error}") from error
+        if isinstance(made, VectorEnv):
+            made = slot_layout(made)
+    return _wrapped(config, made)
+
+
+def _wrapped(config: Config, made: Any) -> Any:
+    """What `env` describes in the wrappers of `config`. Raises UserError."""
+    for name, node in config.values.get(WRAPPER, {}).items():
+        where = f"wrapper={name}"
+        if not isinstance(made, VectorEnv):
+            what = f"env={config.choices['env']} holds labelled sequences, which have no wrappers"
+            raise UserError(f"{where}: {what}; e.g. wrapper=[]")
+        with _refused(
+            where, f"{node['_target_']} cannot be built", f"see `rlmem config wrapper={name}`", (ValueError,)
+        ):
+            require_kind(node["_target_"], (VectorEnv,))
+            made = build(node, env=made)
+    return made
