@@ -2,11 +2,12 @@
 
 pytorch/rl#3771: behind a truncation, values were those of the first observation after the reset, and the recurrent
 network read on from there. pytorch/rl#4209: V-trace's advantage at a truncation took the target of the next episode.
-Each is made here on purpose, as a mutant of the data or of the estimator; it must be told from the truth, which is every
-episode by itself, and ours must equal the truth.
+Each is made here on purpose, as a mutant of the data or of the estimator. It must be told from the truth, which is
+every episode by itself, and ours must equal the truth.
 """
 
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -107,7 +108,8 @@ class Case:
         """Every episode read and estimated by itself, [B, T]; NaN where nothing acted."""
         found = {name: np.full(self.streams.shape, np.nan) for name in ESTIMATES}
         for row, first, last in self.episodes():
-            value = self.read(self.streams.map(lambda x: x[row : row + 1, first : last + 1]))[0].numpy()
+            here = slice(row, row + 1), slice(first, last + 1)
+            value = self.read(self.streams.map(itemgetter(here)))[0].numpy()
             ended = bool(self.streams.terminated[row, last - 1])
             log_ratio, reward = self.log_ratio[row, first:last].numpy(), self.reward[row, first:last].numpy()
             for name, values in by_sums(log_ratio, reward, value, ended).items():

@@ -115,8 +115,9 @@ class ReplayableVectorEnv(SyncVectorEnv):
         """
         rest = dict(options or {})
         task = rest.pop("task", None)
-        for env, number in zip(self.envs, () if task is None else task, strict=task is not None):
-            env.repeats = int(number) if number >= 0 else None
+        if task is not None:
+            for i in np.flatnonzero(rest.get("reset_mask", np.ones(self.num_envs, bool))):
+                self.envs[i].repeats = int(task[i]) if task[i] >= 0 else None
         return super().reset(seed=seed, options=rest or None)
 
     @property

@@ -197,9 +197,10 @@ def _wrapped(config: Config, made: Any) -> Any:
         if not isinstance(made, VectorEnv):
             what = f"env={config.choices['env']} holds labelled sequences, which have no wrappers"
             raise UserError(f"{where}: {what}; e.g. wrapper=[]")
-        with _refused(
-            where, f"{node['_target_']} cannot be built", f"see `rlmem config wrapper={name}`", (ValueError,)
-        ):
+        with _refused(where, f"{node['_target_']} cannot be built"):
             require_kind(node["_target_"], (VectorEnv,))
-            made = build(node, env=made)
+            try:
+                made = build(node, env=made)
+            except ValueError as error:  # of the environment, or of values that do not fit it
+                raise UserError(f"{where}: {error}; see `rlmem config wrapper={name}`") from error
     return made

@@ -28,7 +28,7 @@ class Noise(ObservationLayer):
         if np.dtype(self._box.dtype).kind != "f":
             raise ValueError(f"Noise reads a Box of floats, not {self._box}")
         self._std = std
-        everywhere = np.full(self._box.shape, np.inf)
+        everywhere = np.full(self._box.shape, np.inf, self._box.dtype)
         self._shows(-everywhere, everywhere)
 
     def _see(self, obs: NDArray, who: Who) -> NDArray:

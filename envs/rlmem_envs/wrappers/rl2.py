@@ -99,16 +99,16 @@ Gymnasium environment all that `reset(seed)` draws |
         before = {"action": actions, "reward": rewards, "done": done}
         joined = np.zeros(self.observation_space.shape or (), self.observation_space.dtype)
         at = self._columns[0].width
-        self._columns[0].write(np.asarray(obs), joined[:, :at])
+        self._columns[0].write(np.asarray(obs) - _start(self.env.single_observation_space), joined[:, :at])
         for name, part in zip(self._inputs, self._columns[1:], strict=True):
             if before[name] is not None:
-                values = np.asarray(before[name]) - self._start if name == "action" else np.asarray(before[name])
-                part.write(values, joined[:, at : at + part.width])
+                first_value = _start(self.single_action_space) if name == "action" else 0
+                part.write(np.asarray(before[name]) - first_value, joined[:, at : at + part.width])
                 joined[first, at : at + part.width] = 0
             at += part.width
         return joined
 
-    @property
-    def _start(self) -> Any:
-        """The least of a discrete action."""
-        return getattr(self.single_action_space, "start", 0)
+
+def _start(space: Any) -> Any:
+    """The least value of a discrete space, 0 for others."""
+    return getattr(space, "start", 0)
