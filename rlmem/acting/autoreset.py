@@ -19,7 +19,7 @@ def slot_layout(env: VectorEnv) -> VectorEnv:
     """
     named, said = type(env).__name__, env.metadata.get("autoreset_mode")
     try:
-        mode = AutoresetMode[said] if said in AutoresetMode.__members__ else AutoresetMode(said)
+        mode = AutoresetMode.__members__.get(str(said)) or AutoresetMode(said)
     except (ValueError, TypeError) as error:
         example = 'metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}'
         what = f"{named} has the autoreset mode {said!r} in its metadata"
@@ -211,7 +211,7 @@ class Slotted(VectorWrapper):
             if row is None:
                 what = "resets in the same step, and its infos have no `final_obs` of an episode that ended"
                 raise CannotTurn(f"{self.named} ({self.mode.name}) {what}; expected infos['final_obs'][{i}]")
-            tree_map(partial(_write, i), obs, row)
+            tree_map(partial(_write, int(i)), obs, row)
         return obs, _put_infos(infos, over, last or {})
 
     def __getattr__(self, name: str) -> Any:

@@ -38,7 +38,7 @@ class Layer(VectorWrapper):
         self.draws = Draws(env.num_envs)
         self.over = np.zeros(env.num_envs, bool)
         self._all = np.arange(env.num_envs)
-        self._depth = env._depth + 1 if isinstance(env, Layer) else 0
+        self._depth: int = env._depth + 1 if isinstance(env, Layer) else 0
         self._seeded = False
 
     def _begin(self, who: Who, obs: Any) -> None:
@@ -146,7 +146,7 @@ class ObservationLayer(Layer):
 
     def _shows(self, low: Any, high: Any, dtype: Any = None) -> None:
         """The bounds of what is seen, and its type if that changes."""
-        box = Box(np.asarray(low), np.asarray(high), dtype=dtype or self._box.dtype)  # type: ignore[arg-type]
+        box = Box(np.asarray(low), np.asarray(high), dtype=dtype or self._box.dtype)
         space = self.env.single_observation_space
         self._set_space(box if self._leaf is None else Dict({**space.spaces, self._leaf: box}))  # type: ignore[attr-defined]
 

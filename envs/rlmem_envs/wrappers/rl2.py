@@ -69,7 +69,7 @@ Gymnasium environment all that `reset(seed)` draws |
         if inputs:
             dtype = old.dtype if isinstance(old, Box) and np.dtype(old.dtype).kind == "f" else np.float32
             low, high = (np.concatenate(ends) for ends in zip(*[part.bounds for part in self._columns], strict=True))
-            self._set_space(Box(low.astype(dtype), high.astype(dtype), dtype=dtype))  # type: ignore[arg-type]
+            self._set_space(Box(low.astype(dtype), high.astype(dtype), dtype=dtype))
 
     def _begin(self, who: Who, obs: Any) -> None:
         self.ended[who] = 0
