@@ -294,12 +294,6 @@ class FaultyVector(VectorEnv):
         self.at, self.calls = np.array(state["at"]), state["calls"]
 
 
-class Stateless(FaultyVector):
-    """It cannot tell its state."""
-
-    state = restore = None  # type: ignore[assignment]
-
-
 class Forgetful(FaultyVector):
     """It tells its state, and cannot take it up again."""
 

@@ -10,7 +10,7 @@ from rlmem.commands.cli import main
 from rlmem.config.editors import GROUPS, WHOLE, name_of, schema
 from rlmem.config.paths import conf_dir
 
-FILES = sorted(file for file in conf_dir().rglob("*.yaml") if file.parent.name not in ("launcher", "logger"))
+FILES = sorted(file for file in conf_dir().rglob("*.yaml") if file.parent.name not in ("launcher", "logger", "wrapper"))
 GRU, FFM, GYM = "_target_: rlmem.memory.gru.GRU", "_target_: rlmem.memory.ffm.FFM", "_target_: rlmem_envs.vector.make"
 
 

@@ -38,6 +38,7 @@ TASKS = {
     "Wind": "navigation.wind",
     "PointRobot": "navigation.point_robot",
     "TwoStepCue": "diagnostics.two_step_cue",
+    "POMDP": "pomdp.tables",
 }
 """Class name -> module below `rlmem_envs`; a task's id is `rlmem/<class name>-v0`."""
 

@@ -4,12 +4,14 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import concatenate
 
 from rlmem_envs.interface import InterfaceError, begun, blame, raised, stepped, told
 
@@ -40,6 +42,9 @@ class ReplayableEnv(gym.Wrapper):
     What the environment returns is held to Gymnasium's interface (`InterfaceError`), and whatever is raised says which
     environment it comes from.
 
+    `repeats` may be set to the number of an earlier episode before a reset: the next one is seeded as that was, and its
+    `np_random` is then another. So what `reset` draws is that of the earlier one, and what steps draw is new.
+
     index: its place in a vector
     """
 
@@ -48,6 +53,8 @@ class ReplayableEnv(gym.Wrapper):
         self.index = index
         self.seed = 0
         self.episode = -1
+        self.repeats: int | None = None  # the episode that the next one repeats
+        self.task = -1  # the episode that this one is seeded as
         self.actions: list[Any] = []
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
@@ -55,10 +62,14 @@ class ReplayableEnv(gym.Wrapper):
             self.seed, self.episode = seed, -1
         self.episode += 1
         self.actions = []
-        episode_seed = int(np.random.SeedSequence([self.seed, self.episode]).generate_state(1)[0])
+        self.task, self.repeats = self.episode if self.repeats is None else self.repeats, None
+        episode_seed = int(np.random.SeedSequence([self.seed, self.task]).generate_state(1)[0])
         try:
             with global_seed(episode_seed):
-                return begun(self.env.reset(seed=episode_seed, options=options), self.env.observation_space)
+                result = begun(self.env.reset(seed=episode_seed, options=options), self.env.observation_space)
+            if self.task != self.episode:
+                self.env.unwrapped.np_random = np.random.default_rng([self.seed, self.task, self.episode])
+            return result
         except (Exception, SystemExit) as error:  # a script's sys.exit() must not end a run as if it were done
             blame(error, self.index)
             raise
@@ -72,10 +83,12 @@ class ReplayableEnv(gym.Wrapper):
             raise
 
     def state(self) -> dict[str, Any]:
-        return {"seed": self.seed, "episode": self.episode, "actions": [np.asarray(a).tolist() for a in self.actions]}
+        repeats = {} if self.task == self.episode else {"task": self.task}
+        actions = [np.asarray(action).tolist() for action in self.actions]
+        return {"seed": self.seed, "episode": self.episode, "actions": actions, **repeats}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.seed, self.episode = state["seed"], state["episode"] - 1
+        self.seed, self.episode, self.repeats = state["seed"], state["episode"] - 1, state.get("task")
         self.reset()
         dtype = self.env.action_space.dtype
         for action in state["actions"]:
@@ -97,6 +110,39 @@ class ReplayableVectorEnv(SyncVectorEnv):
     def __init__(self, make_envs: Sequence[Callable[[], gym.Env]]):
         replayable = [partial(_replayable, make, index) for index, make in enumerate(make_envs)]
         super().__init__(replayable, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """First observations.
+
+        options: `reset_mask` [N]: which environments begin an episode; `task` [N]: numbers of earlier episodes that
+            theirs repeat, -1: none. The rest is passed on to every environment
+        """
+        rest = dict(options or {})
+        task = rest.pop("task", None)
+        if task is not None:
+            for i in np.flatnonzero(rest.get("reset_mask", np.ones(self.num_envs, bool))):
+                self.envs[i].repeats = int(task[i]) if task[i] >= 0 else None
+        return super().reset(seed=seed, options=rest or None)
+
+    @property
+    def episode_number(self) -> np.ndarray:
+        """The number of each environment's episode since it was seeded [N]."""
+        return np.array([env.episode for env in self.envs])
+
+    def step_rows(
+        self, rows: np.ndarray, actions: Any
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """`step` where `rows` [N] is true, and no episode is over; the rows of the others mean nothing."""
+        infos: dict[str, Any] = {}
+        for i in np.flatnonzero(rows):
+            result = self.envs[i].step(actions[i])
+            self._env_obs[i], self._rewards[i], self._terminations[i], self._truncations[i], info = result
+            infos = self._add_info(infos, info, int(i))
+        ended = self._terminations | self._truncations
+        self._autoreset_envs[rows] = ended[rows]
+        self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
+        flags = self._terminations & rows, self._truncations & rows
+        return deepcopy(self._observations), np.where(rows, self._rewards, 0.0), *flags, infos
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment; what one raises then is said, and changes nothing that has been done."""

@@ -18,7 +18,7 @@ PARSER.add_argument("--player", choices=players, default="keys", help="who acts 
 PARSER.add_argument("--episodes", type=integer_from(1), default=1, metavar="N", help="episodes (1)")
 PARSER.add_argument("--seed", type=integer_from(0), metavar="S", help="seed of the environment (random)")
 PARSER.add_argument("--gif", type=out_file, metavar="PATH", help="write an animation instead of printing")
-PARSER.add_overrides("env=name or env.key=value")
+PARSER.add_overrides("env=name, env.key=value, wrapper=name or wrapper.name.key=value")
 
 
 def run(args: Arguments) -> None:
@@ -28,9 +28,13 @@ def run(args: Arguments) -> None:
     from rlmem.acting.play import play
     from rlmem.run.build import make_env
 
-    if wrong := [o for o in args.overrides if not o.lstrip("+~").startswith(("env=", "env.", "hydra."))]:
+    if wrong := [
+        o for o in args.overrides if not o.lstrip("+~").startswith(("env=", "env.", "wrapper=", "wrapper.", "hydra."))
+    ]:
         example = "rlmem play env=cued_catch"
-        raise UserError(*(sentence(override, "play takes env keys only", example=example) for override in wrong))
+        raise UserError(
+            *(sentence(override, "play takes env and wrapper keys only", example=example) for override in wrong)
+        )
     if args.gif is not None and not args.gif.parent.is_dir():
         raise UserError(f"--gif {args.gif}: no folder {args.gif.parent}")
     with contextlib.closing(make_env(config, 1)) as env:

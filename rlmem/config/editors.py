@@ -6,7 +6,7 @@ choices that do not go together, and classes that are not rlmem's own.
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter
@@ -14,7 +14,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, TopLevel
+from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
 from rlmem.config.targets import annotation, locate, maker, parameters, takes_any_keyword
 
 Schema = dict[str, Any]
@@ -41,7 +41,13 @@ def _whole() -> Schema:
         {name: _typed(annotation(p, TopLevel), "") for name, p in parameters(TopLevel).items()}
         | {name: _of(section, "", ()) for name, section in SECTIONS.items()}
         | {group: _ref(group) for group in SUPPLIED if group != "logger"}
-        | {"logger": named, CALLBACKS: named, "hydra": {"type": "object"}, "defaults": {"type": "array"}}
+        | {
+            "logger": named,
+            WRAPPER: named,
+            CALLBACKS: named,
+            "hydra": {"type": "object"},
+            "defaults": {"type": "array"},
+        }
     )
 
 

@@ -14,6 +14,7 @@ PACKAGES = {
     "batching": ("rlmem.batching",),
     "encoder": ("rlmem.nets",),
     "env": ("rlmem_envs",),
+    "wrapper": ("rlmem_envs.wrappers",),
     "logger": ("rlmem.record.loggers",),
     "callbacks": (),
 }

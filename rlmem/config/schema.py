@@ -17,6 +17,9 @@ SUPPLIED = {
 }
 """The groups of a run, and the constructor arguments that `rlmem.run.train` supplies, not the configuration."""
 
+WRAPPER = "wrapper"
+"""The group of several options with a node for each wrapper of the environment, by its name, from the inside out."""
+
 CALLBACKS = "callbacks"
 """The key with a node of each callback, by a name of the user's choice."""
 

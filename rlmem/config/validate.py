@@ -3,7 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
@@ -12,7 +12,7 @@ from pydantic_core import SchemaError
 from rlmem.config.catalog import leaves
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, TopLevel
+from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
 from rlmem.config.targets import annotation, locate, maker, makes, parameters, takes_any_keyword
 from rlmem.errors import UserError
 from rlmem.system.strictjson import map_values
@@ -39,13 +39,14 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
             checked[name] = check.arguments(name, values[name], SECTIONS[name])
         elif name == "logger":
             checked[name] = check.loggers(values[name])
+        elif name == WRAPPER:
+            checked[name] = check.nodes(name, values[name], ("env",))
         elif name == CALLBACKS:
             checked[name] = check.nodes(name, values[name])
         elif name in SUPPLIED:
             checked[name] = check.node(name, values[name], SUPPLIED[name])
-    scalars = [
-        name for name in values if name not in {*SECTIONS, *SUPPLIED, CALLBACKS} and (only is None or name in only)
-    ]
+    sections = {*SECTIONS, *SUPPLIED, CALLBACKS, WRAPPER}
+    scalars = [name for name in values if name not in sections and (only is None or name in only)]
     run = check.arguments("", {name: values[name] for name in scalars}, TopLevel, complete=only is None)
     return checked | run, check.refusals
 

@@ -43,7 +43,9 @@ class Mamba2(ZeroState):
     ):
         super().__init__(input_size, hidden_size, engine)
         if inner_size % head_size:
-            raise UserError(f"head_size={head_size} does not divide inner_size={inner_size}; e.g. head_size={inner_size}")
+            raise UserError(
+                f"head_size={head_size} does not divide inner_size={inner_size}; e.g. head_size={inner_size}"
+            )
         self.num_heads, h = inner_size // head_size, inner_size // head_size
         self.state_shape = (h, state_size, head_size)
         linear = lambda width: Linear(input_size, width, bias=False)  # noqa: E731

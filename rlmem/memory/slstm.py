@@ -53,7 +53,9 @@ class SLSTM(ZeroState, RecurrentCell):
         self.inputs, self.norm, self.num_heads, width = inputs, norm, num_heads, hidden_size // num_heads
         self.state_shape = dict.fromkeys("hcnm", (hidden_size,))
         read = input_size if inputs == "dense" else width
-        self.W_in = Linear(input_size, hidden_size) if inputs == "heads" and input_size != hidden_size else nn.Identity()
+        self.W_in = (
+            Linear(input_size, hidden_size) if inputs == "heads" and input_size != hidden_size else nn.Identity()
+        )
         self.W = nn.Parameter(torch.randn(4, num_heads, width, read) * (2 / (5 * read)) ** 0.5)
         self.R = nn.Parameter(torch.zeros(4, num_heads, width, width))
         self.b = nn.Parameter(torch.zeros(4, num_heads, width))

@@ -84,7 +84,7 @@ ADDED: dict[str, Data] = {
     "rlmem.algos.sac.SACD": HEADS | CRITIC | {"twins": "min"},
     "rlmem.algos.td3.TD3": HEADS | CRITIC,
     "rlmem.batching.Segment": {"running": False},
-    "rlmem_envs.vector.make": {"action_masks": False},
+    "rlmem_envs.vector.make": {"action_masks": False, "vectorization": "sync"},
     "rlmem_envs.popgym.make": {"privileged": False},
     "rlmem_envs.mazes.tmaze.TMaze": {"privileged": False},
     "rlmem_envs.occlusion.cartpole.CartPole": {"privileged": False},

@@ -8,13 +8,14 @@ import gymnasium as gym
 import torch
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.observed import observed
 from rlmem.algos.base import Algorithm
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import to_text
-from rlmem.config.schema import CALLBACKS
+from rlmem.config.schema import CALLBACKS, WRAPPER
 from rlmem.config.targets import build, locate, require_kind
 from rlmem.errors import UserError, one_line
 from rlmem.loops.callbacks import Callback, Callbacks
@@ -201,9 +202,29 @@ def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: s
     where, quoted = f"env={name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
     with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
         try:
-            env = _build_node(where, "env", node)
-            if not isinstance(env, VectorEnv):
-                return env
-            return observed(env, lambda names: {name for of in read_leaves(config, names, strict=True) for name in of})
+            made = _build_node(where, "env", node)
         except ImportError as error:  # names the package that is missing
             raise UserError(f"{where}: {error}") from error
+        if isinstance(made, VectorEnv):
+            made = slot_layout(made)
+    made = _wrapped(config, made)
+    if not isinstance(made, VectorEnv):
+        return made
+    with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
+        return observed(made, lambda names: {name for of in read_leaves(config, names, strict=True) for name in of})
+
+
+def _wrapped(config: Config, made: Any) -> Any:
+    """What `env` describes in the wrappers of `config`. Raises UserError."""
+    for name, node in config.values.get(WRAPPER, {}).items():
+        where = f"wrapper={name}"
+        if not isinstance(made, VectorEnv):
+            what = f"env={config.choices['env']} holds labelled sequences, which have no wrappers"
+            raise UserError(f"{where}: {what}; e.g. wrapper=[]")
+        with _refused(where, f"{node['_target_']} cannot be built"):
+            require_kind(node["_target_"], (VectorEnv,))
+            try:
+                made = build(node, env=made)
+            except ValueError as error:  # of the environment, or of values that do not fit it
+                raise UserError(f"{where}: {error}; see `rlmem config wrapper={name}`") from error
+    return made

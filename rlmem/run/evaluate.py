@@ -18,7 +18,7 @@ from rlmem.run.stored import refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.system.strictjson import dumps
 
-ACCEPTED = ("env.*", "device", "evaluation.max_steps")
+ACCEPTED = ("env.*", "wrapper.*", "device", "evaluation.max_steps")
 """Patterns of the keys that an evaluation may override."""
 
 

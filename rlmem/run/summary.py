@@ -13,6 +13,7 @@ from rlmem.config.foreign import foreign_problems
 from rlmem.config.messages import to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.rules import FEWEST_UPDATES
+from rlmem.config.schema import WRAPPER
 from rlmem.record import rundir
 from rlmem.run.assemble import Parts, learning_threads
 from rlmem.run.build import scan_engines
@@ -54,7 +55,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "agent": f"{parameters(parts.agent):,} parameters on {parts.device}{threads}{by}",
         "devices": together if devices > 1 else None,
         "actors": described.get("actors"),
-        "env": f"{parts.num_envs * devices} x {choices['env']}{_env(config.values['env'], parts)}",
+        "env": f"{parts.num_envs * devices} x {choices['env']}{_wrappers(config)}{_env(config.values['env'], parts)}",
         "training": f"{training} {described['training']}",
         "replay": replay,
         "saving": f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept",
@@ -64,6 +65,12 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items() if text is not None]
     return "\n".join([f"rlmem {__version__}, seed {settings.seed}", *lines])
+
+
+def _wrappers(config: Config) -> str:
+    """The wrappers of the environment, from the inside out."""
+    names = ", ".join(config.values.get(WRAPPER, {}))
+    return f" in {names}" if names else ""
 
 
 def _fitted(config: Config) -> str | None:

@@ -63,7 +63,8 @@ class BatchedEnv(VectorEnv):
     Environment i of a vector reset with seed s plays the same episodes for every N. Hidden facts can be given:
     `reset(options={"hidden": {name: array [N, ...]}})` replaces those of the next episode; names that `_draw` does not
     return but `per_step` lists are given with one entry for each step, [N, T, ...]. `options={"reset_mask": [N] bool}`
-    resets some of the environments.
+    resets some of the environments. `options={"task": [N] int}` has their next episodes repeat the task of earlier
+    ones, by `episode_number`; -1: a task of their own.
 
     A task may also offer what no player without help sees, as parts of the observation beside the leaf `observation`,
     which is then a Dict. Both are off by default.
@@ -96,6 +97,8 @@ class BatchedEnv(VectorEnv):
     """Keyboard keys of the discrete actions; without them the actions are typed as numbers."""
     per_step: Mapping[str, tuple[int, ...]] = {}
     """Hidden facts (floats) that are drawn at every step, not when an episode begins, and their shapes in a step."""
+    task_facts: ClassVar[tuple[str, ...] | None] = None
+    """Hidden facts that stay as they are while episodes repeat a task; None: all of them."""
     _ranges: Mapping[str, tuple[float, float]] = {}
     """Least and greatest value of hidden facts."""
 
@@ -140,6 +143,7 @@ class BatchedEnv(VectorEnv):
         self._check = ActionCheck(action_space, num_envs)
         self._in_step = True  # whether all environments are at the same step of their episodes
         self._seeded = False
+        self._task: NDArray[np.int64] | None = None  # while `reset` begins episodes of earlier tasks
 
     # ---- what a task fills in
 
@@ -220,11 +224,14 @@ class BatchedEnv(VectorEnv):
             before = self.draws.state()
             if seed is not None or not self._seeded:
                 self.draws.seed(seed, who)
+            self._task = None if options.get("task") is None else np.asarray(options["task"])
             try:
                 self._start(who, hidden)
             except ValueError:
                 self.draws.restore(before)
                 raise
+            finally:
+                self._task = None
             self._seeded = True
         return self._seen_by_agents(), {}
 
@@ -278,6 +285,8 @@ class BatchedEnv(VectorEnv):
         """Begin new episodes in environments `who`."""
         self.draws.next_episode(who)
         facts = self._draw(who)
+        if self._task is not None:
+            self._repeat(facts, who, self._task[who])
         tables = self._replace(facts, hidden, who) if hidden else {}
         if self.given:
             self._forget_given(who)
@@ -287,6 +296,19 @@ class BatchedEnv(VectorEnv):
         self.over[who] = False
         self._in_step = self._is_in_step()
         self._begin(who, facts)
+
+    def _repeat(self, facts: Facts, who: Who, task: NDArray[np.int64]) -> None:
+        """Put the facts of the tasks of earlier episodes `task` [n] in the place of new ones, where they are not -1."""
+        rows = np.flatnonzero(task >= 0)
+        with self.draws.as_in(who[rows], task[rows]):
+            earlier = self._draw(who[rows])
+        for name in facts if self.task_facts is None else self.task_facts:
+            facts[name][rows] = earlier[name]
+
+    @property
+    def episode_number(self) -> NDArray[np.int64]:
+        """The number of each environment's episode since it was seeded [N]."""
+        return self.draws.episode.copy()
 
     def _is_in_step(self) -> bool:
         return bool((self.t == self.t[0]).all())

@@ -1,7 +1,8 @@
 """Random numbers for many environments at once, each from streams of its own."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,17 @@ class Draws:
         self.episode[who] += 1
         self.count[who] = 0
         self._rekey(who)
+
+    @contextmanager
+    def as_in(self, who: NDArray[np.intp], episode: NDArray[np.int64]) -> Iterator[None]:
+        """Draw for environments `who` what was drawn at the beginning of their episodes with these numbers [n]."""
+        before = self.state()
+        self.episode[who], self.count[who] = episode, 0
+        self._rekey(who)
+        try:
+            yield
+        finally:
+            self.restore(before)
 
     def _rekey(self, who: NDArray[np.intp]) -> None:
         self._key[who] = mix(self.stream[who] ^ mix(self.episode[who].astype(np.uint64) + GOLDEN))

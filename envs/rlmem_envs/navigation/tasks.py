@@ -38,6 +38,7 @@ class Navigation(BatchedEnv):
     Subclasses say what varies: `varies` is the name of the hidden fact that a task brings along.
     """
 
+    task_facts = ("task_index", "goal", "wind")
     varies: ClassVar[str]
 
     def __init__(

@@ -31,6 +31,7 @@ luck[t] is below that; all uniform on [0, 1) |
 
     tests = "remembering which actions paid, and when to stop exploring"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    task_facts = ("bandits",)
     levels = {
         "easy": {"num_bandits": 10, "episode_length": 200},
         "medium": {"num_bandits": 20, "episode_length": 400},

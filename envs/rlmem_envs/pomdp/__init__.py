@@ -1,0 +1,1 @@
+"""Partially observable decision processes given as tables: files in Cassandra's format, and exact beliefs."""

@@ -1,0 +1,179 @@
+"""Files of decision processes in Cassandra's format (`.POMDP`)."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from rlmem_envs.pomdp.model import Model, Table
+
+MOST = 50_000_000
+"""The most numbers of a table."""
+
+SECTIONS = ("discount", "values", "states", "actions", "observations", "start", "T", "O", "R")
+
+
+def read(path: str | Path, ends: Sequence[str] = ()) -> Model:
+    """The process in a file.
+
+    ends: names or numbers of the states in which an episode is over, which the format does not know
+
+    Raises ValueError, which names the file and the line, for what is not in the format; OSError if it cannot be read.
+    """
+    return parse(Path(path).read_text(encoding="utf-8"), str(path), ends)
+
+
+def parse(text: str, name: str, ends: Sequence[str] = ()) -> Model:
+    """The process in a text that is called `name`; as `read`."""
+    return _Reader(text, name).model(ends)
+
+
+class _Reader:
+    """Reads one text, token by token; a colon is a token of its own."""
+
+    def __init__(self, text: str, name: str):
+        self.name = name
+        self.tokens = [
+            (token, number)
+            for number, line in enumerate(text.splitlines(), 1)
+            for token in re.findall(r":|[^\s:]+", line.partition("#")[0])
+        ]
+        self.at = 0
+        self.names: dict[str, tuple[str, ...]] = {}
+
+    def fail(self, what: str) -> NoReturn:
+        line = self.tokens[max(self.at - 1, 0)][1] if self.tokens else 1  # of the token that was taken last
+        raise ValueError(f"{self.name}:{line}: {what}")
+
+    @property
+    def next(self) -> str | None:
+        return self.tokens[self.at][0] if self.at < len(self.tokens) else None
+
+    def take(self) -> str:
+        token = self.next
+        if token is None:
+            self.fail("the file ends too early")
+        self.at += 1
+        return token
+
+    def begins_section(self) -> bool:
+        here = self.next
+        after = self.tokens[self.at + 1][0] if self.at + 1 < len(self.tokens) else None
+        return here in SECTIONS and (after == ":" or (here == "start" and after in ("include", "exclude")))
+
+    def words(self) -> list[str]:
+        """The tokens up to the next section."""
+        found = []
+        while self.next is not None and not self.begins_section():
+            found.append(self.take())
+        return found
+
+    def model(self, ends: Sequence[str]) -> Model:
+        discount, sign, begin = 1.0, 1.0, ["uniform"]
+        tables: dict[str, Table] = {}
+        while self.next is not None:
+            if not self.begins_section():
+                self.fail(f"expected one of {', '.join(SECTIONS)} and a colon, got {self.take()!r}")
+            section = self.take()
+            if section == "start":
+                begin = [word for word in self.words() if word != ":"]
+                continue
+            self.take()  # the colon
+            if section == "discount":
+                discount = self.number(self.take())
+            elif section == "values":
+                sign = {"reward": 1.0, "cost": -1.0}.get(self.take()) or self.fail("values: expected reward or cost")
+            elif section in ("states", "actions", "observations"):
+                self.names[section] = self.listed(self.words())
+            else:
+                if not tables:
+                    tables = self.empty()
+                self.entry(section, tables, begin)
+        if not tables:
+            self.fail("there are no entries of T, O and R")
+        states = self.names["states"]
+        over = np.zeros(len(states), bool)
+        for state in ends:
+            over[self.index("states", str(state))] = True
+        return Model(
+            states, self.names["actions"], self.names["observations"], discount, self.start(begin),
+            tables["T"], tables["O"], sign * tables["R"], over,
+        )  # fmt: skip
+
+    def listed(self, words: list[str]) -> tuple[str, ...]:
+        if len(words) == 1 and words[0].isdigit():
+            return tuple(map(str, range(int(words[0]))))
+        return tuple(words) or self.fail("expected a number or names")
+
+    def empty(self) -> dict[str, Table]:
+        if missing := [name for name in ("states", "actions", "observations") if name not in self.names]:
+            self.fail(f"{missing[0]} must be said before T, O and R")
+        A, S, O = (len(self.names[name]) for name in ("actions", "states", "observations"))
+        if A * S * S * O > MOST:
+            self.fail(
+                f"{A} actions, {S} states and {O} observations are too many for tables of at most {MOST:,} numbers"
+            )
+        return {"T": np.zeros((A, S, S)), "O": np.zeros((A, S, O)), "R": np.zeros((A, S, S, O))}
+
+    def entry(self, section: str, tables: dict[str, Table], begin: list[str]) -> None:
+        """One entry: indices, then as many numbers as their table has left, or a word for them."""
+        kinds = {"T": ("actions", "states", "states"), "O": ("actions", "states", "observations")}
+        axes = kinds.get(section, ("actions", "states", "states", "observations"))
+        where = [self.place(axes[0])]
+        while self.next == ":" and len(where) < len(axes):
+            self.take()
+            where.append(self.place(axes[len(where)]))
+        if self.next == ":":  # before the number, as some files have it
+            self.take()
+        shape = tuple(len(self.names[axis]) for axis in axes[len(where) :])
+        at = np.ix_(*where)
+        left = (slice(None),) * len(shape)
+        tables[section][(*(index.reshape(index.shape[: len(where)]) for index in at), *left)] = self.values(
+            shape, begin
+        )
+
+    def values(self, shape: tuple[int, ...], begin: list[str]) -> Table:
+        """Numbers in this shape, or the words uniform, identity and reset."""
+        if shape and self.next == "uniform":
+            self.take()
+            return np.full(shape, 1 / shape[-1])
+        if len(shape) == 2 and self.next == "identity":
+            self.take()
+            return np.eye(*shape)
+        if shape and self.next == "reset":
+            self.take()
+            return np.broadcast_to(self.start(begin), shape)
+        return np.array([self.number(self.take()) for _ in range(int(np.prod(shape)))]).reshape(shape)
+
+    def number(self, token: str) -> float:
+        try:
+            return float(token)
+        except ValueError:
+            self.fail(f"expected a number, got {token!r}")
+
+    def place(self, axis: str) -> list[int]:
+        token = self.take()
+        return list(range(len(self.names[axis]))) if token == "*" else [self.index(axis, token)]
+
+    def index(self, axis: str, token: str) -> int:
+        names = self.names[axis]
+        if token in names:
+            return names.index(token)
+        if token.isdigit() and int(token) < len(names):
+            return int(token)
+        self.fail(f"{token!r} is none of the {axis} ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})")
+
+    def start(self, words: list[str]) -> Table:
+        names = self.names["states"]
+        chosen = np.ones(len(names))
+        if words[0] in ("include", "exclude"):
+            chosen[:] = words[0] == "exclude"
+            chosen[[self.index("states", word) for word in words[1:]]] = words[0] == "include"
+        elif len(words) == len(names) and (len(words) > 1 or words[0] not in names):
+            chosen = np.array([self.number(word) for word in words])
+        elif words != ["uniform"]:
+            chosen = np.zeros(len(names))
+            chosen[self.index("states", words[0])] = 1
+        return chosen / chosen.sum()

@@ -1,0 +1,100 @@
+"""Decision processes that everyone knows."""
+
+import itertools
+
+import numpy as np
+
+from rlmem_envs.pomdp.cassandra import parse
+from rlmem_envs.pomdp.model import Model
+
+TIGER = """
+discount: 0.95
+values: reward
+states: tiger-left tiger-right
+actions: listen open-left open-right
+observations: hear-left hear-right
+start: uniform
+T: listen identity
+T: open-left uniform
+T: open-right uniform
+O: listen
+0.85 0.15
+0.15 0.85
+O: open-left uniform
+O: open-right uniform
+R: listen : * : * : * -1
+R: open-left : tiger-left : * : * -100
+R: open-left : tiger-right : * : * 10
+R: open-right : tiger-left : * : * 10
+R: open-right : tiger-right : * : * -100
+"""
+
+SUCCEEDS, SEES, MISTAKES = 0.8, 0.9, 0.05
+NORTH, EAST, SOUTH, WEST = range(4)
+STEP = {NORTH: (-1, 0), EAST: (0, 1), SOUTH: (1, 0), WEST: (0, -1)}
+
+
+def tiger() -> Model:
+    """The tiger problem (Kaelbling et al. 1998): a tiger is behind one of two doors; listen, or open one.
+
+    After a door was opened, the tiger is put behind a door anew, and the play goes on.
+    """
+    return parse(TIGER, "tiger")
+
+
+def hallway() -> Model:
+    """Hallway (Littman et al. 1995): find the fourth room off a corridor, by walls that are seen unreliably.
+
+    A corridor of 11 cells from west to east, with rooms south of the cells 2, 4, 6 and 8; the last is the goal, where
+    the episode ends with a reward of 1. A state is a cell and a heading. An action (forward, right, left, around) does
+    what it says with probability 0.8, and what each of the others does with 0.05; stay always stays. Walls in front,
+    to the right, behind and to the left are seen with 0.9 where there is one, and with 0.05 where there is none; facing
+    south in one of the other rooms shows its own landmark instead. All states but the goal are as likely at first.
+
+    The layout and the probabilities are those of the paper and of later implementations; Cassandra's file, which
+    numbers four states of the goal, was not compared.
+    """
+    cells = [(0, x) for x in range(11)] + [(1, x) for x in (2, 4, 6)]
+    goal = (1, 8)
+    places = [(cell, heading) for cell in cells for heading in range(4)]
+    number = {place: i for i, place in enumerate(places)}
+    G = len(places)
+    open_cells = {*cells, goal}
+    neighbour = lambda cell, heading: (cell[0] + STEP[heading][0], cell[1] + STEP[heading][1])  # noqa: E731
+
+    def moved(cell: tuple[int, int], heading: int, action: str) -> int:
+        if action == "forward":
+            there = neighbour(cell, heading)
+            return G if there == goal else number[there if there in open_cells else cell, heading]
+        turn = {"stay": 0, "right": 1, "around": 2, "left": 3}[action]
+        return number[cell, (heading + turn) % 4]
+
+    actions = ("stay", "forward", "right", "left", "around")
+    T = np.zeros((len(actions), G + 1, G + 1))
+    T[:, G, G] = 1
+    for (cell, heading), s in number.items():
+        for a, action in enumerate(actions):
+            for b, other in enumerate(actions):
+                chance = float(a == b) if action == "stay" else SUCCEEDS if a == b else (1 - SUCCEEDS) / 4
+                T[a, s, moved(cell, heading, other)] += chance
+    walls = list(itertools.product((0, 1), repeat=4))
+    observations = (*("walls-" + "".join(map(str, seen)) for seen in walls), "first", "second", "third", "goal")
+    Z = np.zeros((G + 1, len(observations)))
+    Z[G, -1] = 1
+    for (cell, heading), s in number.items():
+        if cell[0] == 1 and heading == SOUTH:
+            Z[s, len(walls) + (2, 4, 6).index(cell[1])] = 1
+            continue
+        there = [neighbour(cell, (heading + turn) % 4) not in open_cells for turn in range(4)]
+        for o, seen in enumerate(walls):
+            chances = [SEES if wall else MISTAKES for wall in there]
+            Z[s, o] = np.prod([p if shown else 1 - p for p, shown in zip(chances, seen, strict=True)])
+    states = (*(f"{row}-{x}-{'nesw'[heading]}" for (row, x), heading in places), "goal")
+    start = np.append(np.full(G, 1 / G), 0)
+    R = np.zeros((len(actions), G + 1, G + 1, 1))
+    R[:, :G, G] = 1
+    ends = np.arange(G + 1) == G
+    return Model(states, actions, observations, 0.95, start, T, np.tile(Z, (len(actions), 1, 1)), R, ends)
+
+
+MODELS = {"tiger": tiger, "hallway": hallway}

@@ -1,0 +1,173 @@
+"""The base of wrappers: streams of their own, and an exact state, on any vector with NEXT_STEP autoreset."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Box, Dict
+from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from rlmem_envs.core.draws import Draws
+from rlmem_envs.core.parameters import checked
+
+Who = NDArray[np.intp]
+"""Indices of environments."""
+
+
+class Layer(VectorWrapper):
+    """A wrapper of N environments with NEXT_STEP autoreset and an exact state.
+
+    Array attributes without a leading underscore are its state, as in `BatchedEnv`, beside that of the environments.
+    What it draws comes from streams of its own: they depend on the seed, the wrapper's class and its place among the
+    wrappers, and not on N. Masked resets (`options["reset_mask"]`) and all other attributes are those of `env`.
+
+    env: the vector of environments
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+
+    def __init__(self, env: VectorEnv):
+        super().__init__(env)
+        self.draws = Draws(env.num_envs)
+        self.over = np.zeros(env.num_envs, bool)
+        self._all = np.arange(env.num_envs)
+        self._depth: int = env._depth + 1 if isinstance(env, Layer) else 0
+        self._seeded = False
+
+    def _begin(self, who: Who, obs: Any) -> None:
+        """Episodes begin in environments `who`; obs: the first observations of all environments."""
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        mask = (options or {}).get("reset_mask")
+        who = self._all if mask is None or not self._seeded else np.flatnonzero(mask)
+        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        if seed is not None or not self._seeded:
+            self.draws.seed(seed, who)
+            self.draws.stream[who] ^= np.uint64(zlib.crc32(f"{type(self).__name__} {self._depth}".encode()) << 32)
+        self._seeded = True
+        self.over[who] = False
+        return self._started(who, obs), infos
+
+    def _started(self, who: Who, obs: Any) -> Any:
+        """What is seen of first observations in environments `who`."""
+        self.draws.next_episode(who)
+        self._begin(who, obs)
+        return obs
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on exactly from here."""
+        arrays = {name: value.copy() for name, value in self._state_arrays().items()}
+        return {"env": self.env.state(), "arrays": arrays, "draws": self.draws.state()}  # type: ignore[attr-defined]
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Bring a vector of the same size and wrappers to a saved `state`."""
+        self.env.restore(state["env"])  # type: ignore[attr-defined]
+        for name, value in state["arrays"].items():
+            setattr(self, name, np.array(value))
+        self.draws.restore(state["draws"])
+        self._seeded = True
+
+    def _state_arrays(self) -> dict[str, NDArray[Any]]:
+        return {k: v for k, v in vars(self).items() if not k.startswith("_") and isinstance(v, np.ndarray)}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def _set_space(self, space: Space) -> None:
+        self.single_observation_space = space
+        self.observation_space = batch_space(space, self.num_envs)
+
+
+class ObservationLayer(Layer):
+    """A wrapper that changes what is seen, one slot after the other.
+
+    A subclass makes the space in its constructor, and fills in `_see(obs, who)`: what is shown of the observations
+    [n, ...] of environments `who`. `_first(who, obs)` [n, ...] prepares for those of new episodes, if need be.
+
+    leaf: the entry of a Dict that is changed; None: the observation is a Box by itself
+    """
+
+    def __init__(self, env: VectorEnv, leaf: str | None = None):
+        super().__init__(env)
+        self._leaf = leaf
+        space = env.single_observation_space
+        if leaf is not None:
+            if not isinstance(space, Dict) or leaf not in space.spaces:
+                raise ValueError(f"leaf={leaf!r}: expected an entry of a Dict, got {space}")
+            space = space[leaf]
+        if not isinstance(space, Box):
+            raise ValueError(f"{self._name()} reads observations in a Box, not {space}")
+        self._box = space
+        self._kept: Any = None
+
+    def _see(self, obs: NDArray[Any], who: Who) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def _first(self, who: Who, obs: NDArray[Any]) -> None:
+        """Episodes with these first observations begin in environments `who`."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        begins = self.over
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        if np.count_nonzero(begins):
+            self._next(np.flatnonzero(begins), obs)
+        self.over = np.logical_or(terminated, truncated)
+        self._kept = self._see(self._part(obs), self._all)
+        return self._with(obs, self._kept), rewards, terminated, truncated, infos
+
+    def _next(self, who: Who, obs: Any) -> None:
+        self.draws.next_episode(who)
+        self._first(who, self._part(obs)[who])
+
+    def _started(self, who: Who, obs: Any) -> Any:
+        self._next(who, obs)
+        seen = self._see(self._part(obs)[who], who)
+        shown = np.zeros((self.num_envs, *seen.shape[1:]), seen.dtype) if self._kept is None else self._kept.copy()
+        shown[who] = seen
+        self._kept = shown
+        return self._with(obs, shown)
+
+    def _part(self, obs: Any) -> NDArray[Any]:
+        return np.asarray(obs if self._leaf is None else obs[self._leaf])
+
+    def _with(self, obs: Any, part: NDArray[Any]) -> Any:
+        return part if self._leaf is None else {**obs, self._leaf: part}
+
+    def _shows(self, low: Any, high: Any, dtype: Any = None) -> None:
+        """The bounds of what is seen, and its type if that changes."""
+        box = Box(np.asarray(low), np.asarray(high), dtype=dtype or self._box.dtype)
+        space = self.env.single_observation_space
+        self._set_space(box if self._leaf is None else Dict({**space.spaces, self._leaf: box}))  # type: ignore[attr-defined]
+
+    def _indices(self, indices: Sequence[int]) -> list[int]:
+        """Places of a vector, one at least. Raises ValueError for others, and for images."""
+        if len(self._box.shape) != 1:
+            raise ValueError(f"{self._name()} reads vectors, not {self._box}")
+        size = self._box.shape[0]
+        if not len(indices):
+            raise ValueError(f"indices=[]: expected one place at least, of 0 .. {size - 1}; e.g. indices=[0]")
+        if wrong := [index for index in indices if not 0 <= index < size]:
+            raise ValueError(
+                f"indices={list(indices)}: {wrong[0]} is not in 0 .. {size - 1}, the places of {self._box}"
+            )
+        return list(indices)
+
+    @classmethod
+    def _name(cls) -> str:
+        return cls.__name__
+
+
+def beside(rows: NDArray[np.bool_], obs: NDArray[Any]) -> NDArray[np.bool_]:
+    """Flags [n] in a shape that broadcasts to observations [n, ...]."""
+    return rows.reshape(-1, *[1] * (obs.ndim - 1))

@@ -1,0 +1,52 @@
+"""The base of wrappers that step some environments while the others wait."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from rlmem_envs.wrappers.layer import Layer
+
+
+class TimeLayer(Layer):
+    """A wrapper that needs `step_rows(rows, actions)` of what it wraps, which single environments have (`env=gym`).
+
+    Such wrappers come first, next to the environment, and the others see what they leave.
+    """
+
+    def __init__(self, env: VectorEnv):
+        super().__init__(env)
+        if not hasattr(type(env), "step_rows"):  # of its own, not that of what is in it
+            what = f"{type(self).__name__} steps some environments while others wait, which {type(env).__name__} cannot"
+            example = (
+                "name it first among the wrappers, and a task of rlmem as a single one: env=gym env.id=rlmem/...-v0"
+            )
+            raise ValueError(f"{what}; e.g. {example}")
+
+    def step_rows(self, rows: NDArray[np.bool_], actions: Any) -> tuple[Any, ...]:
+        """`step` where `rows` [N] is true, and no episode is over; the rows of the others mean nothing."""
+        raise NotImplementedError
+
+
+def put_rows(rows: NDArray[np.bool_], old: Any, new: Any) -> Any:
+    """Arrays or dictionaries of arrays [N, ...] with the `rows` of `new`."""
+    if isinstance(old, dict):
+        return {name: put_rows(rows, value, new[name]) for name, value in old.items()}
+    if isinstance(old, tuple):
+        return tuple(put_rows(rows, *pair) for pair in zip(old, new, strict=True))
+    old = np.array(old)
+    old[rows] = np.asarray(new)[rows]
+    return old
+
+
+def put_infos(rows: NDArray[np.bool_], infos: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Infos of a vector with what is `new` in `rows`; what is known of other environments stays."""
+    found = dict(infos)
+    for name in [name for name in new if f"_{name}" in new]:
+        known = rows & new[f"_{name}"]
+        old = found.get(name)
+        found[name] = new[name] if old is None or isinstance(old, Mapping) else put_rows(known, old, new[name])
+        found[f"_{name}"] = found.get(f"_{name}", False) | known
+    return found

@@ -1,0 +1,394 @@
+"""Wrappers of environments: what each does, its exact state, Gymnasium's checks, runs that are killed and resumed."""
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import SyncVectorEnv
+from helpers import assert_same_weights, killed_at, options, without_time
+from rlmem_envs import wrappers
+from rlmem_envs.core.single import SingleEnv
+from rlmem_envs.navigation.wind import Wind
+from rlmem_envs.popgym.multiarmed_bandit import MultiarmedBandit
+from rlmem_envs.popgym.position_only_cartpole import PositionOnlyCartPole
+from rlmem_envs.vector import vectorise
+
+from rlmem.acting.autoreset import slot_layout
+from rlmem.config.compose import load
+from rlmem.errors import UserError
+from rlmem.run.build import make_env
+from rlmem.run.train import resume, train
+
+N = 3
+
+
+class Count(gym.Env):
+    """The observation is [length, step, action before, 1 / 2]; episodes take 5 to 9 steps, drawn at their reset."""
+
+    action_space = Discrete(3, start=1)
+    observation_space = Box(-1.0, 100.0, (4,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = self.action = 0
+        self.length = int(self.np_random.integers(5, 10))
+        return self._obs(), {"length": self.length}
+
+    def step(self, action):
+        assert self.action_space.contains(action) and self.t < self.length
+        self.t, self.action = self.t + 1, action
+        luck = float(self.np_random.integers(4))
+        return self._obs(), 1 + luck / 10, self.t == self.length, False, {"success": luck > 1}
+
+    def _obs(self):
+        return np.array([self.length, self.t, self.action, 0.5], np.float32)
+
+
+def count(num_envs=N):
+    return vectorise(Count, num_envs)
+
+
+CASES = {
+    "flicker": {"p": 0.4},
+    "dropout": {"p": 0.4},
+    "noise": {"std": 0.5},
+    "mask": {"indices": [0, 2]},
+    "remove_velocity": {"indices": [1]},
+    "delay": {"steps": 2},
+    "frame_stack": {"size": 3},
+    "repeat": {"steps": 2},
+    "random_start": {"steps": 3},
+    "rl2": {"episodes": 2},
+}
+CLASSES = {name: getattr(wrappers, name.title().replace("_", "") if name != "rl2" else "RL2") for name in CASES}
+
+
+def wrapped(name, num_envs=N, **kwargs):
+    return CLASSES[name](count(num_envs), **(CASES[name] | kwargs))
+
+
+def played(env, steps=60, seed=4, begin=True, rng=None):
+    rng = rng or np.random.default_rng(0)
+    rows = [(env.reset(seed=seed)[0],)] if begin else []
+    for _ in range(steps):
+        rows.append(env.step(rng.integers(1, 4, 5)[: env.num_envs])[:4])
+    return [[part[:N].copy() for part in row] for row in rows]
+
+
+def alike(one, other):
+    for a, b in zip(one, other, strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def pairs(name, **kwargs):
+    """What is seen of Count, and what a wrapper shows of the same, [T, N, ...] each, and where episodes begin."""
+    plain, seen = played(count()), played(wrapped(name, **kwargs))
+    begins = np.array([np.ones(N, bool), *(row[0][:, 1] == 0 for row in plain[1:])])
+    return np.array([row[0] for row in plain]), np.array([row[0] for row in seen]), begins
+
+
+def test_every_option_is_tested():
+    assert sorted(CASES) == options("wrapper")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_state_is_exact_and_rows_do_not_depend_on_their_number(name):
+    env = wrapped(name)
+    first = played(env)
+    assert all(env.observation_space.contains(row[0]) for row in first)
+    alike(played(wrapped(name, 5)), first)
+    alike(played(env), first), "seeds decide everything"
+    rng = np.random.default_rng(1)
+    played(env, 23, rng=rng)
+    for _ in range(3):
+        other, saved, before = wrapped(name), env.state(), rng.bit_generator.state
+        other.restore(saved)
+        after = played(env, 17, begin=False, rng=rng)
+        rng.bit_generator.state = before
+        alike(played(other, 17, begin=False, rng=rng), after)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_environment_passes_gymnasiums_check(name):
+    check_env(SingleEnv(wrapped(name, 1)), skip_render_check=True)
+
+
+def test_flicker_blanks_whole_observations():
+    plain, seen, _ = pairs("flicker", p=0.3)
+    blank = (seen == 0).all(-1)
+    assert 0.2 < blank.mean() < 0.4 and (seen[~blank] == plain[~blank]).all()
+
+
+def test_dropout_blanks_single_numbers():
+    plain, seen, _ = pairs("dropout", p=0.3)
+    missing = seen[..., 3] == 0
+    assert 0.2 < missing.mean() < 0.4 and (seen[..., 0][missing] == plain[..., 0][missing]).any()
+    assert ((seen == plain) | (seen == 0)).all()
+
+
+def test_noise_is_normal_with_its_spread():
+    plain, seen, _ = pairs("noise", std=0.5)
+    error = seen - plain
+    assert abs(error.mean()) < 0.06 and 0.45 < error.std() < 0.55
+    assert np.abs(np.corrcoef(error.reshape(-1, 4).T) - np.eye(4)).max() < 0.25
+
+
+def test_masked_numbers_are_zero_and_removed_ones_are_gone():
+    plain, seen, _ = pairs("mask", indices=[0, 2])
+    assert (seen[..., [0, 2]] == 0).all() and (seen[..., [1, 3]] == plain[..., [1, 3]]).all()
+    plain, seen, _ = pairs("remove_velocity", indices=[2, 0])
+    assert (seen == plain[..., [1, 3]]).all()
+
+
+def test_delayed_observations_are_those_of_some_steps_ago_within_the_episode():
+    plain, seen, begins = pairs("delay", steps=2)
+    for i in range(N):
+        for t in range(len(plain)):
+            first = t - np.argmax(begins[t::-1, i])
+            assert (seen[t, i] == plain[max(first, t - 2), i]).all()
+
+
+def test_stacked_frames_are_the_last_ones_of_the_episode():
+    plain, seen, begins = pairs("frame_stack", size=3)
+    for i in range(N):
+        for t in range(len(plain)):
+            first = t - np.argmax(begins[t::-1, i])
+            assert (seen[t, i] == np.concatenate([plain[max(first, t - k), i] for k in (2, 1, 0)])).all()
+
+
+@pytest.mark.parametrize(("shape", "stacked"), [((5, 6), (3, 5, 6)), ((2, 5, 6), (6, 5, 6)), ((5, 6, 2), (5, 6, 6))])
+def test_stacked_images_are_images(shape, stacked):
+    class Picture(gym.Env):
+        observation_space, action_space = Box(0, 255, shape, np.uint8), Discrete(2)
+        shade = 0
+
+        def reset(self, *, seed=None, options=None):
+            self.shade = 0
+            return np.zeros(shape, np.uint8), {}
+
+        def step(self, action):
+            self.shade += 1
+            return np.full(shape, self.shade, np.uint8), 0.0, False, False, {}
+
+    env = wrappers.FrameStack(vectorise(Picture, 1), 3)
+    env.reset(seed=0)
+    env.step(np.zeros(1, int))
+    obs = env.step(np.zeros(1, int))[0]
+    assert env.single_observation_space == Box(0, 255, stacked, np.uint8) and obs.shape == (1, *stacked)
+    order = np.moveaxis(obs[0], 2 if shape == (5, 6, 2) else 0, 0)[:, 0, 0]
+    assert order.tolist() == ([0, 1, 2] if len(shape) == 2 else [0, 0, 1, 1, 2, 2])
+
+
+def test_a_repeated_action_is_taken_so_often_or_until_the_end():
+    env = wrapped("repeat", steps=4)
+    begins, at, lengths = np.ones(N, bool), np.zeros(N, int), set()
+    env.reset(seed=0)
+    begins[:] = False
+    for _ in range(40):
+        obs, reward, terminated, truncated, infos = env.step(np.full(N, 2))
+        for i in range(N):
+            if begins[i]:
+                assert obs[i, 1] == 0 and reward[i] == 0
+                continue
+            taken = int(obs[i, 1]) - at[i]
+            assert taken == 4 or (terminated[i] and 1 <= taken <= 4)
+            assert taken <= reward[i] < 1.4 * taken and obs[i, 2] == 2
+            if terminated[i]:
+                lengths.add(int(obs[i, 1]))
+                assert infos["_success"][i]
+        at = np.where(terminated, 0, obs[:, 1]).astype(int)
+        begins = terminated | truncated
+    assert lengths == {5, 6, 7, 8, 9}
+
+
+def test_episodes_begin_after_some_random_actions():
+    seen, env = [], wrapped("random_start", steps=8)  # some episodes end in them, and begin anew
+    obs, _ = env.reset(seed=0)
+    seen.append(obs)
+    over = np.zeros(N, bool)
+    for _ in range(150):
+        begins = over
+        obs, reward, terminated, truncated, _ = env.step(np.full(N, 1))
+        assert (reward[begins] == 0).all() and not (terminated | truncated)[begins].any()
+        seen.append(obs[begins])
+        over = terminated | truncated
+    steps, actions = np.concatenate(seen)[:, 1], np.concatenate(seen)[:, 2]
+    assert set(steps) == set(range(9)) and set(actions[steps > 0]) == {1, 2, 3}
+
+
+def test_time_wrappers_stack_on_single_environments_and_refuse_others():
+    env = wrappers.Noise(wrappers.Repeat(wrappers.RandomStart(count(), 3), 2), 0.1)
+    alike(played(env, 30), played(env, 30))
+    for inner in (PositionOnlyCartPole(2), wrappers.Noise(count(), 0.1), slot_layout(SyncVectorEnv([Count] * 2))):
+        for name in ("Repeat", "RandomStart"):
+            with pytest.raises(ValueError, match=f"{name} steps some environments while others wait, which"):
+                getattr(wrappers, name)(inner)
+
+
+# --- RL2 --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_is_so_many_episodes_of_one_task():
+    """Of single environments: what `reset` draws (the length) stays, what steps draw (luck) does not."""
+    env, lengths, luck = wrapped("rl2", episodes=3), [], []
+    obs, _ = env.reset(seed=0)
+    assert (obs[:, 4:] == 0).all()
+    trial, begins = [[[]] for _ in range(N)], np.zeros(N, bool)
+    for t in range(200):
+        before = obs
+        actions = np.random.default_rng(t).integers(1, 4, N)
+        obs, reward, terminated, truncated, _ = env.step(actions)
+        assert not truncated.any()
+        for i in range(N):
+            if begins[i]:
+                assert obs[i, 1] == 0 and (obs[i, 4:] == 0).all()
+                trial[i] = [[]]
+                continue
+            trial[i][-1].append(round(10 * (reward[i] - 1)))
+            ended = obs[i, 1] == 0 or terminated[i]
+            assert (obs[i, 4:7] == np.eye(3)[actions[i] - 1]).all() and obs[i, 7] == np.float32(reward[i])
+            assert obs[i, 8] == ended
+            assert ended or obs[i, 1] == before[i, 1] + 1
+            if ended and not terminated[i]:
+                trial[i].append([])
+            if terminated[i]:
+                assert len(trial[i]) == 3 and len({len(episode) for episode in trial[i]}) == 1
+                lengths.append(len(trial[i][0]))
+                luck.append(trial[i])
+        begins = terminated | truncated
+    assert len(set(lengths)) > 2
+    assert all(one[0] != one[1] and one[1] != one[2] for one in luck)
+
+
+def test_a_trial_of_a_bandit_keeps_its_arms_and_draws_its_luck_anew():
+    env = wrappers.RL2(MultiarmedBandit(N, num_bandits=4, episode_length=6), 3)
+    assert env.single_observation_space.shape == (2 + 4 + 1 + 1,)
+    env.reset(seed=0)
+    arms, luck = [], []
+    for _ in range(2 * 19):  # two trials of 18 steps, and the slots of their final observations
+        arms.append(env.bandits.copy())
+        luck.append(env.luck[:6].copy())
+        env.step(np.zeros(N, int))
+    first, second = arms[0], arms[20]
+    assert all((now == first).all() for now in arms[:19]) and (first != second).all()
+    assert all((now == second).all() for now in arms[19:38])
+    assert all((luck[0] != luck[t]).all() for t in (6, 12, 19, 25))
+
+
+def test_a_trial_of_wind_begins_anew_in_the_same_wind():
+    env = wrappers.RL2(Wind(N, episode_steps=4), 2, inputs=["done"])
+    obs, _ = env.reset(seed=0)
+    wind = env.wind.copy()
+    for t in range(8):
+        obs, _, terminated, _, _ = env.step(np.ones((N, 2), np.float32))
+        assert (env.wind == wind).all()
+        assert terminated.all() == (t == 7) and (obs[:, 2] == (t in (3, 7))).all()
+        assert t != 3 or (obs[:, :2] == 0).all(), "the first observation of the second episode"
+    env.step(np.ones((N, 2), np.float32))
+    assert (env.wind != wind).any()
+
+
+def test_vectors_of_others_have_trials_too():
+    env = wrappers.RL2(slot_layout(SyncVectorEnv([Count] * N, autoreset_mode="SameStep")), 2)
+    alike(*([played(env, 40)] * 2))
+    assert env.single_observation_space.shape == (9,)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: wrappers.Flicker(MultiarmedBandit(2)), "Flicker reads observations in a Box, not Discrete"),
+        (lambda: wrappers.Flicker(count(), p=1.5), "p=1.5: expected at most 1"),
+        (lambda: wrappers.Mask(count(), [4]), "4 is not in 0 .. 3, the places of Box"),
+        (lambda: wrappers.Mask(count(), []), "expected one place at least"),
+        (lambda: wrappers.RemoveVelocity(count(), [0, 1, 2, 3]), "nothing is left of Box"),
+        (lambda: wrappers.Noise(count(), leaf="x"), "leaf='x': expected an entry of a Dict"),
+        (lambda: wrappers.RL2(count(), inputs=["actions"]), "'actions' is none of action, reward and done"),
+    ],
+)
+def test_what_a_wrapper_cannot_do_is_said(make, said):
+    with pytest.raises(ValueError, match=said.replace(".", r"\.").replace("[", r"\[")):
+        make()
+
+
+def test_a_leaf_of_a_dictionary_is_wrapped_alone():
+    class Both(SyncVectorEnv):
+        """Count beside itself; its state is not asked for."""
+
+    class Pair(gym.Wrapper):
+        observation_space = Dict(a=Count.observation_space, b=Count.observation_space)
+
+        def reset(self, **kwargs):
+            obs, info = self.env.reset(**kwargs)
+            return {"a": obs, "b": obs}, info
+
+        def step(self, action):
+            obs, *rest = self.env.step(action)
+            return {"a": obs, "b": obs}, *rest
+
+    env = wrappers.RemoveVelocity(Both([lambda: Pair(Count())] * 2), [0, 1], leaf="b")
+    obs, _ = env.reset(seed=0)
+    assert env.observation_space.contains(obs)
+    obs = env.step(np.ones(2, int))[0]
+    assert obs["a"].shape == (2, 4) and obs["b"].shape == (2, 2) and env.observation_space.contains(obs)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+RUN = [
+    "env=gym", "env.id=CartPole-v1", "env.num_envs=3", "env.max_episode_steps=30", "memory=gru", "memory.hidden_size=4",
+    "encoder.hidden_size=4", "algo.rollout_slots=16", "algo.num_minibatches=1", "algo.epochs=1", "total_steps=400",
+    "evaluation.episodes=2", "checkpoint.every=48", "evaluation.every=200", "algo.head_sizes=[4]",
+]  # fmt: skip
+STACKS = {
+    "seen": ["wrapper=[remove_velocity,flicker,dropout,noise,mask,delay,frame_stack]",
+             "wrapper.remove_velocity.indices=[1,3]", "wrapper.mask.indices=[0]"],
+    "time": ["wrapper=[random_start,repeat,rl2]", "wrapper.random_start.steps=3", "wrapper.repeat.steps=2"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_wrapped_run_that_was_killed_ends_like_one_that_was_not(stack, in_tmp):
+    train(load([*RUN, *STACKS[stack], "run_dir=whole"]))
+    with killed_at(6):
+        train(load([*RUN, *STACKS[stack], "run_dir=killed"]))
+    resume(Path("killed"), [])
+    assert without_time("whole") == without_time("killed")
+    assert_same_weights("whole", "killed")
+
+
+def test_wrappers_are_options_from_the_inside_out(in_tmp):
+    lines = ["env=gym", "env.id=CartPole-v1"]
+    env = make_env(load([*lines, "wrapper=[frame_stack,remove_velocity]", "wrapper.remove_velocity.indices=[0]"]), 2)
+    assert isinstance(env, wrappers.RemoveVelocity) and env.single_observation_space.shape == (15,)
+    assert isinstance(env.env, wrappers.FrameStack) and env.env.single_observation_space.shape == (16,)
+    for given, said in (
+        (["wrapper=flikker"], "did you mean `flicker`"),
+        (["wrapper=flicker", "wrapper.flicker.q=1"], "wrapper.flicker.q"),
+        (["wrapper=flicker", "wrapper.flicker.p=2"], "wrapper.flicker.p=2"),
+    ):
+        with pytest.raises(UserError, match=said):
+            load([*lines, *given])
+    with pytest.raises(UserError, match=r"wrapper=mask: indices=\[\]: expected one place at least"):
+        make_env(load([*lines, "wrapper=mask"]), 2)
+    with pytest.raises(UserError, match="wrapper=repeat: Repeat steps some environments while others wait, which"):
+        make_env(load(["env=minesweeper", "wrapper=repeat"]), 2)
+
+
+def test_of_spaces_that_count_from_elsewhere_one_hot_inputs_count_from_zero():
+    class Three(gym.Env):
+        observation_space, action_space = Discrete(2, start=5), MultiDiscrete([2, 3])
+
+        def reset(self, *, seed=None, options=None):
+            return 5, {}
+
+        def step(self, action):
+            return 6, 1.0, False, False, {}
+
+    env = wrappers.RL2(vectorise(Three, 1))
+    assert env.reset(seed=0)[0].tolist() == [[1, 0, 0, 0, 0, 0, 0, 0, 0]]
+    assert env.step(np.array([[1, 2]]))[0].tolist() == [[0, 1, 0, 1, 0, 0, 1, 1, 0]]
