@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rlmem_envs.occlusion.bullet_robots import ROBOTS
 from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
-from rlmem_envs.occlusion.robots import ROBOTS
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load

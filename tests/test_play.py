@@ -3,6 +3,7 @@
 import io
 import json
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -117,9 +118,12 @@ def test_gymnasium_environments_are_filmed_as_they_draw_themselves(in_tmp):
 
 def test_the_list_tells_what_is_known_of_every_environment(capsys):
     assert main(["list", "env", "--json"]) == 0
-    rows = {(row["name"], row["level"]): row for row in json.loads(capsys.readouterr().out)["env"]}
+    rows = {(row["name"], row["level"] or row["backend"]): row for row in json.loads(capsys.readouterr().out)["env"]}
     hard = rows["repeat_previous", "hard"]
     assert (hard["observation"], hard["action"], hard["steps"], hard["oracle"]) == ("4", "4", "155", 1.0)
+    robots = {name: row for (name, _), row in rows.items() if row["backend"] == "mujoco"}
+    if find_spec("mujoco"):
+        assert robots["hopper_p"]["observation"] == "R5" and robots["humanoid"]["random"] is not None
     described = {name for (name, _), row in rows.items() if row["tests"] and row["random"] is not None}
     assert len(described) >= len(TASKS)
     assert main(["list", "env"]) == 0

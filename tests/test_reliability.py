@@ -16,7 +16,7 @@ import pytest
 import torch
 from helpers import assert_same_weights, killed_at, small_run, weights, without_time
 from rlmem_envs.diagnostics import two_step_cue
-from rlmem_envs.occlusion.robots import Robot
+from rlmem_envs.occlusion.robot import Robot
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -415,11 +415,12 @@ ROBOT = ["env=hopper", "env.num_envs=4", "env.workers=2", "total_steps=400", "ch
 
 
 @pytest.mark.slow
-@needs_bullet
-def test_a_run_of_robots_resumes_exactly(in_tmp):
-    whole = run(*ROBOT, run_dir="whole")
+@pytest.mark.parametrize("backend", ["pybullet", "mujoco"])
+def test_a_run_of_robots_resumes_exactly(in_tmp, backend):
+    pytest.importorskip(backend)
+    whole = run(*ROBOT, f"env.backend={backend}", run_dir="whole")
     with killed_at(3):
-        run(*ROBOT, run_dir="cut")
+        run(*ROBOT, f"env.backend={backend}", run_dir="cut")
     resume(Path("cut"), [])
     assert_same_end("cut", whole)
 

@@ -13,7 +13,7 @@ import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from helpers import wait_for
-from rlmem_envs.occlusion import robots
+from rlmem_envs.occlusion import bullet_robots, robots
 from rlmem_envs.occlusion.bullet import load, package_env
 from rlmem_envs.occlusion.workers import Crew, WorkerError
 from test_envs import assert_same, play
@@ -22,7 +22,7 @@ from rlmem.config.compose import load as compose
 from rlmem.run.build import make_env
 
 needs_bullet = pytest.mark.skipif(find_spec("pybullet_envs_gymnasium") is None, reason="needs PyBullet")
-every_robot = pytest.mark.parametrize("name", robots.ROBOTS)
+every_robot = pytest.mark.parametrize("name", bullet_robots.ROBOTS)
 
 POSITION = {
     "ant": [0, 1, 2, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 25, 26, 27],
@@ -41,7 +41,7 @@ VELOCITY = {
 
 @every_robot
 def test_the_slots_are_those_of_the_papers(name):
-    robot = robots.ROBOTS[name]
+    robot = bullet_robots.ROBOTS[name]
     assert robot.slots("position") == POSITION[name] and robot.slots("velocity") == VELOCITY[name]
     assert sorted(POSITION[name] + VELOCITY[name]) == robot.slots("full")
     with pytest.raises(ValueError, match="observe='positions': expected one of full, position, velocity"):
@@ -52,7 +52,8 @@ def test_the_slots_are_those_of_the_papers(name):
 @every_robot
 def test_every_slot_shows_what_the_card_says(name):
     """Each slot against what PyBullet itself says about the robot."""
-    robot, env = robots.ROBOTS[name], package_env(robots.ROBOTS[name].package_name)
+    robot = bullet_robots.ROBOTS[name]
+    env = package_env(robot.package_name)
     rng = np.random.default_rng(0)
     env.reset(seed=1)
     height = env.robot.body_real_xyz[2]
@@ -280,7 +281,7 @@ def test_a_given_seed_or_a_mask_begins_those_episodes():
 )
 def test_the_options_of_the_command_line(option, observe):
     env = make_env(compose([f"env={option}"]))
-    robot = robots.ROBOTS[option.removesuffix("_p").removesuffix("_v")]
+    robot = bullet_robots.ROBOTS[option.removesuffix("_p").removesuffix("_v")]
     assert type(env) is robot and env.max_episode_steps == 1000
     assert env.single_observation_space.shape == (len(robot.slots(observe)),)
 

@@ -42,8 +42,14 @@ TASKS = {
 }
 """Class name -> module below `rlmem_envs`; a task's id is `rlmem/<class name>-v0`."""
 
-ROBOTS = {"Ant": "ant", "HalfCheetah": "half_cheetah", "Hopper": "hopper", "Walker": "walker"}
-"""Class name -> name for `occlusion.robots.make`. They are stepped in worker processes, not by array operations."""
+ROBOTS = {
+    "Ant": {"robot": "ant"},
+    "HalfCheetah": {"robot": "half_cheetah"},
+    "Hopper": {"robot": "hopper"},
+    "Walker": {"robot": "walker"},
+    "Humanoid": {"robot": "humanoid", "backend": "mujoco"},
+}
+"""Name -> arguments of `occlusion.robots.make`. A physics steps them, not array operations."""
 
 
 def task_class(task: str) -> type[BatchedEnv]:
@@ -79,12 +85,12 @@ def register() -> None:
             vector_entry_point="rlmem_envs.registration:make",
             kwargs={"task": task},
         )
-    for robot, name in ROBOTS.items():
+    for robot, arguments in ROBOTS.items():
         gym.register(
             f"rlmem/{robot}-v0",
             entry_point="rlmem_envs.occlusion.robots:make_single",
             vector_entry_point="rlmem_envs.occlusion.robots:make",
-            kwargs={"robot": name},
+            kwargs=dict(arguments),
         )
 
 

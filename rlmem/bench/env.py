@@ -18,6 +18,9 @@ from rlmem.scan import native
 STEPS = 100  # the least number of vector steps in a turn
 LONGEST = 2_000_000  # the greatest number of environment steps in a turn of more than one vector step
 ROBOT_ENVS = 64
+ROBOT_NAMES = tuple(arguments["robot"] for arguments in ROBOTS.values())
+BACKENDS = {"robots": "pybullet", "mujoco": "mujoco"}
+"""Part of the numbers -> the physics whose robots it has."""
 GYMNASIUM = {"CartPole": "CartPole-v1", "Pendulum": "Pendulum-v1"}
 """Task whose reference package is Gymnasium -> its id there."""
 POPGYM = {task: module for task, module in TASKS.items() if module.startswith("popgym.")}
@@ -34,17 +37,19 @@ class EnvBench(Bench):
 
     name = "env"
     refused = frozenset({"threads", "device"})
-    tasks: Sequence[str] = (*TASKS, *ROBOTS.values())
+    tasks: Sequence[str] = (*TASKS, *ROBOT_NAMES)
     sizes: Sequence[int] = (1, 64, 1024, 8192)
 
     def measure(self, result: Numbers) -> Iterator[None]:
-        check_names("--tasks ", "task", self.tasks, (*TASKS, *ROBOTS.values()))
+        check_names("--tasks ", "task", self.tasks, (*TASKS, *ROBOT_NAMES))
         native.missing()  # sets the allocator as in a process that trains
         result["setting"]["robot_envs"] = ROBOT_ENVS
-        result |= {"tasks": {}, "robots": {}}
+        result |= {"tasks": {}, "robots": {}, "mujoco": {}}
         for task in progress(self.tasks, "environments"):
-            if task in ROBOTS.values():
-                result["robots"][task] = {"steps_per_second": self.robot(task)}
+            if task in ROBOT_NAMES:
+                for part, backend in BACKENDS.items():
+                    if (rates := self.robot(task, backend)) is not None:
+                        result[part][task] = {"steps_per_second": rates}
             else:
                 level = next(iter(task_class(task).levels))
                 turns = {str(n): batched(make(task, n, level)) for n in self.sizes}
@@ -60,12 +65,21 @@ class EnvBench(Bench):
             raise RuntimeError("; ".join(failed))
         return {name: turns[name][1] / time.median for name, time in times.items() if time.median}
 
-    def robot(self, name: str) -> dict[str, float]:
-        """Steps per second of one environment, and of worker processes on all cores."""
-        from rlmem_envs.occlusion import bullet, robots
+    def robot(self, name: str, backend: str) -> dict[str, float] | None:
+        """Steps per second of one environment of the package, and of worker processes on all cores.
 
-        single = gym.wrappers.TimeLimit(bullet.package_env(robots.ROBOTS[name].package_name), 1000)
-        with closing(single), closing(robots.ROBOTS[name](ROBOT_ENVS)) as vector:
+        None if the physics does not have the robot, or is not installed.
+        """
+        from rlmem_envs.occlusion import robots
+
+        if name not in robots.ROBOTS[backend]:
+            return None
+        try:
+            vector = robots.ROBOTS[backend][name](ROBOT_ENVS)
+        except ImportError:
+            return None
+        single = gym.wrappers.TimeLimit(vector.package(), 1000)
+        with closing(single), closing(vector):
             return self.rates({"one": stepping(single, 500), "workers": stepping(vector, STEPS)})
 
     def tables(self, result: Numbers) -> Iterator[Table]:
@@ -80,10 +94,14 @@ class EnvBench(Bench):
                 rows.append((task, *speeds, *(quotient(rates[n], rates.get("package")) for n in sizes)))
             title = "in thousands, and in terms of one environment of the reference package"
             yield Table(f"environment steps per second, {title}", ["task"], columns, rows)
-        if robots := rates_of(result["robots"]):
-            title = f"PyBullet, {ROBOT_ENVS} environments on {result['machine']['cores']} cores"
-            rows = [(name, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"]) for name, r in robots.items()]
-            yield Table(title, ["robot"], {"one": thousands, "workers": thousands, "times": times}, rows)
+        rows = [
+            (name, backend, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"])
+            for part, backend in BACKENDS.items()
+            for name, r in rates_of(result[part]).items()
+        ]
+        if rows:
+            title = f"robots, {ROBOT_ENVS} environments on {result['machine']['cores']} cores"
+            yield Table(title, ["robot", "backend"], {"one": thousands, "workers": thousands, "times": times}, rows)
 
     def verdicts(self, result: Numbers) -> Iterator[str]:
         """The worst ratio of the card and grid games, and the ratio of the robot."""

@@ -25,7 +25,18 @@ from rlmem.record.trust import is_changed, is_data, is_own, require_plain, seale
 from rlmem.system import products
 from rlmem.system.hardware import installed_version, machine_class
 
-PACKAGES = ("torch", "numpy", "gymnasium", "popgym", "hydra-core", "omegaconf", "wandb", "tensorboard", "pybullet")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "gymnasium",
+    "popgym",
+    "hydra-core",
+    "omegaconf",
+    "wandb",
+    "tensorboard",
+    "pybullet",
+    "mujoco",
+)
 
 
 class NoRun(UserError):

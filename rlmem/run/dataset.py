@@ -24,7 +24,7 @@ from rlmem.supervised.dataset.file import Recording, joined, read, require_new_f
 from rlmem.supervised.dataset.play import agent_player, play, uniform
 from rlmem.system.hardware import installed_version
 
-PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium")
+PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium", "mujoco")
 
 
 def from_runs(

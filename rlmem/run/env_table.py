@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
 from gymnasium import Space, spaces
 
 from rlmem.config.catalog import default_choices, description, with_parents
 from rlmem.config.paths import option_dirs
-from rlmem.config.targets import build
+from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.errors import UserError
 from rlmem.spaces import is_tree, leaves
 from rlmem.system.strictjson import dumps
@@ -21,7 +21,7 @@ PLAYERS = ("random", "memoryless", "oracle")
 
 @dataclass
 class Row:
-    """One option of conf/env at one level. Scores are mean returns, or None where they are unknown."""
+    """One option of conf/env at one level, or on one backend. Scores are mean returns; None: they are unknown."""
 
     name: str
     level: str | None
@@ -34,10 +34,14 @@ class Row:
     random: float | None = None
     memoryless: float | None = None
     oracle: float | None = None
+    backend: str | None = None
 
 
 def rows(lines: Sequence[str] = ()) -> list[Row]:
-    """A row for every option and level, with the folders in `lines`; what cannot be built has only a description."""
+    """A row for every option and level, with the folders in `lines`; what cannot be built has only a description.
+
+    An option without levels has a row for each of its backends, the default first.
+    """
     found = []
     files = {file.stem: file for folder in reversed(option_dirs("env", lines)) for file in folder.glob("[!_]*.yaml")}
     for _, file in sorted(files.items()):
@@ -47,17 +51,28 @@ def rows(lines: Sequence[str] = ()) -> list[Row]:
         node = {key: value for key, value in node.items() if key not in ("defaults", "evaluation")}
         first, env = _row(file, node)
         levels = getattr(env, "levels", ()) if "level" in node else ()
+        others = _other_backends(node)
         found += [_row(file, node | {"level": level})[0] for level in levels] or [first]
+        found += [row for row in (_row(file, node | {"backend": backend})[0] for backend in others) if row.observation]
     return found
 
 
+def _other_backends(node: dict[str, Any]) -> list[str]:
+    """The other values of the key `backend` of an option that has no levels."""
+    target = locate(node["_target_"]) if "backend" in node and "level" not in node else None
+    if target is None or "backend" not in parameters(target):
+        return []
+    accepted = annotation(parameters(target)["backend"], target)
+    return [other for other in get_args(accepted) if get_origin(accepted) is Literal and other != node["backend"]]
+
+
 def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
-    row = Row(file.stem, node.get("level"), description(file))
+    row = Row(file.stem, node.get("level"), description(file), backend=node.get("backend"))
     if "???" in node.values():  # the user names the environment
         return row, None
     try:
         env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
-    except (ImportError, UserError):  # its package is not installed
+    except (ImportError, UserError, ValueError):  # its package is not installed, or the backend does not have it
         return row, None
     row.observation, row.action = short(env.single_observation_space), short(env.single_action_space)
     if hasattr(env, "scores"):
@@ -96,14 +111,16 @@ def as_text(lines: Sequence[str] = ()) -> str:
         name = "" if row.name == last else f"{row.name}{' *' if row.name == default else ''}"
         scores = [_number(getattr(row, player)) for player in PLAYERS]
         text = row.description if name else ""
-        table.append((name, row.level or "", row.observation, row.action, row.steps, *scores, text))
+        level = row.level or row.backend or ""
+        table.append((name, level, row.observation, row.action, row.steps, *scores, text))
         last = row.name
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     formats = [f"{'>' if 4 < column < 8 else '<'}{width}" for column, width in enumerate(widths)]
     aligned = ["  ".join(map(format, line, formats)).rstrip() for line in table]
     legend = "observes, acts: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image"
     scored = "random, memoryless, oracle: mean return of an episode of `steps` (docs/environments.md)"
-    return "\n".join([*aligned, "", legend, scored])
+    levels = "level: env.level, or env.backend of tasks without levels"
+    return "\n".join([*aligned, "", levels, legend, scored])
 
 
 def _number(score: float | None) -> str:

@@ -105,13 +105,17 @@ def rule_card(cls: Any) -> bool:
 def scored(levels: list[Row]) -> str:
     """What is seen and done at each level, and what returns are known."""
     shown = [
-        (code(row.level or ""), row.observation, row.action, row.steps, *(number(getattr(row, p)) for p in PLAYERS))
+        (code(row.level or row.backend or ""), row.observation, row.action, row.steps, *map(number, returns(row)))
         for row in levels
         if row.observation
     ]
     text = table(("level", "observes", "acts", "steps", *PLAYERS), shown)
     known = any(getattr(row, player) is not None for row in levels for player in PLAYERS)
     return "\n\n".join([text, *([SCORES] if known else []), LEGEND]) if text else ""
+
+
+def returns(row: Row) -> list[float | None]:
+    return [getattr(row, player) for player in PLAYERS]
 
 
 def number(score: float | None) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 from rlmem_envs.core.batched import BatchedEnv
-from rlmem_envs.occlusion.robots import Robot
+from rlmem_envs.occlusion.robot import Robot
 
 from reference.markdown import fence
 from rlmem.acting.film import caption
@@ -28,7 +28,7 @@ class Screen(NamedTuple):
 
 
 def screen(env: Any) -> Screen | None:
-    """Play an episode for STEPS steps; None for an environment that shows nothing, or only slowly, as PyBullet does."""
+    """Play an episode for STEPS steps; None for an environment that shows nothing, or only slowly, as robots do."""
     if not isinstance(env, BatchedEnv) or isinstance(env, Robot):
         return None
     draws = type(env).picture is not BatchedEnv.picture

@@ -21,7 +21,8 @@ def require_bullet(what: str) -> None:
     if missing := [name for name in ("pybullet", PACKAGE) if find_spec(name) is None]:
         raise ImportError(
             f"{what} needs {' and '.join(missing)}, which is not installed: pip install pybullet {PACKAGE} "
-            f"(it has wheels for Python 3.10 and 3.11; this is Python {sys.version_info[0]}.{sys.version_info[1]})",
+            f"(it has wheels for Python 3.10 and 3.11; this is Python {sys.version_info[0]}.{sys.version_info[1]}); "
+            "or backend=mujoco",
             name=missing[0],
         )
 
