@@ -104,8 +104,8 @@ def from_0_to_1(kind: Kind, data: Data) -> Data:
     if kind == "config":
         if isinstance(evaluation := data.get("evaluation"), dict):
             data = data | {"evaluation": _with(evaluation, max_steps=100_000, video_every=None, stop_at=None)}
-        return _with(_completed(data), compile="off", precision="float32", callbacks={})
-    experiment = _with(_completed(_nested(data["experiment"])), precision="float32")
+        return _with(_completed(data), compile="off", precision="float32", callbacks={}, wrapper={})
+    experiment = _with(_completed(_nested(data["experiment"])), precision="float32", wrapper={})
     data = data | {"experiment": dict(leaf_paths(experiment))}
     whole = "record" in data  # else it is best.pt, the agent alone
     return _with(data, evaluated=0, notices={"said": [], "saturated": 0}) if whole else data
