@@ -55,7 +55,8 @@ def test_extras_are_installed_from_a_clone():
 
 
 NEEDS = {"report": "report", "plot": "report", "analyze": "report", "export": "export", "bench": "bench",
-         "dataset": "data", "env=atari": "atari", "env=minigrid": "minigrid", "--trials": "sweep", "launcher=ray": "ray"}  # fmt: skip
+         "dataset": "data", "env=minigrid": "minigrid", "env=atari": "atari", "--trials": "sweep",
+         "launcher=ray": "ray"}  # fmt: skip
 """A word of a command -> the extra that it needs."""
 
 

@@ -39,6 +39,7 @@ TASKS = {
     "PointRobot": "navigation.point_robot",
     "TwoStepCue": "diagnostics.two_step_cue",
     "POMDP": "pomdp.tables",
+    "MemoryChain": "diagnostics.memory_chain",
 }
 """Class name -> module below `rlmem_envs`; a task's id is `rlmem/<class name>-v0`."""
 
