@@ -6,6 +6,7 @@ import torch
 from golden import ADAPTERS, Adapter, Record
 from torch import Tensor
 
+from rlmem.memory.agalite import AGaLiTe
 from rlmem.memory.base import Memory
 from rlmem.memory.brc import BRC
 from rlmem.memory.gated_deltanet import GatedDeltaNet
@@ -107,7 +108,40 @@ def segments(unfilled: str, queries: str) -> Adapter:
     return Adapter(build, layers_from_memory, memory_of_layers, recorded=memory_that_is_read, has_kinks=True)
 
 
+def agalite(record: Record, tick: str) -> AGaLiTe:
+    meta = record.meta
+    sizes = meta["d"], meta["E"], meta["layers"], meta["heads"], meta["dh"], meta["eta"], meta["r"], meta["ffc"]
+    return AGaLiTe(*sizes, tick=tick)
+
+
+def sums_together(arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The recorded s of each layer is our last sum of keys."""
+    layers = sorted({name.split(".")[0] for name in arrays if name != "tick"})
+    states = {"tick": arrays["tick"]}
+    for i in layers:
+        states |= {f"{i}.k": torch.cat([arrays[f"{i}.tk"], arrays[f"{i}.s"][:, None]], 1), f"{i}.v": arrays[f"{i}.tv"]}
+    return states
+
+
+def sums_apart(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    arrays = {"tick": state["tick"]}
+    for name, value in state.items():
+        layer, _, part = name.partition(".")
+        if part == "v":
+            arrays[f"{layer}.tv"] = value
+        elif part == "k":
+            arrays |= {f"{layer}.tk": value[:, :-1], f"{layer}.s": value[:, -1]}
+    return arrays
+
+
 ADAPTERS |= {
+    "agalite": Adapter(
+        partial(agalite, tick="stream"),
+        sums_together,
+        sums_apart,
+        packed=partial(agalite, tick="episode"),
+        has_kinks=True,
+    ),
     "gtrxl": segments("attended", "plain"),
     "gtrxl_masked": segments("masked", "plain"),
     "gtrxl_lnq": segments("masked", "normed"),

@@ -1,5 +1,6 @@
 """Memory models under one contract (`rlmem.memory.base.Memory`), usable as a library."""
 
+from rlmem.memory.agalite import AGaLiTe as AGaLiTe
 from rlmem.memory.base import LinearRecurrence as LinearRecurrence
 from rlmem.memory.base import Memoroid as Memoroid
 from rlmem.memory.base import Memory as Memory

@@ -68,10 +68,6 @@ class GatedDeltaNet(ZeroState):
                 if weight.dim() == 2:
                     nn.init.xavier_uniform_(weight, 2**-2.5)
 
-    def runs_on(self, device: torch.device | str) -> Engine:
-        engine = super().runs_on(device)
-        return "chunked" if engine == "native" else engine  # which has no kernel for it
-
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         h, n = self.num_heads, self.steps
         q = unit(split_heads(F.silu(self.W_q(x)), h)) * self.state_shape[1] ** -0.5
