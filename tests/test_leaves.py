@@ -7,21 +7,28 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import assert_same_weights, killed_at, without_time
+from helpers import assert_same_weights, killed_at, make_memory, without_time
 from leafy import SPACES, Leafy
 from rlmem_envs.registration import make as make_task
+from rlmem_envs.replay import ReplayableVectorEnv
 
 import rlmem
+from rlmem.acting.collector import Collector
 from rlmem.acting.guard import Guard
 from rlmem.acting.observed import observed
+from rlmem.agents.off_policy import QAgent
+from rlmem.agents.trunk import Trunk
 from rlmem.api.exporting.write import export
+from rlmem.batching import Segment
 from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
 from rlmem.nets.distributions import Categorical, MultiCategorical, masked
+from rlmem.nets.layers import HeadLayers
 from rlmem.nets.leaves import Leaves
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
+from rlmem.replay import Replay
 from rlmem.run.train import resume, train
 from rlmem.spaces import JointActions, chosen, leaves
 
@@ -264,11 +271,44 @@ def test_native_games_show_masks_and_full_states_beside_their_observations(task,
 
 
 def test_a_guard_knows_the_parts_of_observations():
-    env = observed(rlmem.make_env("minesweeper", 3, params={"action_mask": True}), lambda names: names)
+    env = rlmem.make_env("minesweeper", 3, params={"action_mask": True}, privileged=True)
+    assert list(env.single_observation_space) == ["action_mask", "observation", "privileged"]
     guard = Guard(env)
     obs = guard.reset(0)
     assert obs["action_mask"].dtype == bool
     assert obs["action_mask"].all()
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["memory", "files"])
+def test_a_replay_gives_back_every_leaf_of_every_slot(tmp_path, mapped):
+    """Leaves are stored apart, in their own types; the random row of floats says which slot is which."""
+    env = ReplayableVectorEnv([lambda: Leafy("dict", "multi", "leaf")] * 3)
+    env = observed(env, lambda names: names)
+    space = env.single_observation_space
+    agent = QAgent(
+        lambda: Trunk(encoder := Leaves(space, env.single_action_space), make_memory("gru", encoder.output_size)),
+        env.single_action_space,
+        HeadLayers((8,)),
+    )
+    generator = torch.Generator().manual_seed(0)
+    collector = Collector(env, agent, 0, generator, torch.device("cpu"))
+    rollout, _ = collector.collect(60, 10**6)
+    replay = Replay(10**6, 3, torch.device("cpu"), directory=tmp_path if mapped else None)
+    replay.add(rollout)
+    fields = {name: array for name, array in replay.slots.arrays.items() if name.startswith("obs/")}
+    assert fields.keys() == {f"obs/{name}" for name in space}
+    assert fields["obs/camera"].dtype == np.uint8
+    assert fields["obs/action_mask"].dtype == bool
+    assert isinstance(fields["obs/camera"], np.memmap) == mapped
+    again = Replay(10**6, 3, torch.device("cpu"))
+    again.load_state_dict(replay.state_dict())
+    lived = {name: leaf.flatten(0, 1) for name, leaf in rollout.streams.obs.items()}
+    for source in (replay, again):
+        batch = source.sample(Segment(4), 50, generator).batch
+        shown = {name: leaf.flatten(0, 1) for name, leaf in batch.obs.items()}
+        for slot in batch.mask.flatten().nonzero()[:, 0].tolist():
+            (where,) = (lived["box"] == shown["box"][slot]).all(-1).nonzero()[:, 0].tolist()
+            assert all(torch.equal(shown[name][slot], lived[name][where]) for name in lived)
 
 
 def test_patterns_choose_leaves():

@@ -90,10 +90,10 @@ def with_examples(document: str, folder: Path) -> Path:
 
 
 PAGES = (
-    "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/any-observation.md", "docs/batching.md",
-    "docs/claim-to-verdict.md", "docs/command-line.md", "docs/environments.md", "docs/experiments.md",
-    "docs/horizon.md", "docs/index.md", "docs/logging.md", "docs/memory.md", "docs/own-memory.md",
-    "docs/reliability.md", "docs/start.md",
+    "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/any-observation.md",
+    "docs/batching.md", "docs/claim-to-verdict.md", "docs/command-line.md", "docs/environments.md",
+    "docs/experiments.md", "docs/horizon.md", "docs/index.md", "docs/logging.md", "docs/memory.md",
+    "docs/own-memory.md", "docs/reliability.md", "docs/start.md",
 )  # fmt: skip
 """Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
 

@@ -24,7 +24,7 @@ def make_env(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
     It resets itself in the step after an episode's end (Gymnasium's NEXT_STEP autoreset). Raises UserError for an
     unknown name, key or value.
     """
-    return build.make_env(load(in_group("env", name, options)), num_envs)
+    return build.make_env(load(in_group("env", name, options)), num_envs, every_leaf=True)
 
 
 def make_memory(name: str, input_size: int, device: str | torch.device = "cpu", **options: Any) -> Memory:

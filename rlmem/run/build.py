@@ -131,17 +131,24 @@ def read_leaves(config: Config, names: Sequence[str], strict: bool = False) -> t
         raise UserError(f"algo.critic_observation={to_text(asked)}: {error}; e.g. [{names[0]}]") from error
 
 
-def make_env(config: Config, num_envs: int | None = None) -> VectorEnv:
-    """The vector environment of `config`, of `num_envs` instead of `env.num_envs`. Raises UserError."""
-    env = make_source(config, num_envs)
+def make_env(config: Config, num_envs: int | None = None, every_leaf: bool = False) -> VectorEnv:
+    """The vector environment of `config`, of `num_envs` instead of `env.num_envs`. Raises UserError.
+
+    every_leaf: whether observations of several parts have all of them, not only those that an agent of `config` reads
+    """
+    env = make_source(config, num_envs, every_leaf=every_leaf)
     if not isinstance(env, VectorEnv):
         what = "holds labelled sequences, in which nothing acts"
         raise UserError(f"env={config.choices['env']}: {what}; e.g. env={default_choices()['env']}")
     return env
 
 
-def make_source(config: Config, num_envs: int | None = None, only_one: bool = False) -> Any:
-    """What `env` describes: environments, or a `Labelled`. `only_one`: a single one, if `num_envs` fit in memory."""
+def make_source(config: Config, num_envs: int | None = None, only_one: bool = False, every_leaf: bool = False) -> Any:
+    """What `env` describes: environments, or a `Labelled`.
+
+    only_one: a single one, if `num_envs` fit in memory
+    every_leaf: see `make_env`
+    """
     node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
     number = num_envs or node.get("num_envs") or 1
     if only_one or number > MANY_ENVS:
@@ -150,7 +157,7 @@ def make_source(config: Config, num_envs: int | None = None, only_one: bool = Fa
         if only_one:
             return one
         one.close()
-    return _make(config, node, num_envs)
+    return _make(config, node, num_envs, every_leaf=every_leaf)
 
 
 def make_callbacks(config: Config, more: Sequence[Callback] = ()) -> Callbacks:
@@ -194,8 +201,14 @@ def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, wh
             raise UserError(f"{what}: {changes}; expected the same spaces; e.g. {example}")
 
 
-def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: str = "") -> Any:
-    """What a node of `env` describes; `changed` is what the errors add to the name of the option."""
+def _make(
+    config: Config, node: dict[str, Any], num_envs: int | None, changed: str = "", every_leaf: bool = False
+) -> Any:
+    """What a node of `env` describes.
+
+    changed: what the errors add to the name of the option
+    every_leaf: see `make_env`
+    """
     name, target = config.choices["env"], locate(node["_target_"])
     if num_envs is not None and not (isinstance(target, type) and issubclass(target, Labelled)):
         node = node | {"num_envs": num_envs}
@@ -211,7 +224,8 @@ def _make(config: Config, node: dict[str, Any], num_envs: int | None, changed: s
     if not isinstance(made, VectorEnv):
         return made
     with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
-        return observed(made, lambda names: {name for of in read_leaves(config, names, strict=True) for name in of})
+        asked = lambda names: {name for of in read_leaves(config, names, strict=True) for name in of}  # noqa: E731
+        return observed(made, list if every_leaf else asked)
 
 
 def _wrapped(config: Config, made: Any) -> Any:
