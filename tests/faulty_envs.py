@@ -171,14 +171,7 @@ class Faulty(gym.Env):
         return self.at % 3 if self.observation_space == DISCRETE else np.array([self.at, 1], np.float32)
 
 
-def make(
-    id: str,
-    num_envs: int = 4,
-    max_episode_steps: Any = None,
-    kwargs: Any = None,
-    vectorization: Any = None,
-    workers: int = 0,
-) -> VectorEnv:
+def make(id: str, num_envs: int = 4, max_episode_steps: Any = None, kwargs: Any = None, workers: int = 0) -> VectorEnv:
     """So many environments with the fault `id`, in this process or divided over worker processes."""
     if workers:
         return InWorkers(num_envs, id, workers)
@@ -269,14 +262,7 @@ class FaultyVector(VectorEnv):
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
-    def __init__(
-        self,
-        id: str,
-        num_envs: int = 4,
-        max_episode_steps: Any = None,
-        kwargs: Any = None,
-        vectorization: Any = None,
-    ):
+    def __init__(self, id: str, num_envs: int = 4, max_episode_steps: Any = None, kwargs: Any = None):
         self.num_envs, self.fault = num_envs, VECTOR_FAULTS.get(id)
         self.single_observation_space, self.single_action_space = BOX, spaces.Discrete(2)
         self.observation_space, self.action_space = (batch_space(s, num_envs) for s in (BOX, spaces.Discrete(2)))

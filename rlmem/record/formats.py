@@ -83,7 +83,6 @@ ADDED: dict[str, Data] = {
     "rlmem.algos.sac.SACD": HEADS | {"twins": "min"},
     "rlmem.algos.td3.TD3": HEADS,
     "rlmem.batching.Segment": {"running": False},
-    "rlmem_envs.vector.make": {"vectorization": "sync"},
     "rlmem.memory.ffm.FFM": {"init": "published"},
     "rlmem.memory.gru.GRU": {"init": "torch"},
     "rlmem.memory.elman.Elman": {"init": "torch"},
