@@ -229,13 +229,6 @@ def test_a_run_turns_and_refuses(in_tmp):
         train(own_env("misaligned", small))
 
 
-def test_single_environments_in_processes_play_what_they_play_in_this_one():
-    given = ["env=gym", "env.id=CartPole-v1", "env.max_episode_steps=15"]
-    envs = [make_env(load([*given, f"env.vectorization={kind}"]), N) for kind in ("sync", "async")]
-    with closing(envs[0]), closing(envs[1]):
-        alike(*(played(env, 60) for env in envs))
-
-
 def own_env(name, lines):
     file = Path("conf/env") / f"{name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)

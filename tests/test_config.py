@@ -33,7 +33,7 @@ def rows_of_options() -> list[Any]:
     return [pytest.param(row, id="-".join(row.values())) for row in rows]
 
 
-REQUIRED = {"gym": ["env.id=CartPole-v1"]}
+REQUIRED = {"gym": ["env.id=CartPole-v1"], "pomdp": ["env.file=tiger"]}
 
 
 class Toy:

@@ -142,7 +142,7 @@ LAYERS = {
 }
 """Package or module of rlmem -> what it may import, from bottom to top."""
 
-ENVIRONMENTS = "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet lazy:mujoco lazy:PIL lazy:ale_py"
+ENVIRONMENTS = "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet lazy:mujoco lazy:PIL lazy:ale_py lazy:minigrid"
 """What `rlmem_envs` may import; it knows nothing of rlmem."""
 
 

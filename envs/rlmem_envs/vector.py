@@ -1,14 +1,12 @@
 """Vector environments from single Gymnasium environments, with observations an encoder can read."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
 from annotated_types import Gt
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.wrappers import FlattenObservation, TimeLimit, TransformObservation
 
 from rlmem_envs.replay import ReplayableVectorEnv
@@ -19,25 +17,16 @@ def make(
     num_envs: Annotated[int, Gt(0)] = 64,
     max_episode_steps: Annotated[int, Gt(0)] | None = None,
     kwargs: dict[str, Any] | None = None,
-    vectorization: Literal["sync", "async"] = "sync",
     action_masks: bool = False,
-) -> VectorEnv:
+) -> ReplayableVectorEnv:
     """`num_envs` copies of the registered Gymnasium environment `id`.
 
     action_masks: whether agents follow the masks in `info["action_mask"]`. Those in observations, and those that
         `action_masks()` of an environment returns, are always followed
     max_episode_steps: time limit in environment steps (truncates); None keeps the environment's own.
-    vectorization: sync: one after the other in this process; async: each in a process of its own, which has no exact
-        state by itself
-
     Raises gymnasium.error.Error if `id` is unknown or a package it needs is missing.
     """
-    one = partial(_one, partial(gym.make, id, **(kwargs or {})), max_episode_steps)
-    env: Any
-    if vectorization == "async":
-        env = AsyncVectorEnv([one] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
-    else:
-        env = ReplayableVectorEnv([one] * num_envs)
+    env = vectorise(lambda: gym.make(id, **(kwargs or {})), num_envs, max_episode_steps)
     env.masks_in_info = action_masks
     return env
 
@@ -46,12 +35,12 @@ def vectorise(
     make_env: Callable[[], gym.Env], num_envs: int, max_episode_steps: int | None = None
 ) -> ReplayableVectorEnv:
     """Vector of `num_envs` environments, as `flat_observations` shows them."""
-    return ReplayableVectorEnv([partial(_one, make_env, max_episode_steps)] * num_envs)
 
+    def make_one() -> gym.Env:
+        env = flat_observations(make_env())
+        return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
 
-def _one(make_env: Callable[[], gym.Env], max_episode_steps: int | None) -> gym.Env:
-    env = flat_observations(make_env())
-    return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
+    return ReplayableVectorEnv([make_one] * num_envs)
 
 
 def flat_observations(env: gym.Env) -> gym.Env:

@@ -29,7 +29,7 @@ from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices, hint, l
 from rlmem.config.messages import sentence, shell, to_text
 from rlmem.config.overrides import Options, assign, choice_problem, is_choice, leaf_paths, parse, read_options
 from rlmem.config.paths import conf_dir, own_dirs
-from rlmem.config.schema import SECTIONS, SUPPLIED, Settings, TopLevel
+from rlmem.config.schema import SECTIONS, SUPPLIED, WRAPPER, Settings, TopLevel
 from rlmem.config.validate import MISSING, Refusal, validate
 from rlmem.errors import UserError, first_line
 from rlmem.system.strictjson import map_values
@@ -235,6 +235,8 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str], em
     problems += [_as_text(fault, given, before, base.files) for fault in faults]
     if problems:
         raise UserError(*dict.fromkeys(problems))
+    if not checked.get(WRAPPER, True):  # runs without any are stored, and known, as those of before there were some
+        del checked[WRAPPER]
     return checked
 
 

@@ -84,7 +84,7 @@ ADDED: dict[str, Data] = {
     "rlmem.algos.sac.SACD": HEADS | CRITIC | {"twins": "min"},
     "rlmem.algos.td3.TD3": HEADS | CRITIC,
     "rlmem.batching.Segment": {"running": False},
-    "rlmem_envs.vector.make": {"action_masks": False, "vectorization": "sync"},
+    "rlmem_envs.vector.make": {"action_masks": False},
     "rlmem_envs.popgym.make": {"privileged": False},
     "rlmem_envs.mazes.tmaze.TMaze": {"privileged": False},
     "rlmem_envs.occlusion.cartpole.CartPole": {"privileged": False},
@@ -104,8 +104,8 @@ def from_0_to_1(kind: Kind, data: Data) -> Data:
     if kind == "config":
         if isinstance(evaluation := data.get("evaluation"), dict):
             data = data | {"evaluation": _with(evaluation, max_steps=100_000, video_every=None, stop_at=None)}
-        return _with(_completed(data), compile="off", precision="float32", callbacks={}, wrapper={})
-    experiment = _with(_completed(_nested(data["experiment"])), precision="float32", wrapper={})
+        return _with(_completed(data), compile="off", precision="float32", callbacks={})
+    experiment = _with(_completed(_nested(data["experiment"])), precision="float32")
     data = data | {"experiment": dict(leaf_paths(experiment))}
     whole = "record" in data  # else it is best.pt, the agent alone
     return _with(data, evaluated=0, notices={"said": [], "saturated": 0}) if whole else data

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -128,11 +128,8 @@ class _Reader:
         if self.next == ":":  # before the number, as some files have it
             self.take()
         shape = tuple(len(self.names[axis]) for axis in axes[len(where) :])
-        at = np.ix_(*where)
-        left = (slice(None),) * len(shape)
-        tables[section][(*(index.reshape(index.shape[: len(where)]) for index in at), *left)] = self.values(
-            shape, begin
-        )
+        flat: Any = tables[section].reshape(*tables[section].shape[: len(where)], -1)
+        flat[np.ix_(*where)] = self.values(shape, begin).reshape(-1)
 
     def values(self, shape: tuple[int, ...], begin: list[str]) -> Table:
         """Numbers in this shape, or the words uniform, identity and reset."""

@@ -1,5 +1,7 @@
 """Plans for decision processes whose tables are known: on exact beliefs, and as if the state were seen next."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,7 +51,7 @@ def point_based(model: Model, points: int = 100, sweeps: int = 300, tolerance: f
     pay, A = model.pay, len(model.actions)
     going = np.einsum("ast,ato->aost", model.T * ~model.ends, model.Z)  # [A, O, S, S']
     discount = min(model.discount, 0.9999) * (model.T * ~model.ends)
-    always = np.linalg.solve(np.eye(len(model.states)) - discount, pay[..., None])[..., 0]
+    always: Any = np.linalg.solve(np.eye(len(model.states)) - discount, pay[..., None])[..., 0]
     plan = Plan(always, np.arange(A))  # one action for ever
     for _ in range(sweeps):
         ahead = plan.vectors @ going.swapaxes(-1, -2)  # [A, O, K, S]
