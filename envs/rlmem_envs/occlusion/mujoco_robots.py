@@ -39,10 +39,10 @@ class MujocoRobot(Robot):
     off the package, whose order it is.
 
     The rules and the numbers are those of `gymnasium[mujoco]`, bit for bit, but for rounding to float32. An episode is
-    a function of its seed and the actions. What is saved is MuJoCo's state before the last step, which `restore` takes
-    again: places of bodies, inertias and contact forces, which rewards and observations of the Ant and the Humanoid
-    read, are left by a step as they were within it, and do not follow from the state behind it. That is exact for one
-    version of MuJoCo and one kind of processor; where it ends elsewhere, `restore` warns.
+    a function of its seed and the actions. What is saved is MuJoCo's state before the last step, and `restore` takes
+    that step again, because places of bodies, inertias and contact forces, which rewards and observations of the Ant
+    and the Humanoid read, are left by a step as they were within it and do not follow from the state behind it. That is
+    exact for one version of MuJoCo and one kind of processor; where it ends elsewhere, `restore` warns.
 
     Threads start with the first step. Every environment takes about 1 MB.
 
