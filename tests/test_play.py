@@ -46,7 +46,7 @@ def test_an_episode_becomes_an_animation(in_tmp):
 
 def test_mistakes_of_play_are_one_line(capsys):
     for arguments, words in (
-        (["play", "env=repeat_previous", "memory=gru"], "play takes env keys only"),
+        (["play", "env=repeat_previous", "memory=gru"], "play takes env and wrapper keys only"),
         (["play", "env=repeat_previous", "--gif", "nowhere/game.gif"], "no folder"),
         (["play", "env=gym", "env.id=CartPole-v1", "--player", "oracle"], "no such player"),
         (["play", "env=gym", "env.id=CartPole-v1", "--player", "random", "--gif", "game.gif"], "render_mode=rgb_array"),

@@ -15,6 +15,7 @@ WITH_PAGES = {"memory": "../memory/index.md", "env": "../env/index.md", "algo": 
 PURPOSE = {
     "memory": "the model that remembers",
     "env": "the task",
+    "wrapper": "what is put around the task, several if need be",
     "algo": "how the agent learns",
     "batching": "how time is cut into rows",
     "encoder": "the network before the memory",
@@ -24,7 +25,7 @@ PURPOSE = {
 }
 GUIDES = {
     "batching": "batching.md", "logger": "logging.md", "launcher": "clusters.md", "experiment": "experiments.md",
-    "encoder": "environments.md#pixels",
+    "encoder": "environments.md#pixels", "wrapper": "environments.md#wrappers",
 }  # fmt: skip
 """Group -> the guide about it."""
 

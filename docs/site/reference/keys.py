@@ -17,6 +17,8 @@ from rlmem.config.paths import conf_dir
 from rlmem.config.targets import annotation, locate, parameters
 
 HEADER = ("key", "default", "accepts", "meaning")
+NAMED = ("logger", "wrapper")
+"""The groups whose options are nodes under their own names."""
 
 
 def file_of_option(group: str, name: str) -> Path:
@@ -29,7 +31,7 @@ def node(group: str, name: str) -> dict[str, Any]:
     for part in with_parents(file_of_option(group, name)):
         content: dict[str, Any] = yaml.safe_load(part.read_text(encoding="utf-8")) or {}
         content = content.get(group, content) if group == "algo" else content
-        merged |= content.get(part.stem, content) if group == "logger" else content
+        merged |= content.get(part.stem, content) if group in NAMED else content
     return {key: value for key, value in merged.items() if key != "defaults"}
 
 
@@ -44,7 +46,7 @@ def rows(group: str, name: str, up: str) -> list[tuple[str, str, str, str]]:
     target = target_of(group, name)
     known = (meanings(BatchedEnv) if group == "env" else {}) | (meanings(target) if target else {})
     accepted = parameters(target) if target else {}
-    prefix = f"{group}.{name}." if group == "logger" else f"{group}."
+    prefix = f"{group}.{name}." if group in NAMED else f"{group}."
     said = {leaf.path: leaf.comment for leaf in leaves(conf_dir() / "config.yaml")}
     said["env.num_envs"] = meanings(BatchedEnv)["num_envs"]
     found = []
