@@ -88,7 +88,7 @@ class AGaLiTe(Memory):
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         begins = start if self.tick == "episode" else torch.zeros_like(start)
-        n = ages(state["tick"] - 1, begins) + 2
+        n = ages(state["tick"].detach() - 1, begins) + 2
         frequency = torch.linspace(-math.pi, math.pi, self.rank, dtype=torch.float64, device=x.device)
         wave = torch.cos(n.double()[..., None] * frequency).to(x.dtype)[..., None, None]  # [B, T, r, 1, 1]
         e, after = torch.relu(self.W_emb(x)), {"tick": n[:, -1]}
