@@ -80,7 +80,12 @@ def zeros(record: Record, group: str) -> set[str]:
 
 
 def run(
-    memory: Memory, record: Record, dtype: torch.dtype, start: str = "start", fresh: bool = False, cut: int | None = None
+    memory: Memory,
+    record: Record,
+    dtype: torch.dtype,
+    start: str = "start",
+    fresh: bool = False,
+    cut: int | None = None,
 ):
     """Outputs, final state arrays and gradients (weights by symbol, x, state0.*) of sum(y * r).
 

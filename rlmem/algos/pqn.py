@@ -23,10 +23,10 @@ from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat
 
 @dataclass(kw_only=True)
 class PQN(FromRollouts):
-    """Parallelised Q-network (Gallici et al. 2024, arXiv:2407.04811): Q(lambda) on rollouts, with layer norm in place of
-    a replay and a target network.
+    """Parallelised Q-network (Gallici et al. 2024, arXiv:2407.04811): Q(lambda) on rollouts, with layer norm in place
+    of a replay and a target network.
 
-        R_t = r_t + gamma ((1 - lambda) max_a Q(s_{t+1}, a) + lambda R_{t+1}),   loss = mean of (Q(s_t, a_t) - R_t)^2 / 2
+        R_t = r_t + gamma ((1 - lambda) max_a Q(s_{t+1}, a) + lambda R_{t+1}),   loss = mean (Q(s_t, a_t) - R_t)^2 / 2
 
     The targets are those of the weights that acted. They are computed once for each rollout, over whole streams; then
     come `epochs` passes over shuffled rows.
@@ -88,7 +88,10 @@ class PQN(FromRollouts):
             target = lambda_return(reward, value, streams.terminated, streams.mask, self.gamma, self.td_lambda)
             batch.behaviour["target"] = rows.gather(target)
             mask = batch.mask
-            metrics = {"target_mean": float(mean(batch.behaviour["target"], mask)), "q_spread": float(q_spread(q[mask]))}
+            metrics = {
+                "target_mean": float(mean(batch.behaviour["target"], mask)),
+                "q_spread": float(q_spread(q[mask])),
+            }
             metrics |= self.diagnose(features[mask], batch.action[mask])
         parts = least(min(self.num_minibatches, len(rows.env)))
         steps: list[dict[str, Tensor]] = []

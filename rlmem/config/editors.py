@@ -6,7 +6,7 @@ choices that do not go together, and classes that are not rlmem's own.
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter

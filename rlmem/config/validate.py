@@ -3,7 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError

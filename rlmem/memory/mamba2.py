@@ -13,8 +13,8 @@ from rlmem.scan import Engine, Linear, outer_scan
 from rlmem.types import PositiveInt
 
 DECAY, SHORTEST, LONGEST, LEAST_STEP = (1.0, 16.0), 0.001, 0.1, 1e-4
-"""First weights: exp(A_log) is uniform between the first two; softplus(dt_bias) log-uniform between the next two, and at
-least the last (released code)."""
+"""First weights: exp(A_log) is uniform between the first two; softplus(dt_bias) log-uniform between the next two, and
+at least the last (released code)."""
 
 
 class Mamba2(ZeroState):
@@ -43,7 +43,9 @@ class Mamba2(ZeroState):
     ):
         super().__init__(input_size, hidden_size, engine)
         if inner_size % head_size:
-            raise UserError(f"head_size={head_size} does not divide inner_size={inner_size}; e.g. head_size={inner_size}")
+            raise UserError(
+                f"head_size={head_size} does not divide inner_size={inner_size}; e.g. head_size={inner_size}"
+            )
         self.num_heads, h = inner_size // head_size, inner_size // head_size
         self.state_shape = (h, state_size, head_size)
         linear = lambda width: Linear(input_size, width, bias=False)  # noqa: E731

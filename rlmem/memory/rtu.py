@@ -77,9 +77,7 @@ class NonlinearRTU(_Rotation, ZeroState, RecurrentCell):
     activation: relu or tanh
     """
 
-    def __init__(
-        self, input_size: int, hidden_size: PositiveInt = 256, activation: Literal["relu", "tanh"] = "relu"
-    ):
+    def __init__(self, input_size: int, hidden_size: PositiveInt = 256, activation: Literal["relu", "tanh"] = "relu"):
         super().__init__(input_size, hidden_size)
         self._make(input_size, hidden_size)
         self.activation, self.state_shape = activation, ((hidden_size // 2,), (hidden_size // 2,))

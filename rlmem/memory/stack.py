@@ -63,7 +63,9 @@ class Stack(Memory):
     ):
         super().__init__(input_size, hidden_size)
         if gate and not residual:
-            raise UserError("Stack: gate=true takes the place of a sum, which residual=false leaves out; give one of them")
+            raise UserError(
+                "Stack: gate=true takes the place of a sum, which residual=false leaves out; give one of them"
+            )
         self.residual, self.norm = residual, norm
         self.W_in = Linear(input_size, hidden_size) if encoder or input_size != hidden_size else nn.Identity()
         kinds = layer, second_layer or layer

@@ -31,7 +31,10 @@ METRICS: dict[str, tuple[str, str]] = {
     "ALGO/value_loss": ("ppo, impala", "loss of the values, before it is weighed by algo.value_coef"),
     "ALGO/entropy": ("on-policy algorithms, sac, sacd", "mean entropy of the policy, in nats"),
     "ALGO/value_mean": ("ppo, impala", "mean value of the acted slots"),
-    "ALGO/ratio_max_dev": ("ppo, impala", "largest |ratio - 1| before the first gradient step: training reads what acting read"),
+    "ALGO/ratio_max_dev": (
+        "ppo, impala",
+        "largest |ratio - 1| before the first gradient step: training reads what acting read",
+    ),
     "ALGO/grad_norm": (ON, "norm of the gradient before it is clipped"),
     "ALGO/kl": ("ppo", "mean KL divergence from the policy that acted"),
     "ALGO/kl_coef": ("ppo", "weight of the KL penalty, if there is one"),

@@ -73,7 +73,17 @@ class _Matrix(torch.autograd.Function):
         grads = grad_y, grad_last, grad_a, grad_c, grad_v, grad_key, grad_query, grad_M0
         _run("backward", (a, c, v, key, query, start, kept, walked, *grads), v, key, ctx.rule, ctx.limit)
         grad_c = None if ctx.rule == "outer" else grad_c.sum(0)
-        return grad_a if hadamard else grad_a.sum(0), grad_c, grad_v, grad_key.sum(0), grad_query.sum(0), grad_M0, None, None, None
+        return (
+            grad_a if hadamard else grad_a.sum(0),
+            grad_c,
+            grad_v,
+            grad_key.sum(0),
+            grad_query.sum(0),
+            grad_M0,
+            None,
+            None,
+            None,
+        )
 
 
 def _block(V: int, K: int) -> tuple[int, int]:
