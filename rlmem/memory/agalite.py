@@ -138,6 +138,6 @@ class AGaLiTeLayer(nn.Module):
         return y, k[:, -1].clone(), v[:, -1].clone()  # not views, which would keep the states of all slots
 
     def _outer(self, a: Tensor, b: Tensor) -> Tensor:
-        """The outer product of each head, [B, T, heads, eta * size] from [B, T, heads * size] and [B, T, heads * eta]."""
+        """The outer product of each head, [B, T, heads, eta * size] of [B, T, heads * size] and [B, T, heads * eta]."""
         a, b = (z.unflatten(-1, (self.heads, -1)) for z in (a, b))
         return (b[..., :, None] * a[..., None, :]).flatten(-2)

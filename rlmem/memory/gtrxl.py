@@ -33,8 +33,8 @@ class GTrXL(Window):
     The gates are those of `rlmem.memory.blocks.GRUGate`; as published, they begin near the identity. With
     `context="window"`, a layer attends to the last `window` slots of the episode, and gradients flow to them as far as
     the row reaches. As published, `context="segment"`, a memory of window - 1 slots is carried from call to call
-    without gradient, and a slot sees it and all slots of its call up to itself: so what it sees depends on the cuts, and
-    acting sees less than training.
+    without gradient, and a slot sees it and all slots of its call up to itself: so what it sees depends on the cuts,
+    and acting sees less than training.
     State: age [B], and for each layer keys and values L0.k, L0.v, ... [B, window - 1, heads * head_size], or the inputs
     L0.e, ... [B, window - 1, H] of segments. Cost: O(T (window + H) H) per layer.
 
