@@ -11,9 +11,11 @@ from torch.utils._pytree import tree_flatten
 from rlmem.errors import UserError
 from rlmem.memory import s6
 from rlmem.memory.lru import LRU
+from rlmem.memory.rglru import RGLRU
 from rlmem.memory.s4d import S4D
 from rlmem.memory.s5 import S5
 from rlmem.memory.s6 import S6
+from rlmem.scan import rglru
 
 B, T, D = 3, 40, 6
 FAMILY = ["lru", "lru_ffn", "lru_linear", "s5", "s4d", "s6", "s6_diagonal", "mingru"]
@@ -171,3 +173,26 @@ def test_mamba_begins_as_published():
     assert step.min() >= 0.001 / 1.001
     assert step.max() <= 0.1 * 1.001
     assert_near(memory.A_log.exp(), torch.tensor([1.0, 2, 3, 4]).expand(128, 4), 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+def test_the_gates_of_rglru_in_one_pass_are_those_of_its_equations(dtype, scale, monkeypatch):
+    """Values and gradients, with decays near one and near zero."""
+    torch.manual_seed(0)
+    memory = RGLRU(3, 20, 4).to(dtype)
+    with torch.no_grad():
+        memory.W_a.mul_(scale)
+        memory.Lambda.mul_(scale)
+    x, start = torch.randn(2, 30, 3, dtype=dtype), torch.rand(2, 30) < 0.1
+    found = []
+    for fast in (True, False):
+        if not fast:
+            monkeypatch.setattr(rglru, "can_run", lambda *tensors: False)
+        inputs = x.clone().requires_grad_()
+        a, b = memory.gates(inputs, start)
+        gradients = torch.autograd.grad(a.cos().sum() + b.square().sum(), [inputs, *memory.parameters()])
+        found.append([a, b, *gradients])
+    bound = 2e-5 if dtype == torch.float32 else 1e-12
+    for ours, truth in zip(*found, strict=True):
+        assert (ours - truth).abs().max() <= bound * max(1, truth.abs().max())

@@ -1,6 +1,7 @@
 """Defaults that depend on other choices. What is given on the command line wins, and `rlmem config` says why.
 
-They hold for the general options of an algorithm. Published settings (`ppo_popgym`, `dqn_memoroid`, `r2d2`) stay as they are.
+They hold for the general options of an algorithm. Published settings (`ppo_popgym`, `dqn_memoroid`, `r2d2`) stay as
+they are.
 """
 
 from collections.abc import Iterator, Mapping

@@ -22,15 +22,16 @@ class AGaLiTe(Memory):
     """Approximate gated linear transformer (Pramanik et al. 2023, arXiv:2310.15719): linear attention whose outer
     products are kept as r sums of each side, which oscillate, in the gated layers of GTrXL.
 
-        key = relu(W_k u) x relu(W_p1 u),   query = relu(W_q u) x relu(W_p2 u),   gamma = sigmoid(W_gamma u) x sigmoid(W_p3 u)
+        key = relu(W_k u) x relu(W_p1 u),   query = relu(W_q u) x relu(W_p2 u)
+        gamma = sigmoid(W_gamma u) x sigmoid(W_p3 u),   beta = sigmoid(W_beta u)
         k_j = (1 - gamma) * k_j + cos(n w_j) gamma * key,   v_j = (1 - beta) * v_j + cos(n w_j) beta * (W_v u)
         s = (1 - gamma) * s + gamma * key,   read = sum_j v_j (k_j . query) / (2 r (s . query) + 1e-5)
         e = gate_1(e, relu(W_o read)),   e = gate_2(e, relu(W_m2 relu(W_m1 LN_2 e)))
 
-    with u = LN_1 e of each layer, e = relu(W_emb x) of the first, beta = sigmoid(W_beta u), w_j from -pi to pi, and n the
-    slot's number in its episode, which begins with 2. x is the outer product of a head. The gates are those of
-    `rlmem.memory.blocks.GRUGate`. State: tick [B], the number of the last slot, and for each layer "k" [B, r + 1, heads,
-    eta head_size], whose last part is s, and "v" [B, r, heads, head_size].
+    with u = LN_1 e of each layer, e = relu(W_emb x) of the first, w_j from -pi to pi, and n the slot's number in its
+    episode, which begins with 2. x is the outer product of a head. The gates are those of
+    `rlmem.memory.blocks.GRUGate`. State: tick [B], the number of the last slot, and for each layer L0.k, ...
+    [B, r + 1, heads, eta head_size], whose last part is s, and L0.v, ... [B, r, heads, head_size].
 
     hidden_size: H, width of every layer
     num_layers: layers
@@ -88,7 +89,7 @@ class AGaLiTe(Memory):
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         begins = start if self.tick == "episode" else torch.zeros_like(start)
-        n = ages(state["tick"] - 1, begins) + 2
+        n = ages(state["tick"].detach() - 1, begins) + 2
         frequency = torch.linspace(-math.pi, math.pi, self.rank, dtype=torch.float64, device=x.device)
         wave = torch.cos(n.double()[..., None] * frequency).to(x.dtype)[..., None, None]  # [B, T, r, 1, 1]
         e, after = torch.relu(self.W_emb(x)), {"tick": n[:, -1]}
@@ -107,7 +108,11 @@ class AGaLiTeLayer(nn.Module):
         self.ln1, self.ln2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
         self.W_k, self.W_q, self.W_v, self.W_beta, self.W_gamma = (Linear(width, heads * head_size) for _ in range(5))
         self.W_p1, self.W_p2, self.W_p3 = (Linear(width, heads * eta) for _ in range(3))
-        self.W_o, self.W_m1, self.W_m2 = Linear(heads * head_size, width), Linear(width, mlp_size), Linear(mlp_size, width)
+        self.W_o, self.W_m1, self.W_m2 = (
+            Linear(heads * head_size, width),
+            Linear(width, mlp_size),
+            Linear(mlp_size, width),
+        )
         self.g1, self.g2 = GRUGate(width), GRUGate(width)
 
     def forward(
@@ -115,8 +120,13 @@ class AGaLiTeLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The layer's output and its states, from its input and states; wave [B, T, r, 1, 1] has the oscillations."""
         u = self.ln1(e)
-        key, query = (self._outer(torch.relu(W(u)), torch.relu(P(u))) for W, P in ((self.W_k, self.W_p1), (self.W_q, self.W_p2)))
-        gamma, beta = self._outer(torch.sigmoid(self.W_gamma(u)), torch.sigmoid(self.W_p3(u))), torch.sigmoid(self.W_beta(u))
+        key, query = (
+            self._outer(torch.relu(W(u)), torch.relu(P(u))) for W, P in ((self.W_k, self.W_p1), (self.W_q, self.W_p2))
+        )
+        gamma, beta = (
+            self._outer(torch.sigmoid(self.W_gamma(u)), torch.sigmoid(self.W_p3(u))),
+            torch.sigmoid(self.W_beta(u)),
+        )
         beta, value = (z.unflatten(-1, (self.heads, -1)) for z in (beta, self.W_v(u)))
         waves = torch.cat([wave, torch.ones_like(wave[:, :, :1])], 2)
         k = linear_scan(1 - gamma[:, :, None], waves * (gamma * key)[:, :, None], k0, start, engine)
@@ -128,6 +138,6 @@ class AGaLiTeLayer(nn.Module):
         return y, k[:, -1].clone(), v[:, -1].clone()  # not views, which would keep the states of all slots
 
     def _outer(self, a: Tensor, b: Tensor) -> Tensor:
-        """The outer products of the heads, [B, T, heads, eta * head_size] from [B, T, heads * head_size] and [.., eta]."""
+        """The outer product of each head, [B, T, heads, eta * size] of [B, T, heads * size] and [B, T, heads * eta]."""
         a, b = (z.unflatten(-1, (self.heads, -1)) for z in (a, b))
         return (b[..., :, None] * a[..., None, :]).flatten(-2)

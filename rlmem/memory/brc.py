@@ -25,6 +25,14 @@ class BRC(ZeroState, RecurrentCell):
     recurrent: "matrix", W is [H, H] and units modulate each other (nBRC); "vector", W is [H] and each sees itself (BRC)
     """
 
+    U_r: nn.Parameter
+    U_z: nn.Parameter
+    U_h: nn.Parameter
+    W_r: nn.Parameter
+    W_z: nn.Parameter
+    b_r: nn.Parameter
+    b_z: nn.Parameter
+
     def __init__(
         self, input_size: int, hidden_size: PositiveInt = 256, recurrent: Literal["matrix", "vector"] = "matrix"
     ):

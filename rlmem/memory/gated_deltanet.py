@@ -15,8 +15,8 @@ from rlmem.types import PositiveInt
 EPS = 1e-6
 """Added to the squared length of keys and queries."""
 MOST_DECAY, SHORTEST, LONGEST, LEAST_STEP = 16.0, 0.001, 0.1, 1e-4
-"""First weights: exp(A_log) is uniform up to the first; softplus(dt_bias) log-uniform between the next two, and at least
-the last (released code)."""
+"""First weights: exp(A_log) is uniform up to the first; softplus(dt_bias) log-uniform between the next two, and at
+least the last (released code)."""
 
 
 class GatedDeltaNet(ZeroState):

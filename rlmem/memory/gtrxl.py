@@ -22,8 +22,8 @@ PROBED = 100
 
 
 class GTrXL(Window):
-    """Gated Transformer-XL (Parisotto et al. 2019, arXiv:1910.06764), on the relative attention of Transformer-XL (Dai et
-    al. 2019, arXiv:1901.02860, section 3.3).
+    """Gated Transformer-XL (Parisotto et al. 2019, arXiv:1910.06764), on the relative attention of Transformer-XL (Dai
+    et al. 2019, arXiv:1901.02860, section 3.3).
 
         e = relu(W_emb x),   then for each layer, with F = LN_1 e of this and of the slots before:
         q = W_q F,   k = W_k F,   v = W_v F,   r_n = W_r [sin(n f), cos(n f)],   f_a = 10000^(-2 a / H)
@@ -32,9 +32,9 @@ class GTrXL(Window):
 
     The gates are those of `rlmem.memory.blocks.GRUGate`; as published, they begin near the identity. With
     `context="window"`, a layer attends to the last `window` slots of the episode, and gradients flow to them as far as
-    the row reaches. As published, `context="segment"`, a memory of window - 1 slots is carried from call to call without
-    gradient, and a slot sees it and all slots of its call up to itself: so what it sees depends on the cuts, and acting
-    sees less than training.
+    the row reaches. As published, `context="segment"`, a memory of window - 1 slots is carried from call to call
+    without gradient, and a slot sees it and all slots of its call up to itself: so what it sees depends on the cuts,
+    and acting sees less than training.
     State: age [B], and for each layer keys and values L0.k, L0.v, ... [B, window - 1, heads * head_size], or the inputs
     L0.e, ... [B, window - 1, H] of segments. Cost: O(T (window + H) H) per layer.
 
@@ -43,8 +43,8 @@ class GTrXL(Window):
     num_heads: heads of attention
     head_size: width of a head; None: H / num_heads
     window: slots that one layer attends to, the present one included
-    layer: "gtrxl", as above; "trxl_i", a sum in place of each gate; "trxl", the canonical layer, whose norms stand after
-        the sums, without the activations of its outputs
+    layer: "gtrxl", as above; "trxl_i", a sum in place of each gate; "trxl", the canonical layer, whose norms stand
+        after the sums, without the activations of its outputs
     mlp_size: width of W_m1; None: H, as in the released code that this is held to
     context: what a slot sees, and how far gradients flow, as above
     unfilled: slots before the episode's beginning are "masked"; or "attended", as zeros, as in released code

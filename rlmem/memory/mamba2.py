@@ -13,8 +13,8 @@ from rlmem.scan import Engine, Linear, outer_scan
 from rlmem.types import PositiveInt
 
 DECAY, SHORTEST, LONGEST, LEAST_STEP = (1.0, 16.0), 0.001, 0.1, 1e-4
-"""First weights: exp(A_log) is uniform between the first two; softplus(dt_bias) log-uniform between the next two, and at
-least the last (released code)."""
+"""First weights: exp(A_log) is uniform between the first two; softplus(dt_bias) log-uniform between the next two, and
+at least the last (released code)."""
 
 
 class Mamba2(ZeroState):

@@ -18,8 +18,8 @@ class MinGRU(LinearRecurrence):
     State: h [B, H].
 
     hidden_size: H, width of state and output
-    candidate: g, "linear", the identity; or "positive", u + 1/2 where u >= 0 and sigmoid(u) elsewhere, which the paper's
-        log-space form asks for
+    candidate: g, "linear", the identity; or "positive", u + 1/2 where u >= 0 and sigmoid(u) elsewhere, which the
+        paper's log-space form asks for
     """
 
     def __init__(

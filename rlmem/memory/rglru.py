@@ -8,13 +8,12 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import ZeroState
-from rlmem.scan import Engine, Linear, linear_scan
+from rlmem.scan import Engine, Linear, linear_scan, rglru
+from rlmem.scan.rglru import STEEPEST
 from rlmem.types import PositiveInt, where_start
 
 SHARPNESS = 8.0
 """c of the paper: how far an open gate raises the decay."""
-STEEPEST = 1000.0
-"""Bound of the derivative of the square root, as in the released code."""
 RADIUS = (0.9, 0.999)
 """Range of the decays sigmoid(-Lambda) at first, their squares uniform, as in the released code."""
 
@@ -60,13 +59,18 @@ class RGLRU(ZeroState):
     def gates(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """a and b [..., H] of h = a h + b, from x [..., D] and start [...]."""
         u = self.W_in(x)
-        heads = u.unflatten(-1, self.b_a.shape)
-        gate = lambda W, b: torch.sigmoid(torch.einsum("...hi,hoi->...ho", heads, W) + b).flatten(-2)  # noqa: E731
-        log_a = -SHARPNESS * gate(self.W_a, self.b_a) * F.softplus(self.Lambda)
+        W, bias = torch.cat([self.W_a, self.W_x], 1), torch.stack([self.b_a, self.b_x], 1)
+        by_head = u.unflatten(-1, self.b_a.shape).flatten(0, -3).transpose(0, 1)
+        pre = (by_head @ W.mT).transpose(0, 1).unflatten(-1, (2, -1)) + bias  # [n, heads, 2, width]
+        pre, rate = pre.unflatten(0, u.shape[:-1]), SHARPNESS * F.softplus(self.Lambda)
+        if self.first_slot == "scaled" and rglru.can_run(pre, u, rate):
+            return rglru.gates(pre, u, rate)
+        r, i = (torch.sigmoid(part).flatten(-2) for part in pre.unbind(-2))
+        log_a = -rate * r
         scale: Tensor = _Root.apply(-torch.expm1(2 * log_a))
         if self.first_slot == "whole":
             scale = torch.where(start[..., None], 1.0, scale)
-        return log_a.exp(), scale * gate(self.W_x, self.b_x) * u
+        return log_a.exp(), scale * i * u
 
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         h = linear_scan(*self.gates(x, start), state, start, self.engine)

@@ -79,12 +79,13 @@ class SLSTM(ZeroState, RecurrentCell):
         return self._normed(h), state
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        tensors = self._drive(packed.data), *(state[name] for name in "hcnm"), self._recurrent()
-        if cells.can_run(*tensors):
-            states = cells.slstm(*tensors, packed.batch_sizes)
+        drive, R = self._drive(packed.data), self._recurrent()
+        h, c, n, m = (state[name] for name in "hcnm")
+        if cells.can_run(drive, h, c, n, m, R):
+            states = cells.slstm(drive, h, c, n, m, R, packed.batch_sizes)
             return self._normed(states[0]), {name: s[last] for name, s in zip("hcnm", states, strict=True)}
         sizes = packed.batch_sizes.tolist()
-        h, state = over_steps(self._cell, tensors[0].split(sizes), sizes, state)
+        h, state = over_steps(self._cell, drive.split(sizes), sizes, state)
         return self._normed(h), state
 
     def _drive(self, x: Tensor) -> Tensor:

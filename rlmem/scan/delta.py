@@ -11,9 +11,7 @@ KEPT = 1 << 16
 """Numbers of S that the slots of a piece may hold while they are walked again: they fit the second-level cache."""
 
 
-def walk(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, f: Tensor, S0: Tensor, start: Tensor
-) -> tuple[Tensor, Tensor]:
+def walk(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, f: Tensor, S0: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """y [B, T, v] and the final S of `rlmem.scan.delta_scan`, with the decay f itself; all of one real type."""
     y, S = _Delta.apply(f, beta, v, k, q, S0, start)
     return y, S

@@ -72,16 +72,16 @@ def delta_scan(
 def _scan(
     q: Tensor, k: Tensor, v: Tensor, S: Tensor, start: Tensor, engine: Engine, decay: Tensor | None, beta: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`outer_scan`, or `delta_scan` if there is a beta: by the loop, which defines both, in chunks, or on Triton; with a
-    decay, the delta rule has a native kernel as well."""
+    """`outer_scan`, or `delta_scan` if there is a beta: by the loop, which defines both, in chunks, or on Triton; with
+    a decay, the delta rule has a native kernel as well."""
     (B, T, V), K = v.shape, k.shape[-1]
     check_flags(start, B, T)
     supported = q.dtype in TYPES and {x.dtype for x in (k, v, S)} == {q.dtype} and v.numel() > 0
     chosen = chosen_engine(engine, q.device) if T > 1 and supported else "loop"
     if chosen == "native" and beta is not None and decay is not None:
         q, k, S = q.expand(B, T, K), k.expand(B, T, K), S.expand(B, K, V)
-        gates = (x.to(q.dtype).expand(B, T) for x in (beta, decay.exp()))
-        return delta.walk(q, k, v, *gates, S, start)
+        beta, f = (x.to(q.dtype).expand(B, T) for x in (beta, decay.exp()))
+        return delta.walk(q, k, v, beta, f, S, start)
     if chosen == "triton":
         q, k, S = q.expand(B, T, K), k.expand(B, T, K), S.expand(B, K, V)
         f = q.new_ones(B, T) if decay is None else decay.exp().to(q.dtype).expand(B, T)
