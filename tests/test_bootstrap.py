@@ -219,7 +219,7 @@ def advantages(case, batching):
     return float((batch.behaviour["advantage"] - rows.gather(expected))[batch.mask].abs().max())
 
 
-@pytest.mark.parametrize("batching", [Tape(), Segment(None), Segment(3)], ids=str)
+@pytest.mark.parametrize("batching", [Tape(), Segment(None), Segment(3)], ids=["tape", "episodes", "segments"])
 def test_ppo_learns_from_the_advantages_of_episodes_by_themselves(batching):
     """The same through PPO's own reading of a rollout, in every scheme. The mutant: starts that are one slot late."""
     ppo = PPO(gamma=GAMMA, gae_lambda=LAMBDA, reward_scale=1.0, normalize_advantage="none")

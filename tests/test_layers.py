@@ -142,7 +142,8 @@ LAYERS = {
 }
 """Package or module of rlmem -> what it may import, from bottom to top."""
 
-ENVIRONMENTS = "numpy gymnasium annotated_types rlmem_envs lazy:popgym lazy:pybullet lazy:mujoco lazy:PIL lazy:ale_py lazy:minigrid"
+OPTIONAL = "popgym pybullet mujoco PIL ale_py minigrid"
+ENVIRONMENTS = " ".join(["numpy gymnasium annotated_types rlmem_envs", *(f"lazy:{name}" for name in OPTIONAL.split())])
 """What `rlmem_envs` may import; it knows nothing of rlmem."""
 
 
