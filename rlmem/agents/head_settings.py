@@ -1,7 +1,7 @@
 """The settings of algorithms whose agents have heads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlmem.nets.layers import Activation, HeadInit, HeadLayers
 from rlmem.types import PositiveInt
@@ -24,3 +24,17 @@ class HeadSettings:
     def head_layers(self) -> HeadLayers:
         """The same, as agents take it."""
         return HeadLayers(self.head_sizes, self.activation, self.head_init)
+
+
+@dataclass(kw_only=True)
+class NormedHeadSettings(HeadSettings):
+    """The same, with layer norms.
+
+    layer_norm: whether a layer norm stands before every activation
+    """
+
+    layer_norm: bool = True
+
+    @property
+    def head_layers(self) -> HeadLayers:
+        return replace(super().head_layers, layer_norm=self.layer_norm)

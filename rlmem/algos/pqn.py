@@ -1,7 +1,7 @@
 """PQN: Q-learning in parallel environments, without a replay and without a target network."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlmem.agents.base import Exploration
+from rlmem.agents.head_settings import NormedHeadSettings
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Plan
@@ -19,20 +20,19 @@ from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.parts import OnNan
 from rlmem.losses.q_learning import chosen, greedy_value
 from rlmem.losses.returns import lambda_return
-from rlmem.nets.layers import HeadLayers
 from rlmem.parallel import least, totals
 from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat, action_mask
 
 
 @dataclass(kw_only=True)
-class PQN(FromRollouts):
+class PQN(NormedHeadSettings, FromRollouts):
     """Parallelised Q-network (Gallici et al. 2024, arXiv:2407.04811): Q(lambda) on rollouts, with layer norm in place
     of a replay and a target network.
 
         R_t = r_t + gamma ((1 - lambda) max_a Q(s_{t+1}, a) + lambda R_{t+1}),   loss = mean[(Q(s_t, a_t) - R_t)^2] / 2
 
-    The targets are those of the weights that acted. They are computed once for each rollout, over whole streams; then
-    come `epochs` passes over shuffled rows.
+    The heads' hidden layers have a layer norm (`layer_norm`). The targets are those of the weights that acted. They are
+    computed once for each rollout, over whole streams; then come `epochs` passes over shuffled rows.
 
     epochs: passes over a rollout
     num_minibatches: parts of each pass, at most one per row of any process
@@ -40,7 +40,6 @@ class PQN(FromRollouts):
     td_lambda: lambda of the returns
     reward_scale: factor of the rewards in targets; None: one over the root mean square of the first rewards that are
         not zero (see `OffPolicy`)
-    layer_norm: whether the heads' hidden layers have a layer norm before their activation, as the paper asks for
     dueling: Q = V + A - mean A; the paper does without
     epsilon_start: chance of a random action at the beginning
     epsilon_end: chance of a random action at the end of the schedule
@@ -52,7 +51,6 @@ class PQN(FromRollouts):
     adam_eps: PositiveFloat = 1e-5
     td_lambda: UnitFloat = 0.65
     reward_scale: PositiveFloat | None = None
-    layer_norm: bool = True
     dueling: bool = False
     epsilon_start: UnitFloat = 1.0
     epsilon_end: UnitFloat = 0.05
@@ -60,10 +58,6 @@ class PQN(FromRollouts):
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
     masks = True
-
-    @property
-    def head_layers(self) -> HeadLayers:
-        return replace(super().head_layers, layer_norm=self.layer_norm)
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> QAgent:
         return QAgent(make_trunk, action_space, self.head_layers, self.dueling)
