@@ -13,6 +13,7 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import TimeLimit
+from helpers import assert_same_weights, killed_at, without_time
 from rlmem_envs.vector import vectorise
 
 from rlmem.acting.autoreset import CannotTurn, Slotted, slot_layout
@@ -20,6 +21,7 @@ from rlmem.acting.collector import Collector
 from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
 from rlmem.run.build import make_env
+from rlmem.run.train import resume, train
 
 N, STEPS = 3, 120
 MODES = list(AutoresetMode)
@@ -215,10 +217,11 @@ def misaligned(num_envs: int = 2) -> VectorEnv:
     return Lockstep((3, 5)[:num_envs])
 
 
-def test_a_run_turns_and_refuses(in_tmp):
-    from rlmem.run.train import train
+SMALL = ["evaluation.episodes=2", "algo.rollout_slots=16", "algo.num_minibatches=1", "checkpoint.every=40"]
 
-    small = ["memory=mlp", "total_steps=64", "evaluation.episodes=2", "algo.rollout_slots=16", "algo.num_minibatches=1"]
+
+def test_a_run_turns_and_refuses(in_tmp):
+    small = [*SMALL, "memory=mlp", "total_steps=64"]
     config = own_env("same_step", small)
     with closing(make_env(config, 2)) as env:
         assert isinstance(env, Slotted)
@@ -227,6 +230,16 @@ def test_a_run_turns_and_refuses(in_tmp):
         make_env(own_env("unknown", small), 2)
     with pytest.raises(Fault, match=r"Lockstep .SAME_STEP. is reset as a whole"):
         train(own_env("misaligned", small))
+
+
+def test_a_run_in_a_turned_vector_that_was_killed_ends_like_one_that_was_not(in_tmp):
+    config = own_env("same_step", [*SMALL, "total_steps=300", "memory=gru", "memory.hidden_size=4", "run_dir=whole"])
+    train(config)
+    with killed_at(6):
+        train(own_env("same_step", [*config.overrides[1:-1], "run_dir=killed"]))
+    resume(Path("killed"), [])
+    assert without_time("whole") == without_time("killed")
+    assert_same_weights("whole", "killed")
 
 
 def own_env(name, lines):
