@@ -56,7 +56,7 @@ class GTrXL(Window):
         input_size: int,
         hidden_size: PositiveInt = 256,
         num_layers: Layers = 1,
-        num_heads: PositiveInt = 4,
+        num_heads: PositiveInt = 1,
         head_size: PositiveInt | None = None,
         window: PositiveInt = 128,
         layer: LayerKind = "gtrxl",
