@@ -31,10 +31,10 @@ class RWKV7(ZeroState, RecurrentCell):
         S_t = diag(w) S_{t-1} - (a * c) (S_{t-1}^T c)^T + k v^T
         y = W_o(g * (LN(S_t^T r) + (sum of r * k * r_k) v)),   the norm, unit and the sum per head
 
-    The transition diag(w) - (a * c) c^T tracks states that diagonal ones cannot. First weights are those of one layer in
-    the released code, but for W_o, which is zero there. A linear map W_in of the input exists only if input_size != H.
-    State: x [B, H], the last input, and S [B, heads, n, n], keys by values. A loop over slots, with S held for each where
-    a gradient is recorded.
+    The transition diag(w) - (a * c) c^T tracks states that diagonal ones cannot. First weights are those of one layer
+    in the released code, but for W_o, which is zero there. A linear map W_in of the input exists only if
+    input_size != H. State: x [B, H], the last input, and S [B, heads, n, n], keys by values. A loop over slots, with S
+    held for each where a gradient is recorded.
 
     hidden_size: H, width of the output
     num_heads: heads; divides H
