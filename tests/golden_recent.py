@@ -16,6 +16,7 @@ from rlmem.memory.mingru import MinGRU
 from rlmem.memory.minlstm import MinLSTM
 from rlmem.memory.rglru import RGLRU
 from rlmem.memory.rtu import RTU, NonlinearRTU
+from rlmem.memory.rwkv7 import RWKV7
 from rlmem.memory.slstm import SLSTM
 from rlmem.types import State
 
@@ -134,7 +135,21 @@ def sums_apart(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return arrays
 
 
+def rwkv7(record: Record) -> RWKV7:
+    meta = record.meta
+    return RWKV7(meta["d"], meta["H"], meta["heads"], meta["rank"])
+
+
+def last_input(arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {"x": arrays["x_prev"], "S": arrays["S"]}
+
+
+def input_before(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {"x_prev": state["x"], "S": state["S"]}
+
+
 ADAPTERS |= {
+    "rwkv7": Adapter(rwkv7, last_input, input_before),
     "agalite": Adapter(
         partial(agalite, tick="stream"),
         sums_together,

@@ -22,6 +22,7 @@ from rlmem.memory.lmu import LMU, legendre_delay
 from rlmem.memory.lprnn import LPRNN
 from rlmem.memory.lstm import LSTM
 from rlmem.memory.rtu import NonlinearRTU
+from rlmem.memory.rwkv7 import RWKV7
 from rlmem.memory.slstm import SLSTM
 from rlmem.scan import cells, native
 
@@ -38,6 +39,7 @@ CELLS = {
     "lstm": (LSTM, {"hidden_size": 5}),
     "slstm": (SLSTM, {"hidden_size": 6, "num_heads": 2}),
     "slstm_heads": (SLSTM, {"hidden_size": 6, "num_heads": 3, "inputs": "heads", "norm": "heads"}),
+    "rwkv7": (RWKV7, {"hidden_size": 6, "num_heads": 2, "rank": 3}),
     "nbrc": (BRC, {"hidden_size": 5}),
     "brc": (BRC, {"hidden_size": 5, "recurrent": "vector"}),
     "rtu_nonlinear": (NonlinearRTU, {"hidden_size": 6, "activation": "tanh"}),

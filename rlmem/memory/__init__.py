@@ -30,6 +30,7 @@ from rlmem.memory.mlstm import MLSTM as MLSTM
 from rlmem.memory.rglru import RGLRU as RGLRU
 from rlmem.memory.rtu import RTU as RTU
 from rlmem.memory.rtu import NonlinearRTU as NonlinearRTU
+from rlmem.memory.rwkv7 import RWKV7 as RWKV7
 from rlmem.memory.s4d import S4D as S4D
 from rlmem.memory.s5 import S5 as S5
 from rlmem.memory.s6 import S6 as S6

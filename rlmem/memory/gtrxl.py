@@ -56,7 +56,7 @@ class GTrXL(Window):
         input_size: int,
         hidden_size: PositiveInt = 256,
         num_layers: Layers = 1,
-        num_heads: PositiveInt = 4,
+        num_heads: PositiveInt = 1,
         head_size: PositiveInt | None = None,
         window: PositiveInt = 128,
         layer: LayerKind = "gtrxl",
@@ -157,7 +157,8 @@ class GTrXL(Window):
         # [i, lag] to [i, j] with j - i - (S - lag) constant: a row that is one longer shifts each by one more
         distance = F.pad((q + scale * self.v[:, None]) @ split(r).mT, (0, C + S + 1 - L)).flatten(-2)
         distance = distance[..., L - 1 - S :][..., : C * (C + S)].unflatten(-1, (C, C + S))
-        weight = (content + distance).masked_fill(~(visible if empty is None else inside), -torch.inf).softmax(-1)
+        unseen = ~(visible if empty is None else inside)
+        weight = content.add_(distance).masked_fill_(unseen, -torch.inf).softmax(-1)  # in place: these are large
         if empty is None:
             y = weight @ v
         else:

@@ -91,7 +91,7 @@ ADDED: dict[str, Data] = {
     "rlmem_envs.occlusion.pendulum.Pendulum": {"privileged": False},
     "rlmem.memory.ffm.FFM": {"init": "published"},
     "rlmem.memory.mingru.MinGRU": {"candidate": "linear"},
-    "rlmem.memory.stack.Stack": {"gate": False, "feed_forward": 0, "conv_size": 0},
+    "rlmem.memory.stack.Stack": {"gate": False, "feed_forward": 0, "conv_size": 0, "second_layer": None},
     "rlmem.memory.gru.GRU": {"init": "torch"},
     "rlmem.memory.elman.Elman": {"init": "torch"},
     "rlmem.memory.lstm.LSTM": {"init": "torch", "forget_bias": None},
