@@ -14,6 +14,7 @@ from rlmem.config.messages import to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.rules import FEWEST_UPDATES
 from rlmem.config.schema import WRAPPER
+from rlmem.memory.base import Memory
 from rlmem.record import rundir
 from rlmem.run.assemble import Parts, learning_threads
 from rlmem.run.build import scan_engines
@@ -84,11 +85,18 @@ def _fitted(config: Config) -> str | None:
 
 
 def _memory(parts: Parts) -> str:
-    """Sizes and scan engines of the memory."""
-    memory, separate = parts.agent.trunks.critic.memory, parts.agent.trunks.separate
+    """Sizes and scan engines of the memory, or of two that differ."""
+    trunks, other = parts.agent.trunks, parts.config.values["algo"].get("critic_memory")
+    of_critic = _sizes(trunks.critic.memory, parts)
+    if other is None:
+        return of_critic + (" each for actor and critic" if trunks.separate else "")
+    return f"{_sizes(trunks.actor.memory, parts)}; of the critic {other}: {of_critic}"
+
+
+def _sizes(memory: Memory, parts: Parts) -> str:
     numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
     facts = [f"{parameters(memory):,} parameters", f"state of {numbers:,} numbers", *scan_engines(memory, parts.device)]
-    return ", ".join(facts) + (" each for actor and critic" if separate else "")
+    return ", ".join(facts)
 
 
 def _env(node: Mapping[str, Any], parts: Parts) -> str:
