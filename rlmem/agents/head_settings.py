@@ -23,4 +23,8 @@ class HeadSettings:
     @property
     def head_layers(self) -> HeadLayers:
         """The same, as agents take it."""
-        return HeadLayers(self.head_sizes, self.activation, self.head_init)
+        return HeadLayers(self.head_sizes, self.activation, self.head_init, self.heads_normed())
+
+    def heads_normed(self) -> bool:
+        """Whether a layer norm stands before every activation of the heads."""
+        return False

@@ -1,7 +1,7 @@
 """PQN: Q-learning in parallel environments, without a replay and without a target network."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from gymnasium import Space, spaces
@@ -16,7 +16,6 @@ from rlmem.algos.on_policy import FromRollouts, batch_metrics, cut, mean, means
 from rlmem.batching import Batching, Rollout
 from rlmem.losses.q_learning import chosen
 from rlmem.losses.returns import lambda_return
-from rlmem.nets.layers import HeadLayers
 from rlmem.parallel import least
 from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat
 
@@ -56,9 +55,8 @@ class PQN(FromRollouts):
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
 
-    @property
-    def head_layers(self) -> HeadLayers:
-        return replace(super().head_layers, layer_norm=self.layer_norm)
+    def heads_normed(self) -> bool:
+        return self.layer_norm
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> QAgent:
         return QAgent(make_trunk, action_space, self.head_layers, self.dueling)
