@@ -36,7 +36,12 @@ def test_every_option_of_every_memory_keeps_the_contract(name, option, propertie
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("ffm", {"skip": "identity", "hidden_size": 6}), ("tcn", {"form": "linear", "num_layers": 1})],
+    [
+        ("ffm", {"skip": "identity", "hidden_size": 6}),
+        ("tcn", {"form": "linear", "num_layers": 1}),
+        ("gated_deltaproduct", {"conv_size": 4}),
+        ("block", {"gate": True, "norm": "post"}),
+    ],
     ids=str,
 )
 def test_and_so_do_those_that_need_another_one(name, options):

@@ -1,16 +1,17 @@
 """Gated DeltaNet and Gated DeltaProduct."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import ZeroState
+from rlmem.memory.blocks import ShortConvolution
 from rlmem.memory.heads import inverse_softplus, join_heads, split_heads
 from rlmem.scan import Engine, Linear, delta_scan
-from rlmem.types import PositiveInt
+from rlmem.types import NonNegativeInt, PositiveInt, State
 
 EPS = 1e-6
 """Added to the squared length of keys and queries."""
@@ -31,7 +32,8 @@ class GatedDeltaNet(ZeroState):
     `eigenvalues="negative"`, beta is twice the sigmoid and the eigenvalue lies in (-1, 1), without which no such memory
     tells odd from even (Grazzi et al. 2024, arXiv:2411.12537). With `steps` n, a slot writes n pairs of key and value
     one after the other, and multiplies by n such matrices: products of reflections, by which words of harder groups can
-    be followed. The short convolution of the released layer is left out. State: S [B, h, k, v].
+    be followed. With a convolution, silu(conv(.)) stands for the silu of q, k and v, as in
+    the released layer. State: S [B, h, k, v]; with a convolution, S and conv, its last inputs.
 
     hidden_size: H, width of the output
     num_heads: h
@@ -39,6 +41,7 @@ class GatedDeltaNet(ZeroState):
     value_size: v, width of the values of a head
     steps: pairs of key and value per slot
     eigenvalues: "positive", in (0, 1), or "negative", in (-1, 1)
+    conv_size: slots of the convolution of q, k and v (released layer: 4); 0: there is none
     """
 
     def __init__(
@@ -50,12 +53,14 @@ class GatedDeltaNet(ZeroState):
         value_size: PositiveInt = 32,
         steps: PositiveInt = 1,
         eigenvalues: Literal["positive", "negative"] = "negative",
+        conv_size: NonNegativeInt = 0,
         engine: Engine = "auto",
     ):
         super().__init__(input_size, hidden_size, engine)
         h, n = num_heads, steps
         self.num_heads, self.steps, self.largest = h, n, 2.0 if eigenvalues == "negative" else 1.0
-        self.state_shape = (h, key_size, value_size)
+        self.state_shape: Any = (h, key_size, value_size)
+        self.key_size, self.conv_size = key_size, conv_size
         linear = lambda width: Linear(input_size, width, bias=False)  # noqa: E731
         self.W_q, self.W_k, self.W_v = linear(h * key_size), linear(n * h * key_size), linear(n * h * value_size)
         self.W_a, self.W_b, self.W_g = linear(h), linear(n * h), linear(h * value_size)
@@ -67,20 +72,31 @@ class GatedDeltaNet(ZeroState):
             for weight in self.parameters():
                 if weight.dim() == 2:
                     nn.init.xavier_uniform_(weight, 2**-2.5)
+        if conv_size:
+            self.conv = ShortConvolution((h + n * h) * key_size + n * h * value_size, conv_size)
+            self.state_shape = {"S": (h, key_size, value_size), "conv": self.conv.state_shape}
 
-    def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         h, n = self.num_heads, self.steps
-        q = unit(split_heads(F.silu(self.W_q(x)), h)) * self.state_shape[1] ** -0.5
-        k, v = unit(split_heads(F.silu(self.W_k(x)), h, n)), split_heads(F.silu(self.W_v(x)), h, n)
+        parts = self.W_q(x), self.W_k(x), self.W_v(x)
+        if self.conv_size:
+            mixed, conv = self.conv(torch.cat(parts, -1), state["conv"], start)
+            q, k, v = mixed.split([part.shape[-1] for part in parts], -1)
+        else:
+            q, k, v = map(F.silu, parts)
+        S = state["S"] if self.conv_size else state
+        q = unit(split_heads(q, h)) * self.key_size**-0.5
+        k, v = unit(split_heads(k, h, n)), split_heads(v, h, n)
         beta = self.largest * torch.sigmoid(split_heads(self.W_b(x), h, n)).squeeze(-1)
         log_alpha = split_heads(-self.A_log.exp() * F.softplus(self.W_a(x) + self.dt_bias), h)
         start = start.repeat_interleave(h, 0)[..., None]
         if n > 1:  # a slot begins and decays in its first step, and is read in its last
             log_alpha, start = (F.pad(each, (0, n - 1)) for each in (log_alpha, start))
             q = F.pad(q[:, :, None], (0, 0, n - 1, 0)).flatten(1, 2)
-        o, S = delta_scan(q, k, v, beta, state.flatten(0, 1), start.flatten(1), log_alpha.flatten(1), self.engine)
+        o, S = delta_scan(q, k, v, beta, S.flatten(0, 1), start.flatten(1), log_alpha.flatten(1), self.engine)
         o = join_heads(self.o_norm(o[:, n - 1 :: n]), h)
-        return self.W_o(o * F.silu(self.W_g(x))), S.unflatten(0, (-1, h))
+        S = S.unflatten(0, (-1, h))
+        return self.W_o(o * F.silu(self.W_g(x))), {"S": S, "conv": conv} if self.conv_size else S
 
 
 def unit(x: Tensor) -> Tensor:
