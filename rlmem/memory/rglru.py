@@ -33,6 +33,11 @@ class RGLRU(ZeroState):
         sqrt(1 - a^2), as in the released code
     """
 
+    W_a: nn.Parameter
+    W_x: nn.Parameter
+    b_a: nn.Parameter
+    b_x: nn.Parameter
+
     def __init__(
         self,
         input_size: int,
