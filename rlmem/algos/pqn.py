@@ -13,7 +13,6 @@ from rlmem.agents.head_settings import NormedHeadSettings
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.base import Plan
-from rlmem.algos.diagnostics import q_spread
 from rlmem.algos.off_policy import LEAST_REWARD
 from rlmem.algos.on_policy import FromRollouts, batch_metrics, cut, mean, means
 from rlmem.batching import Batching, Rollout, Rows
@@ -106,7 +105,7 @@ class PQN(NormedHeadSettings, FromRollouts):
         batch.behaviour["target"] = target
         return {
             "target_mean": float(mean(target, mask)),
-            "q_spread": float(q_spread(q[mask])),
+            "q_spread": float(mean(q.amax(-1) - q.amin(-1), mask)),
             "reward_scale": scale,
             **self.diagnose(features[mask], batch.action[mask]),
         }

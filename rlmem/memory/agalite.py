@@ -40,7 +40,8 @@ class AGaLiTe(Memory):
     eta: width of the other factor of keys
     rank: r
     mlp_size: width of W_m1; None: H
-    tick: "episode", n begins anew with every episode; or "stream", it goes on, as in the released code
+    tick: "episode", n begins anew with every episode; or "stream", it goes on, as in the released code, up to 2^24
+        slots in float32
     """
 
     engine: Engine = "auto"

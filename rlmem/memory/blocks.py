@@ -60,20 +60,20 @@ def sum_normalised(u: Tensor) -> Tensor:
     return u / (1e-5 + u.sum(-1, keepdim=True))
 
 
-def short_convolution(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def short_convolution(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, Tensor]:
     """b + sum_j w_j * v_{t-K+j}, j = 1 ... K, over slots of the episode only, and the last K - 1 slots of v.
 
     v: [B, T, E]
     before: [B, K - 1, E], the slots before, of the episode that runs then; zeros before its beginning
     w: [E, K]
-    b: [E]
+    b: [E]; None: zeros
     """
     T, K = v.shape[1], w.shape[1]
     episode = start.cumsum(1)
     if K > 1:  # the slots before are in episode 0 of the row, which a start at slot 0 ends
         v, episode = torch.cat([before, v], 1), F.pad(episode, (K - 1, 0))
     now = episode[:, K - 1 :]
-    out = b
+    out = v.new_zeros(()) if b is None else b
     for j in range(K):
         same = (episode[:, j : j + T] == now)[..., None]
         out = out + w[:, j] * torch.where(same, v[:, j : j + T], 0)
@@ -82,12 +82,12 @@ def short_convolution(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Te
 
 
 class ShortConvolution(nn.Module):
-    """silu(b + sum_j w_j * v_{t-K+j}), channel by channel, over the last K slots of the episode."""
+    """silu(b + sum_j w_j * v_{t-K+j}), channel by channel, over the last K slots of the episode; b may be left out."""
 
-    def __init__(self, width: int, size: int):
+    def __init__(self, width: int, size: int, bias: bool = True):
         super().__init__()
         self.w = nn.Parameter(torch.empty(width, size).uniform_(-(size**-0.5), size**-0.5))
-        self.b = nn.Parameter(torch.empty(width).uniform_(-(size**-0.5), size**-0.5))
+        self.b = nn.Parameter(torch.empty(width).uniform_(-(size**-0.5), size**-0.5)) if bias else None
         self.state_shape = size - 1, width
 
     def forward(self, v: Tensor, before: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:

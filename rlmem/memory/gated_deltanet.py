@@ -52,7 +52,7 @@ class GatedDeltaNet(ZeroState):
         key_size: PositiveInt = 32,
         value_size: PositiveInt = 32,
         steps: PositiveInt = 1,
-        eigenvalues: Literal["positive", "negative"] = "negative",
+        eigenvalues: Literal["positive", "negative"] = "positive",
         conv_size: NonNegativeInt = 0,
         engine: Engine = "auto",
     ):
@@ -73,7 +73,7 @@ class GatedDeltaNet(ZeroState):
                 if weight.dim() == 2:
                     nn.init.xavier_uniform_(weight, 2**-2.5)
         if conv_size:
-            self.conv = ShortConvolution((h + n * h) * key_size + n * h * value_size, conv_size)
+            self.conv = ShortConvolution((h + n * h) * key_size + n * h * value_size, conv_size, bias=False)
             self.state_shape = {"S": (h, key_size, value_size), "conv": self.conv.state_shape}
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:

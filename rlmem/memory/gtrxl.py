@@ -46,7 +46,8 @@ class GTrXL(Window):
     layer: "gtrxl", as above; "trxl_i", a sum in place of each gate; "trxl", the canonical layer, whose norms stand
         after the sums, without the activations of its outputs
     mlp_size: width of W_m1; None: H, as in the released code that this is held to
-    context: what a slot sees, and how far gradients flow, as above
+    context: what a slot sees, and how far gradients flow, as above. "segment" takes memory O(T^2) a head; where
+        rows are longer than a step, acting sees less than training does, which PPO's replay check reports
     unfilled: slots before the episode's beginning are "masked"; or "attended", as zeros, as in released code
     queries: from "normed" e, as above; or from "plain" e, as in released code
     """
@@ -207,9 +208,9 @@ class RelativeLayer(nn.Module):
             n = torch.arange(farthest, -1, -1, dtype=torch.float64, device=W.device)
             angle = n[:, None] * 10000 ** -(torch.arange(0, width, 2, dtype=torch.float64, device=W.device) / width)
             position = torch.cat([angle.sin(), angle.cos()], -1)[:, :width].to(W.dtype)
-            return linear(position, W, self.W_r.bias, self.precision)
+            return linear(position, W, None, self.precision)
 
-        return derived(f"distances {farthest}", W, made)
+        return derived(f"distances {farthest}", W, made) + self.W_r.bias
 
     def _joined(self, gate: str, e: Tensor, a: Tensor) -> Tensor:
         return getattr(self, gate)(e, a) if self.kind == "gtrxl" else e + a

@@ -14,6 +14,8 @@ from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt, State
 
 Pair = tuple[Tensor, Tensor]
+CUT = 0.8796
+"""What a normal distribution's spread is multiplied by where it is cut at two spreads."""
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
@@ -32,7 +34,8 @@ class _Rotation(nn.Module):
         self.nu_log, self.theta_log = (nn.Parameter(w.to(torch.get_default_dtype())) for w in first)
         for name in ("W_1", "W_2"):
             weight = torch.empty(n, input_size)
-            nn.init.trunc_normal_(weight, std=input_size**-0.5, a=-2 * input_size**-0.5, b=2 * input_size**-0.5)
+            std = input_size**-0.5 / CUT
+            nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
             self.register_parameter(name, nn.Parameter(weight))
 
     def _rotation(self) -> tuple[Tensor, Tensor, Tensor]:

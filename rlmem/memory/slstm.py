@@ -22,7 +22,7 @@ FORGET_BIAS = (5.0, 12.0)
 
 
 class SLSTM(ZeroState, RecurrentCell):
-    """Scalar LSTM, the recurrent cell of xLSTM (Beck et al. 2024, arXiv:2405.04517, eq. 8-18), in heads.
+    """Scalar LSTM, the recurrent cell of xLSTM (Beck et al. 2024, arXiv:2405.04517, eq. 8-17), in heads.
 
         i = exp(a_i),  f, o = sigmoid(a_f), sigmoid(a_o),  z = tanh(a_z),   a_q = W_q x + R_q h + b_q each
         c' = f * c + i * z,   n' = f * n + i,   h' = o * c' / n',   y = h'

@@ -58,7 +58,7 @@ def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
     W: a weight; if it has changed in place nevertheless, the value is computed anew
     """
     kept = _constant.derived
-    if kept is None or torch.is_grad_enabled():
+    if kept is None or torch.is_grad_enabled() or torch.compiler.is_compiling():
         return make(W)
     key = what, id(W)
     if key not in kept or kept[key][0] is not W or kept[key][1] != W._version:

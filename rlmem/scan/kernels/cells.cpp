@@ -175,7 +175,7 @@ void slstm_forward(R* gates, const R* h0, const R* c0, const R* n0, const R* m0,
           const R reached = (a < R(0) ? a : R(0)) - log_of_one_plus(u) + mb[j], ahead = log_in - reached;
           const R less = fast_exp(-std::fabs(ahead));
           const bool fresh = nb[j] == R(0), leads = fresh || ahead > R(0);
-          const R in = leads ? R(1) : less, forget = fresh ? R(0) : (ahead > R(0) ? less : R(1));
+          const R in = leads ? fast_exp(log_in - log_in) : less, forget = fresh ? R(0) : (ahead > R(0) ? less : R(1));
           const R cell = hyperbolic_tangent(g[2 * P + j]), out = sigmoid(g[3 * P + j]);
           const R c_next = forget * cb[j] + in * cell, n_next = forget * nb[j] + in;
           shut[j] = (a < R(0) ? R(1) : u) / (R(1) + u);
