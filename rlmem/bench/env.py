@@ -97,7 +97,7 @@ class EnvBench(Bench):
         rows = [
             (name, backend, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"])
             for part, backend in BACKENDS.items()
-            for name, r in rates_of(result[part]).items()
+            for name, r in rates_of(result.get(part, {})).items()  # files of before have no MuJoCo
         ]
         if rows:
             title = f"robots, {ROBOT_ENVS} environments on {result['machine']['cores']} cores"
