@@ -319,6 +319,12 @@ def test_patterns_choose_leaves():
     assert chosen(["observation", "privileged", "action_mask"], None) == ["observation"]
     assert chosen(["observation", "privileged"], ["*"]) == ["observation"]
     assert chosen(["observation", "privileged"], ["privileged"]) == ["privileged"]
+    deep = ["0/box", "0/privileged", "privileged/pos", "privileged/speed", "1/action_mask/0"]
+    for include in (None, ["*"], ["0"], ["0/*"], ["0/box"], ["0/priv*", "0/b*", "1/*"]):
+        assert chosen(deep, include) == ["0/box"], include
+    assert chosen(deep, ["privileged"]) == chosen(deep, ["privileged/*"]) == ["privileged/pos", "privileged/speed"]
+    assert chosen(deep, ["0", "0/privileged"]) == ["0/box", "0/privileged"]
+    assert chosen(deep, ["0", "0/privileged", "privileged/pos"], ["0"]) == ["privileged/pos"]
     with pytest.raises(ValueError, match="no part of the observation is left"):
         chosen(names, None, ["0", "1"])
 
