@@ -1,18 +1,21 @@
 """Observations of several parts, action masks, and critics that read and remember what the actor does not."""
 
 import math
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from helpers import assert_same_weights, killed_at, make_memory, without_time
 from leafy import SPACES, Leafy
 from rlmem_envs.registration import make as make_task
 from rlmem_envs.replay import ReplayableVectorEnv
 
 import rlmem
+from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.collector import Collector
 from rlmem.acting.guard import Guard
 from rlmem.acting.observed import observed
@@ -200,6 +203,31 @@ def test_info_masks_that_are_not_followed_are_said(in_tmp):
     run("ppo", "env.action_masks=false", kind="box", mask="info", strict="false")
     said = "step 0: info holds action masks, which are not followed; e.g. env.action_masks=true"
     assert said in Path("run/log.txt").read_text()
+
+
+def test_workers_are_asked_for_their_masks_and_vectors_that_cannot_answer_are_refused():
+    make = lambda: Leafy("box", "discrete", "method", strict=False)  # noqa: E731
+    seen = []
+    for vector in (SyncVectorEnv, AsyncVectorEnv):
+        with closing(observed(slot_layout(vector([make] * 2)), lambda names: names)) as env:
+            slots = [env.reset(seed=0)[0], *(env.step(np.zeros(2, int))[0] for _ in range(20))]
+            seen.append(np.array([obs["action_mask"] for obs in slots]))
+    np.testing.assert_array_equal(*seen)
+    assert 0 < seen[0].mean() < 1
+    same_step = slot_layout(SyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+    with pytest.raises(ValueError, match=r"SyncVectorEnv resets in the same step, so action_masks\(\) says nothing of"):
+        observed(same_step, lambda names: names)
+
+
+def test_masks_of_info_are_followed_only_where_they_are_there():
+    make = lambda: Leafy("box", "discrete", "info", strict=False)  # noqa: E731
+    vector = SyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    vector.masks_in_info = True
+    env = observed(slot_layout(vector), lambda names: names)
+    env.reset(seed=0)
+    for _ in range(40):
+        obs, _, terminated, truncated, _ = env.step(np.zeros(2, int))
+        np.testing.assert_array_equal(obs["action_mask"].any(-1), ~(terminated | truncated))
 
 
 @pytest.mark.parametrize("sizes", [[6], [2, 3, 4]], ids=["categorical", "multi"])
