@@ -161,6 +161,12 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(in_tmp):
             "encoder.leaves={box: {width: 3}}",
         ): r"leaves\.box: no key `width`; accepted: kind, hidden_size",
         ("algo.separate=true", "algo.critic_observation=[nothing]"): r"critic_observation=\[nothing\]: `nothing` is no",
+        (
+            "encoder=dict",
+            "encoder.exclude=[bits]",
+            "encoder.leaves={bits: {kind: vector}}",
+        ): r"encoder\.leaves: `bits` is no leaf that is read; these are: box, camera",
+        ("encoder.shortcut_size=3",): r"encoder\.shortcut_size=3: is for encoder=mlp, .*needs encoder=dict",
         ("algo.separate=true", "algo.critic_memory=grue"): r"algo\.critic_memory=grue: .*no option grue",
     }.items():
         with pytest.raises(UserError, match=said):
@@ -173,6 +179,21 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(in_tmp):
     weights = Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
     assert weights["trunks.trunks.0.encoder.leaves.1.encoder.features.weight"].shape[0] == 5
     assert sorted(rlmem.load(run_dir).observation_space.spaces) == ["box", "camera", "discrete", "multi", "number"]
+
+
+def test_a_critic_encodes_its_own_leaves_by_their_settings_and_one_that_the_actors_encoder_cannot_read(in_tmp):
+    def shapes(run_dir):
+        weights = Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
+        return {name.removeprefix("trunks.trunks."): tuple(weight.shape) for name, weight in weights.items()}
+
+    critic = "algo.separate=true", "algo.critic_observation=[bits,box]"
+    given = "encoder.leaves={camera: {hidden_size: 5}, bits: {hidden_size: 7}}"
+    found = shapes(run("ppo", "encoder=dict", "encoder.include=[box,camera]", given, *critic))
+    assert found["0.encoder.leaves.1.encoder.features.weight"][0] == 5
+    assert found["1.encoder.leaves.0.embedding.weight"][0] == 7
+    critic = "algo.separate=true", "algo.critic_observation=[action_mask]", "run_dir=other"
+    found = shapes(run("ppo", "encoder=cnn", *critic, kind="image", mask="leaf"))
+    assert found["1.encoder.leaves.0.embedding.weight"] == (64, 4)
 
 
 def test_a_mask_without_an_action_names_the_environment(in_tmp):
