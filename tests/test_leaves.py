@@ -134,13 +134,14 @@ def test_a_killed_run_with_parts_and_masks_resumes_exactly(in_tmp, algo, more):
         *(pytest.param(*c, marks=pytest.mark.slow) for c in (("td3", "mlp"), ("ppo", "ffm"))),
     ],
 )
-def test_a_critic_reads_and_remembers_what_the_actor_does_not(in_tmp, algo, memory):
+def test_a_critic_reads_and_remembers_what_the_actor_does_not(in_tmp, capsys, algo, memory):
     env = "position_only_pendulum" if algo != "ppo" else "position_only_cartpole"
     lines = [
         f"algo={algo}", f"env={env}", "env.privileged=true", "algo.separate=true", f"algo.critic_memory={memory}",
         "algo.critic_observation=[observation,privileged]", "memory=lstm", *SIZES, *LIVED.get(algo, REPLAYED),
     ]  # fmt: skip
     run_dir = train(load(lines)).run_dir
+    assert "actor reads observation; critic reads observation, privileged" in capsys.readouterr().out
     weights = Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
     reads = {name.split(".")[2] for name in weights if ".encoder.leaves.1." in name}
     assert reads == {"1"}, "the critic alone has an encoder of the full state"

@@ -100,7 +100,9 @@ def _encoder(
         except UserError:
             if not of_critic:
                 raise
-    shared = {key: node[key] for key in SHARED if key in node}  # a critic that reads more than the actor, or what the actor's encoder cannot
+    shared = {
+        key: node[key] for key in SHARED if key in node
+    }  # a critic that reads more than the actor, or what the actor's encoder cannot
     return Leaves(space, action_space, include=list(parts), **shared), None
 
 
