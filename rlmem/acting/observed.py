@@ -39,8 +39,8 @@ class Observed(VectorWrapper):
 
     Masks are a leaf `action_mask` of the environment's own observations, or are put beside them: what `action_masks()`
     returns, as for sb3-contrib, or `info["action_mask"]` of vectors that say so (`masks_in_info`), where
-    `info["_action_mask"]` is true if it is there. Those of a MultiDiscrete may be a tuple with an array for every component. An observation of one part is then the leaf
-    `observation`. All other attributes are those of `env`.
+    `info["_action_mask"]` is true if it is there. Those of a MultiDiscrete may be a tuple with an array for every
+    component. An observation of one part is then the leaf `observation`. All other attributes are those of `env`.
 
     env: the environments
     parts: spaces of the leaves that are kept, by their paths

@@ -64,9 +64,9 @@ def make_trunks(
     """
     parts = leaves(observation_space) if is_tree(observation_space) else None
     actor, critic = (None, None) if parts is None else read_leaves(config, list(parts))
-    read, settings = {*(actor or ()), *(critic or ())}, config.values["encoder"].get("leaves") or {}
-    if unknown := [name for name in settings if parts is not None and name not in read]:
-        what = f"`{unknown[0]}` is no leaf that is read; these are: {', '.join(n for n in parts or () if n in read)}"
+    read = [name for name in parts or () if name in {*(actor or ()), *(critic or ())}]
+    if unknown := [name for name in _settings(config.values["encoder"]) if read and name not in read]:
+        what = f"`{unknown[0]}` is no leaf that is read; these are: {', '.join(read)}"
         raise UserError(f"encoder.leaves: {what}; e.g. encoder.leaves={{}}")
     critic_memory, turns = _critic_memory(config, make_memory, device), chain([False], repeat(True))
 
@@ -90,7 +90,7 @@ def _encoder(
     node, space = config.values["encoder"], spaces.Dict(parts)
     if _reads_leaves(node):
         read: dict[str, Any] = {"include": list(parts), "exclude": []} if "include" in node else {}
-        if settings := node.get("leaves"):
+        if settings := _settings(node):
             read["leaves"] = {name: given for name, given in settings.items() if name in parts}
         return build_group(config, "encoder", observation_space=space, action_space=action_space, **read), None
     if len(parts) == 1:
@@ -100,14 +100,19 @@ def _encoder(
         except UserError:
             if not of_critic:
                 raise
-    shared = {
-        key: node[key] for key in SHARED if key in node
-    }  # a critic that reads more than the actor, or what the actor's encoder cannot
+    # A critic that reads more than the actor, or what the actor's encoder cannot.
+    shared = {key: node[key] for key in SHARED if key in node}
     return Leaves(space, action_space, include=list(parts), **shared), None
 
 
 def _reads_leaves(node: dict[str, Any]) -> bool:
     return bool(getattr(locate(node["_target_"]), "reads_leaves", False))
+
+
+def _settings(node: dict[str, Any]) -> dict[str, Any]:
+    """The settings of single leaves by their paths, of an encoder that has some."""
+    found = node.get("leaves") if _reads_leaves(node) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _critic_memory(
