@@ -22,7 +22,7 @@ OBSERVATION = "observation"
 PRIVILEGED = "privileged"
 """The leaf in which native games show their full state."""
 UNSEEN = (ACTION_MASK, PRIVILEGED)
-"""The leaves that an encoder reads only if it names them."""
+"""The parts of a tree, wherever they are in it, that an encoder reads only if it names them."""
 
 
 def is_readable(space: Space) -> bool:
@@ -73,8 +73,8 @@ def chosen(
     """The leaves that are read.
 
     names: of all leaves
-    include: paths, parts of the tree, or patterns such as `arm/*`; None: all leaves but `UNSEEN`, which only their
-        own names include
+    include: paths, parts of the tree, or patterns such as `arm/*`; None: all leaves. What is in one of the parts
+        `UNSEEN` is left out by both, unless an entry names that part
     exclude: likewise, what to leave out of these
     strict: whether every entry must fit a leaf
 
@@ -83,9 +83,8 @@ def chosen(
     for entry in (*(include or ()), *exclude):
         if strict and not any(_fits(name, entry) for name in names):
             raise ValueError(f"`{entry}` is no part of the observation, which has: {', '.join(names)}")
-    wanted = {name for name in names if name not in UNSEEN}
-    if include is not None:
-        wanted = {name for name in names for entry in include if _fits(name, entry)}
+    entries = ("*",) if include is None else include
+    wanted = {name for name in names for entry in entries if _fits(name, entry) and _unseen(name) <= _unseen(entry)}
     found = [name for name in names if name in wanted and not any(_fits(name, entry) for entry in exclude)]
     if not found:
         raise ValueError(f"no part of the observation is left to read, of: {', '.join(names)}")
@@ -93,7 +92,11 @@ def chosen(
 
 
 def _fits(name: str, entry: str) -> bool:
-    return name == entry or name.startswith(f"{entry}/") or (name not in UNSEEN and fnmatchcase(name, entry))
+    return name == entry or name.startswith(f"{entry}/") or fnmatchcase(name, entry)
+
+
+def _unseen(path: str) -> set[str]:
+    return {*path.split("/")}.intersection(UNSEEN)
 
 
 def is_flat(space: Space) -> bool:

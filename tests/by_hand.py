@@ -31,6 +31,7 @@ class Piece:
     terminated: whether the last action ended the episode; otherwise it was truncated, or goes on unseen
     before: where it does not begin at the episode's start, the previous action and reward and the states [H] of the
         actor's and the critic's memory
+    allowed: [n + 1, 3], the action masks; None: there are none
     """
 
     obs: torch.Tensor
@@ -40,6 +41,7 @@ class Piece:
     log_prob: torch.Tensor
     terminated: bool
     before: tuple | None = None
+    allowed: torch.Tensor | None = None
 
 
 def piece(n, ending, space, source, inside=False):
@@ -61,6 +63,19 @@ def piece(n, ending, space, source, inside=False):
     rewards = (16 * draw(n)).round() / 8
     log_prob = (-0.9 if isinstance(space, spaces.Discrete) else -3.0) + draw(n)
     return Piece(draw(n + 1, 3), actions(n), rewards, weight, log_prob, ending == "terminated", before)
+
+
+def with_masks(pieces, source):
+    """Forbid one or two of three actions in every slot, others than in the slot before, and never the one taken."""
+    for p in pieces:
+        first, two = torch.randint(3, (1,), generator=source), torch.rand(len(p.obs), generator=source) < 0.5
+        p.allowed = torch.ones(len(p.obs), 3, dtype=torch.bool)
+        for t in range(len(p.obs)):
+            p.allowed[t, (first + t) % 3] = False
+            p.allowed[t, (first + t + 1) % 3] = two[t]
+        for t, action in enumerate(p.action):
+            p.action[t] = action if p.allowed[t, action] else (first[0] + t + 2) % 3
+    return pieces
 
 
 def lay_out(rows, separate=False):
@@ -95,15 +110,24 @@ def lay_out(rows, separate=False):
                 for kept, state in zip(batch.state0, (states if separate else states[1:]), strict=True):
                     kept[b] = state
             at += n + 1
+    if rows[0][0].allowed is not None:
+        masks = torch.ones(B, T, 3, dtype=torch.bool)
+        for b, row in enumerate(rows):
+            every = torch.cat([p.allowed for p in row])
+            masks[b, : len(every)] = every
+        batch.obs = {"observation": batch.obs, "action_mask": masks}
     return batch
 
 
-def make_agent(algo, space):
-    """A small agent with Elman's network for a memory, in float64, all of whose weights are of order one."""
+def make_agent(algo, space, leaf=None):
+    """A small agent with Elman's network for a memory, in float64, all of whose weights are of order one.
+
+    leaf: of observations, that it reads; None: they are one part
+    """
 
     def make_trunk():
         encoder = Encoder(OBS, space, hidden_size=5, prev_reward=True)
-        return Trunk(encoder, make_memory("elman", encoder.output_size, hidden_size=HIDDEN))
+        return Trunk(encoder, make_memory("elman", encoder.output_size, hidden_size=HIDDEN), leaf)
 
     torch.manual_seed(0)
     agent = algo.make_agent(make_trunk, space).double()

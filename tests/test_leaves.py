@@ -1,18 +1,21 @@
 """Observations of several parts, action masks, and critics that read and remember what the actor does not."""
 
 import math
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from helpers import assert_same_weights, killed_at, make_memory, without_time
 from leafy import SPACES, Leafy
 from rlmem_envs.registration import make as make_task
 from rlmem_envs.replay import ReplayableVectorEnv
 
 import rlmem
+from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.collector import Collector
 from rlmem.acting.guard import Guard
 from rlmem.acting.observed import observed
@@ -43,6 +46,7 @@ REPLAYED = [
 LIVED = {
     "ppo": ["algo.rollout_slots=12", "algo.epochs=2", "algo.num_minibatches=2"],
     "impala": ["algo.rollout_slots=12"],
+    "pqn": ["algo.rollout_slots=12", "algo.epochs=2", "algo.num_minibatches=2"],
 }
 ALGOS = (*LIVED, "dqn", "sacd", "sac", "td3")
 SCHEMES = {"tape": ["batching=tape"], "segment": ["batching=segment", "batching.length=4"]}
@@ -71,6 +75,7 @@ FAST = {
     ("ppo", "dict", "leaf", "multi", "gru", "segment"),
     ("ppo", "nested", "tuple", "multi", "mlp", "tape"),
     ("impala", "dict", "info", "discrete", "ffm", "tape"),
+    ("pqn", "nested", "method", "multi", "gru", "segment"),
     ("dqn", "dict", "method", "multi", "gru", "tape"),
     ("dqn", "image", "leaf", "discrete", "mlp", "segment"),
     ("sacd", "nested", "leaf", "multi", "ffm", "segment"),
@@ -98,7 +103,7 @@ def test_every_observation_and_mask_trains_or_is_refused(in_tmp, algo, kind, mas
     assert [name for row in rows for name in row if entry(name) is None] == []
     learnt = [row for row in rows if "batch/transitions" in row]
     assert learnt
-    if algo in LIVED:
+    if algo in ("ppo", "impala"):
         assert max(row[f"{algo}/ratio_max_dev"] for row in learnt) <= 1e-5
 
 
@@ -129,13 +134,14 @@ def test_a_killed_run_with_parts_and_masks_resumes_exactly(in_tmp, algo, more):
         *(pytest.param(*c, marks=pytest.mark.slow) for c in (("td3", "mlp"), ("ppo", "ffm"))),
     ],
 )
-def test_a_critic_reads_and_remembers_what_the_actor_does_not(in_tmp, algo, memory):
+def test_a_critic_reads_and_remembers_what_the_actor_does_not(in_tmp, capsys, algo, memory):
     env = "position_only_pendulum" if algo != "ppo" else "position_only_cartpole"
     lines = [
         f"algo={algo}", f"env={env}", "env.privileged=true", "algo.separate=true", f"algo.critic_memory={memory}",
         "algo.critic_observation=[observation,privileged]", "memory=lstm", *SIZES, *LIVED.get(algo, REPLAYED),
     ]  # fmt: skip
     run_dir = train(load(lines)).run_dir
+    assert "actor reads observation; critic reads observation, privileged" in capsys.readouterr().out
     weights = Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
     reads = {name.split(".")[2] for name in weights if ".encoder.leaves.1." in name}
     assert reads == {"1"}, "the critic alone has an encoder of the full state"
@@ -158,6 +164,12 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(in_tmp):
             "encoder.leaves={box: {width: 3}}",
         ): r"leaves\.box: no key `width`; accepted: kind, hidden_size",
         ("algo.separate=true", "algo.critic_observation=[nothing]"): r"critic_observation=\[nothing\]: `nothing` is no",
+        (
+            "encoder=dict",
+            "encoder.exclude=[bits]",
+            "encoder.leaves={bits: {kind: vector}}",
+        ): r"encoder\.leaves: `bits` is no leaf that is read; these are: box, camera",
+        ("encoder.shortcut_size=3",): r"encoder\.shortcut_size=3: is for encoder=mlp, .*needs encoder=dict",
         ("algo.separate=true", "algo.critic_memory=grue"): r"algo\.critic_memory=grue: .*no option grue",
     }.items():
         with pytest.raises(UserError, match=said):
@@ -170,6 +182,21 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(in_tmp):
     weights = Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
     assert weights["trunks.trunks.0.encoder.leaves.1.encoder.features.weight"].shape[0] == 5
     assert sorted(rlmem.load(run_dir).observation_space.spaces) == ["box", "camera", "discrete", "multi", "number"]
+
+
+def test_a_critic_encodes_its_own_leaves_by_their_settings_and_one_that_the_actors_encoder_cannot_read(in_tmp):
+    def shapes(run_dir):
+        weights = Checkpoints(run_dir / "checkpoints").load()[1]["agent"]
+        return {name.removeprefix("trunks.trunks."): tuple(weight.shape) for name, weight in weights.items()}
+
+    critic = "algo.separate=true", "algo.critic_observation=[bits,box]"
+    given = "encoder.leaves={camera: {hidden_size: 5}, bits: {hidden_size: 7}}"
+    found = shapes(run("ppo", "encoder=dict", "encoder.include=[box,camera]", given, *critic))
+    assert found["0.encoder.leaves.1.encoder.features.weight"][0] == 5
+    assert found["1.encoder.leaves.0.embedding.weight"][0] == 7
+    critic = "algo.separate=true", "algo.critic_observation=[action_mask]", "run_dir=other"
+    found = shapes(run("ppo", "encoder=cnn", *critic, kind="image", mask="leaf"))
+    assert found["1.encoder.leaves.0.embedding.weight"] == (64, 4)
 
 
 def test_a_mask_without_an_action_names_the_environment(in_tmp):
@@ -200,6 +227,31 @@ def test_info_masks_that_are_not_followed_are_said(in_tmp):
     run("ppo", "env.action_masks=false", kind="box", mask="info", strict="false")
     said = "step 0: info holds action masks, which are not followed; e.g. env.action_masks=true"
     assert said in Path("run/log.txt").read_text()
+
+
+def test_workers_are_asked_for_their_masks_and_vectors_that_cannot_answer_are_refused():
+    make = lambda: Leafy("box", "discrete", "method", strict=False)  # noqa: E731
+    seen = []
+    for vector in (SyncVectorEnv, AsyncVectorEnv):
+        with closing(observed(slot_layout(vector([make] * 2)), lambda names: names)) as env:
+            slots = [env.reset(seed=0)[0], *(env.step(np.zeros(2, int))[0] for _ in range(20))]
+            seen.append(np.array([obs["action_mask"] for obs in slots]))
+    np.testing.assert_array_equal(*seen)
+    assert 0 < seen[0].mean() < 1
+    same_step = slot_layout(SyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+    with pytest.raises(ValueError, match=r"SyncVectorEnv resets in the same step, so action_masks\(\) says nothing of"):
+        observed(same_step, lambda names: names)
+
+
+def test_masks_of_info_are_followed_only_where_they_are_there():
+    make = lambda: Leafy("box", "discrete", "info", strict=False)  # noqa: E731
+    vector = SyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    vector.masks_in_info = True
+    env = observed(slot_layout(vector), lambda names: names)
+    env.reset(seed=0)
+    for _ in range(40):
+        obs, _, terminated, truncated, _ = env.step(np.zeros(2, int))
+        np.testing.assert_array_equal(obs["action_mask"].any(-1), ~(terminated | truncated))
 
 
 @pytest.mark.parametrize("sizes", [[6], [2, 3, 4]], ids=["categorical", "multi"])
@@ -319,6 +371,12 @@ def test_patterns_choose_leaves():
     assert chosen(["observation", "privileged", "action_mask"], None) == ["observation"]
     assert chosen(["observation", "privileged"], ["*"]) == ["observation"]
     assert chosen(["observation", "privileged"], ["privileged"]) == ["privileged"]
+    deep = ["0/box", "0/privileged", "privileged/pos", "privileged/speed", "1/action_mask/0"]
+    for include in (None, ["*"], ["0"], ["0/*"], ["0/box"], ["0/priv*", "0/b*", "1/*"]):
+        assert chosen(deep, include) == ["0/box"], include
+    assert chosen(deep, ["privileged"]) == chosen(deep, ["privileged/*"]) == ["privileged/pos", "privileged/speed"]
+    assert chosen(deep, ["0", "0/privileged"]) == ["0/box", "0/privileged"]
+    assert chosen(deep, ["0", "0/privileged", "privileged/pos"], ["0"]) == ["privileged/pos"]
     with pytest.raises(ValueError, match="no part of the observation is left"):
         chosen(names, None, ["0", "1"])
 

@@ -23,6 +23,7 @@ from by_hand import (
     make_agent,
     move,
     piece,
+    with_masks,
 )
 from replayed import ALGOS, BOX, DISCRETE, actions_of, disturb, generator
 from torch.distributions import Categorical, Independent, Normal, kl_divergence
@@ -89,6 +90,16 @@ def unscale(y):
     return middle
 
 
+def allowed(p, t):
+    """The actions that the mask of slot t allows."""
+    return [a for a in range(3) if p.allowed is None or p.allowed[t, a]]
+
+
+def best(p, t, q):
+    """The allowed action of slot t with the largest value."""
+    return max(allowed(p, t), key=lambda a: q[a].item())
+
+
 def q_all(net, h, dueling):
     """DQN's values of all actions, dueling as in Wang et al. 2016, arXiv:1511.06581, eq. 9."""
     q = net.head("q.trunk", "q.out", h)
@@ -100,7 +111,8 @@ def dqn(algo, online, slow, pieces, number):
     terms = []
     for p in pieces:
         q, q_slow = ([q_all(net, h, algo.dueling) for h in net.features(p)] for net in (online, slow))
-        value = [(qs[qo.argmax()] if algo.double else qs.max()).item() for qo, qs in zip(q, q_slow, strict=True)]
+        judges = q if algo.double else q_slow
+        value = [qs[best(p, t, judge)].item() for t, (judge, qs) in enumerate(zip(judges, q_slow, strict=True))]
         rescaled, unscaled = (rescale, unscale) if algo.value_rescaling else (float, float)
         value = [unscaled(v) for v in value]
         for t, action in enumerate(p.action):
@@ -160,19 +172,20 @@ def sac(algo, online, slow, pieces, number):
 def sacd(algo, online, slow, pieces, number):
     """SAC for discrete actions (Christodoulou 2019, arXiv:1910.07207, eq. 10-12)."""
     alpha, of_critic, of_actor, of_temperature = exp(online.w["log_temperature"].item()), [], [], []
-    wanted = algo.target_entropy_ratio * log(3)
     for p in pieces:
         value, taken = [], []
         read = zip(online.features(p, critic=False), online.features(p), slow.features(p), strict=True)
         for t, (h_actor, h_critic, h_slow) in enumerate(read):
-            pi = online.head("policy.trunk", "policy.out", h_actor).softmax(-1)
+            here, logits = allowed(p, t), online.head("policy.trunk", "policy.out", h_actor)
+            pi = dict(zip(here, logits[here].softmax(-1), strict=True))
             joined = torch.minimum if algo.twins == "min" else lambda first, second: (first + second) / 2
             q, q_slow = (joined(*twins(net, h)) for net, h in ((online, h_critic), (slow, h_slow)))
-            value.append(sum(pi[a] * (q_slow[a] - alpha * pi[a].log()) for a in range(3)).item())
+            value.append(sum(pi[a] * (q_slow[a] - alpha * pi[a].log()) for a in here).item())
             if t < len(p.action):
                 taken.append([each[p.action[t]] for each in twins(online, h_critic)])
-                of_actor.append(sum(pi[a] * (alpha * pi[a].log() - q[a]) for a in range(3)))
-                entropy = -sum(pi[a] * pi[a].log() for a in range(3)).item()
+                of_actor.append(sum(pi[a] * (alpha * pi[a].log() - q[a]) for a in here))
+                entropy = -sum(pi[a] * pi[a].log() for a in here).item()
+                wanted = algo.target_entropy_ratio * log(len(here))
                 of_temperature.append(-online.w["log_temperature"] * (wanted - entropy))
         of_critic += critic_terms(p, taken, value, algo.n_step)
     return losses_of(online, of_critic, of_actor, of_temperature)
@@ -208,10 +221,12 @@ CASES = {
     "dqn-3-steps": ("dqn", PLAIN | {"n_step": 3}),
     "dqn-rescaled": ("dqn", {"n_step": 3, "value_rescaling": True, "td_loss": "squared"}),
     "dqn-all-clipped": ("dqn", {"n_step": 3, "max_grad_norm": 0.1}),
+    "dqn-masked": ("dqn", {}),
     "sac": ("sac", {}),
     "sac-shared-3-steps-clipped": ("sac", {"n_step": 3, "separate": False, "max_grad_norm": 0.1}),
     "sacd": ("sacd", {}),
     "sacd-shared-3-steps-mean": ("sacd", {"n_step": 3, "separate": False, "twins": "mean"}),
+    "sacd-masked": ("sacd", {}),
     "td3": ("td3", {"target_noise_clip": 0.2}),
     "td3-shared-3-steps-min": ("td3", {"n_step": 3, "separate": False, "actor_objective": "min"}),
 }
@@ -224,11 +239,13 @@ def test_an_off_policy_update_is_that_of_the_equations(case, layout, monkeypatch
     usual = {"head_sizes": (6,), "gamma": GAMMA, "lr": LR, "adam_eps": EPS, "tau": TAU, "reward_scale": SCALE}
     usual |= {} if name in ("dqn", "td3") else {"temperature_lr": LR}
     algo = ALGOS[name](**usual | settings)
-    agent = make_agent(algo, actions_of(name))
+    masked = case.endswith("-masked")
+    agent = make_agent(algo, actions_of(name), "observation" if masked else None)
     algo.setup(agent, generator(2))
     disturb(algo.target, 3, 0.2)
     drawn_as_noise(monkeypatch)
     pieces = replayed(actions_of(name))
+    pieces = with_masks(pieces, generator(3)) if masked else pieces
     batch = lay_out(LAYOUTS[layout](pieces), agent.trunks.separate)
     online, slow, adam = Copy(agent), Copy(algo.target), Adam(LR, EPS)
     for number in (1, 2):
@@ -473,16 +490,20 @@ def q_lambda(p, value, lam):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_an_update_of_pqn_is_that_of_the_equations(scheme):
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+def test_an_update_of_pqn_is_that_of_the_equations(masked, scheme):
     algo = PQN(head_sizes=(6,), gamma=GAMMA, lr=LR, adam_eps=EPS, epochs=2, num_minibatches=2, reward_scale=SCALE)
-    agent = make_agent(algo, DISCRETE)
+    agent = make_agent(algo, DISCRETE, "observation" if masked else None)
     algo.setup(agent, generator(2))
     rows = rollout_rows(DISCRETE)
+    for row in rows if masked else []:
+        with_masks(row, generator(3))
     net, adam, shuffle = Copy(agent), Adam(0.75 * LR, EPS), generator(2)
     got = algo.update(Rollout(lay_out(rows)), SCHEMES[scheme], progress=0.25)
     pieces = [p for row in rows for p in row]
     with torch.no_grad():
-        values = {id(p): [q_normed(net, h).max().item() for h in net.features(p)] for p in pieces}
+        q = {id(p): [q_normed(net, h) for h in net.features(p)] for p in pieces}
+    values = {id(p): [one[best(p, t, one)].item() for t, one in enumerate(q[id(p)])] for p in pieces}
     aims = {id(p): q_lambda(p, values[id(p)], algo.td_lambda) for p in pieces}
     of_batch, losses = rows if scheme == "tape" else [[p] for p in pieces], []
     for _ in range(algo.epochs):

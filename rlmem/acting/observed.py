@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
+from rlmem.acting.autoreset import Slotted
 from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves
 
 MaskSource = Literal["vector", "each", "info"]
@@ -17,9 +18,13 @@ MaskSource = Literal["vector", "each", "info"]
 def observed(env: VectorEnv, read: Callable[[Sequence[str]], Collection[str]]) -> VectorEnv:
     """`env` itself if its observations are one part and it has no action masks, else an `Observed` of it.
 
-    read: which of the leaves, by their paths, anything reads; the others are left out. Raises what it raises
+    read: which of the leaves, by their paths, anything reads; the others are left out. Raises what it raises, and
+        ValueError for a vector whose `action_masks()` cannot be asked about final observations
     """
     source, space = _mask_source(env), env.single_observation_space
+    if source in ("vector", "each") and _reset_mode(env) is AutoresetMode.SAME_STEP:
+        what = "resets in the same step, so action_masks() says nothing of a final observation"
+        raise ValueError(f"{type(env.unwrapped).__name__} {what}; expected a leaf `{ACTION_MASK}`, or NEXT_STEP")
     if source is None and not is_tree(space):
         return env
     parts = leaves(space) if is_tree(space) else {OBSERVATION: space}
@@ -33,9 +38,9 @@ class Observed(VectorWrapper):
     """Observations as a dictionary from the paths of leaves to arrays [N, ...], with action masks as a leaf.
 
     Masks are a leaf `action_mask` of the environment's own observations, or are put beside them: what `action_masks()`
-    returns, as for sb3-contrib, or `info["action_mask"]` of vectors that say so (`masks_in_info`). Those of a
-    MultiDiscrete may be a tuple with an array for every component. An observation of one part is then the leaf
-    `observation`. All other attributes are those of `env`.
+    returns, as for sb3-contrib, or `info["action_mask"]` of vectors that say so (`masks_in_info`), where
+    `info["_action_mask"]` is true if it is there. Those of a MultiDiscrete may be a tuple with an array for every
+    component. An observation of one part is then the leaf `observation`. All other attributes are those of `env`.
 
     env: the environments
     parts: spaces of the leaves that are kept, by their paths
@@ -69,6 +74,8 @@ class Observed(VectorWrapper):
         env: Any = self.env
         if self.source == "info":
             given = info.get(ACTION_MASK, [None] * self.num_envs)  # a final observation may have none
+            if (known := info.get(f"_{ACTION_MASK}")) is not None and not np.all(known):  # others are of other slots
+                given = [mask if here else None for mask, here in zip(given, known, strict=True)]
         else:
             given = env.action_masks() if self.source == "vector" else env.unwrapped.call("action_masks")
         masks = given if isinstance(given, np.ndarray) and given.dtype != object else [_row(one, size) for one in given]
@@ -100,4 +107,15 @@ def _mask_source(env: VectorEnv) -> MaskSource | None:
     single = getattr(env.unwrapped, "envs", None)  # of a vector whose environments are in this process
     if single and single[0].has_wrapper_attr("action_masks"):
         return "each"
+    if isinstance(env.unwrapped, AsyncVectorEnv) and all(env.unwrapped.call("has_wrapper_attr", "action_masks")):
+        return "each"
     return "info" if getattr(env.unwrapped, "masks_in_info", False) else None
+
+
+def _reset_mode(env: VectorEnv | None) -> AutoresetMode:
+    """The mode in which a vector resets itself, below the layout that agents see."""
+    while env is not None:
+        if isinstance(env, Slotted):
+            return env.mode
+        env = env.env if isinstance(env, VectorWrapper) else None
+    return AutoresetMode.NEXT_STEP

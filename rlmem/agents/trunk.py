@@ -41,6 +41,13 @@ class Trunk(nn.Module):
         self.read_memory: ReadMemory = unroll
         self.step_memory: StepMemory = type(memory).step
 
+    @property
+    def leaves(self) -> list[str]:
+        """The leaves that it reads, by their paths; none if observations are one part."""
+        if self.leaf is not None:
+            return [self.leaf]
+        return [*getattr(self.encoder, "read", ())] if getattr(self.encoder, "reads_leaves", False) else []
+
     def break_at_memory(self) -> None:
         """Keep `torch.compile` from looking into a memory that it cannot fuse."""
         if not self.memory.fusible:

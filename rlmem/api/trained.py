@@ -76,6 +76,8 @@ class TrainedAgent:
         seed: int = 0,
     ):
         self.network = network.eval()
+        if is_tree(observation_space):
+            network.trunks.step_all = False  # a critic of its own may read what is not there any more
         self.observation_space, self.action_space = observation_space, action_space
         self.step, self.device, self.exploration = step, device, exploration
         self.reads_reward = network.reads_reward
@@ -223,15 +225,10 @@ class TrainedAgent:
 
 
 def leaves_read(network: Agent, observation_space: Space) -> dict[str, Space]:
-    """The leaves that acting needs, by their paths; an observation of one part is the leaf without a name.
-
-    A critic of its own need not be stepped to act, and may read what is not there any more.
-    """
+    """The leaves that acting needs, by their paths; an observation of one part is the leaf without a name."""
     if not is_tree(observation_space):
         return {"": observation_space}
-    network.trunks.step_all = False
-    actor = network.trunks.actor
-    read = {*getattr(actor.encoder, "read", ()), actor.leaf, ACTION_MASK}
+    read = {*network.trunks.actor.leaves, ACTION_MASK}
     return {name: space for name, space in leaves(observation_space).items() if name in read}
 
 

@@ -223,8 +223,11 @@ def _make(
     made = _wrapped(config, made)
     if not isinstance(made, VectorEnv):
         return made
+
+    def asked(names: Sequence[str]) -> set[str]:
+        return {name for of in read_leaves(config, names, strict=True) for name in of}
+
     with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
-        asked = lambda names: {name for of in read_leaves(config, names, strict=True) for name in of}  # noqa: E731
         return observed(made, list if every_leaf else asked)
 
 

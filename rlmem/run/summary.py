@@ -57,6 +57,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "devices": together if devices > 1 else None,
         "actors": described.get("actors"),
         "env": f"{parts.num_envs * devices} x {choices['env']}{_wrappers(config)}{_env(config.values['env'], parts)}",
+        "leaves": _leaves(parts),
         "training": f"{training} {described['training']}",
         "replay": replay,
         "saving": f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept",
@@ -91,6 +92,12 @@ def _memory(parts: Parts) -> str:
     if other is None:
         return of_critic + (" each for actor and critic" if trunks.separate else "")
     return f"{_sizes(trunks.actor.memory, parts)}; of the critic {other}: {of_critic}"
+
+
+def _leaves(parts: Parts) -> str | None:
+    """The leaves that actor and critic read, where they differ; None: they do not."""
+    actor, critic = (trunk.leaves for trunk in (parts.agent.trunks.actor, parts.agent.trunks.critic))
+    return None if actor == critic else f"actor reads {', '.join(actor)}; critic reads {', '.join(critic)}"
 
 
 def _sizes(memory: Memory, parts: Parts) -> str:

@@ -35,6 +35,11 @@ def with_encoder(config: Config, observation_space: Space) -> Config:
         what = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
         raise UserError(f"encoder={chosen}: {what}; e.g. encoder=dict")
     given, ours = config.values["encoder"], load(["encoder=dict"]).values["encoder"]
+    for line in config.overrides:
+        path, equals, _ = line.lstrip("+").partition("=")
+        if equals and path.startswith("encoder.") and path.removeprefix("encoder.") not in SHARED:
+            what = f"is for encoder={chosen}, and env={config.choices['env']} needs encoder=dict: {SEVERAL_PARTS}"
+            raise UserError(f"{line}: {what}; e.g. encoder=dict, or without {path}")
     ours |= {key: given[key] for key in SHARED if key in given}
     return replace(
         config,
@@ -59,36 +64,55 @@ def make_trunks(
     """
     parts = leaves(observation_space) if is_tree(observation_space) else None
     actor, critic = (None, None) if parts is None else read_leaves(config, list(parts))
-    memories = chain([make_memory], repeat(_critic_memory(config, make_memory, device)))
-    kinds = zip(chain([actor], repeat(critic)), memories, strict=False)
+    read = [name for name in parts or () if name in {*(actor or ()), *(critic or ())}]
+    if unknown := [name for name in _settings(config.values["encoder"]) if read and name not in read]:
+        what = f"`{unknown[0]}` is no leaf that is read; these are: {', '.join(read)}"
+        raise UserError(f"encoder.leaves: {what}; e.g. encoder.leaves={{}}")
+    critic_memory, turns = _critic_memory(config, make_memory, device), chain([False], repeat(True))
 
     def make_trunk() -> Trunk:
-        names, memory = next(kinds)
+        of_critic = next(turns)
+        names, memory = (critic, critic_memory) if of_critic else (actor, make_memory)
         leaf = None
         if names is None or parts is None:
             encoder = build_group(config, "encoder", observation_space=observation_space, action_space=action_space)
         else:
-            encoder, leaf = _encoder(config, {name: parts[name] for name in names}, action_space)
+            encoder, leaf = _encoder(config, {name: parts[name] for name in names}, action_space, of_critic)
         return Trunk(encoder, memory(encoder.output_size), leaf)
 
     return make_trunk
 
 
-def _encoder(config: Config, parts: dict[str, Space], action_space: Space) -> tuple[InputEncoder, str | None]:
+def _encoder(
+    config: Config, parts: dict[str, Space], action_space: Space, of_critic: bool
+) -> tuple[InputEncoder, str | None]:
     """The encoder of some leaves, and the leaf that it reads; None: it reads all of them."""
     node, space = config.values["encoder"], spaces.Dict(parts)
     if _reads_leaves(node):
-        read = {"include": list(parts), "exclude": []} if "include" in node else {}
+        read: dict[str, Any] = {"include": list(parts), "exclude": []} if "include" in node else {}
+        if settings := _settings(node):
+            read["leaves"] = {name: given for name, given in settings.items() if name in parts}
         return build_group(config, "encoder", observation_space=space, action_space=action_space, **read), None
     if len(parts) == 1:
         ((leaf, seen),) = parts.items()
-        return build_group(config, "encoder", observation_space=seen, action_space=action_space), leaf
-    shared = {key: node[key] for key in SHARED if key in node}  # a critic that reads more than the actor
+        try:
+            return build_group(config, "encoder", observation_space=seen, action_space=action_space), leaf
+        except UserError:
+            if not of_critic:
+                raise
+    # A critic that reads more than the actor, or what the actor's encoder cannot.
+    shared = {key: node[key] for key in SHARED if key in node}
     return Leaves(space, action_space, include=list(parts), **shared), None
 
 
 def _reads_leaves(node: dict[str, Any]) -> bool:
     return bool(getattr(locate(node["_target_"]), "reads_leaves", False))
+
+
+def _settings(node: dict[str, Any]) -> dict[str, Any]:
+    """The settings of single leaves by their paths, of an encoder that has some."""
+    found = node.get("leaves") if _reads_leaves(node) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _critic_memory(
