@@ -4,8 +4,10 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import gymnasium as gym
+import numpy as np
 from annotated_types import Gt
-from gymnasium.wrappers import FlattenObservation
+from gymnasium.spaces import Box
+from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from rlmem_envs.replay import ReplayableVectorEnv
 from rlmem_envs.vector import vectorise
@@ -59,11 +61,27 @@ def _one(id: str, view: View, max_episode_steps: int | None, kwargs: dict[str, A
 
     env = gym.make(id, max_episode_steps, render_mode="rgb_array", disable_env_checker=True, **kwargs)
     if view == "onehot":
-        env = FlattenObservation(wrappers.ImgObsWrapper(wrappers.OneHotPartialObsWrapper(env)))
+        env = _at_most(FlattenObservation(wrappers.ImgObsWrapper(wrappers.OneHotPartialObsWrapper(env))), 1)
     elif view == "symbols":
-        env = wrappers.ImgObsWrapper(env)
+        env = _at_most(wrappers.ImgObsWrapper(env), _greatest())
     elif view == "pixels":
         env = wrappers.ImgObsWrapper(wrappers.RGBImgPartialObsWrapper(env))
     else:
+        cells = np.ravel(np.broadcast_to(_greatest(), env.observation_space["image"].shape))  # type: ignore[index]
         env = wrappers.FlatObsWrapper(env)
+        letters = np.ones(int(np.prod(env.observation_space.shape)) - len(cells))
+        env = _at_most(env, np.concatenate([cells, letters]))
     return Success(env)
+
+
+def _at_most(env: gym.Env, greatest: Any) -> gym.Env:
+    """`env` with true bounds, by which encoders scale its bytes; the package says 255 of all of them."""
+    high = np.broadcast_to(greatest, env.observation_space.shape).astype(np.uint8)  # type: ignore[arg-type]
+    return TransformObservation(env, lambda obs: obs, Box(np.zeros_like(high), high, dtype=np.uint8))
+
+
+def _greatest() -> list[int]:
+    """The greatest number of an object, a colour and a state."""
+    from minigrid.core import constants
+
+    return [max(of.values()) for of in (constants.OBJECT_TO_IDX, constants.COLOR_TO_IDX, constants.STATE_TO_IDX)]
