@@ -1,5 +1,6 @@
 """MiniGrid's memory tasks and BabyAI (Chevalier-Boisvert et al. 2023, arXiv:2306.13831). Needs the package minigrid."""
 
+import math
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -67,17 +68,21 @@ def _one(id: str, view: View, max_episode_steps: int | None, kwargs: dict[str, A
     elif view == "pixels":
         env = wrappers.ImgObsWrapper(wrappers.RGBImgPartialObsWrapper(env))
     else:
-        cells = np.ravel(np.broadcast_to(_greatest(), env.observation_space["image"].shape))  # type: ignore[index]
+        cells = _shape(env.observation_space["image"])  # type: ignore[index]
         env = wrappers.FlatObsWrapper(env)
-        letters = np.ones(int(np.prod(env.observation_space.shape)) - len(cells))
-        env = _at_most(env, np.concatenate([cells, letters]))
+        letters = _shape(env.observation_space)[0] - math.prod(cells)
+        env = _at_most(env, _greatest() * math.prod(cells[:2]) + [1] * letters)
     return Success(env)
 
 
-def _at_most(env: gym.Env, greatest: Any) -> gym.Env:
+def _at_most(env: gym.Env, greatest: int | list[int]) -> gym.Env:
     """`env` with true bounds, by which encoders scale its bytes; the package says 255 of all of them."""
-    high = np.broadcast_to(greatest, env.observation_space.shape).astype(np.uint8)  # type: ignore[arg-type]
+    high = np.broadcast_to(np.array(greatest, np.uint8), _shape(env.observation_space))
     return TransformObservation(env, lambda obs: obs, Box(np.zeros_like(high), high, dtype=np.uint8))
+
+
+def _shape(space: gym.Space) -> tuple[int, ...]:
+    return space.shape or ()
 
 
 def _greatest() -> list[int]:

@@ -214,7 +214,7 @@ class Slotted(VectorWrapper):
         space: Any = self.single_action_space
         found, sizes = np.array(actions), component_sizes(space)
         masks = self._given_masks()
-        for i in np.flatnonzero(rows):
+        for i in np.flatnonzero(rows).tolist():
             if (mask := masks[i]) is None:
                 continue
             several = isinstance(mask, Sequence) and len(mask) and np.ndim(mask[0])
