@@ -168,6 +168,13 @@ def test_sensitivity_of_letters_is_that_of_their_one_hot_rows(runs):
     torch.testing.assert_close(found, expected)
 
 
+def test_sensitivity_refuses_observations_of_several_parts(in_tmp):
+    overrides = [*COMMON[:1], *COMMON[2:], *ROLLOUT, "memory=mlp", "env=tmaze_passive", "env.privileged=true"]
+    train(load([*overrides, "encoder=dict", "run_dir=run"]))
+    with pytest.raises(UserError, match=r"the encoder reads observations of several parts, .* of one part"):
+        measured("sensitivity", Path("run"), episodes=2)
+
+
 def test_shares_by_age_count_back_from_the_last_acted_slot():
     curves = by_age(torch.tensor([[1.0, 2.0, 5.0, 9.0], [4.0, 4.0, 9.0, 9.0]]), torch.tensor([3, 2]))
     assert curves.mean.tolist() == [4.5, 3.0, 1.0]  # ages 0 (5, 4), 1 (2, 4), 2 (1)

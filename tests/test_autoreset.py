@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import TimeLimit
 from helpers import assert_same_weights, killed_at, without_time
+from leafy import Leafy
 from rlmem_envs.vector import vectorise
 
 from rlmem.acting.autoreset import CannotTurn, Slotted, slot_layout
@@ -134,6 +135,32 @@ def test_what_does_not_follow_from_its_seeds_says_so_when_it_is_brought_back():
     env.reset(seed=0)
     env.step(np.zeros(2, int))
     with pytest.warns(UserWarning, match="SyncVectorEnv: the running episodes, played again, show other observations"):
+        other.restore(env.state())
+
+
+@pytest.mark.parametrize("actions", ["discrete", "multi"])
+@pytest.mark.parametrize("mask", ["leaf", "info", "method", "tuple"])
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_steps_for_nothing_take_allowed_actions(mode, mask, actions):
+    """Leafy fails where an action is forbidden: in the step that begins an episode, and while others are replayed."""
+
+    def make():
+        made = SyncVectorEnv([partial(Leafy, "box", actions, mask)] * N, autoreset_mode=mode)
+        made.masks_in_info = mask == "info"
+        return slot_layout(made)
+
+    def act(env):
+        """Allowed actions, and some that are forbidden where they are ignored."""
+        rows = [np.split(np.concatenate(one.unwrapped.masks), cuts) for one in env.envs]
+        picked = np.array([[(part ^ over).argmax() for part in row] for row, over in zip(rows, env.over, strict=True)])
+        return env.step(picked[:, 0] if actions == "discrete" else picked)
+
+    env, cuts = make(), {"discrete": [], "multi": [2]}[actions]
+    env.reset(seed=3)
+    for _ in range(12):
+        for _ in range(5):
+            act(env)
+        other = make()
         other.restore(env.state())
 
 

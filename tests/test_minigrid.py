@@ -4,10 +4,12 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from rlmem_envs.minigrid import make
 
 from rlmem.config.compose import load
 from rlmem.errors import UserError
+from rlmem.nets.encoder import Features
 from rlmem.run.train import train
 
 
@@ -31,6 +33,23 @@ def test_every_view_shows_the_packages_cells(minigrid):
     assert (seen["flat"][:, :147] == symbols.reshape(2, 147)).all()
     objects = seen["onehot"].reshape(2, 7, 7, 20)[..., :11].argmax(-1)
     assert (objects == symbols[..., 0]).all() and (seen["onehot"].sum(1) == 3 * 49).all()
+
+
+def test_encoders_scale_every_view_to_at_most_one(minigrid):
+    """By bounds that are true: what is one-hot stays 0 and 1."""
+    for view in ("onehot", "symbols", "flat"):
+        env = make("MiniGrid-DoorKey-5x5-v0", view, num_envs=4)
+        features, (obs, _) = Features(env.single_observation_space), env.reset(seed=0)
+        rng, greatest = np.random.default_rng(0), 0.0
+        for _ in range(60):
+            assert env.observation_space.contains(obs)
+            found = features(torch.as_tensor(obs))
+            assert found.max() <= 1
+            greatest = max(greatest, float(found.max()))
+            obs = env.step(rng.integers(0, 6, 4))[0]
+        assert greatest == 1
+        if view == "onehot":
+            assert set(found.unique().tolist()) == {0, 1}
 
 
 def test_success_is_being_rewarded_and_the_state_is_exact(minigrid):

@@ -91,6 +91,18 @@ def test_a_state_is_exact_in_any_vector(name):
 
 
 @needs_mujoco
+def test_the_full_state_is_shown_beside_what_is_seen():
+    plain, shown = (make("hopper", "position", num_envs=2, workers=0, privileged=given) for given in (False, True))
+    full = make("hopper", num_envs=2, workers=0)
+    for env in (plain, shown, full):
+        env.reset(seed=1)
+    for (obs, *rest), (parts, *same), (whole, *_) in zip(*(play(env, 30) for env in (plain, shown, full)), strict=True):
+        assert shown.observation_space.contains(parts)
+        np.testing.assert_array_equal(parts["privileged"], whole)
+        assert_same([obs, *rest], [parts["observation"], *same])
+
+
+@needs_mujoco
 def test_a_state_of_another_build_is_noticed():
     env = make("hopper", num_envs=2, workers=0)
     env.reset(seed=0)

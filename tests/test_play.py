@@ -37,6 +37,14 @@ def test_the_players_of_the_rule_card_play(capsys, player, least, most):
     assert least - 1e-6 <= float(capsys.readouterr().out.split("mean return ")[-1]) <= most + 1e-6
 
 
+def test_random_play_follows_action_masks(capsys):
+    """Leafy fails where an action is forbidden."""
+    for actions in ("discrete", "multi"):
+        env = ["env=gym", "env.id=leafy:Leafy-v0", "env.kwargs.kind=box", f"env.kwargs.actions={actions}"]
+        given = [*env, "env.kwargs.mask=method", "--player", "random", "--seed", "0", "--episodes", "4"]
+        assert main(["play", *given]) == 0, capsys.readouterr().err
+
+
 def test_an_episode_becomes_an_animation(in_tmp):
     assert main(["play", "env=repeat_previous", "--player", "oracle", "--gif", "game.gif"]) == 0
     with Image.open("game.gif") as gif:

@@ -90,6 +90,14 @@ def test_what_is_not_in_the_format_is_said_with_its_line(change, said):
         parse(LONG.replace(*change), "x")
 
 
+def test_what_a_file_rounds_goes_to_no_state_that_cannot_be():
+    model = parse(
+        "states: 4\nactions: 1\nobservations: 1\nT: *\n" + 4 * "0.33331 0.33331 0.33331 0\n" + "O: * uniform", "x"
+    )
+    np.testing.assert_allclose(model.T, [[[1 / 3, 1 / 3, 1 / 3, 0]] * 4], rtol=1e-12)
+    assert abs(model.T.sum(-1) - 1).max() < 1e-15
+
+
 @pytest.mark.parametrize("model", [tiger(), hallway()], ids=["tiger", "hallway"])
 def test_beliefs_are_those_of_bayes_rule_over_all_paths(model):
     """The chance of every path of three states that fits what was done and seen, summed up."""

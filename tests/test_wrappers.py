@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 from helpers import assert_same_weights, killed_at, options, without_time
+from leafy import Leafy
 from rlmem_envs import wrappers
 from rlmem_envs.core.single import SingleEnv
 from rlmem_envs.navigation.wind import Wind
@@ -17,6 +18,7 @@ from rlmem_envs.popgym.position_only_cartpole import PositionOnlyCartPole
 from rlmem_envs.vector import vectorise
 
 from rlmem.acting.autoreset import slot_layout
+from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.run.build import make_env
@@ -296,6 +298,46 @@ def test_vectors_of_others_have_trials_too():
     env = wrappers.RL2(slot_layout(SyncVectorEnv([Count] * N, autoreset_mode="SameStep")), 2)
     alike(*([played(env, 40)] * 2))
     assert env.single_observation_space.shape == (9,)
+
+
+def leafy(mask, num_envs=N):
+    env = vectorise(lambda: Leafy("box", mask=mask), num_envs)
+    env.masks_in_info = mask == "info"
+    return env
+
+
+@pytest.mark.parametrize("mask", ["leaf", "info", "method"])
+def test_the_masks_of_a_trial_are_those_of_the_episodes_that_begin_in_it(mask):
+    """Leafy fails where an action is forbidden, and its final observations allow nothing."""
+    env = observed(wrappers.RL2(leafy(mask), 3, inputs=[]), lambda names: names)
+    obs, _ = env.reset(seed=0)
+    over, trials = np.zeros(N, bool), 0
+    for _ in range(60):
+        assert obs["action_mask"][~over].any(1).all()
+        obs, _, terminated, truncated, _ = env.step(obs["action_mask"].argmax(1))
+        over, trials = terminated | truncated, trials + terminated.sum()
+    assert trials > 3
+
+
+@pytest.mark.parametrize("mask", ["leaf", "info", "method"])
+@pytest.mark.parametrize("name", ["Repeat", "RandomStart"])
+def test_what_plays_steps_of_its_own_refuses_action_masks(name, mask):
+    with pytest.raises(ValueError, match=f"{name} plays steps of its own, which follow no action masks"):
+        getattr(wrappers, name)(leafy(mask, 1))
+
+
+def test_a_trial_keeps_its_task_if_random_actions_end_an_episode():
+    """Count's episodes end after their length, which is the task; most of them end in so many random actions."""
+    env = wrappers.RL2(wrappers.RandomStart(count(), 30), 4, inputs=[])
+    before, _ = env.reset(seed=0)
+    begins, begun = np.zeros(N, bool), 0
+    for _ in range(150):
+        obs, _, terminated, _, _ = env.step(np.full(N, 2))
+        same = obs[:, 0] == before[:, 0]
+        assert same[~begins].all()
+        begun += (~same).sum()
+        before, begins = obs, terminated
+    assert begun > 3, "other trials have other tasks"
 
 
 @pytest.mark.parametrize(

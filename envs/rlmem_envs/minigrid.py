@@ -1,11 +1,14 @@
 """MiniGrid's memory tasks and BabyAI (Chevalier-Boisvert et al. 2023, arXiv:2306.13831). Needs the package minigrid."""
 
+import math
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import gymnasium as gym
+import numpy as np
 from annotated_types import Gt
-from gymnasium.wrappers import FlattenObservation
+from gymnasium.spaces import Box
+from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from rlmem_envs.replay import ReplayableVectorEnv
 from rlmem_envs.vector import vectorise
@@ -59,11 +62,31 @@ def _one(id: str, view: View, max_episode_steps: int | None, kwargs: dict[str, A
 
     env = gym.make(id, max_episode_steps, render_mode="rgb_array", disable_env_checker=True, **kwargs)
     if view == "onehot":
-        env = FlattenObservation(wrappers.ImgObsWrapper(wrappers.OneHotPartialObsWrapper(env)))
+        env = _at_most(FlattenObservation(wrappers.ImgObsWrapper(wrappers.OneHotPartialObsWrapper(env))), 1)
     elif view == "symbols":
-        env = wrappers.ImgObsWrapper(env)
+        env = _at_most(wrappers.ImgObsWrapper(env), _greatest())
     elif view == "pixels":
         env = wrappers.ImgObsWrapper(wrappers.RGBImgPartialObsWrapper(env))
     else:
+        cells = _shape(env.observation_space["image"])  # type: ignore[index]
         env = wrappers.FlatObsWrapper(env)
+        letters = _shape(env.observation_space)[0] - math.prod(cells)
+        env = _at_most(env, _greatest() * math.prod(cells[:2]) + [1] * letters)
     return Success(env)
+
+
+def _at_most(env: gym.Env, greatest: int | list[int]) -> gym.Env:
+    """`env` with true bounds, by which encoders scale its bytes; the package says 255 of all of them."""
+    high = np.broadcast_to(np.array(greatest, np.uint8), _shape(env.observation_space))
+    return TransformObservation(env, lambda obs: obs, Box(np.zeros_like(high), high, dtype=np.uint8))
+
+
+def _shape(space: gym.Space) -> tuple[int, ...]:
+    return space.shape or ()
+
+
+def _greatest() -> list[int]:
+    """The greatest number of an object, a colour and a state."""
+    from minigrid.core import constants
+
+    return [max(of.values()) for of in (constants.OBJECT_TO_IDX, constants.COLOR_TO_IDX, constants.STATE_TO_IDX)]

@@ -6,8 +6,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
 from torch.utils._pytree import tree_leaves, tree_map
+
+from rlmem.spaces import ACTION_MASK, component_sizes
 
 MODES = ", ".join(mode.name for mode in AutoresetMode)
 
@@ -59,7 +62,8 @@ class Slotted(VectorWrapper):
     | DISABLED | as returned | it is reset so that it can be stepped, goes one step, and is reset again |
 
     So an episode costs one step or one reset more than it has. The state is seeds, numbers and the actions of the
-    running episodes, which `restore` plays again.
+    running episodes, which `restore` plays again. Where the vector shows action masks (a leaf of a Dict, infos, or
+    `action_masks()`), steps that are played for nothing take actions that are allowed.
 
     What cannot be turned raises CannotTurn, which names the vector: one that takes no reset mask, unless all its
     episodes end together, and one that resets in the same step without telling the final observation.
@@ -79,6 +83,8 @@ class Slotted(VectorWrapper):
         self.over = np.zeros(N, bool)
         self.taken: list[list[Any]] = [[] for _ in range(N)]  # the actions of the running episodes
         self.raw: Any = None  # the observations that the vector returned last
+        self._infos: Mapping[str, Any] = {}  # and what it said beside them, if its masks are there
+        self._masks = _masks_of(env)
 
     @property
     def episode_number(self) -> np.ndarray:
@@ -118,13 +124,14 @@ class Slotted(VectorWrapper):
             return obs, np.zeros(len(begins)), self.over.copy(), self.over.copy(), infos
         if self.mode is AutoresetMode.DISABLED and begins.any():
             self._begin(begins)
-        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        obs, rewards, terminated, truncated, infos = self.env.step(self._allowed(begins, actions))
         for i in np.flatnonzero(~begins):
             self.taken[i].append(np.array(actions[i]))
         rewards, terminated, truncated = (np.array(part) for part in (rewards, terminated, truncated))
         rewards[begins], terminated[begins], truncated[begins] = 0, False, False
         over = (terminated | truncated).astype(bool)
         self.raw = tree_map(np.array, obs) if over.any() or begins.any() else obs  # vectors may reuse their buffers
+        self._infos = infos if self._masks == "info" else {}
         if self.mode is AutoresetMode.SAME_STEP:
             obs, infos = self._with_final(obs, infos, over)
         if begins.any():
@@ -157,12 +164,14 @@ class Slotted(VectorWrapper):
         self._begin(everyone, taken=False)
         for t in range(longest):
             begun = lengths >= longest - t  # the others wait for their turn, and may end in the meantime
-            again = (ended & ~begun) | (lengths == longest - t) if t else ended
+            again = ((ended & ~begun) | (lengths == longest - t)) if t else ended
             if again.any():
                 self._begin(again, taken=False)
             waiting = self.taken[int(lengths.argmax())][t]
             actions = [taken[t - longest] if ready else waiting for taken, ready in zip(self.taken, begun, strict=True)]
-            self.raw, _, terminated, truncated, _ = self.env.step(np.array(actions))
+            allowed = self._allowed(~begun, np.array(actions))
+            self.raw, _, terminated, truncated, infos = self.env.step(allowed)
+            self._infos = infos if self._masks == "info" else {}
             ended = np.logical_or(terminated, truncated)
         if longest and (late := lengths == 0).any():
             self._begin(late, taken=False)
@@ -191,10 +200,39 @@ class Slotted(VectorWrapper):
                 f"{self.named} ({self.mode.name}) {what}; expected a masked reset, or NEXT_STEP and state()"
             )
         self.raw = obs
+        if self._masks == "info":
+            self._infos = infos if everyone else _put_infos(self._infos, rows, infos)
         if taken:
             for i in np.flatnonzero(rows):
                 self.taken[i] = []
         return obs, infos
+
+    def _allowed(self, rows: np.ndarray, actions: Any) -> Any:
+        """`actions`, with others in `rows` that are allowed there, if action masks say which those are."""
+        if self._masks is None or not rows.any():
+            return actions
+        space: Any = self.single_action_space
+        found, sizes = np.array(actions), component_sizes(space)
+        masks = self._given_masks()
+        for i in np.flatnonzero(rows).tolist():
+            if (mask := masks[i]) is None:
+                continue
+            several = isinstance(mask, Sequence) and len(mask) and np.ndim(mask[0])
+            flat = np.concatenate([np.ravel(part) for part in mask]) if several else np.ravel(mask)
+            first = [int(part.argmax()) for part in np.split(flat.astype(bool), np.cumsum(sizes)[:-1])]
+            found[i] = space.start + (first[0] if isinstance(space, spaces.Discrete) else np.array(first))
+        return found
+
+    def _given_masks(self) -> Sequence[Any]:
+        """The action mask of every environment as it is now, None where it is not known."""
+        env: Any = self.env
+        if self._masks == "leaf":
+            return list(self.raw[ACTION_MASK])
+        if self._masks == "info":
+            given = self._infos.get(ACTION_MASK, [None] * self.num_envs)
+            known = self._infos.get(f"_{ACTION_MASK}", np.ones(self.num_envs, bool))
+            return [mask if here else None for mask, here in zip(given, known, strict=True)]
+        return list(env.action_masks() if self._masks == "vector" else env.unwrapped.call("action_masks"))
 
     def _with_final(self, obs: Any, infos: Mapping[str, Any], over: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Observations and infos of a vector that has begun the next episode already: those of the end where it ended.
@@ -218,6 +256,23 @@ class Slotted(VectorWrapper):
         if name.startswith("_") or name == "env":
             raise AttributeError(name)
         return getattr(self.env, name)
+
+
+def _masks_of(env: VectorEnv) -> str | None:
+    """Where `env` shows action masks: leaf, vector, each (its environments) or info; None: nowhere."""
+    space, inner = env.single_observation_space, env.unwrapped
+    if not isinstance(env.single_action_space, spaces.Discrete | spaces.MultiDiscrete):
+        return None
+    if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
+        return "leaf"
+    if callable(getattr(env, "action_masks", None)):
+        return "vector"
+    single = getattr(inner, "envs", None)
+    if single and single[0].has_wrapper_attr("action_masks"):
+        return "each"
+    if isinstance(inner, AsyncVectorEnv) and all(inner.call("has_wrapper_attr", "action_masks")):
+        return "each"
+    return "info" if getattr(inner, "masks_in_info", False) else None
 
 
 def _write(i: int, array: np.ndarray, row: Any) -> None:

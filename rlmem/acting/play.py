@@ -14,9 +14,12 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.film import Frame, caption, picture, write_gif
 from rlmem.errors import UserError
+from rlmem.spaces import ACTION_MASK, component_sizes
 from rlmem.types import each_leaf
 
 PlayerName = Literal["keys", "random", "memoryless", "oracle"]
+Choose = Callable[[Any], Any]
+"""The next action, or None to end the game, of what is observed."""
 Show = Callable[[Any, Sequence[str]], None]
 """Shows an observation with its caption."""
 CLEAR = "\x1b[2J\x1b[H"
@@ -31,7 +34,7 @@ def play(
     lines of a pipe otherwise; q or the end of the input ends the game. On a terminal, other players are shown at the
     environment's own pace. Raises UserError for a player that the environment does not have.
 
-    env: a vector of one environment
+    env: a vector of one environment; the random player follows action masks in a leaf `action_mask`
     player: chooses the actions
     episodes: how many episodes to play
     seed: seeds the environment and players that draw their actions
@@ -60,7 +63,7 @@ def play(
     return returns
 
 
-def _returns(env: VectorEnv, choose: Callable[[], Any], show: Show, episodes: int, seed: int | None) -> list[float]:
+def _returns(env: VectorEnv, choose: Choose, show: Show, episodes: int, seed: int | None) -> list[float]:
     """The returns of the episodes that were finished until `choose` gave None."""
     returns: list[float] = []
     while len(returns) < episodes:
@@ -68,7 +71,7 @@ def _returns(env: VectorEnv, choose: Callable[[], Any], show: Show, episodes: in
         total, steps, over = 0.0, 0, False
         show(obs, caption(0))
         while not over:
-            action = choose()
+            action = choose(obs)
             if action is None:
                 return returns
             try:
@@ -84,12 +87,12 @@ def _returns(env: VectorEnv, choose: Callable[[], Any], show: Show, episodes: in
     return returns
 
 
-def _player(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> tuple[Callable[[], Any], str]:
-    """A function that returns the next action, or None to end the game, and a line that explains it."""
+def _player(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> tuple[Choose, str]:
+    """A function that returns the next action, and a line that explains it."""
     space, task = env.single_action_space, env.unwrapped
     if player == "random":
         space.seed(int(rng.integers(2**31)))
-        return space.sample, ""
+        return lambda obs: space.sample(_mask(space, obs)), ""
     if player == "keys":
         return _by_hand(dict(getattr(task, "keys", {})), space)
     name = type(task).__name__
@@ -97,7 +100,7 @@ def _player(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> tup
         raise UserError(f"--player {player}: {name} has no such player; accepted: keys, random")
     chosen: Any = getattr(task, player)
 
-    def act() -> Any:
+    def act(obs: Any) -> Any:
         try:
             return (chosen() if player == "oracle" else chosen(rng))[0]
         except NotImplementedError as error:
@@ -106,13 +109,24 @@ def _player(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> tup
     return act, ""
 
 
-def _by_hand(keys: dict[str, int], space: gym.Space) -> tuple[Callable[[], Any], str]:
+def _mask(space: gym.Space, obs: Any) -> Any:
+    """The mask that `space.sample` takes, of the first environment; None where there is none or it allows nothing."""
+    if not isinstance(obs, dict) or ACTION_MASK not in obs:
+        return None
+    sizes = component_sizes(space)
+    parts = np.split(np.ravel(obs[ACTION_MASK][0]).astype(np.int8), np.cumsum(sizes)[:-1])
+    if not all(part.any() for part in parts):
+        return None
+    return parts[0] if isinstance(space, spaces.Discrete) else tuple(parts)
+
+
+def _by_hand(keys: dict[str, int], space: gym.Space) -> tuple[Choose, str]:
     if not keys and isinstance(space, spaces.Discrete) and space.n <= 10:
         keys = {str(k): int(space.start) + k for k in range(int(space.n))}
     if keys:
         named = ", ".join(f"{'space' if key == ' ' else key}: {action}" for key, action in keys.items())
-        return lambda: _pressed(keys), f"keys {named}; q quits"
-    return lambda: _typed(space), f"type an action of {space}, numbers separated by spaces; q quits"
+        return lambda obs: _pressed(keys), f"keys {named}; q quits"
+    return lambda obs: _typed(space), f"type an action of {space}, numbers separated by spaces; q quits"
 
 
 def _pressed(keys: dict[str, int]) -> int | None:

@@ -65,6 +65,9 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
 def sensitivities(agent: Agent, episodes: Episodes) -> Tensor:
     """The sensitivity to every slot's observation [N, S]; 0 after the end of an episode."""
     encoder = agent.trunks.critic.encoder
+    if getattr(encoder, "reads_leaves", False):
+        what = "the encoder reads observations of several parts, by whose numbers it does not differentiate"
+        raise UserError(f"analyze sensitivity: {what}; expected a run with observations of one part")
     leaves: list[Tensor] = []
 
     def as_leaf(module: nn.Module, args: tuple[Tensor, ...], features: Tensor) -> Tensor:

@@ -89,6 +89,7 @@ ADDED: dict[str, Data] = {
     "rlmem_envs.mazes.tmaze.TMaze": {"privileged": False},
     "rlmem_envs.occlusion.cartpole.CartPole": {"privileged": False},
     "rlmem_envs.occlusion.pendulum.Pendulum": {"privileged": False},
+    "rlmem_envs.occlusion.robots.make": {"privileged": False},
     "rlmem.memory.ffm.FFM": {"init": "published"},
     "rlmem.memory.mingru.MinGRU": {"candidate": "linear"},
     "rlmem.memory.stack.Stack": {"gate": False, "feed_forward": 0, "conv_size": 0, "second_layer": None},

@@ -25,6 +25,7 @@ class Robot(BatchedEnv):
     workers: processes (PyBullet) or threads (MuJoCo) that share the environments, 0: none, all are in this one; None:
         one for each core, but none for a single environment
     max_episode_steps: 1,000 in every paper
+    privileged: see `BatchedEnv`; the full state is what `observe=full` shows
     """
 
     tests = "control from a part of the state"
@@ -42,13 +43,18 @@ class Robot(BatchedEnv):
         workers: Annotated[int, Ge(0)] | None = None,
         max_episode_steps: Annotated[int, Gt(0)] = 1000,
         render_mode: str | None = None,
+        privileged: bool = False,
     ):
         self.require()
         self._seen = self.slots(observe)
         self._workers = default_workers(num_envs) if workers is None else min(workers, num_envs)
         self._limit, self._acts = max_episode_steps, self.actions()
         box = Box(-np.inf, np.inf, (len(self._seen),), np.float32)
-        super().__init__(num_envs, box, self._acts, {"observe": observe}, max_episode_steps, render_mode)
+        more: dict[str, Any] = {
+            "privileged": privileged,
+            "full_space": Box(-np.inf, np.inf, (self.size(),), np.float32),
+        }
+        super().__init__(num_envs, box, self._acts, {"observe": observe}, max_episode_steps, render_mode, **more)
         self.seed = np.zeros(num_envs, np.int64)
         self.full = np.zeros((num_envs, self.size()), np.float32)
         self._prepare()
@@ -138,6 +144,9 @@ class Robot(BatchedEnv):
 
     def _observe(self) -> NDArray[Any]:
         return self.full[:, self._seen]
+
+    def _full_state(self) -> NDArray[np.float32]:
+        return self.full.copy()
 
     def episode_steps(self) -> tuple[int, int]:
         return 1 if self.fall_ends else self._limit, self._limit

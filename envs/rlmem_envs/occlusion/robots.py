@@ -42,6 +42,7 @@ def make(
     workers: Annotated[int, Ge(0)] | None = None,
     max_episode_steps: Annotated[int, Gt(0)] = 1000,
     backend: Backend = "pybullet",
+    privileged: bool = False,
     **kwargs: Any,
 ) -> Robot:
     """`num_envs` copies of a robot, with the parameters of `Robot`.
@@ -57,7 +58,7 @@ def make(
         others = [other for other, robots in ROBOTS.items() if robot in robots]
         hint = f"; backend={others[0]} has it" if others else ""
         raise ValueError(f"robot={robot!r}: expected one of {', '.join(known)} with backend={backend}{hint}")
-    return known[robot](num_envs, observe, workers, max_episode_steps, **kwargs)
+    return known[robot](num_envs, observe, workers, max_episode_steps, privileged=privileged, **kwargs)
 
 
 def make_single(robot: Name, **kwargs: Any) -> SingleEnv:

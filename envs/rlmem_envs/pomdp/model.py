@@ -33,13 +33,17 @@ class Model:
     ends: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        for name, table in (("start", self.start), ("T", self.T), ("O", self.Z)):
+        for field, name in (("start", "start"), ("T", "T"), ("Z", "O")):
+            table = getattr(self, field)
             wrong = np.abs(table.sum(-1) - 1) > 1e-4
             if wrong.any() or (table < 0).any():
                 place = tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.any() else ()
                 where = ", ".join(self._named(name, place))
-                total = f"sum to {table.sum(-1)[place]:g}" if wrong.any() else "are negative"
-                raise ValueError(f"{name}{f' of {where}' if where else ''}: probabilities {total}; expected 1 in all")
+                what = f"sum to {table.sum(-1)[place]:g}" if wrong.any() else "are negative"
+                raise ValueError(f"{name}{f' of {where}' if where else ''}: probabilities {what}; expected 1 in all")
+            total = table.sum(-1, keepdims=True)
+            rounded = np.abs(total - 1) > 1e-12  # as files write it, such as 0.333 three times
+            object.__setattr__(self, field, np.where(rounded, table / total, table))
 
     def _named(self, table: str, place: tuple[int, ...]) -> list[str]:
         return (

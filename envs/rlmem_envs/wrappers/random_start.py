@@ -55,10 +55,10 @@ class RandomStart(TimeLayer):
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         mask = (options or {}).get("reset_mask")
         obs, infos = super().reset(seed=seed, options=options)
-        return self._led(self._all if mask is None else np.flatnonzero(mask), obs, infos)
+        return self._led(self._all if mask is None else np.flatnonzero(mask), obs, infos, options)
 
-    def _led(self, who: Who, obs: Any, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Observations and infos after the random actions of the episodes that begin in `who`."""
+    def _led(self, who: Who, obs: Any, infos: dict[str, Any], options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Observations and infos after the random actions of the episodes that begin in `who`, reset with `options`."""
         left = np.zeros(self.num_envs, np.int64)
         left[who] = self.draws.integers(who, self._steps + 1)
         while (rows := left > 0).any():
@@ -67,7 +67,7 @@ class RandomStart(TimeLayer):
             obs, infos = put_rows(rows, obs, seen), put_infos(rows, infos, news)
             left -= rows
             if (ended := rows & (terminated | truncated)).any():
-                seen, news = self.env.reset(options={"reset_mask": ended})
+                seen, news = self.env.reset(options={**(options or {}), "reset_mask": ended})
                 obs, infos = put_rows(ended, obs, seen), put_infos(ended, infos, news)
                 left[ended] = 0
         return obs, infos

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rlmem_envs.popgym.wrappers import Columns
 from rlmem_envs.wrappers.layer import Layer, Who
+from rlmem_envs.wrappers.timing import put_infos
 
 Input = Literal["action", "reward", "done"]
 
@@ -88,7 +89,8 @@ Gymnasium environment all that `reset(seed)` draws |
         self.ended += done
         self.over = done & (self.ended == self._episodes)
         if (again := done & ~self.over).any():
-            obs, _ = self.env.reset(options={"reset_mask": again, "task": self.task.copy()})
+            obs, begun = self.env.reset(options={"reset_mask": again, "task": self.task.copy()})
+            infos = put_infos(again, infos, begun)  # such as the actions that are allowed now
         obs = self._joined(obs, actions, rewards, done, begins)
         return obs, rewards, self.over.copy(), np.zeros_like(done), infos
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Dict, Discrete, MultiDiscrete
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -24,10 +25,24 @@ class TimeLayer(Layer):
                 "name it first among the wrappers, and a task of rlmem as a single one: env=gym env.id=rlmem/...-v0"
             )
             raise ValueError(f"{what}; e.g. {example}")
+        if _has_masks(env):
+            what = f"{type(self).__name__} plays steps of its own, which follow no action masks, and {env} has some"
+            raise ValueError(f"{what}; expected an environment without")
 
     def step_rows(self, rows: NDArray[np.bool_], actions: Any) -> tuple[Any, ...]:
         """`step` where `rows` [N] is true, and no episode is over; the rows of the others mean nothing."""
         raise NotImplementedError
+
+
+def _has_masks(env: VectorEnv) -> bool:
+    """Whether agents are told which actions are allowed: in observations, in infos, or by a method."""
+    space, inner = env.single_observation_space, env.unwrapped
+    if not isinstance(env.single_action_space, Discrete | MultiDiscrete):
+        return False
+    one = next(iter(getattr(inner, "envs", ())), None)
+    by_method = hasattr(env, "action_masks") or (one is not None and one.has_wrapper_attr("action_masks"))
+    in_space = isinstance(space, Dict) and "action_mask" in space.spaces
+    return by_method or in_space or bool(getattr(inner, "masks_in_info", False))
 
 
 def put_rows(rows: NDArray[np.bool_], old: Any, new: Any) -> Any:
