@@ -243,6 +243,20 @@ def test_workers_are_asked_for_their_masks_and_vectors_that_cannot_answer_are_re
         observed(same_step, lambda names: names)
 
 
+@pytest.mark.parametrize(
+    "mask", [spaces.Tuple([spaces.MultiBinary(2)] * 2), spaces.MultiBinary(3)], ids=["tuple", "short"]
+)
+def test_a_leaf_that_is_no_mask_of_the_actions_is_refused(mask):
+    make = lambda: Leafy("box", "discrete", "leaf")  # noqa: E731
+    env = SyncVectorEnv([make], autoreset_mode=AutoresetMode.NEXT_STEP)
+    env.single_observation_space = spaces.Dict({"x": spaces.Discrete(2), "action_mask": mask})
+    env.single_action_space = spaces.MultiDiscrete([2, 2])
+    with pytest.raises(
+        ValueError, match=r"its `action_mask` is .*; expected one array of 4, a number for every action"
+    ):
+        observed(env, lambda names: names)
+
+
 def test_masks_of_info_are_followed_only_where_they_are_there():
     make = lambda: Leafy("box", "discrete", "info", strict=False)  # noqa: E731
     vector = SyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP)

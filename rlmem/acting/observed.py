@@ -96,11 +96,17 @@ def _row(mask: Any, size: int) -> np.ndarray:
 
 
 def _mask_source(env: VectorEnv) -> MaskSource | None:
-    """Where action masks come from; None: from nowhere, or the observations have them as a leaf."""
+    """Where action masks come from; None: from nowhere, or the observations have them as a leaf.
+
+    Raises ValueError if that leaf is no mask of the actions.
+    """
     space, action = env.single_observation_space, env.single_action_space
     if not isinstance(action, spaces.Discrete | spaces.MultiDiscrete):
         return None
     if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
+        mask, size = space[ACTION_MASK], sum(component_sizes(action))
+        if mask.shape != (size,):
+            raise ValueError(f"its `{ACTION_MASK}` is {mask}; expected one array of {size}, a number for every action")
         return None
     if callable(getattr(env, "action_masks", None)):
         return "vector"
