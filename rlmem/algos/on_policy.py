@@ -20,7 +20,7 @@ from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.reduce import masked_mean, masked_total
-from rlmem.parallel import alone, largest, place, sum_gradients, summed, totals
+from rlmem.parallel import alone, largest, least, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host
 
 
@@ -56,7 +56,7 @@ class FromRollouts(HeadSettings, Algorithm):
     def make_loop(self, parts: LoopParts) -> Loop:
         generator = parts.streams.torch(parts.own_stream("rows"))
         self.setup(parts.agent, generator, parts.on_nan)
-        at_end = self.explore(parts.total_steps, parts.total_steps)
+        at_end = self.explore(parts.total_steps, parts.total_steps)  # for the evaluation of a run that has ended
         return OnPolicyLoop(algo=self, collector=parts.make_collector(), exploration=at_end, **vars(parts))
 
     def describe(self, plan: Plan) -> dict[str, str]:
@@ -84,6 +84,18 @@ class FromRollouts(HeadSettings, Algorithm):
         batching: how to cut rows
         progress: the fraction of the run's steps that were taken before the rollout
         """
+
+    def passes(
+        self, batch: Batch, epochs: int, most: int, learn: Callable[[Batch], dict[str, Tensor]]
+    ) -> list[dict[str, Tensor]]:
+        """Call `learn` for every minibatch of `epochs` passes over shuffled rows, and return what it returned.
+
+        most: minibatches of a pass, at most one per row of any process
+        """
+        n = len(batch.mask)
+        parts = least(min(most, n))
+        orders = (torch.randperm(n, generator=self.generator) for _ in range(epochs))
+        return [learn(batch.rows(part)) for order in orders for part in order.tensor_split(parts)]
 
     def named(self, metrics: dict[str, float]) -> dict[str, float]:
         """The metrics with the algorithm's name as their prefix."""

@@ -1,6 +1,7 @@
 """Proximal Policy Optimisation over memory agents."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,6 @@ from rlmem.loops.parts import OnNan
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
 from rlmem.losses.reduce import standardise
 from rlmem.losses.returns import discounted_return, gae
-from rlmem.parallel import least
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, action_mask
 
 
@@ -81,12 +81,8 @@ class PPO(OnPolicy):
         rows = cut(rollout, batching)
         batch = rows.batch(rollout)
         metrics = self._evaluate_rollout(rollout.streams, rows, batch)
-        parts = least(min(self.num_minibatches, len(rows.env)))
-        steps: list[dict[str, Tensor]] = []
-        for _ in range(self.epochs):
-            order = torch.randperm(len(rows.env), generator=self.generator)
-            steps += [self._minibatch(batch.rows(part), clip) for part in order.tensor_split(parts)]
-        steps = self.taken(steps)
+        learn = partial(self._minibatch, clip=clip)
+        steps = self.taken(self.passes(batch, self.epochs, self.num_minibatches, learn))
         metrics |= means(steps)
         if self.kl_coef and steps:
             per_epoch = -(-len(steps) // self.epochs)

@@ -19,7 +19,7 @@ from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.parts import OnNan
 from rlmem.losses.q_learning import chosen, greedy_value
 from rlmem.losses.returns import lambda_return
-from rlmem.parallel import least, totals
+from rlmem.parallel import totals
 from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat, action_mask
 
 
@@ -84,11 +84,7 @@ class PQN(NormedHeadSettings, FromRollouts):
         lr, rows = self.anneal(progress), cut(rollout, batching)
         batch = rows.batch(rollout)
         metrics = self._evaluate_rollout(rollout.streams, rows, batch)
-        parts = least(min(self.num_minibatches, len(rows.env)))
-        steps: list[dict[str, Tensor]] = []
-        for _ in range(self.epochs):
-            order = torch.randperm(len(rows.env), generator=self.generator)
-            steps += [self._minibatch(batch.rows(part)) for part in order.tensor_split(parts)]
+        steps = self.passes(batch, self.epochs, self.num_minibatches, self._minibatch)
         metrics |= means(self.taken(steps))
         return self.named(metrics | {"lr": lr}) | batch_metrics(rollout, rows, batch)
 
