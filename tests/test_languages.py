@@ -162,6 +162,65 @@ def test_an_answer_pays_by_its_class_and_no_answer_costs():
     assert info["success"].tolist() == [False, True, False]
 
 
+def test_every_letter_may_ask_for_an_answer():
+    env = RegularLanguage(3, "parity", n=3, answer="every")
+    obs, _ = env.reset(seed=0, options={"hidden": {"symbols": np.tile([1, 0, 2], (3, 1))}})
+    for t, answers in enumerate([[1, 0, 1], [1, 1, 2]]):
+        assert (obs == [1, 0][t]).all() and (env.oracle() == 1).all() and env.asked().all()
+        obs, reward, terminated, _, info = env.step(answers)
+        assert reward.tolist() == [[0.5, 0, 0.5], [0.5, 0.5, -0.5]][t]
+    assert terminated.all() and info["success"].tolist() == [True, False, False]
+    assert env.scores().memoryless == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("length", ["uniform", "fixed"])
+def test_the_best_blind_guess_at_every_letter(length):
+    """Played, within four standard errors; where a letter tells the class, it is always right."""
+    env = RegularLanguage(4000, "sym5", n=6, length=length, answer="every")
+    env.reset(seed=0)
+    returns, running, rng = np.zeros(4000), np.ones(4000, bool), np.random.default_rng(0)
+    for _ in range(6):
+        _, reward, terminated, *_ = env.step(env.memoryless(rng))
+        returns += reward * running
+        running &= ~terminated
+    assert abs(returns.mean() - env.scores().memoryless) < 4 * returns.std() / 4000**0.5
+    told = {"start": 0, "transitions": {s: {"a": 0, "b": 1} for s in (0, 1)}, "labels": {0: 0, 1: 1}}
+    assert RegularLanguage(1, told, n=5, length=length, answer="every").scores().memoryless == pytest.approx(1)
+
+
+@pytest.mark.parametrize("answer", ["end", "every"])
+def test_a_stream_has_the_strings_one_after_another_with_their_classes(answer):
+    env = RegularLanguage(1, "sym5", n=7, answer=answer)
+    stream, few = env.stream(20, 150, 3), env.stream(4, 10, 3)
+    batch = stream.next()
+    parts = [few.next() for _ in range(15)]
+    lengths = set()
+    for i in range(20):
+        starts = np.flatnonzero(batch.start[i])
+        assert starts[0] == 0
+        for a, b in pairwise(starts):
+            letters = batch.symbols[i, a:b].tolist()
+            lengths.add(b - a)
+            if answer == "end":
+                assert letters.pop() == 2 and batch.mask[i, a:b].tolist() == [False] * len(letters) + [True]
+                assert batch.label[i, b - 1] == permuted(tuple(letters))
+            else:
+                assert batch.mask[i, a:b].all()
+                classes = [permuted(tuple(letters[: t + 1])) for t in range(b - a)]
+                assert batch.label[i, a:b].tolist() == classes
+            assert not {2} & set(letters)
+    assert lengths == set(range(2, 8))
+    for name, array in batch._asdict().items():
+        cut = np.concatenate([getattr(part, name) for part in parts], 1)
+        np.testing.assert_array_equal(cut, array[:4])
+    saved = stream.state()
+    after = stream.next()
+    other = env.stream(20, 150, 4)
+    other.restore(saved)
+    for one, same in zip(after, other.next(), strict=True):
+        np.testing.assert_array_equal(one, same)
+
+
 OWN = {
     "start": "none",
     "transitions": {

@@ -99,6 +99,7 @@ def test_the_first_evaluation_at_nine_tenths_of_the_scale_is_found_in_steps():
     points = [(10, 22.2), (20, 420.0), (30, 440.0), (40, 100.0)]
     assert metrics.reduced("normalised steps_to_90", points, GAMES["CartPole-v1"]) == 30
     assert metrics.reduced("normalised steps_to_90", points[:2], GAMES["CartPole-v1"]) == np.inf
+    assert metrics.reduced("steps_to_431.5", points) == 30
 
 
 def test_a_run_is_normalised_by_the_named_task_or_by_the_id_of_its_game(tmp_path):

@@ -87,6 +87,7 @@ ADDED: dict[str, Data] = {
     "rlmem_envs.vector.make": {"action_masks": False},
     "rlmem_envs.popgym.make": {"privileged": False},
     "rlmem_envs.mazes.tmaze.TMaze": {"privileged": False},
+    "rlmem_envs.languages.regular.RegularLanguage": {"answer": "end"},
     "rlmem_envs.occlusion.cartpole.CartPole": {"privileged": False},
     "rlmem_envs.occlusion.pendulum.Pendulum": {"privileged": False},
     "rlmem_envs.occlusion.robots.make": {"privileged": False},

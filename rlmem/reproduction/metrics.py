@@ -1,6 +1,7 @@
 """The metrics that a table can show, read from the record of a run."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from rlmem.stats import Reference, expert_normalised, reference_of
 GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
 Reduction = Callable[[np.ndarray, np.ndarray], float]
 """Reduces the values of a key over a run to one number: environment steps [row], values [row] -> float."""
-REACHED = 90.0
-"""The value that `steps_to_90` waits for."""
+STEPS_TO = re.compile(r"steps_to_(-?\d+(?:\.\d+)?)")
+"""The metrics `steps_to_VALUE`: the steps until a greedy evaluation reaches VALUE, infinite if none does."""
 
 
 def _late(values: np.ndarray, percent: int) -> float:
@@ -30,9 +31,9 @@ def _area(steps: np.ndarray, values: np.ndarray) -> float:
     return float(under / steps[-1]) if steps[-1] else float(values[-1])
 
 
-def _reached(steps: np.ndarray, values: np.ndarray) -> float:
-    """The steps of the first row with at least REACHED; infinite if there is none."""
-    return float(np.min(steps[values >= REACHED], initial=np.inf))
+def _reached(value: float) -> Reduction:
+    """The steps of the first row with at least `value`; infinite if there is none."""
+    return lambda steps, values: float(np.min(steps[values >= value], initial=np.inf))
 
 
 REDUCTIONS: dict[str, Reduction] = {
@@ -42,7 +43,6 @@ REDUCTIONS: dict[str, Reduction] = {
     "late": lambda steps, values: _late(values, 5),
     "late_15": lambda steps, values: _late(values, 15),
     "area": _area,
-    "steps_to_90": _reached,
 }
 METRICS: dict[str, tuple[str, str, str]] = {
     "final_eval": ("greedy evaluation return at the end", GREEDY, "last"),
@@ -50,7 +50,6 @@ METRICS: dict[str, tuple[str, str, str]] = {
     "late_15_eval": ("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, "late_15"),
     "best_eval": ("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, "best"),
     "area_eval": ("greedy evaluation return, mean over the steps of the run: the area under its curve", GREEDY, "area"),
-    "steps_to_90": ("steps until a greedy evaluation reaches 90; infinite if none does", GREEDY, "steps_to_90"),
     "mmer": ("MMER: running maximum of the mean training return, as published", TRAINING, "best"),
     "final_train": ("mean training return at the end", TRAINING, "last"),
     "success": ("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
@@ -58,7 +57,7 @@ METRICS: dict[str, tuple[str, str, str]] = {
 }
 """Name of a metric -> its description, its key of metrics.jsonl, and the name of its reduction.
 
-`last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too.
+`last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also `STEPS_TO`.
 """
 NORMALISED = "normalised "
 """Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`rlmem.stats.expert_normalised`)."""
@@ -73,10 +72,12 @@ def curve_key(metric: str) -> str:
 
 def made_of(metric: str) -> tuple[str, Reduction]:
     """The key of metrics.jsonl behind a metric, and the reduction of its values over a run. Raises UserError."""
+    if found := STEPS_TO.fullmatch(metric):
+        return GREEDY, _reached(float(found[1]))
     how, _, key = metric.partition(" ")
     _, key, how = METRICS.get(metric, (metric, key, how))
     if how not in REDUCTIONS or not key:
-        near, accepted = nearest(metric, METRICS), [*METRICS, "last KEY"]
+        near, accepted = nearest(metric, METRICS), [*METRICS, "steps_to_VALUE", "last KEY"]
         raise UserError(sentence(f"metric: {metric}", "no such metric", near=near, accepted=accepted))
     return key, REDUCTIONS[how]
 
@@ -85,6 +86,8 @@ def in_words(metric: str) -> str:
     """The description of a metric, or its name if it has none."""
     plain = metric.removeprefix(NORMALISED)
     scale = "" if plain == metric else " (a random policy's return is 0, an expert's 100)"
+    if found := STEPS_TO.fullmatch(plain):
+        return f"steps until a greedy evaluation reaches {found[1]}{scale}; infinite if none does"
     return METRICS[plain][0] + scale if plain in METRICS else metric
 
 

@@ -42,7 +42,8 @@ class Labelled(Protocol):
 
 @dataclass(kw_only=True)
 class Classify(Supervised):
-    """Cross entropy at the last slot of every sequence (Stepleton et al. 2018, arXiv:1805.04955, section 4.1).
+    """Cross entropy where the class of a sequence is due, as at its last slot (Stepleton et al. 2018, arXiv:1805.04955,
+    section 4.1).
 
     Rows are independent samplers, read in consecutive windows of `truncation` slots. The state is carried from window
     to window, and the gradient stops there: that is truncated backpropagation through time.
@@ -82,19 +83,23 @@ class Classify(Supervised):
     def unseen(self, env: Any, request: Request) -> Iterator[DataWindow]:
         """As `Supervised.unseen`, new streams from their beginning; rows share the sequences equally."""
         rows = min(request.episodes, EVAL_ROWS)
-        left = request.episodes // rows + (np.arange(rows) < request.episodes % rows)
+        most = request.episodes // rows + (np.arange(rows) < request.episodes % rows)
         stream = env.stream(rows, EVAL_WINDOW, request.streams.int("evaluation/env"))
         feed = StreamFeed(stream, rows, EVAL_WINDOW, self.reset, request.device)
-        while left.any():
+        begun = np.zeros(rows, int)
+        while (begun <= most).any():
             window = feed.next(2**62)
-            mask = on_host(window.mask)
-            mask = mask & (mask.cumsum(1) <= left[:, None])
-            left -= mask.sum(1)
+            number = begun[:, None] + feed.begins.cumsum(1)  # of the sequence, from 1
+            begun = number[:, -1]
+            mask = on_host(window.mask) & (number <= most[:, None])
             yield replace(window, mask=with_host(mask, request.device), due=int(mask.sum()))
 
 
 class StreamFeed(Feed):
-    """Consecutive windows of a stream (`Labelled.stream`), cut from larger chunks, which are cheaper to draw."""
+    """Consecutive windows of a stream (`Labelled.stream`), cut from larger chunks, which are cheaper to draw.
+
+    begins: where sequences begin in the window that was made last [B, T]
+    """
 
     def __init__(self, stream: Any, rows: int, window: int, reset: bool, device: torch.device):
         super().__init__(device)
@@ -108,7 +113,7 @@ class StreamFeed(Feed):
         self.before, self.at = self.stream.state(), 0
         chunk = self.stream.next(self.columns)
         self.symbols, self.label = (torch.from_numpy(x).to(self.device) for x in (chunk.symbols, chunk.label))
-        self.start, self.mask = chunk.start & self.reset, chunk.mask
+        self.start, self.mask = chunk.start, chunk.mask
         self.due = chunk.mask.sum(0)
 
     def next(self, budget: int) -> DataWindow:
@@ -118,7 +123,8 @@ class StreamFeed(Feed):
         here = slice(self.at, min(self.at + self.window, self.at + -(-budget // self.rows), self.columns))
         self.at = here.stop
         self.steps += min(budget, self.rows * (here.stop - here.start))
-        start, mask = (with_host(flags[:, here], self.device) for flags in (self.start, self.mask))
+        self.begins = self.start[:, here]
+        start, mask = (with_host(flags, self.device) for flags in (self.begins & self.reset, self.mask[:, here]))
         inputs = Inputs(self.symbols[:, here], self.action[:, here], self.reward[:, here], start)
         window = DataWindow(inputs, self.label[:, here], mask, int(self.due[here].sum()))
         self.seconds["data"] += perf_counter() - began

@@ -49,9 +49,17 @@ class DFA:
 
     def class_shares(self, letters: int) -> NDArray[np.float64]:
         """How likely each class [C] is for a string of so many independent, uniformly distributed letters."""
+        return np.eye(self.classes)[self.label].T @ self._state_shares(letters)
+
+    def class_shares_by_letter(self, letters: int) -> NDArray[np.float64]:
+        """How likely each letter is to be the last of such a string and each class to be the string's, [K, C]."""
+        after = np.eye(self.classes)[self.label[self.next]]  # [S, K, C]
+        return np.einsum("s,skc->kc", self._state_shares(letters - 1), after) / len(self.letters)
+
+    def _state_shares(self, letters: int) -> NDArray[np.float64]:
         here = np.eye(len(self.states))[self.start]
         step = np.eye(len(here))[self.next].mean(1)  # [S, S]
-        return np.eye(self.classes)[self.label].T @ np.linalg.matrix_power(step, letters).T @ here
+        return np.linalg.matrix_power(step, letters).T @ here
 
 
 def _read(table: Mapping[str, Any]) -> DFA:

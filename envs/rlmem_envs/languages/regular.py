@@ -1,5 +1,6 @@
-"""Regular languages as decision problems: read a string, then say which class it is in."""
+"""Regular languages as decision problems: read a string, and say which class it is in."""
 
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Scores, Who
 from rlmem_envs.languages.dfa import DFA
+from rlmem_envs.languages.words import WordStream
 
 
 class RegularLanguage(BatchedEnv):
@@ -26,11 +28,17 @@ class RegularLanguage(BatchedEnv):
     L counts E, so there are L - 1 letters, independent and uniformly distributed. PARITY: odd or even many ones. EVEN
     PAIRS: is the last letter the first? SYM(5): the place of one of five things that every letter permutes.
 
+    With answer=every there are L letters, the class of the string so far is asked for at each of them, and an answer
+    earns the L-th part of what it earns at E; an episode is won by L right ones.
+
+    `stream` has the strings and their classes for supervised learning (`algo=classify`).
+
     language: name of a table in `rlmem_envs.languages.tables`, or a table of your own, {start: even, transitions:
         {even: {a: even, b: odd}, odd: {a: odd, b: even}}, labels: {even: 0, odd: 1}}
     n: the greatest L
     length: uniform, L is any of min_length .. n, to train with | fixed, L = n, to evaluate with
     min_length: the least L, if uniform
+    answer: end, once, when E is shown | every, at every letter
     """
 
     tests = "state tracking: every letter may change the answer"
@@ -48,6 +56,7 @@ class RegularLanguage(BatchedEnv):
         n: Annotated[int, Ge(2), Le(1_000_000)] = 25,
         length: Literal["uniform", "fixed"] = "uniform",
         min_length: Annotated[int, Ge(1)] = 2,
+        answer: Literal["end", "every"] = "end",
         **kwargs: Any,
     ):
         if not 1 <= min_length <= n:
@@ -56,8 +65,11 @@ class RegularLanguage(BatchedEnv):
         self._n, self._shortest = n, n if length == "fixed" else min_length
         self._end = len(dfa.letters)
         params = {"language": language, "n": n, "length": length, "min_length": min_length}
+        if answer != "end":
+            params["answer"] = answer
         super().__init__(num_envs, Discrete(self._end + 1), Discrete(dfa.classes + 1), params, **kwargs)
         self._ranges = {"length": (1, n)}
+        self._rules, self._every = {**params, **kwargs}, answer == "every"
         # [S, K + 1], flat: E leaves the automaton where it is
         self._next = np.column_stack([dfa.next, np.arange(len(dfa.states))]).ravel()
         # [S, C + 1], flat: what an action earns at the end
@@ -65,6 +77,8 @@ class RegularLanguage(BatchedEnv):
         self.symbols = np.full((num_envs, n + 1), self._end)  # the letters, then E for ever
         self.length = np.full(num_envs, n)
         self.reached = np.full(num_envs, dfa.start)  # the automaton's state before the present symbol
+        if self._every:
+            self.missed = np.zeros(num_envs, bool)  # an answer was wrong
         self._rows = self._all * (n + 1)  # where each begins in `symbols`, flat
         self._places = np.arange(1, n + 1)
         # how many letters there are, n times, and how many lengths
@@ -78,10 +92,13 @@ class RegularLanguage(BatchedEnv):
         symbols, length = facts["symbols"], facts["length"]
         ends = symbols.view(np.uint64) >= self._end  # a negative number is a huge one
         if ends.any():
-            length = np.where(ends.any(1), ends.argmax(1) + 1, length)
-        self.symbols[who, :-1] = np.where(self._places < length[:, None], symbols, self._end)
+            length = np.where(ends.any(1), (ends.argmax(1) + (not self._every)).clip(1), length)
+        letters = length - (not self._every)
+        self.symbols[who, :-1] = np.where((self._places <= letters[:, None]) & ~ends, symbols, self._end)
         self.length[who] = length
         self.reached[who] = self._dfa.start
+        if self._every:
+            self.missed[who] = False
 
     def _after(self) -> NDArray[np.int64]:
         """The automaton's state after the present symbol [N]."""
@@ -91,8 +108,13 @@ class RegularLanguage(BatchedEnv):
         self.reached = self._after()
         ended = self.t == self.length - 1
         pay = self._pay.take(self.reached * (self._dfa.classes + 1) + actions)
-        rewards = np.where(ended, pay, 0.0)
-        self._won = rewards > 0
+        if self._every:
+            rewards = pay / self.length
+            self.missed |= pay <= 0
+            self._won = ~self.missed
+        else:
+            rewards = np.where(ended, pay, 0.0)
+            self._won = rewards > 0
         return rewards, ended, np.zeros(self.num_envs, bool)
 
     def _observe(self) -> NDArray[np.int64]:
@@ -116,25 +138,39 @@ class RegularLanguage(BatchedEnv):
         return self._dfa.label[self._after()]
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
-        """E is all that it sees of the string: it always names the commonest class."""
-        return np.full(self.num_envs, self._class_shares().argmax())
+        """It names the class that is commonest where the present symbol is shown."""
+        return self._class_shares.argmax(1)[self._observe()]
 
+    @cached_property
     def _class_shares(self) -> NDArray[np.float64]:
-        """How likely each class is."""
-        letters = range(self._shortest - 1, self._n)
-        return np.mean([self._dfa.class_shares(number) for number in letters], axis=0)
+        """The share of what there is to earn that is for naming a class when a symbol is shown [K + 1, C]."""
+        lengths = np.arange(self._shortest, self._n + 1)
+        shares = np.zeros((self._end + 1, self._dfa.classes))
+        if not self._every:
+            shares[-1] = np.mean([self._dfa.class_shares(length - 1) for length in lengths], axis=0)
+            return shares
+        for place in self._places:
+            weight = (1 / lengths[lengths >= place]).sum() / len(lengths)
+            shares[:-1] += weight * self._dfa.class_shares_by_letter(place)
+        return shares
+
+    def asked(self) -> NDArray[np.bool_]:
+        """Whether an answer is asked for at the present symbol [N]."""
+        return np.ones(self.num_envs, bool) if self._every else self.t == self.length - 1
+
+    def stream(self, batch_size: int, window: int, seed: int) -> WordStream:
+        """`batch_size` rows of strings that nobody has read yet, with their classes."""
+        return WordStream(RegularLanguage(batch_size, **self._rules), window, seed)
 
     def episode_steps(self) -> tuple[int, int]:
         return self._shortest, self._n
 
     def scores(self) -> Scores:
-        """At random, one right answer is as likely as none; the rest follows from the automaton."""
+        """At random, a right answer is as likely as none; the rest follows from the automaton."""
         if self.max_episode_steps is not None:
             return UNKNOWN
-        return Scores(random=0.0, memoryless=float(self._class_shares().max()), oracle=1.0)
+        return Scores(random=0.0, memoryless=float(self._class_shares.max(1).sum()), oracle=1.0)
 
     def text(self, i: int) -> str:
-        symbol, last = int(self._observe()[i]), self._dfa.classes
-        if symbol < self._end:
-            return self._dfa.letters[symbol]
-        return f"E   class 0 .. {last - 1}, or {last} for no answer"
+        shown, last = (*self._dfa.letters, "E")[self._observe()[i]], self._dfa.classes
+        return f"{shown}   class 0 .. {last - 1}, or {last} for no answer" if self.asked()[i] else shown

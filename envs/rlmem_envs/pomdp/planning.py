@@ -49,16 +49,15 @@ def point_based(model: Model, points: int = 100, sweeps: int = 300, tolerance: f
     """
     beliefs = _reached(model, points)
     pay, A = model.pay, len(model.actions)
-    going = np.einsum("ast,ato->aost", model.T * ~model.ends, model.Z)  # [A, O, S, S']
-    discount = min(model.discount, 0.9999) * (model.T * ~model.ends)
+    going = model.T * ~model.ends
+    discount = min(model.discount, 0.9999) * going
     always: Any = np.linalg.solve(np.eye(len(model.states)) - discount, pay[..., None])[..., 0]
     plan = Plan(always, np.arange(A))  # one action for ever
     for _ in range(sweeps):
-        ahead = plan.vectors @ going.swapaxes(-1, -2)  # [A, O, K, S]
         chosen = np.zeros((A, *beliefs.shape))
-        for a, o in np.ndindex(*ahead.shape[:2]):
-            best = (beliefs @ ahead[a, o].T).argmax(-1)  # [B]
-            chosen[a] += ahead[a, o][best]
+        for a, o in np.argwhere(model.Z.any(1)):
+            ahead = (plan.vectors * model.Z[a, :, o]) @ going[a].T  # [K, S]
+            chosen[a] += ahead[(beliefs @ ahead.T).argmax(-1)]
         q = pay[:, None] + model.discount * chosen
         first = np.einsum("abs,bs->ba", q, beliefs).argmax(-1)
         vectors = q[first, np.arange(len(beliefs))]

@@ -31,17 +31,20 @@ seen are picked from the cumulated probabilities |
     | memoryless | acts on the belief after the last observation alone, and now and then at random |
 
     Files are in Cassandra's format (`.POMDP`), with names, wildcards, matrices, uniform, identity, reset, and rewards
-    or costs. The two that are known by name are in `rlmem_envs.pomdp.models`.
+    or costs. Those that are known by name are in `rlmem_envs.pomdp.models`.
 
-    file: tiger, hallway, or the path of a file
+    file: tiger, hallway, rock_sample, compass_world, or the path of a file
     steps: the most steps of an episode
     ends: states that end an episode, by name or number; of a path alone
     planner: how the oracle plans: point_based or qmdp
     """
 
     tests = "keeping a belief about a hidden state from unreliable observations"
-    source = "tiger: Kaelbling et al. 1998; hallway: Littman et al. 1995; the format: Cassandra's pomdp-solve"
-    levels = {name: {"file": name, "steps": 100, "ends": (), "planner": "point_based"} for name in ("tiger", "hallway")}
+    source = (
+        "tiger: Kaelbling et al. 1998; hallway: Littman et al. 1995; rock_sample: Smith and Simmons 2004; "
+        "compass_world: Rafols et al. 2005; the format: Cassandra's pomdp-solve"
+    )
+    levels = {name: {"file": name, "steps": 100, "ends": (), "planner": "point_based"} for name in MODELS}
     known = {
         "tiger": Scores(random=-3033.333, memoryless=-100.0, oracle=106.4),  # random is exact, the oracle's measured
         "hallway": Scores(random=0.1546, memoryless=0.755, oracle=0.9999),
