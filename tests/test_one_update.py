@@ -293,8 +293,13 @@ def unrolled(net, p, space):
         policies.append(
             Categorical(logits=out) if discrete else Independent(Normal(out, net.w["policy.log_std"].exp()), 1)
         )
-        values.append(net.head("critic.0", "critic.1", h).squeeze())
+        values.append(net.head("critic.0", "critic.1", h).flatten()[0])
     return policies, values
+
+
+def second_values(net, p):
+    """Values of the second head, for the lambda-discrepancy."""
+    return [net.head("critic.0", "critic.1", h).flatten()[1] for h in net.features(p)]
 
 
 def ahead(p, values, t):
@@ -326,6 +331,7 @@ def ppo(algo, net, pieces, fixed, space):
         advantages = standardised(advantages)
     now = {id(p): unrolled(net, p, space) for p in pieces}
     policy_loss, value_loss, entropy, kl, clipped = [], [], [], [], set()
+    second = {id(p): second_values(net, p) for p in pieces} if algo.ld_weight else {}
     for (p, t), advantage in zip(acted, advantages, strict=True):
         policy, value = (each[t] for each in now[id(p)])
         ratio = (policy.log_prob(p.action[t]) - p.log_prob[t]).exp()
@@ -336,6 +342,10 @@ def ppo(algo, net, pieces, fixed, space):
         if algo.value_error_clamp is not None and error > algo.value_error_clamp:
             error = torch.tensor(algo.value_error_clamp, dtype=DOUBLE)
             clipped.add("value")
+        if second:
+            beside = second[id(p)][t]
+            error = error + (beside - fixed[id(p)]["second_target"][t]) ** 2
+            error = (1 - algo.ld_weight) * error + algo.ld_weight * (value - beside) ** 2
         value_loss.append(error)
         entropy.append(policy.entropy())
         kl.append(kl_divergence(fixed[id(p)]["policy"][t], policy))
@@ -345,6 +355,11 @@ def ppo(algo, net, pieces, fixed, space):
     return loss + algo.kl_coef * terms["kl"], terms, clipped
 
 
+def advantages_of(p, v, lam):
+    n = len(p.action)
+    return [sum((GAMMA * lam) ** (k - t) * ahead(p, v, k) for k in range(t, n)) for t in range(n)]
+
+
 def before_the_first_step(algo, net, pieces, space):
     """GAE as a sum of TD errors (Schulman et al. 2016, arXiv:1506.02438, eq. 16), the values' targets, the policy."""
     fixed = {}
@@ -352,10 +367,14 @@ def before_the_first_step(algo, net, pieces, space):
         with torch.no_grad():
             policies, values = unrolled(net, p, space)
         v = [value.item() for value in values]
-        n, decay = len(p.action), GAMMA * algo.gae_lambda
-        advantage = [sum(decay ** (k - t) * ahead(p, v, k) for k in range(t, n)) for t in range(n)]
+        advantage = advantages_of(p, v, algo.gae_lambda)
         aim = [a + v_t for a, v_t in zip(advantage, v, strict=False)]
         fixed[id(p)] = {"advantage": advantage, "target": aim, "policy": policies}
+        if algo.ld_weight:
+            with torch.no_grad():
+                v = [value.item() for value in second_values(net, p)]
+            aim = [a + v_t for a, v_t in zip(advantages_of(p, v, algo.ld_lambda), v, strict=False)]
+            fixed[id(p)]["second_target"] = aim
     if algo.normalize_advantage == "batch":
         every = iter(standardised([a for p in pieces for a in fixed[id(p)]["advantage"]]))
         for p in pieces:
@@ -367,6 +386,7 @@ PPO_CASES = {
     "usual": {"max_grad_norm": 0.5},
     "batch": {"normalize_advantage": "batch", "kl_coef": 0.3, "value_error_clamp": 2.0, "max_grad_norm": None},
     "none": {"normalize_advantage": "none", "num_minibatches": 1, "gae_lambda": 0.5},
+    "two heads": {"ld_weight": 0.4, "ld_lambda": 0.3, "gae_lambda": 0.9, "max_grad_norm": None},
 }
 
 

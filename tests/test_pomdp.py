@@ -150,7 +150,7 @@ def test_a_file_is_an_environment(tmp_path):
     _, reward, terminated, _, infos = env.step(np.ones(4, int))
     assert set(reward) <= {-100.0, 10.0} and (terminated == (env.labels() == 1)).all()
     assert terminated.any() and (infos["success"] == terminated).all()
-    with pytest.raises(UserError, match=r"file=none: cannot be read .* expected tiger, hallway, or the path"):
+    with pytest.raises(UserError, match=r"file=none: cannot be read .* expected tiger, hallway, rock_sample, .*, or the path"):
         make_env(load(["env=pomdp", "env.file=none"]), 1)
     with pytest.raises(UserError, match=r"'9' is none of the states"):
         make_env(load(["env=pomdp", f"env.file={path}", "env.ends=['9']"]), 1)

@@ -30,6 +30,7 @@ class ActorCritic(Agent):
     state_dependent_std: see `rlmem.nets.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each
     memory_gradient: whose loss trains a shared encoder and memory
+    values: values that the critic has of a slot; the first is what others call its value
     """
 
     value_name = "V(s)"
@@ -42,13 +43,14 @@ class ActorCritic(Agent):
         state_dependent_std: bool = False,
         separate: bool = False,
         memory_gradient: MemoryGradient = "both",
+        values: int = 1,
     ):
         super().__init__()
         self.trunks = Trunks(make_trunk, separate)
         size = self.trunks.actor.output_size
         self.policy = PolicyHead(size, action_space, layers, state_dependent_std)
         trunk, width = layers.hidden(self.trunks.critic.output_size)
-        self.critic = nn.Sequential(trunk, layers.output(width, 1, VALUE_GAIN))
+        self.critic = nn.Sequential(trunk, layers.output(width, values, VALUE_GAIN))
         self.memory_gradient = memory_gradient
 
     @torch.no_grad()
@@ -68,10 +70,11 @@ class ActorCritic(Agent):
         return self.policy.parameters_of(features)
 
     def value(self, batch: Batch) -> Tensor:
-        return self.critic(self.trunks.read_critic(batch)).squeeze(-1)
+        return self.critic(self.trunks.read_critic(batch))[..., 0]
 
     def unroll(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Policy parameters [B, T, P] and values [B, T] of every slot, from the rows' `state0`."""
+        """Policy parameters [B, T, P] and values of every slot, from the rows' `state0`; values are [B, T], or
+        [B, T, values] if there are several."""
         return self.heads(*self.trunks.read(batch), action_mask(batch.obs))
 
     @compilable

@@ -174,7 +174,12 @@ class OnPolicy(FromRollouts):
 
     def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
         std, whose = self.state_dependent_std, self.memory_gradient
-        return ActorCritic(make_trunk, action_space, self.head_layers, std, self.separate, whose)
+        return ActorCritic(make_trunk, action_space, self.head_layers, std, self.separate, whose, self.values)
+
+    @property
+    def values(self) -> int:
+        """The values that the critic has of a slot."""
+        return 1
 
 
 def mean(x: Tensor, mask: Tensor) -> Tensor:

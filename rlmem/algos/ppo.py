@@ -14,7 +14,7 @@ from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.parts import OnNan
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
 from rlmem.losses.reduce import standardise
-from rlmem.losses.returns import discounted_return, gae
+from rlmem.losses.returns import discounted_return, gae, lambda_return
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, action_mask
 
 
@@ -41,6 +41,10 @@ class PPO(OnPolicy):
     normalize_advantage: whether advantages are standardised, over a minibatch or the whole batch
     kl_coef: weight of the KL penalty, adapted after every update; 0: no penalty
     kl_target: the KL divergence that `kl_coef` is adapted to
+    ld_weight: w of the lambda-discrepancy (Allen et al. 2024, arXiv:2407.07333): in the place of the value error stands
+        (1 - w) (error + error') + w mean[(V - V')^2], with a second head V' that learns the returns of `ld_lambda`. Both
+        agree where what is remembered is Markov, so that it rewards memory; 0: one head
+    ld_lambda: lambda of the second head; that of the first is `gae_lambda`
     """
 
     complete_episodes: bool = False
@@ -55,6 +59,12 @@ class PPO(OnPolicy):
     normalize_advantage: Literal["minibatch", "batch", "none"] = "minibatch"
     kl_coef: NonNegativeFloat = 0.0
     kl_target: PositiveFloat = 0.01
+    ld_weight: UnitFloat = 0.0
+    ld_lambda: UnitFloat = 0.5
+
+    @property
+    def values(self) -> int:
+        return 2 if self.ld_weight else 1
 
     def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         super().setup(agent, generator, on_nan)
@@ -98,10 +108,13 @@ class PPO(OnPolicy):
         """
         actor, critic = self.agent.trunks.read(batch)
         parameters, value = self.agent.heads(actor, critic, action_mask(batch.obs))
+        if self.ld_weight:
+            value, second = value.unbind(-1)
         log_prob = self.agent.policy.distribution(parameters).log_prob(batch.action)
         stream_value = rows.scatter(value, streams.shape)
         reward = streams.reward * self._scale(streams)
-        advantage = gae(reward, stream_value, streams.terminated, streams.mask, self.gamma, self.gae_lambda)
+        signals = reward, stream_value, streams.terminated, streams.mask
+        advantage = gae(*signals, self.gamma, self.gae_lambda)
         target = rows.gather(advantage + stream_value)
         unexplained, total = (mean((x - mean(x, batch.mask)).square(), batch.mask) for x in (target - value, target))
         if self.normalize_advantage == "batch":
@@ -109,7 +122,12 @@ class PPO(OnPolicy):
         batch.behaviour |= {"advantage": rows.gather(advantage), "target": target}
         if self.kl_coef:
             batch.behaviour["parameters"] = parameters
-        return {
+        found = {}
+        if self.ld_weight:
+            signals = reward, rows.scatter(second, streams.shape), streams.terminated, streams.mask
+            batch.behaviour["second_target"] = rows.gather(lambda_return(*signals, self.gamma, self.ld_lambda))
+            found = {"lambda_discrepancy": float(mean((value - second).square(), batch.mask).sqrt())}
+        return found | {
             "ratio_max_dev": float(replay_deviation(log_prob - batch.behaviour["log_prob"], batch.mask)),
             "explained_variance": float(1 - unexplained / (total + 1e-8)),
             "value_mean": float(mean(value, batch.mask)),
@@ -130,6 +148,9 @@ class PPO(OnPolicy):
             batch = batch.acted()
         old, mask = batch.behaviour, batch.mask
         parameters, value = self.agent.unroll(batch)
+        second = None
+        if self.ld_weight:
+            value, second = value.unbind(-1)
         policy = self.agent.policy.distribution(parameters)
         log_prob = policy.log_prob(batch.action)
         advantage = old["advantage"]
@@ -137,6 +158,10 @@ class PPO(OnPolicy):
             advantage = standardise(advantage, mask, mean)
         policy_loss = mean(clipped_surrogate(log_prob, old["log_prob"], advantage, clip), mask)
         value_loss = mean(value_error(value, old["target"], self.value_error_clamp), mask)
+        if second is not None:
+            value_loss = value_loss + mean(value_error(second, old["second_target"], self.value_error_clamp), mask)
+            discrepancy = mean((value - second).square(), mask)
+            value_loss = torch.lerp(value_loss, discrepancy, self.ld_weight)
         entropy = mean(policy.entropy(), mask)
         loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
         log_ratio = (log_prob - old["log_prob"]).detach()

@@ -21,6 +21,7 @@ ANALYSES = {
     "hidden": "whether the memory's outputs cluster by the true state",
     "extrapolate": "the return at other lengths than in training",
     "impulse": "impulse responses of LP-RNN's pools",
+    "markov": "whether values depend on lambda, as they do where memory is missing",
     "gradients": "how far back the gradient reaches, and where truncation cuts it",
 }
 """The analyses, each a module of this package, with the question that it answers."""

@@ -90,13 +90,19 @@ class LoadedRun:
         require_same_spaces(config, self.parts.env, env, " ".join(overrides))
         return env
 
-    def play(self, episodes: int, wrap: Callable[[VectorEnv], VectorEnv] = lambda env: env) -> Episodes:
-        """Greedy episodes, one in each of `episodes` environments; `wrap` may record something at every slot."""
+    def play(
+        self, episodes: int, wrap: Callable[[VectorEnv], VectorEnv] = lambda env: env, sampled: bool = False
+    ) -> Episodes:
+        """Episodes, one in each of `episodes` environments: greedy ones, or with `sampled` those of the sampling policy.
+
+        `wrap` may record something at every slot.
+        """
         if episodes > MOST:
             raise UserError(f"analyze: {episodes:,} episodes; expected at most {MOST:,}, which are played side by side")
-        seed = Streams(self.seed).int("evaluation/env")
+        streams = Streams(self.seed)
+        seed, generator = streams.int("evaluation/env"), streams.torch("evaluation/act") if sampled else None
         with closing(wrap(self.environment(episodes))) as env:
-            collector = Collector(env, self.agent, seed, None, self.parts.device)
+            collector = Collector(env, self.agent, seed, generator, self.parts.device)
             most = self.config.settings.evaluation.max_steps
             rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True, most_slots=most)
         if rollout.cut:

@@ -29,6 +29,7 @@ PARSER.add_argument("--json", action="store_true", help="print the summary as JS
 PARSER.add_trust()
 own, one = PARSER.add_argument_group("options of single analyses", argument_default=SUPPRESS), integer_from(1)
 own.add_argument("--episodes", type=one, metavar="N", help="greedy episodes (not ffm, impulse)")
+own.add_argument("--twin", type=Path, metavar="RUN", help="markov: a run on the fully observed twin of the game")
 own.add_argument("--older-than", type=one, metavar="K", help="sensitivity: age in slots (10)")
 own.add_argument("--all-checkpoints", action="store_true", help="sensitivity: a map over training")
 own.add_argument("--beta", type=float, metavar="B", help="ffm: remaining fraction of a trace (0.1)")

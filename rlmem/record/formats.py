@@ -77,7 +77,7 @@ def require_readable(number: int, where: object, written: Mapping[str, Any]) -> 
 HEADS = {"activation": "leaky_relu", "head_init": "small_output"}
 CRITIC = {"critic_observation": None, "critic_memory": None}
 ADDED: dict[str, Data] = {
-    "rlmem.algos.ppo.PPO": HEADS | CRITIC | {"reward_scale": 1.0},
+    "rlmem.algos.ppo.PPO": HEADS | CRITIC | {"reward_scale": 1.0, "ld_weight": 0.0, "ld_lambda": 0.5},
     "rlmem.algos.impala.Impala": HEADS | CRITIC,
     "rlmem.algos.dqn.DQN": HEADS | {"value_rescaling": False},
     "rlmem.algos.sac.SAC": HEADS | CRITIC,

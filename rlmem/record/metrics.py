@@ -40,6 +40,10 @@ METRICS: dict[str, tuple[str, str]] = {
     "ALGO/kl_coef": ("ppo", "weight of the KL penalty, if there is one"),
     "ALGO/clip_fraction": ("ppo", "share of slots whose probability ratio is outside of the clip range"),
     "ALGO/explained_variance": ("ppo", "share of the targets' variance that the values explain: 1 is perfect"),
+    "ALGO/lambda_discrepancy": (
+        "ppo",
+        "root mean square of the difference of both values, with algo.ld_weight: 0 where what is remembered is Markov",
+    ),
     "ALGO/reward_scale": ("ppo, pqn", "factor on the rewards that were learnt from"),
     "ALGO/lag": ("impala", "updates between the weights that acted and those that learnt"),
     "ALGO/rho_mean": ("impala", "mean truncated importance ratio of V-trace; 1 if on-policy"),
