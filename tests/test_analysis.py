@@ -92,6 +92,7 @@ def exact(run_dir: Path):
         ("extrapolate", "gru", {"episodes": 4, "over": "env.n=4,9"}),
         pytest.param("impulse", "lprnn", {"string": "abc", "other": "cab"}, marks=pytest.mark.slow),
         ("gradients", "ffm", {"episodes": 2}),
+        ("markov", "gru", {"episodes": 40}),
     ],
 )
 def test_an_analysis_writes_table_numbers_and_pictures_that_are_the_same_again(runs, what, run, options):
@@ -367,6 +368,27 @@ def test_few_points_are_drawn_alike_and_single_states_left_out():
     assert sample(features, names, 40, seed=1)[1].tolist() == ["a", "b"] * 16
     with pytest.raises(UserError, match="fewer than two true states"):
         sample(features[:2], names[:2], 8, seed=1)
+
+
+# ---- markov
+
+
+@pytest.fixture(scope="module")
+def mazes(tmp_path_factory) -> dict[str, Path]:
+    """Memoryless agents that act at random: one that sees the goal at first only, one that sees it all the time."""
+    folder = tmp_path_factory.mktemp("mazes")
+    maze = ["env=tmaze_passive", "env.corridor_length=2", "memory=mlp", *ROLLOUT, "algo.gamma=0.9"]
+    views = {"partial": [], "full": ["env.ambiguous_position=false", "env.expose_goal=true"]}
+    for name, view in views.items():
+        train(load([*COMMON, *maze, *view, f"run_dir={folder / name}"]))
+    return {name: folder / name for name in views}
+
+
+def test_values_depend_on_lambda_where_memory_is_missing_and_not_on_the_twin(mazes):
+    metrics = measured("markov", mazes["partial"], episodes=800, twin=mazes["full"]).metrics
+    assert metrics["in_errors"] > 4
+    assert abs(metrics["twin_in_errors"]) < 3
+    assert metrics["share"] > 10 * abs(metrics["twin_share"])
 
 
 # ---- extrapolate

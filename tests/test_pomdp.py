@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from rlmem_envs.pomdp.cassandra import parse
-from rlmem_envs.pomdp.models import hallway, tiger
+from rlmem_envs.pomdp.models import compass_world, hallway, tiger
 from rlmem_envs.pomdp.planning import point_based, qmdp
 from rlmem_envs.pomdp.tables import POMDP
 
@@ -141,6 +141,24 @@ def test_hallway_is_what_its_rules_say():
     assert model.ends.sum() == 1 and model.pay[forward, s("0-8-s")] == pytest.approx(0.8)
 
 
+def test_compass_world_is_what_its_rules_say_and_its_plan_finds_the_spot():
+    model = compass_world()
+    s, seen = model.states.index, lambda state: model.observations[model.Z[0, model.states.index(state)].argmax()]
+    assert len(model.states) == 256 and (model.T.max(-1) == 1).all(), "nothing moves by chance"
+    assert [seen(f"0-0-{heading}") for heading in "nesw"] == ["orange", "white", "white", "green"]
+    assert [seen(place) for place in ("7-3-s", "4-7-e", "4-0-w", "4-3-n")] == ["red", "yellow", "blue", "white"]
+    forward, right, left = range(3)
+    assert model.T[forward, s("3-0-n"), s("2-0-n")] == model.T[forward, s("0-5-n"), s("0-5-n")] == 1
+    assert model.T[right, s("3-3-w"), s("3-3-n")] == model.T[left, s("3-3-n"), s("3-3-w")] == 1
+    assert model.pay[left, s("0-0-n")] == 1 and model.pay[forward].max() == 1
+    env = POMDP(128, "compass_world")
+    env.reset(seed=0)
+    won = np.zeros(128, bool)
+    for _ in range(60):
+        won |= env.step(env.oracle())[2]
+    assert won.all()
+
+
 def test_a_file_is_an_environment(tmp_path):
     path = tmp_path / "own.POMDP"
     path.write_text(LONG)
@@ -150,7 +168,9 @@ def test_a_file_is_an_environment(tmp_path):
     _, reward, terminated, _, infos = env.step(np.ones(4, int))
     assert set(reward) <= {-100.0, 10.0} and (terminated == (env.labels() == 1)).all()
     assert terminated.any() and (infos["success"] == terminated).all()
-    with pytest.raises(UserError, match=r"file=none: cannot be read .* expected tiger, hallway, rock_sample, .*, or the path"):
+    with pytest.raises(
+        UserError, match=r"file=none: cannot be read .* expected tiger, hallway, compass_world, or the path"
+    ):
         make_env(load(["env=pomdp", "env.file=none"]), 1)
     with pytest.raises(UserError, match=r"'9' is none of the states"):
         make_env(load(["env=pomdp", f"env.file={path}", "env.ends=['9']"]), 1)

@@ -42,8 +42,8 @@ class PPO(OnPolicy):
     kl_coef: weight of the KL penalty, adapted after every update; 0: no penalty
     kl_target: the KL divergence that `kl_coef` is adapted to
     ld_weight: w of the lambda-discrepancy (Allen et al. 2024, arXiv:2407.07333): in the place of the value error stands
-        (1 - w) (error + error') + w mean[(V - V')^2], with a second head V' that learns the returns of `ld_lambda`. Both
-        agree where what is remembered is Markov, so that it rewards memory; 0: one head
+        (1 - w) (error + error') + w mean[(V - V')^2], with a second head V' that learns the returns of `ld_lambda`.
+        Both agree where what is remembered is Markov, so that it rewards memory; 0: one head
     ld_lambda: lambda of the second head; that of the first is `gae_lambda`
     """
 

@@ -93,7 +93,7 @@ class LoadedRun:
     def play(
         self, episodes: int, wrap: Callable[[VectorEnv], VectorEnv] = lambda env: env, sampled: bool = False
     ) -> Episodes:
-        """Episodes, one in each of `episodes` environments: greedy ones, or with `sampled` those of the sampling policy.
+        """Episodes, one in each of `episodes` environments, greedy ones unless the policy is to be `sampled`.
 
         `wrap` may record something at every slot.
         """

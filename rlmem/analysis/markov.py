@@ -42,10 +42,10 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
 
         w(lambda) = (sum_t z_t (f_t - gamma f_{t+1})^T)^{-1} sum_t z_t r_t,   z_t = gamma lambda z_{t-1} + f_t
 
-    LSTD(lambda) (Boyan 2002) on the frozen features f of episodes of the sampling policy, which training did not fit to either lambda.
-    In a Markov process both values are the same; the discrepancy is the mean square of their difference as a share of
-    the returns' variance. Values of halves of the episodes are multiplied, so that noise does not look like a
-    discrepancy. What features cannot express makes values differ too: that is what the twin tells.
+    LSTD(lambda) (Boyan 2002) on the frozen features f of episodes of the sampling policy. In a Markov process both
+    values are the same; the discrepancy is the mean square of their difference as a share of the returns' variance.
+    Differences that two halves of the episodes find are multiplied, so that noise does not look like a discrepancy.
+    What features cannot express makes values differ too: that is what the twin tells.
 
     twin: a run on the fully observed twin of the game, measured beside it
     """
@@ -55,7 +55,11 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
     metrics = {}
     for name, one in found.items():
         prefix = "" if name == "run" else f"{name}_"
-        metrics |= {f"{prefix}share": one.share, f"{prefix}error": one.error, f"{prefix}in_errors": one.share / one.error}
+        metrics |= {
+            f"{prefix}share": one.share,
+            f"{prefix}error": one.error,
+            f"{prefix}in_errors": one.share / one.error,
+        }
     rows = [
         {"of": name, "slot": t, "difference": float(value)}
         for name, one in found.items()

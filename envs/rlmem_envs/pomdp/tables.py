@@ -33,7 +33,7 @@ seen are picked from the cumulated probabilities |
     Files are in Cassandra's format (`.POMDP`), with names, wildcards, matrices, uniform, identity, reset, and rewards
     or costs. Those that are known by name are in `rlmem_envs.pomdp.models`.
 
-    file: tiger, hallway, rock_sample, compass_world, or the path of a file
+    file: tiger, hallway, compass_world, or the path of a file
     steps: the most steps of an episode
     ends: states that end an episode, by name or number; of a path alone
     planner: how the oracle plans: point_based or qmdp
@@ -41,7 +41,7 @@ seen are picked from the cumulated probabilities |
 
     tests = "keeping a belief about a hidden state from unreliable observations"
     source = (
-        "tiger: Kaelbling et al. 1998; hallway: Littman et al. 1995; rock_sample: Smith and Simmons 2004; "
+        "tiger: Kaelbling et al. 1998; hallway: Littman et al. 1995; "
         "compass_world: Rafols et al. 2005; the format: Cassandra's pomdp-solve"
     )
     levels = {name: {"file": name, "steps": 100, "ends": (), "planner": "point_based"} for name in MODELS}
