@@ -167,7 +167,7 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
         }
         for seed, score in enumerate(returns):
             settings.append(Settings({"memory": memory, "env": "repeat_first", "algo": "ppo"}, given, []))
-            records.append(Record(f"{memory} {observe}", "", seed, "done", {"final_eval": score}))
+            records.append(Record(f"{memory} observe={observe}", "", seed, "done", {"final_eval": score}))
 
     add("gru", "partial", PARTIAL)
     add("gru", "full", FULL)
@@ -176,14 +176,14 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
     add("ffm", "partial", PARTIAL)
     add("lru", "partial", PARTIAL, **{"env.level": "hard"})
     add("lru", "full", FULL, **{"env.level": "hard"})
-    records.append(Record("gru full", "", 2, "failed"))
+    records.append(Record("gru observe=full", "", 2, "failed"))
     settings.append(settings[2])
     found = {each.row: each for each in twins(settings, records, "final_eval")}
-    assert list(found) == ["gru partial", "mlp partial", "lru partial"]
-    gru = found["gru partial"]
+    assert list(found) == ["gru", "mlp", "lru"]
+    gru = found["gru"]
     assert (gru.partial, gru.full, gru.memoryless) == (PARTIAL, FULL, (WITHOUT, WITHOUT_FULL))
-    assert found["mlp partial"].memoryless is None
-    assert found["lru partial"].memoryless is None
+    assert found["mlp"].memoryless is None
+    assert found["lru"].memoryless is None
     group = Group("Sweep", "sweep", "eval/greedy/return_mean", records, (), ([], []), 1, compared=list(found.values()))
     assert [each.title for each in group.tables()][1].startswith("Sweep: is it memory?")
     add("mlp", "partial", WITHOUT, **{"memory.layers": "1"})

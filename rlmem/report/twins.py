@@ -35,7 +35,8 @@ def twins(settings: Sequence[Settings], records: Sequence[Record], metric: str) 
             if shown != FULL:
                 beside = (_of(one[shown], metric), _of(one[FULL], metric)) if {shown, FULL} <= one.keys() else None
                 first, runs = by[shown][0], (_of(by[shown], metric), _of(by[FULL], metric))
-                found.append(Compared(first.row, first.column, *runs, beside))
+                row = " ".join(word for word in first.row.split() if not word.endswith(f"observe={shown}"))
+                found.append(Compared(row, first.column, *runs, beside))
     return found
 
 
