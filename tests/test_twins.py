@@ -348,5 +348,7 @@ def test_the_configuration_chooses_twins_and_refuses_what_has_none():
         rlmem.make_env("repeat_first", 3, observe="ful")
     with pytest.raises(UserError, match="observe=full: the package's games do not show their full state"):
         rlmem.make_env("repeat_first", 3, observe="full", backend="popgym")
+    with pytest.raises(UserError, match=r"observations are no symbols of them; e\.g\. env\.observe=partial"):
+        rlmem.train("algo=classify", "env=parity", "env.observe=full", total_steps=64)
     with pytest.raises(ValueError, match="observe=full: BatchedEnv declares no full state; expected partial"):
         BatchedEnv(1, Discrete(2), Discrete(2), {}, observe="full")

@@ -41,7 +41,7 @@ class RegularLanguage(BatchedEnv):
     length: uniform, L is any of min_length .. n, to train with | fixed, L = n, to evaluate with
     min_length: the least L, if uniform
     answer: end, once, when E is shown | every, at every letter
-    observe: see `BatchedEnv`; `stream` is of strings, whatever it says
+    observe: see `BatchedEnv`; `stream` has symbols, whatever this says
     """
 
     tests = "state tracking: every letter may change the answer"
