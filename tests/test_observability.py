@@ -1,5 +1,6 @@
 """Observability gap, memory bias and memory improvability: their numbers, and where items and sweeps show them."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,12 @@ from rlmem.errors import UserError
 from rlmem.report.groups import Group
 from rlmem.report.labels import Settings
 from rlmem.report.twins import twins
+from rlmem.reproduction import catalog
 from rlmem.reproduction.cells import cells, skipped
 from rlmem.reproduction.outcome import Outcome, Record
 from rlmem.reproduction.spec import Experiment, read
 from rlmem.reproduction.tables import tables
+from rlmem.reproduction.twins import capacity
 from rlmem.reproduction.verdict import judge
 from rlmem.stats import memory_bias, memory_improvability, observability_gap
 from rlmem.stats.twins import Compared, table
@@ -189,3 +192,17 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
     add("mlp", "partial", WITHOUT, **{"memory.layers": "1"})
     add("mlp", "full", WITHOUT_FULL, **{"memory.layers": "1"})
     assert twins(settings, records, "final_eval")[0].memoryless is None
+
+
+def test_agents_are_of_equal_capacity_or_that_they_are_not_is_said(item):
+    experiment = catalog.find("rlmem/twins")[1]
+    (line,) = capacity(experiment, cells(experiment, "laptop"))
+    numbers = [int(word.replace(",", "")) for word in re.findall(r"[\d,]{5,}\d", line)]
+    assert line.startswith("parameters of the agents: ffm ") and len(numbers) == 3
+    assert "apart" not in line and max(numbers) < 1.1 * min(numbers)
+    mine = read(item)
+    (line,) = capacity(mine, cells(mine, "laptop", ["easy"]))
+    assert line.endswith("; more than 10% apart: gru tape")
+    changed(item, "twins: mlp tape\n", "")
+    plain = read(changed(item, "expect: [gru tape full > gru tape on easy]\n", ""))
+    assert capacity(plain, cells(plain, "laptop")) == []

@@ -74,7 +74,8 @@ def concentration(game, seen, state):
 
 
 def count_recall(game, seen, state):
-    return np.rint(np.take_along_axis(state, seen[:, 1:], 1)[:, 0] * game._most).astype(int)
+    counts = first_of(state[:, :-1].reshape(len(state), game._kind.count, -1))
+    return np.take_along_axis(counts, seen[:, 1:], 1)[:, 0]
 
 
 def higher_lower(game, seen, state):
