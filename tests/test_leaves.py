@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from helpers import assert_same_weights, killed_at, make_memory, without_time
 from leafy import SPACES, Leafy
+from rlmem_envs.core.batched import BatchedEnv
 from rlmem_envs.registration import make as make_task
 from rlmem_envs.replay import ReplayableVectorEnv
 
@@ -333,7 +334,7 @@ def test_native_games_show_masks_and_full_states_beside_their_observations(task,
         for a, b in zip(others[:-1], same[:-1], strict=True):
             np.testing.assert_array_equal(a, b)
     with pytest.raises(ValueError, match="offers no full state"):
-        make_task("Concentration", 1, privileged=True)
+        BatchedEnv(1, spaces.Discrete(2), spaces.Discrete(2), {}, privileged=True)
 
 
 def test_a_guard_knows_the_parts_of_observations():

@@ -15,10 +15,12 @@ from rlmem.record import rundir
 from rlmem.record.facts import RunRecord, finished
 from rlmem.report.facts import PLACE, facts_of, sentences, unreadable, unseen
 from rlmem.report.labels import COLUMN, Settings, labels
+from rlmem.report.twins import twins
 from rlmem.reproduction import metrics
 from rlmem.reproduction.outcome import Curve, Record
 from rlmem.stats import contrast
 from rlmem.stats.tables import Cell, Table, Value
+from rlmem.stats.twins import Compared, table
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import RETURNS
 
@@ -56,13 +58,18 @@ class Section:
 
 @dataclass(frozen=True)
 class Group(Section):
-    """Runs of no experiment; `alike` maps `all runs` or options to the overrides that they share and no name shows."""
+    """Runs of no experiment.
+
+    alike: `all runs` or options -> the overrides that they share and no name shows
+    compared: what was run on games and on their fully observed twins
+    """
 
     alike: Mapping[str, str] = field(default_factory=dict)
+    compared: Sequence[Compared] = ()
 
     @property
     def metric(self) -> str:
-        return "final_eval" if self.key == metrics.GREEDY else f"last {self.key or None}"
+        return _metric(self.key)
 
     @property
     def not_drawn(self) -> list[str]:
@@ -83,7 +90,7 @@ class Group(Section):
         return facts_of(self.records) | {f"set in {who}": keys for who, keys in self.alike.items()}
 
     def tables(self) -> list[Table]:
-        """One table of the means over seeds with their intervals: a line per row and column that has finished runs."""
+        """The means over seeds with their intervals, a line per row and column with finished runs; what twins tell."""
         there = {name for record in self.records for name in record.metrics}
         names = [name for name in dict.fromkeys([self.metric, *metrics.BESIDE]) if name in there]
         several = any(record.column for record in self.records)
@@ -94,7 +101,13 @@ class Group(Section):
             lines.append([row, *([column] if several else []), *means[:1], len(runs), *means[1:]])
         head = [f"{metrics.in_words(name)} [95 % CI]" if name == self.metric else name for name in names]
         columns = ["row", *(["column"] if several else []), *head[:1], "runs", *head[1:]]
-        return [Table(f"{self.name}: runs that have ended", columns, lines)]
+        found = [Table(f"{self.name}: runs that have ended", columns, lines)]
+        return [*found, table(self.name, self.compared)] if self.compared else found
+
+
+def _metric(key: str) -> str:
+    """The metric of a table beside curves of `key`."""
+    return "final_eval" if key == metrics.GREEDY else f"last {key or None}"
 
 
 def _mean(runs: Sequence[float]) -> Value:
@@ -158,7 +171,8 @@ def group(name: str, runs: Sequence[ListedRun], command: str | None, half: Seque
         records.append(made.of(directory))
     curves = of_metric(records, key) if key else []
     axes = list(dict.fromkeys(row for row, _ in places)), list(dict.fromkeys(column for _, column in places))
-    return Group(name, name, key, records, curves, axes, len(records), command, half, alike)
+    compared = twins([settings for settings, _ in described], records, _metric(key))
+    return Group(name, name, key, records, curves, axes, len(records), command, half, alike, compared)
 
 
 def of_metric(records: Sequence[Record], key: str) -> list[Curve]:

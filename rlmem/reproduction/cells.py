@@ -46,7 +46,7 @@ def cells(experiment: Experiment, budget: str, wanted: Sequence[str] = (), seeds
     Raises UserError for a pattern that fits nothing, and for a seed that the budget lacks.
     """
     chosen = experiment.budget(budget)
-    rows, columns = _among(experiment.rows, chosen.rows), _among(experiment.columns, chosen.columns)
+    rows, columns = _rows(experiment, chosen.rows), _among(experiment.columns, chosen.columns)
     every = [made for row in rows for column in columns if (made := _cell(experiment, budget, row, column))]
     for pattern in wanted:
         if not any(_fits(pattern, cell) for cell in every):
@@ -67,7 +67,9 @@ def skipped(experiment: Experiment, budget: str) -> dict[tuple[str, str], str]:
     every = (*experiment.exceptions, *experiment.budget(budget).exceptions)
     there = {(cell.row, cell.column) for cell in cells(experiment, budget)}
     return {
-        place: next((e.reason for e in every if e.skip and e.concerns(*place)), f"not part of the budget {budget}")
+        place: next(
+            (e.reason for e in every if e.skip and experiment.concerned(e, *place)), f"not part of the budget {budget}"
+        )
         for place in product(experiment.rows, experiment.columns)
         if place not in there
     }
@@ -75,12 +77,14 @@ def skipped(experiment: Experiment, budget: str) -> dict[tuple[str, str], str]:
 
 def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | None:
     chosen = experiment.budget(budget)
-    special, own = ([e for e in part.exceptions if e.concerns(row, column)] for part in (experiment, chosen))
+    concerned = lambda exception: experiment.concerned(exception, row, column)  # noqa: E731
+    special, own = (list(filter(concerned, part.exceptions)) for part in (experiment, chosen))
     if any(exception.skip for exception in (*special, *own)):
         return None
     lines = [*experiment.overrides, *experiment.rows[row], *experiment.columns[column]]
     lines += [line for exception in special for line in exception.overrides]
     lines += [*chosen.overrides, *(line for exception in own for line in exception.overrides)]
+    lines += experiment.twins.full if experiment.twins and row in experiment.twin_of else ()
     overrides = merged(lines)
     reasons = tuple(e.reason for e in (*special, *own) if not e.overrides or {*e.overrides} & {*overrides})
     return Cell(row, column, overrides, chosen.seeds or experiment.seeds, reasons)
@@ -89,6 +93,12 @@ def _cell(experiment: Experiment, budget: str, row: str, column: str) -> Cell | 
 def merged(lines: Sequence[str]) -> Lines:
     """The last override of every key, at the place of the first one."""
     return tuple({line.lstrip("+~").partition("=")[0]: line for line in lines}.values())
+
+
+def _rows(experiment: Experiment, patterns: Sequence[str] | None) -> list[str]:
+    """The rows that fit one of the patterns, and the twins of these."""
+    fit = _among(experiment.rows, patterns)
+    return [row for row in experiment.rows if row in fit or experiment.twin_of.get(row) in fit]
 
 
 def _among(names: Iterable[str], patterns: Sequence[str] | None) -> list[str]:

@@ -27,6 +27,11 @@ def _seeds(given: Any) -> Any:
     return list(range(given)) if type(given) is int else given
 
 
+def named(given: Any) -> Any:
+    """The name of a row without memory as `Twins`; anything else as it is."""
+    return {"memoryless": given} if isinstance(given, str) else given
+
+
 Axis = Annotated[dict[str, Lines], BeforeValidator(_axis)]
 Seeds = Annotated[tuple[int, ...], BeforeValidator(_seeds), Field(min_length=1)]
 Expectations = Annotated[tuple[InstanceOf[Expected], ...], BeforeValidator(parse_all)]
@@ -102,6 +107,22 @@ class Peer(Part):
 
     file: Path
     columns: dict[str, str] = Field(default_factory=dict)
+
+
+class Twins(Part):
+    """Every row once more with all of the state in view, as the row `ROW full`; written as a name, `memoryless` alone.
+
+    memoryless: the row without memory
+    full: the overrides that make a game its fully observed twin
+    """
+
+    memoryless: str
+    full: Lines = ("env.observe=full",)
+
+    @staticmethod
+    def name(row: str) -> str:
+        """The name of a row's twin."""
+        return f"{row} full"
 
 
 class Analysis(Part):

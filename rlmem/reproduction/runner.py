@@ -63,6 +63,10 @@ class Runner(ABC):
         """The cost of the runs of these cells; None where it is not counted in steps."""
         return cost_of(planned)
 
+    def beside(self, planned: Sequence[Cell]) -> list[str]:
+        """Lines to show beside the cost of these cells, which have been checked."""
+        return []
+
     def time(self, planned: Sequence[Cell], say: Callable[[str], None]) -> None:
         """Measure what a run of each cell takes here, which later estimates go by, and `say` it."""
         example = f"rlmem reproduce {shell(self.name)} --budget smoke"
@@ -95,6 +99,7 @@ class Runner(ABC):
         beside = Outcome(self.name, self.experiment, self.budget, measured(self.experiment, self.budget)[0])
         lines += [f"  beside them, {row}: {about}" for row, about in described(beside).items()]
         lines += [f"  first, {path}: rlmem {how}" for path, how in missing.items()]
+        lines += [] if missing else self.beside(planned)
         return "\n".join([*lines, self.cost_line(planned)])
 
     def reproduce(
@@ -117,6 +122,8 @@ class Runner(ABC):
             if command(how):
                 raise Fault(f"{path} could not be made, see above; again by    rlmem {how}")
         self.begin(planned, options)
+        for line in self.beside(planned):
+            print(line, flush=True)
         try:
             code = self.run(planned, options)
         finally:

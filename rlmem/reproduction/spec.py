@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError
 
 from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import got, nearest, sentence
@@ -25,6 +25,8 @@ from rlmem.reproduction.parts import (
     Peer,
     Published,
     Seeds,
+    Twins,
+    named,
 )
 
 BUDGETS = ("smoke", "laptop", "paper")
@@ -49,6 +51,7 @@ class Experiment(Part):
     peers: name of a row -> the measured curves of another library
     task: whose reference normalises the metrics that ask for it, of all columns or by column; where none is given, that
         of the run's environment
+    twins: the row without memory, beside which every row is also run on the game's fully observed twin
     analyses: the analyses of every finished run
     also: further metrics that are shown beside the first
     mean: whether the mean over the columns of a row is meaningful
@@ -73,6 +76,7 @@ class Experiment(Part):
     published: Published | None = None
     peers: dict[str, Peer] = Field(default_factory=dict)
     task: str | dict[str, str] | None = None
+    twins: Annotated[Twins | None, BeforeValidator(named)] = None
     analyses: tuple[Analysis, ...] = ()
     also: tuple[str, ...] = ()
     mean: bool = True
@@ -99,6 +103,16 @@ class Experiment(Part):
     def scale(self) -> float:
         """The factor that puts our numbers on the scale of the paper's table."""
         return self.published.scale if self.published else 1.0
+
+    @property
+    def twin_of(self) -> dict[str, str]:
+        """The name of a row on the fully observed twin -> the row."""
+        every = self.rows if self.twins else ()
+        return {Twins.name(row): row for row in every if Twins.name(row) in self.rows}
+
+    def concerned(self, exception: Exceptional, row: str, column: str) -> bool:
+        """Whether an exception applies to a cell; one of a row applies to its twin, too."""
+        return exception.concerns(row, column) or exception.concerns(self.twin_of.get(row, row), column)
 
     def task_of(self, column: str) -> str | None:
         """The task whose reference normalises the metrics of a column; None: that of a run's environment."""
@@ -142,11 +156,26 @@ def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:
         raise UserError(*(_sentence(file, problem) for problem in error.errors())) from error
+    experiment = _with_twins(file, experiment)
     if problems := list(_inconsistent(experiment)):
         raise UserError(*(f"{file}: {problem}" for problem in problems))
     if own:
         experiment._text = f"# {title}\n{yaml.safe_dump(content, sort_keys=False, allow_unicode=True)}"
     return experiment
+
+
+def _with_twins(file: Path, experiment: Experiment) -> Experiment:
+    """The experiment with the rows on fully observed twins behind its own, if it asks for them. Raises UserError."""
+    rows, twins = experiment.rows, experiment.twins
+    if twins is None:
+        return experiment
+    if twins.memoryless not in rows:
+        near = nearest(twins.memoryless, rows)
+        raise UserError(sentence(f"{file}: twins: {twins.memoryless}", "no such row", near=near, accepted=rows))
+    if taken := next((row for row in rows if Twins.name(row) in rows), None):
+        what = "is the name of a twin; give the row another name"
+        raise UserError(sentence(f"{file}: rows: {Twins.name(taken)}", what))
+    return experiment.model_copy(update={"rows": {**rows, **{Twins.name(row): rows[row] for row in rows}}})
 
 
 def _content(file: Path) -> tuple[str, dict[str, Any]]:
@@ -191,7 +220,7 @@ def _sentence(file: Path, problem: Mapping[str, Any]) -> str:
     where, last = ".".join(map(str, problem["loc"])), str(problem["loc"][-1])
     if problem["type"] == "extra_forbidden":
         parts: dict[str, type[BaseModel]] = {"budgets": Budget, "exceptions": Exceptional, "published": Published}
-        parts |= {"peers": Peer, "analyses": Analysis}
+        parts |= {"peers": Peer, "analyses": Analysis, "twins": Twins}
         accepted = list(parts.get(str(problem["loc"][0]), Experiment).model_fields)
         return sentence(f"{file}: {where}", "unknown key", near=nearest(last, accepted), accepted=accepted)
     message = problem["msg"].removeprefix("Value error, ")

@@ -16,6 +16,7 @@ from rlmem.reproduction.expect import NOT_TESTABLE, Scores
 from rlmem.reproduction.metrics import BESIDE, in_words
 from rlmem.reproduction.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
 from rlmem.reproduction.peers import described
+from rlmem.reproduction.twins import diagnosis
 from rlmem.reproduction.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.stats.screen import show
 from rlmem.stats.tables import Cell, Table, Value
@@ -116,7 +117,7 @@ def _write_numbers(outcome: Outcome, results: Path, curves: Path, experiment: Pa
 
 
 def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[Table]:
-    """The numbers of every cell, and the findings of the expectations, if there are any.
+    """The numbers of every cell, the findings of the expectations, and what twins tell, as far as there are any.
 
     to_read: for people, as a grid where that fits; else for programs, with a line for each cell
     """
@@ -149,7 +150,7 @@ def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[
     if all(f.seeds is None for f in verdict.findings):
         head, lines = head[:-1], [line[:-1] for line in lines]
     expected = Table(f"What the claim expects of {outcome.name}: {verdict.word}", head, lines)
-    return [numbers, expected] if lines else [numbers]
+    return [numbers, *([expected] if lines else []), *diagnosis(outcome)]
 
 
 def _list(title: str, cells: Sequence[Compared], ours: str, several: bool, others: Mapping[str, Scores]) -> Table:

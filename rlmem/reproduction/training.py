@@ -16,6 +16,7 @@ from rlmem.reproduction.metrics import BESIDE, curve, curve_key, read
 from rlmem.reproduction.outcome import Curve, Record
 from rlmem.reproduction.parts import Analysis
 from rlmem.reproduction.runner import Collected, Runner
+from rlmem.reproduction.twins import capacity
 from rlmem.sweep.jobs import Job, NewJob
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.multirun import check_jobs
@@ -51,6 +52,9 @@ class Training(Runner):
             listed.append((cell, seed, own))
         self.ask_for("config_hash", listed)
         Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)
+
+    def beside(self, planned: Sequence[Cell]) -> list[str]:
+        return capacity(self.experiment, planned)
 
     def time(self, planned: Sequence[Cell], say: Callable[[str], None]) -> None:
         from rlmem.run.timing import measure

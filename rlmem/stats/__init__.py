@@ -18,6 +18,7 @@ from rlmem.stats.benchmarks import (
 )
 from rlmem.stats.compare import mann_whitney_u, performance_profile, probability_of_improvement
 from rlmem.stats.resampling import bootstrap, interval, percentile_bounds, resample
+from rlmem.stats.twins import memory_bias, memory_improvability, observability_gap
 from rlmem.stats.welch import Contrast, contrast, runs_to_decide
 
 __all__ = [
@@ -36,8 +37,11 @@ __all__ = [
     "matrix",
     "mean",
     "median",
+    "memory_bias",
+    "memory_improvability",
     "mmer",
     "normalised",
+    "observability_gap",
     "optimality_gap",
     "percentile_bounds",
     "performance_profile",

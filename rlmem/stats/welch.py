@@ -32,6 +32,11 @@ class Contrast:
     variances: tuple[float, ...] = ()
     runs: tuple[int, ...] = ()
 
+    @property
+    def error(self) -> float:
+        """The standard error of the estimate; NaN if a sample has a single run."""
+        return sum(variance / n for variance, n in zip(self.variances, self.runs, strict=True) if n) ** 0.5
+
     def bounds(self, level: float = LEVEL) -> tuple[float, float]:
         """The bounds of the t interval; NaN if there are none, and equal to the value where no sample varies."""
         if not isfinite(self.value + sum(self.variances)):

@@ -66,6 +66,8 @@ class Classify(Supervised):
     def inspect(self, env: Any) -> str | None:
         if not isinstance(env, Labelled) or not isinstance(getattr(env, "single_action_space", None), Discrete):
             return f"{self.needs}, of which it has no stream; e.g. {self.example}"
+        if not isinstance(getattr(env, "single_observation_space", None), Discrete):
+            return f"{self.needs}, and its observations are no symbols of them; e.g. env.observe=partial"
         self.outputs = int(cast(Any, env).single_action_space.n)
         return None
 

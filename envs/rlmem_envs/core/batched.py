@@ -8,12 +8,13 @@ import gymnasium as gym
 import numpy as np
 from annotated_types import Gt
 from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Dict, Discrete, MultiBinary
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rlmem_envs.core.actions import ActionCheck
+from rlmem_envs.core.columns import Full
 from rlmem_envs.core.draws import Draws
 from rlmem_envs.core.parameters import checked, unknown_parameter
 
@@ -22,6 +23,9 @@ Facts = dict[str, NDArray[Any]]
 
 Who = NDArray[np.intp]
 """Indices of environments."""
+
+Observe = Literal["partial", "full"]
+"""Whether a game is shown as it is, or its fully observed twin."""
 
 ONE = np.array(1)
 """An array, which numpy adds twice as fast as a number."""
@@ -66,11 +70,17 @@ class BatchedEnv(VectorEnv):
     resets some of the environments. `options={"task": [N] int}` has their next episodes repeat the task of earlier
     ones, by `episode_number`; -1: a task of their own.
 
+    A task says what its full state has beside what is seen: it passes the space of that, `full_space`, and fills in
+    `_full_state()`. Both together are a Markov state, so that an agent that sees both needs no memory. Chance that is
+    yet to come, such as the cards that nobody has turned up, is not a part of it. With observe="full", the task is its
+    own twin: the same episodes, step by step, whose observation is what is seen (discrete values one-hot, pixels from 0
+    to 1) and then the full state, as one vector. What the players `oracle` and `memoryless` do, and what `scores` says
+    of them, does not change.
+
     A task may also offer what no player without help sees, as parts of the observation beside the leaf `observation`,
     which is then a Dict. Both are off by default.
 
-    - `privileged`: the full state, that a critic may read. The task passes its space, `full_space`, and fills in
-      `_full_state()`
+    - `privileged`: the full state, that a critic may read
     - `action_mask`: the actions that make sense, in `_allowed()`; others are still played as the rules say
 
     num_envs: N, the environments that are stepped together
@@ -78,6 +88,7 @@ class BatchedEnv(VectorEnv):
     params: the parameters of the rules, as the constructor takes them
     privileged: whether observations have a leaf `privileged`
     action_mask: whether observations have a leaf `action_mask`
+    observe: partial, what the rules show, or full, that and the full state
     """
 
     metadata: dict[str, Any] = {
@@ -118,13 +129,20 @@ class BatchedEnv(VectorEnv):
         render_mode: Literal["ansi", "rgb_array"] | None = None,
         privileged: bool = False,
         action_mask: bool = False,
-        full_space: gym.Space | None = None,
+        full_space: Box | None = None,
+        observe: Observe = "partial",
         **unknown: Any,
     ):
         if unknown:
             raise TypeError(unknown_parameter(next(iter(unknown)), type(self)))
         self.num_envs = num_envs
         self._space = observation_space  # of what `_observe` returns
+        self._full: Full | None = None  # what a twin shows
+        if observe == "full":
+            if full_space is None:
+                raise ValueError(f"observe=full: {type(self).__name__} declares no full state; expected partial")
+            self._full = Full(observation_space, full_space)
+            observation_space = self._full.space
         self._beside = self._parts_beside(action_space, privileged, action_mask, full_space)
         if self._beside:
             beside = {name: space for name, (space, _) in self._beside.items()}
@@ -166,8 +184,8 @@ class BatchedEnv(VectorEnv):
     def _observe(self) -> NDArray[Any]:
         raise NotImplementedError
 
-    def _full_state(self) -> NDArray[Any]:
-        """The full states [N, ...] of `full_space`, in a new array."""
+    def _full_state(self) -> NDArray[np.float32]:
+        """The full states [N, D] of `full_space`, in a new array."""
         raise NotImplementedError
 
     def _allowed(self) -> NDArray[np.bool_]:
@@ -261,7 +279,7 @@ class BatchedEnv(VectorEnv):
         return self._seen_by_agents(), rewards, terminated, truncated, infos
 
     def _parts_beside(
-        self, action_space: gym.Space, privileged: bool, action_mask: bool, full_space: gym.Space | None
+        self, action_space: gym.Space, privileged: bool, action_mask: bool, full_space: Box | None
     ) -> dict[str, tuple[gym.Space, Callable[[], NDArray[Any]]]]:
         """What observations have beside themselves: by name, the space and what gives it."""
         found: dict[str, tuple[gym.Space, Callable[[], NDArray[Any]]]] = {}
@@ -278,7 +296,7 @@ class BatchedEnv(VectorEnv):
 
     def _seen_by_agents(self) -> Any:
         """What agents see, [N, ...] or a dictionary of such."""
-        obs = self._observe()
+        obs = self._observe() if self._full is None else self._full.join(self._observe(), self._full_state())
         return {"observation": obs, **{n: look() for n, (_, look) in self._beside.items()}} if self._beside else obs
 
     def _start(self, who: Who, hidden: Mapping[str, Any]) -> None:

@@ -46,7 +46,7 @@ class CartPoleBase(BatchedEnv):
     One unit of `pay` for every step, the last included. Terminates when |x| > 2.4 m or |angle| > 12 degrees; truncates
     after `steps` steps, also where the pole falls with the last of them.
 
-    observe: the part of the state that is shown
+    sight: the part of the state that is shown
     steps: the most steps of an episode
     pay: reward of a step
     """
@@ -54,10 +54,8 @@ class CartPoleBase(BatchedEnv):
     metadata = {**BatchedEnv.metadata, "render_fps": 50}
     keys = {"a": 0, "d": 1}
 
-    def __init__(self, num_envs: int, observe: Sight, steps: int, pay: float, params: Mapping[str, Any], **kwargs: Any):
-        if observe not in SHOWN:
-            raise ValueError(f"observe={observe!r}: expected one of {', '.join(SHOWN)}")
-        self._observed, self._shown, self._steps, self._pay = observe, SHOWN[observe], steps, pay
+    def __init__(self, num_envs: int, sight: Sight, steps: int, pay: float, params: Mapping[str, Any], **kwargs: Any):
+        self._sight, self._shown, self._steps, self._pay = sight, SHOWN[sight], steps, pay
         bound = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)[self._shown]
         full = Box(-np.inf, np.inf, (5,), np.float32)  # x, x', angle, angle' and the share of steps taken
         seen = Box(-bound, bound, dtype=np.float32)
@@ -102,10 +100,10 @@ class CartPoleBase(BatchedEnv):
         over a stripe or does not, which depends on the speed that is not seen.
         """
         shown = self._observe()
-        if self._observed == "position":
+        if self._sight == "position":
             angle = shown[:, 1]
             return (np.searchsorted(STRIPES, np.abs(angle)) % 2 == (angle > 0)).astype(np.int64)
-        gains = GAINS if self._observed == "full" else VELOCITY_GAINS
+        gains = GAINS if self._sight == "full" else VELOCITY_GAINS
         return (shown @ gains > 0).astype(np.int64)
 
     def episode_steps(self) -> tuple[int, int]:
@@ -115,7 +113,7 @@ class CartPoleBase(BatchedEnv):
         shown = self._observe()[i]
         names = NAMES[self._shown]
         numbers = "  ".join(f"{name} {value:+.3f}" for name, value in zip(names, shown, strict=True))
-        if self._observed == "velocity":
+        if self._sight == "velocity":
             return numbers
         x, angle = (shown[names.index(name)] for name in ("x", "angle"))
         return f"{_sketch(x, angle)}  {numbers}"

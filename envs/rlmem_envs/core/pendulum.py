@@ -35,16 +35,14 @@ class PendulumBase(BatchedEnv):
     Cost of a step, before it: angle^2 + 0.1 speed^2 + 0.001 torque^2, angle from -pi to pi. Truncates after `steps`
     steps, never terminates.
 
-    observe: the part of (cos angle, sin angle, speed) that is shown
+    sight: the part of (cos angle, sin angle, speed) that is shown
     steps: of every episode
     """
 
     metadata = {**BatchedEnv.metadata, "render_fps": 20}
 
-    def __init__(self, num_envs: int, observe: Sight, steps: int, params: Mapping[str, Any], **kwargs: Any):
-        if observe not in SHOWN:
-            raise ValueError(f"observe={observe!r}: expected one of {', '.join(SHOWN)}")
-        self._observed, self._shown, self._steps = observe, SHOWN[observe], steps
+    def __init__(self, num_envs: int, sight: Sight, steps: int, params: Mapping[str, Any], **kwargs: Any):
+        self._sight, self._shown, self._steps = sight, SHOWN[sight], steps
         bound = np.array([1.0, 1.0, MAX_SPEED], np.float32)[self._shown]
         torque = Box(-MAX_TORQUE, MAX_TORQUE, (1,), np.float32)
         full = Box(-np.inf, np.inf, (4,), np.float32)  # cos, sin, speed and the share of steps taken
@@ -83,9 +81,9 @@ class PendulumBase(BatchedEnv):
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         """Seeing all, the oracle's play; a position alone, a push towards the top; a speed alone, a table."""
         shown = self._observe()
-        if self._observed == "full":
+        if self._sight == "full":
             return best_torque(np.arctan2(shown[:, 1], shown[:, 0]), shown[:, 2])
-        if self._observed == "position":
+        if self._sight == "position":
             return np.clip(-12 * shown[:, 1:], -MAX_TORQUE, MAX_TORQUE)
         part = np.minimum(np.abs(shown) * len(VELOCITY_TORQUES) / MAX_SPEED, len(VELOCITY_TORQUES) - 1)
         return np.clip(np.sign(shown) * VELOCITY_TORQUES[part.astype(int)], -MAX_TORQUE, MAX_TORQUE)
@@ -97,7 +95,7 @@ class PendulumBase(BatchedEnv):
         """Where the tip points, if that is shown, and the numbers that are."""
         shown = self._observe()[i]
         numbers = "  ".join(f"{name} {value:+.3f}" for name, value in zip(NAMES[self._shown], shown, strict=True))
-        if self._observed == "velocity":
+        if self._sight == "velocity":
             return numbers
         return f"{ARROWS[round(math.atan2(shown[1], shown[0]) / (math.pi / 4)) % 8]}  {numbers}"
 

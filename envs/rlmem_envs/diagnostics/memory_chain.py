@@ -7,7 +7,8 @@ from annotated_types import Gt
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, Facts, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, Facts, Observe, Scores, Who
+from rlmem_envs.core.columns import features
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 
 
@@ -22,12 +23,14 @@ memory_length, else 0; the bits as 1 and -1, in the first two slots, else 0 |
     | reward | 1 if the last action is the bit that was asked for, else -1 |
     | end | terminates after memory_length + 1 steps |
     | hidden | `bits` [num_bits]; `query`: the number of the bit that is asked for |
+    | full state | Box [num_bits + 1]: the bits as 1 and -1; the share of steps taken |
 
     The rules are those of the package bsuite, which shows after a step what was to be seen before it; so the bits are
     seen twice, and with memory_length=1 they are still in view when they are asked for.
 
     memory_length: slots between the first slot and the last action
     num_bits: bits to remember
+    observe: see `BatchedEnv`
     """
 
     tests = "keeping bits for a while (memory_len), keeping many bits (memory_size)"
@@ -39,6 +42,7 @@ memory_length, else 0; the bits as 1 and -1, in the first two slots, else 0 |
         num_envs: Annotated[int, Gt(0)] = 1,
         memory_length: Annotated[int, Gt(0)] = 30,
         num_bits: Annotated[int, Gt(0)] = 1,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         self._length, self._bits = memory_length, num_bits
@@ -46,7 +50,8 @@ memory_length, else 0; the bits as 1 and -1, in the first two slots, else 0 |
         high = np.array([1, num_bits - 1, *[1] * num_bits], np.float32)
         params = {"memory_length": memory_length, "num_bits": num_bits}
         pay = np.append(np.zeros(memory_length), 1.0)
-        super().__init__(num_envs, Box(low, high), Discrete(2), params, right=pay, wrong=-pay, **kwargs)
+        more: dict[str, Any] = {"observe": observe, "full_space": Box(-1, 1, (num_bits + 1,), np.float32)}
+        super().__init__(num_envs, Box(low, high), Discrete(2), params, right=pay, wrong=-pay, **more, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {"bits": self.draws.integers(who, 2, self._bits), "query": self.draws.integers(who, self._bits)}
@@ -67,6 +72,9 @@ memory_length, else 0; the bits as 1 and -1, in the first two slots, else 0 |
         answers = np.full((n, L + 1), -1)
         answers[:, -1] = np.take_along_axis(facts["bits"], facts["query"][:, None], 1)[:, 0]
         return Script(seen, answers)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        return features(self.tape[0, :, 2:], self.t / self._steps)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         """The bit if it is in view, which it is at the end of memory_length=1 alone; a guess otherwise."""

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, Facts, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, Facts, Observe, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 
 
@@ -22,6 +23,7 @@ class TwoStepCue(OpenLoopEnv):
     | end | terminates after delay + 1 steps |
     | hidden | `cue`: 0 .. n - 1 |
     | oracle | 1, naming the cue that it has seen |
+    | full state | Box [n + 1]: the cue, one-hot; the share of steps taken |
 
     No player without memory gets more than 1/n, what a guess gets, not even one that sees its previous action and
     reward as well. To tell the cue onwards, it would have to act on it: where it answers, it sees the blank, and all
@@ -31,6 +33,7 @@ class TwoStepCue(OpenLoopEnv):
 
     num_cues: n, each as likely as the others
     delay: steps from the cue to the answer
+    observe: see `BatchedEnv`
     """
 
     tests = "one symbol kept for `delay` steps; nothing else"
@@ -46,13 +49,15 @@ class TwoStepCue(OpenLoopEnv):
         num_envs: Annotated[int, Gt(0)] = 1,
         num_cues: Annotated[int, Ge(2), Le(100_000)] = 4,
         delay: Annotated[int, Gt(0)] = 1,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         self._num_cues = num_cues
         right, wrong = np.append(np.zeros(delay), 1.0), np.append(-np.ones(delay), 0.0)
         params = {"num_cues": num_cues, "delay": delay}
         spaces = Discrete(num_cues + 1), Discrete(num_cues)
-        super().__init__(num_envs, *spaces, params, right=right, wrong=wrong, **kwargs)
+        more: dict[str, Any] = {"observe": observe, "full_space": Box(0, 1, (num_cues + 1,), np.float32)}
+        super().__init__(num_envs, *spaces, params, right=right, wrong=wrong, **more, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {"cue": self.draws.integers(who, self._num_cues)}
@@ -63,6 +68,9 @@ class TwoStepCue(OpenLoopEnv):
         answers = np.zeros((len(facts["cue"]), self._steps), np.int64)
         answers[:, -1] = facts["cue"]
         return Script(observations, answers)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        return features(one_hot(self.answers[self._steps - 1], self._num_cues), self.t / self._steps)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         """It keeps still and names cue 0, as good a guess as any."""

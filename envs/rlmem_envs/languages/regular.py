@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Observe, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.languages.dfa import DFA
 from rlmem_envs.languages.words import WordStream
 
@@ -24,6 +25,7 @@ class RegularLanguage(BatchedEnv):
     | end | terminates with the answer, after L steps; E is also the last observation |
     | hidden | `symbols` [n]: the letters, ended by any other number; `length`: L, if they do not end |
     | oracle | 1, naming the class of the automaton's state |
+    | full state | Box [S + 1]: the automaton's state before the present letter, one-hot; steps taken as a share of n |
 
     L counts E, so there are L - 1 letters, independent and uniformly distributed. PARITY: odd or even many ones. EVEN
     PAIRS: is the last letter the first? SYM(5): the place of one of five things that every letter permutes.
@@ -39,6 +41,7 @@ class RegularLanguage(BatchedEnv):
     length: uniform, L is any of min_length .. n, to train with | fixed, L = n, to evaluate with
     min_length: the least L, if uniform
     answer: end, once, when E is shown | every, at every letter
+    observe: see `BatchedEnv`; `stream` has symbols, whatever this says
     """
 
     tests = "state tracking: every letter may change the answer"
@@ -57,6 +60,7 @@ class RegularLanguage(BatchedEnv):
         length: Literal["uniform", "fixed"] = "uniform",
         min_length: Annotated[int, Ge(1)] = 2,
         answer: Literal["end", "every"] = "end",
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         if not 1 <= min_length <= n:
@@ -67,7 +71,9 @@ class RegularLanguage(BatchedEnv):
         params = {"language": language, "n": n, "length": length, "min_length": min_length}
         if answer != "end":
             params["answer"] = answer
-        super().__init__(num_envs, Discrete(self._end + 1), Discrete(dfa.classes + 1), params, **kwargs)
+        spaces = Discrete(self._end + 1), Discrete(dfa.classes + 1)
+        full = Box(0, 1, (len(dfa.states) + 1,), np.float32)
+        super().__init__(num_envs, *spaces, params, observe=observe, full_space=full, **kwargs)
         self._ranges = {"length": (1, n)}
         self._rules, self._every = {**params, **kwargs}, answer == "every"
         # [S, K + 1], flat: E leaves the automaton where it is
@@ -119,6 +125,9 @@ class RegularLanguage(BatchedEnv):
 
     def _observe(self) -> NDArray[np.int64]:
         return self.symbols.take(self._rows + self.t)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        return features(one_hot(self.reached, len(self._dfa.states)), self.t / self._n)
 
     def _success(self) -> NDArray[np.bool_]:
         return self._won

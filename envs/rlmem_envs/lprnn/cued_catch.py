@@ -6,9 +6,11 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Observe, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.lprnn.boards import PictureGame
 
 UP, DOWN, STAY = 0, 1, 2
@@ -48,6 +50,8 @@ class CuedCatch(PictureGame):
     | | `trial_cue` [num_trials + 1]: cue of each trial; the last one is only seen in the last frame |
     | | `reward_noise` [num_trials - reward_free_trials], if reward_sigma > 0: added to these rewards |
     | oracle | num_trials - reward_free_trials, remembering what it was taught |
+    | full state | Box [11]: the ball of each cue; the cue of the trial, one-hot; its ball, one-hot (both 0 before the \
+first); the share of steps taken |
 
     Teaching shows cues 3, 2, 1, 0 for initial_cue_duration frames each, with the symbol of their ball and a marker.
     Then both balls come from the right, a cell per frame; a trial takes 7 frames, the first one 6, and the catch is
@@ -61,6 +65,7 @@ class CuedCatch(PictureGame):
     reward_sigma: standard deviation of Gaussian noise on the reward of each catch or miss
     reward_free_trials: trials at the beginning that earn nothing
     flat: the observation as a vector, else as planes [5, 7, 12]
+    observe: see `BatchedEnv`
     """
 
     tests = "recall of four associations, used again and again hundreds of steps after they were shown"
@@ -100,6 +105,7 @@ class CuedCatch(PictureGame):
         reward_sigma: Annotated[float, Ge(0)] = 0.0,
         reward_free_trials: Annotated[int, Ge(0)] = 40,
         flat: bool = True,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         params = {
@@ -110,12 +116,15 @@ class CuedCatch(PictureGame):
             "reward_sigma": reward_sigma,
             "reward_free_trials": reward_free_trials,
         }
-        super().__init__(num_envs, 3, params, flat, pictures=_pictures(), **kwargs)
+        more: dict[str, Any] = {"observe": observe, "full_space": Box(0, 1, (CUES + CUES + BALLS + 1,), np.float32)}
+        super().__init__(num_envs, 3, params, flat, pictures=_pictures(), **more, **kwargs)
         self._trials, self._paid_trials = num_trials, max(0, num_trials - reward_free_trials)
         self._sigma = reward_sigma if self._paid_trials else 0.0
         first = CUES * initial_cue_duration - 1  # the frame that draws the first cue of a trial
         self._steps = first + TRIAL * num_trials
         self._taught = np.arange(first, -1, -1) // initial_cue_duration  # cue of each frame of teaching
+
+        self._lesson = np.array([(self._taught == cue).argmax() for cue in range(CUES)])  # a frame that teaches each
 
         self._trial, since = np.divmod(np.arange(1, TRIAL * num_trials + 1), TRIAL)  # of the frames after teaching
         self._since = since  # frames since the draw
@@ -166,6 +175,13 @@ class CuedCatch(PictureGame):
 
     def _picture(self) -> NDArray[np.integer]:
         return BALLS * self.scene[self._present()].astype(np.int64) + self.row
+
+    def _full_state(self) -> NDArray[np.float32]:
+        balls = self.scene[self._lesson].T - BALLS * np.arange(CUES)
+        trial = np.append(np.zeros(1, np.int64), self._trial)[np.maximum(self.t - len(self._taught) + 1, 0)]
+        ball = self.ball[self._present()]
+        cue = np.where(ball < 0, -1, self.trial_cue[self._all, trial])
+        return features(balls, one_hot(cue, CUES), one_hot(ball, BALLS), self.t / self._steps)
 
     def oracle(self) -> NDArray[Any]:
         ball = self.ball[self._present()]

@@ -5,9 +5,11 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Observe, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.lprnn.boards import PictureGame
 from rlmem_envs.lprnn.lights import (
     CELLS,
@@ -42,6 +44,8 @@ class SequenceRecall(PictureGame):
     | end | terminates 3 frames after the entry number sequence_length, or in frame timeout_frames |
     | hidden | `sequence` [sequence_length]: lights 1 left, 2 top, 3 right, 4 bottom; the same one may come again |
     | oracle | the shortest way through the sequence (exactly so up to four lights), remembering it |
+    | full state | Box [4 sequence_length + 2]: the lights that are still to be entered, one-hot, the next one first; \
+steps taken, and steps left if no turn comes, as shares of timeout_frames + 1 |
 
     The player stands in the centre, in a pen that looks like wall, and cannot move until the sequence is over. A light
     that is entered goes on; it has to be left before the next entry. Every entry takes the next turn, right or wrong.
@@ -52,6 +56,7 @@ class SequenceRecall(PictureGame):
     pause_frames: dark frames after the last one; at least 2
     timeout_frames: frame that ends the episode at the latest
     flat: the observation as a vector, else as planes [8, 17, 21]
+    observe: see `BatchedEnv`
     """
 
     tests = "recall of an ordered sequence, long after it was shown and while acting on it"
@@ -90,6 +95,7 @@ class SequenceRecall(PictureGame):
         pause_frames: Annotated[int, Ge(0)] = 1,
         timeout_frames: Annotated[int, Gt(0)] = 1000,
         flat: bool = True,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         params = {
@@ -99,7 +105,9 @@ class SequenceRecall(PictureGame):
             "pause_frames": pause_frames,
             "timeout_frames": timeout_frames,
         }
-        super().__init__(num_envs, len(MOVES), params, flat, pictures=_pictures(), **kwargs)
+        full = Box(0, 1, (LIGHTS * sequence_length + 2,), np.float32)
+        more: dict[str, Any] = {"observe": observe, "full_space": full}
+        super().__init__(num_envs, len(MOVES), params, flat, pictures=_pictures(), **more, **kwargs)
         self._length, self._timeout = sequence_length, timeout_frames
         off, on, pause = (max(2, frames) for frames in (demo_light_off_frames, demo_light_on_frames, pause_frames))
         turns = np.arange(1, sequence_length + 1)
@@ -137,6 +145,12 @@ class SequenceRecall(PictureGame):
     def _picture(self) -> NDArray[np.integer]:
         shown = self.lights.take(self._row + self._shown.take(self.t, mode="clip"))
         return np.where(self.t < self._opens, len(CELLS) + shown, self.at)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        turn = self.entries[:, None] + np.arange(1, self._length + 1)
+        to_come = np.where(turn <= self._length, self.lights.take(self._row[:, None] + turn, mode="clip"), 0)
+        shares = self.t / (self._timeout + 1), (self.last_frame - self.t) / (self._timeout + 1)
+        return features(one_hot(to_come - 1, LIGHTS), *shares)
 
     def oracle(self) -> NDArray[Any]:
         left = np.minimum(self._length - self.entries, HORIZON)

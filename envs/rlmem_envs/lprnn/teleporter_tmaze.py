@@ -4,9 +4,11 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Observe, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.lprnn.boards import BoardGame
 from rlmem_envs.lprnn.teleporter_world import (
     BLANK,
@@ -67,6 +69,9 @@ class TeleporterTMaze(BoardGame):
     | end | terminates 2 frames after arriving on a goal, or in frame timeout_frames |
     | hidden | `goal_side`: 0 left, 1 right; `speckle` [77, 191]: cells of the ground that look like wall |
     | oracle | waits for the teleporter and takes the shortest way to the goal, remembering the cue |
+    | full state | Box [14]: side of the goal, -1 or 1; stage, one-hot: teleporter closed, open, in limbo, in the \
+maze; row and column in the world; time to the next event, 0: none is due, and until actions count; how the board \
+scrolled last, down and right; its left edge; shares of steps left and taken |
 
     The board shows what is around the player and, in its lower left or right corner, the cue. The player starts in a
     room. Its uppermost three cells become a teleporter to limbo, where the player cannot move, and limbo_time frames
@@ -82,6 +87,7 @@ class TeleporterTMaze(BoardGame):
     teleport_delay: frames before the teleporter can be used; it is open from frame teleport_delay - 1
     limbo_time: frames from the teleporter to the maze, or 0 to go there without limbo; not 1 or 2
     flat: the observation as a vector, else as planes [5, 7, 11]
+    observe: see `BatchedEnv`
     """
 
     tests = "recall of one bit over hundreds of steps in which nothing happens, then exploration"
@@ -122,6 +128,7 @@ class TeleporterTMaze(BoardGame):
         teleport_delay: Annotated[int, Ge(0)] = 50,
         limbo_time: Annotated[int, Ge(0)] = 280,
         flat: bool = True,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         if difficulty >= len(WALLS):
@@ -135,7 +142,8 @@ class TeleporterTMaze(BoardGame):
             "teleport_delay": teleport_delay,
             "limbo_time": limbo_time,
         }
-        super().__init__(num_envs, len(MOVES), params, flat, **kwargs)
+        more: dict[str, Any] = {"observe": observe, "full_space": Box(-1, 1, (14,), np.float32)}
+        super().__init__(num_envs, len(MOVES), params, flat, **more, **kwargs)
         self._keeps_cue, self._timeout = cue_after_teleport, timeout_frames
         self._delay, self._limbo = teleport_delay, limbo_time
         self._entrance = cell(CORRIDOR + MAZE * difficulty, ENTRANCE)
@@ -251,12 +259,23 @@ class TeleporterTMaze(BoardGame):
         return np.maximum(seen, OVERLAYS.take(3 * self.aside + self.cue, axis=0, mode="wrap"))
 
     def _observe(self) -> NDArray[np.uint8]:
-        return (self._kinds()[:, None] == PLANES).view(np.uint8).reshape(self.observation_space.shape)
+        shape = (self.num_envs, *(self._space.shape or ()))
+        return (self._kinds()[:, None] == PLANES).view(np.uint8).reshape(shape)
 
     def boards(self) -> NDArray[np.uint8]:
         kinds, world = self._kinds(), WORLD.take((self.at - self.aside)[:, None] + VIEW)
         shown = np.choose(kinds, [ord(" "), world, world, ord("Q"), ord("P")])
         return shown.astype(np.uint8).reshape(-1, *self.size)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        row, column = np.divmod(self.at, STRIDE)
+        due = np.where(self.next_event == NEVER, 0, self.next_event - self.t) / max(self._delay, self._limbo, 1)
+        held = np.maximum(self.free_from - self.t, 0) / 3
+        down, right = (np.sign(self.scroll) * (np.abs(self.scroll) == step) for step in (STRIDE, 1))
+        place = row / (ROWS + 4), (column - MARGIN) / COLUMNS
+        shares = (self.last_frame - self.t) / self._timeout, self.t / self._timeout
+        seen = due, held, down, right, self.edge / COLUMNS
+        return features(2 * self.goal_side - 1, one_hot(self.stage, 4), *place, *seen, *shares)
 
     def oracle(self) -> NDArray[Any]:
         column = self.at % STRIDE - MARGIN

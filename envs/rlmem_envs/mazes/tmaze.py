@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Observe, Scores, Who
 
 RIGHT, UP, LEFT, DOWN = range(4)
 UNSEEN, IN_SIGHT, SEEN = range(3)
@@ -28,7 +28,7 @@ class TMaze(BatchedEnv):
     | end | terminates after T = L + 2 o + 1 steps |
     | hidden | `goal_y`: 1 or -1 |
     | oracle | `goal_reward`: it goes to see the goal at x = 0 and walks on without delay |
-    | privileged | Box [5]: x / (o + L), y, goal_y, whether the goal was seen, t / T |
+    | full state | Box [5]: x / (o + L), y, goal_y, whether the goal was seen, t / T |
 
     The goal shows for one step only, and to nobody who returns. To walk on without it and guess gets half the reward.
 
@@ -40,7 +40,7 @@ class TMaze(BatchedEnv):
     ambiguous_position: False: the observation is (x, y, goal_y at the first visit of x = 0 or else 0)
     expose_goal: once seen, the goal stays in view; needs ambiguous_position=False, and no memory
     add_timestep: append the steps since the beginning to the observation
-    privileged: see `BatchedEnv`
+    privileged, observe: see `BatchedEnv`
     """
 
     tests = "one bit kept over the whole episode; active: also looking for it"
@@ -63,6 +63,7 @@ class TMaze(BatchedEnv):
         expose_goal: bool = False,
         add_timestep: bool = False,
         privileged: bool = False,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         if penalty is not None and penalty > 0:
@@ -89,7 +90,7 @@ class TMaze(BatchedEnv):
         if add_timestep:
             low, high = np.append(low, np.float32(0)), np.append(high, np.float32(self._steps))
         full = Box(-1, 1, (5,), np.float32)
-        more: dict[str, Any] = {"privileged": privileged, "full_space": full}
+        more: dict[str, Any] = {"privileged": privileged, "observe": observe, "full_space": full}
         super().__init__(num_envs, Box(low, high), Discrete(4), params, **more, **kwargs)
         self.place = np.zeros(num_envs, np.int64)
 

@@ -7,7 +7,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Observe, Scores, Who
 from rlmem_envs.navigation.tasks import PUBLISHED, STEP, Navigation, Split, with_splits
 
 
@@ -25,6 +25,7 @@ class PointRobot(Navigation):
     | hidden | `goal` [2]; `start_pos` [trials, 2]; `wind` [2], none; `task_index`: row of the table of goals |
     | success | the goal was reached in some step |
     | oracle | knows the goal, takes the fastest way and stays |
+    | full state | Box [8]: p, from which the next step goes; goal; wind; shares of the trial's and of all steps |
 
     A trial begins anywhere in -1.5 .. 1.5 x -0.5 .. 1.5. The observation that ends one is where it ended; the new start
     is seen from its first step on. The reward is no part of the observation: an agent needs it as an input.
@@ -39,6 +40,7 @@ class PointRobot(Navigation):
     episode_steps: steps of a trial
     episodes_per_task: trials of an episode, all with the same goal
     task_seed: of the table; 1337 is SHM's own (POMDP-Baselines draw theirs in the same way from the seed of the run)
+    observe: see `BatchedEnv`
     """
 
     tests = "search that avoids where it has been, and return to what it found; tasks never trained on"
@@ -83,6 +85,7 @@ class PointRobot(Navigation):
         episode_steps: Annotated[int, Gt(0)] = 60,
         episodes_per_task: Annotated[int, Gt(0)] = 2,
         task_seed: Annotated[int, Ge(0)] = PUBLISHED,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         params = {
@@ -95,9 +98,8 @@ class PointRobot(Navigation):
             "task_seed": task_seed,
         }
         goals = semicircle(num_tasks, task_seed)
-        super().__init__(
-            num_envs, goals, num_train, split, goal_radius, episode_steps, episodes_per_task, params, **kwargs
-        )
+        trials = goal_radius, episode_steps, episodes_per_task
+        super().__init__(num_envs, goals, num_train, split, *trials, params, observe=observe, **kwargs)
 
     def _starts(self, who: Who) -> NDArray[np.float64]:
         return self.draws.uniform(who, self._trials, 2) * (3.0, 2.0) - (1.5, 0.5)

@@ -8,6 +8,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Who
+from rlmem_envs.core.columns import features
 
 Split = Literal["all", "train", "test"]
 
@@ -60,7 +61,8 @@ class Navigation(BatchedEnv):
         low, high = [-np.inf, -np.inf, 0.0], [np.inf, np.inf, 1.0]
         size = 3 if episodes_per_task > 1 else 2
         space = Box(np.array(low[:size], np.float32), np.array(high[:size], np.float32))
-        super().__init__(num_envs, space, Box(-1, 1, (2,)), params, **kwargs)
+        full = Box(np.array([-np.inf] * 6 + [0, 0], np.float32), np.array([np.inf] * 6 + [1, 1], np.float32))
+        super().__init__(num_envs, space, Box(-1, 1, (2,)), params, full_space=full, **kwargs)
         self.task_index = np.zeros(num_envs, np.int64)
         self.goal, self.wind = np.zeros((2, num_envs, 2))
         self.start_pos = np.zeros((num_envs, episodes_per_task, 2))
@@ -122,6 +124,10 @@ class Navigation(BatchedEnv):
         seen[:, :2] = self.seen
         seen[:, 2] = self.trial_over
         return seen
+
+    def _full_state(self) -> NDArray[np.float32]:
+        shares = (self.t % self._trial_steps) / self._trial_steps, self.t / self._steps
+        return features(self.position, self.goal, self.wind, *shares)
 
     def _success(self) -> NDArray[np.bool_]:
         """The goal was reached at some step, in any of the trials."""

@@ -6,7 +6,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Observe, Scores, Who
 from rlmem_envs.navigation.tasks import PUBLISHED, STEP, Navigation, Split, with_splits
 
 GOAL = (0.0, 1.0)
@@ -26,6 +26,7 @@ class Wind(Navigation):
     | hidden | `wind` [2]; `goal` [2]; `start_pos` [trials, 2]; `task_index`: row of the table of winds |
     | success | the goal was reached in some step |
     | oracle | knows the wind, takes the fastest way and stays |
+    | full state | Box [8]: p, from which the next step goes; goal; wind; shares of the trial's and of all steps |
 
     The observation that ends a trial is where it ended; the new start is seen from its first step on. Two successive
     positions tell the wind. A memoryless player can only lean against the wind where the goal is not: steered with a
@@ -43,6 +44,7 @@ class Wind(Navigation):
     episode_steps: steps of a trial
     episodes_per_task: trials of an episode, all in the same wind
     task_seed: of the table; 1337 is the papers' own
+    observe: see `BatchedEnv`
     """
 
     tests = "finding out a constant from one's own motion; play in tasks never trained on"
@@ -90,6 +92,7 @@ class Wind(Navigation):
         episode_steps: Annotated[int, Gt(0)] = 75,
         episodes_per_task: Annotated[int, Gt(0)] = 1,
         task_seed: Annotated[int, Ge(0)] = PUBLISHED,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         params = {
@@ -103,9 +106,8 @@ class Wind(Navigation):
             "task_seed": task_seed,
         }
         winds = np.random.RandomState(task_seed).uniform(-wind_range, wind_range, (num_tasks, 2))
-        super().__init__(
-            num_envs, winds, num_train, split, goal_radius, episode_steps, episodes_per_task, params, **kwargs
-        )
+        trials = goal_radius, episode_steps, episodes_per_task
+        super().__init__(num_envs, winds, num_train, split, *trials, params, observe=observe, **kwargs)
 
     def _starts(self, who: Who) -> NDArray[np.float64]:
         return np.zeros((len(who), self._trials, 2))

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.pixels import board as on
 from rlmem_envs.pixels.foraging import next_apple, towards
 
@@ -38,6 +39,8 @@ class AppleGame(BatchedEnv):
     """
 
     keys = {"w": on.NORTH, "s": on.SOUTH, "a": on.WEST, "d": on.EAST}
+    _own_features: ClassVar[int]
+    """How many numbers of the full state are those of `_own_state`."""
 
     def __init__(
         self,
@@ -68,7 +71,8 @@ class AppleGame(BatchedEnv):
             "final_reward": final_reward,
             **params,
         }
-        super().__init__(num_envs, Box(0, 255, shape, np.uint8), Discrete(4), params, **kwargs)
+        full = Box(-np.inf, np.inf, (6 + 3 * on.ROWS * on.COLUMNS + self._own_features,), np.float32)
+        super().__init__(num_envs, Box(0, 255, shape, np.uint8), Discrete(4), params, full_space=full, **kwargs)
         self.player = np.full(num_envs, on.CELLS // 2)  # its cell
         self.board = np.zeros((num_envs, on.CELLS), np.uint8)  # everything but the player
         self.orchard = np.zeros((num_envs, num_apples), np.uint8)  # cells of the apples
@@ -83,6 +87,7 @@ class AppleGame(BatchedEnv):
         begins = np.cumsum([0, *frames])
         self._phase = np.searchsorted(begins[1:-1], np.arange(self._steps + 2), side="right")
         self._frame = np.arange(self._steps + 2) - begins[self._phase]
+        self._share = self._frame / np.maximum(frames, 1)[self._phase]
         self._ring = np.arange(self._steps + 2) % ring
         self._turns = np.append(np.diff(self._phase) > 0, False)  # whether the step at t ends a phase
         self._orchard_board = on.board(*ORCHARD)
@@ -95,6 +100,10 @@ class AppleGame(BatchedEnv):
 
     def _reward(self, who: Who) -> NDArray[np.uint8]:
         """Boards [n, 165] of the last phase; also puts the player there."""
+        raise NotImplementedError
+
+    def _own_state(self) -> tuple[NDArray[Any], ...]:
+        """What of the full state the game alone has."""
         raise NotImplementedError
 
     def _touch(self, here: NDArray[np.uint8], rewards: NDArray[np.float64]) -> None:
@@ -199,6 +208,24 @@ class AppleGame(BatchedEnv):
         seen = self._pixels.take((self._first_pixel + self.player)[:, None] + self._window)
         seen.reshape(-1, 3, len(on.WINDOW))[:, :, on.CENTRE] = on.COLOURS[on.PLAYER]
         return seen.reshape(-1, *self._space.shape)  # type: ignore[misc]
+
+    def _full_state(self) -> NDArray[np.float32]:
+        """Phase, one-hot; shares of its steps and of all; reward of an apple; three boards; what the game adds.
+
+        The boards: the player; where apples grow; in the orchard, how long until each apple can be eaten, from 0 to 1.
+        """
+        worth = self.apple_reward_value
+        if not self._fixed_worth:
+            worth = worth[self._all, np.minimum(self.chapter_frame, worth.shape[1] - 1)]
+        boards: NDArray[Any] = np.zeros((3, self.num_envs, on.CELLS))
+        boards[0, self._all, self.player] = 1
+        rows = self._all[:, None], self.orchard
+        boards[1][rows] = 1
+        wait = np.where((self.chapter == 1)[:, None], np.minimum(self._wait(self._all), self._back), 0)
+        boards[2][rows] = wait / self._back
+        shares = self._share[self.t], self.t / self._steps
+        inner = np.moveaxis(on.interior(boards), 0, 1)
+        return features(one_hot(self.chapter, 3), *shares, worth, inner, *self._own_state())
 
     # ---- drawing
 

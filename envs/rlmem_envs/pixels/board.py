@@ -5,6 +5,7 @@ that margin's coordinates; positions are (row, column) without it.
 """
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ def places(letter: str, *rows: str) -> NDArray[np.int64]:
     return np.argwhere(_letters(rows) == letter)
 
 
-def interior(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def interior(codes: NDArray[Any]) -> NDArray[Any]:
     """Boards [..., 165] without their margin: [..., 7, 11]."""
     return codes.reshape(*codes.shape[:-1], -1, WIDTH)[..., SIGHT:-SIGHT, SIGHT:-SIGHT]
 

@@ -6,7 +6,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Observe, Scores, Who
 from rlmem_envs.pixels import board as on
 from rlmem_envs.pixels.apple_game import AppleGame
 from rlmem_envs.pixels.foraging import look_around
@@ -72,6 +72,9 @@ class KeyToDoor(AppleGame):
     | hidden | `explore_key_pos`, `explore_player_pos`, `door_pos`, `reward_player_pos` [2]: (row, column) of key and \
 player in the first phase, of door and player in the last; `apple_layout` [7, 11]; `apple_reward_value` |
     | oracle | eats apples by a beam search over tours (no perfect play is known), takes the key and opens the door |
+    | full state | Box [246]: phase, one-hot; shares of its steps and of all; reward of an apple; three boards of 77 \
+cells: the player, where apples grow, how long until each is back (0 .. 1); (row, column) of key, door and \
+last start as shares of the board; whether the key is held, the lamp is on, the door was opened |
 
     Phase 1: two rooms, a key in the upper, the player in the lower. In the picture after the key is taken a wall cell
     is white. Phase 2: a walled orchard of 7 x 11 cells, where apples grow on some of 22 places; one that is eaten is
@@ -87,6 +90,7 @@ player in the first phase, of door and player in the last; `apple_layout` [7, 11
     final_reward: of the door
     reward_grid: SR, a small room, or CCA, two rooms
     flat: observations without axes
+    observe: see `BatchedEnv`
     """
 
     tests = "credit for an early act that pays only after a long distraction"
@@ -101,6 +105,7 @@ Le et al. 2025 (arXiv:2410.10132)"
         "shm_500": _level(10, 500, 3, 10.0),
         "cca_30": _level(15, 30, 15, 5.0, reward_grid="CCA"),
     }
+    _own_features = 6 + 3
     known = {  # 81,920, 40,960 and 20,480 episodes
         "memory_rl_60": Scores(random=5.546, memoryless=23.57, oracle=29.34),
         "memory_rl_250": Scores(random=22.01, memoryless=78.79, oracle=103.61),
@@ -124,11 +129,13 @@ Le et al. 2025 (arXiv:2410.10132)"
         final_reward: Annotated[float, Gt(0)] = 5.0,
         reward_grid: Literal["SR", "CCA"] = "SR",
         flat: bool = False,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         frames = (explore_frames, distractor_frames, reward_frames)
         apples = (num_apples, apple_reward, fix_apple_reward_in_episode, respawn_every)
-        super().__init__(num_envs, frames, *apples, final_reward, flat, {"reward_grid": reward_grid}, **kwargs)
+        rules = {"reward_grid": reward_grid}
+        super().__init__(num_envs, frames, *apples, final_reward, flat, rules, observe=observe, **kwargs)
         rows = DOOR_ROOMS[reward_grid]
         self._keys, self._starts = on.places("k", *KEY_ROOM), on.places("+", *KEY_ROOM)
         self._doors, self._last_starts = on.places("d", *rows), on.places("+", *rows)
@@ -140,6 +147,10 @@ Le et al. 2025 (arXiv:2410.10132)"
         self.has_key = np.zeros(num_envs, bool)
         self.lamp = np.zeros(num_envs, bool)
         self.won = np.zeros(num_envs, bool)
+
+    def _own_state(self) -> tuple[NDArray[Any], ...]:
+        cells = np.stack([self.key, self.door, self.last_start], 1)
+        return on.position(cells) / (on.ROWS, on.COLUMNS), self.has_key, self.lamp, self.won
 
     def _draw(self, who: Who) -> Facts:
         return {

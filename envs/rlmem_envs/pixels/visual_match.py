@@ -6,7 +6,8 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Observe, Scores, Who
+from rlmem_envs.core.columns import one_hot
 from rlmem_envs.pixels import board as on
 from rlmem_envs.pixels.apple_game import AppleGame
 from rlmem_envs.pixels.foraging import look_around
@@ -72,6 +73,9 @@ class VisualMatch(AppleGame):
 1 green, 2 blue; `explore_target_pos`, `explore_player_pos` [2]: (row, column) of the coloured cell and the player in \
 the first phase; `apple_layout` [7, 11]; `apple_reward_value` |
     | oracle | eats apples by a beam search over tours (no perfect play is known), touches the right object |
+    | full state | Box [250]: phase, one-hot; shares of its steps and of all; reward of an apple; three boards of 77 \
+cells: the player, where apples grow, how long until each is back (0 .. 1); the right object, and the \
+colour of each, one-hot; whether objects are there |
 
     Phase 1: the player, boxed in by eight cells, sees one of them in the colour; in the active variant it walks in the
     lower of two rooms, and one cell of their walls has it. Phase 2: a walled orchard of 7 x 11 cells, where apples grow
@@ -90,6 +94,7 @@ the first phase; `apple_layout` [7, 11]; `apple_reward_value` |
         keep those of the environment's first episode, which is how they were published: training and evaluation then
         have different ones
     flat: observations without axes
+    observe: see `BatchedEnv`
     """
 
     tests = "recall of one colour over a long distraction that pays"
@@ -104,6 +109,7 @@ Le et al. 2025 (arXiv:2410.10132)"
         "shm_500": _level(15, 500, 10, 10.0),
         "active_60": _level(15, 60, 15, 5.0, passive=False),
     }
+    _own_features = 3 + 9 + 1
     known = {  # 81,920, 40,960 and 20,480 episodes
         "memory_rl_60": Scores(random=5.706, memoryless=20.19, oracle=29.34),
         "memory_rl_250": Scores(random=22.12, memoryless=75.39, oracle=103.61),
@@ -128,12 +134,13 @@ Le et al. 2025 (arXiv:2410.10132)"
         passive: bool = True,
         colours: Colours = "episode",
         flat: bool = False,
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         rules = {"passive": passive, "colours": colours}
         frames = (explore_frames, distractor_frames, reward_frames)
         apples = (num_apples, apple_reward, fix_apple_reward_in_episode, respawn_every)
-        super().__init__(num_envs, frames, *apples, final_reward, flat, rules, **kwargs)
+        super().__init__(num_envs, frames, *apples, final_reward, flat, rules, observe=observe, **kwargs)
         rows = BOXED_IN if passive else TWO_ROOMS
         self._starts, self._signs, self._room = on.places("+", *rows), on.places("#", *rows), on.board(*rows)
         self._choice = on.board(*CHOICE)
@@ -141,6 +148,10 @@ Le et al. 2025 (arXiv:2410.10132)"
         self.target = np.zeros(num_envs, np.int64)  # number of the right symbol
         self.colours = np.zeros((num_envs, 3), np.int64)
         self.won = np.zeros(num_envs, bool)
+
+    def _own_state(self) -> tuple[NDArray[Any], ...]:
+        there = self.board[:, OBJECTS[0]] >= on.OBJECT
+        return one_hot(self.target, 3), one_hot(self.colours, 3), there & (self.chapter == 2)
 
     def _draw(self, who: Who) -> Facts:
         colours = self.draws.permutation(who, 3)

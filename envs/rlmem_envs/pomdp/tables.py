@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Gt
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import BatchedEnv, Facts, Scores, Who
+from rlmem_envs.core.batched import BatchedEnv, Facts, Observe, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.pomdp.cassandra import read
 from rlmem_envs.pomdp.models import MODELS
 from rlmem_envs.pomdp.planning import Plan, point_based, qmdp
@@ -28,7 +29,10 @@ class POMDP(BatchedEnv):
 seen are picked from the cumulated probabilities |
     | success | the episode ended in one of `ends`, if there are any |
     | oracle | acts on the exact belief, by point-based value iteration for the discount of the file |
+    | full state | Box [S + 1]: the state, one-hot; the share of steps taken |
     | memoryless | acts on the belief after the last observation alone, and now and then at random |
+
+    Whoever sees the full state need not find it out, and may earn more than the oracle.
 
     Files are in Cassandra's format (`.POMDP`), with names, wildcards, matrices, uniform, identity, reset, and rewards
     or costs. Those that are known by name are in `rlmem_envs.pomdp.models`.
@@ -37,6 +41,7 @@ seen are picked from the cumulated probabilities |
     steps: the most steps of an episode
     ends: states that end an episode, by name or number; of a path alone
     planner: how the oracle plans: point_based or qmdp
+    observe: see `BatchedEnv`
     """
 
     tests = "keeping a belief about a hidden state from unreliable observations"
@@ -59,6 +64,7 @@ seen are picked from the cumulated probabilities |
         steps: Annotated[int, Gt(0)] = 100,
         ends: Sequence[Any] = (),
         planner: Literal["point_based", "qmdp"] = "point_based",
+        observe: Observe = "partial",
         **kwargs: Any,
     ):
         if file in MODELS:
@@ -76,7 +82,8 @@ seen are picked from the cumulated probabilities |
         A, self._seen = len(model.actions), len(model.observations)
         self._moves, self._shows = model.T.cumsum(-1), model.Z.cumsum(-1)
         params = {"file": file, "steps": steps, "ends": tuple(ends), "planner": planner}
-        super().__init__(num_envs, Discrete(self._seen + 1), Discrete(A), params, **kwargs)
+        more: dict[str, Any] = {"observe": observe, "full_space": Box(0, 1, (len(model.states) + 1,), np.float32)}
+        super().__init__(num_envs, Discrete(self._seen + 1), Discrete(A), params, **more, **kwargs)
         self.hidden_state = np.zeros(num_envs, np.int64)
         self.seen = np.full(num_envs, self._seen)
         self.belief = np.tile(model.start, (num_envs, 1))
@@ -108,6 +115,9 @@ seen are picked from the cumulated probabilities |
 
     def _observe(self) -> NDArray[Any]:
         return self.seen
+
+    def _full_state(self) -> NDArray[np.float32]:
+        return features(one_hot(self.hidden_state, len(self._model.states)), self.t / self._steps)
 
     def _success(self) -> NDArray[np.bool_] | None:
         return self._model.ends[self.hidden_state] if self._model.ends.any() else None

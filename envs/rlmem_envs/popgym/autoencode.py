@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Gt, Le
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
 
@@ -25,6 +26,8 @@ class Autoencode(OpenLoopEnv):
     | end | terminates after 2n - 1 steps: n - 1 to watch, n to play |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | 1, naming the suits that it has seen |
+    | full state | Box [4 n + 1]: suits of the cards seen and not yet named, one-hot, the next to be named first; the \
+share of steps taken |
 
     The last card is shown with 0, as the first to be named; all observations after it are (0, 0).
 
@@ -53,7 +56,9 @@ class Autoencode(OpenLoopEnv):
         pay = np.where(np.arange(2 * n - 1) < n - 1, 0.0, 1 / n)
         observation = MultiDiscrete([2, cards.SUITS])
         params = {"num_decks": num_decks} | ({} if num_cards is None else {"num_cards": num_cards})
-        super().__init__(num_envs, observation, Discrete(cards.SUITS), params, right=pay, wrong=-pay, **kwargs)
+        spaces = observation, Discrete(cards.SUITS)
+        full = Box(0, 1, (cards.SUITS * n + 1,), np.float32)
+        super().__init__(num_envs, *spaces, params, right=pay, wrong=-pay, full_space=full, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {"deck": self.draws.permutation(who, self._deck)[:, : self._n]}
@@ -66,6 +71,12 @@ class Autoencode(OpenLoopEnv):
         answers = np.full((len(suits), 2 * n - 1), -1, np.int8)
         answers[:, n - 1 :] = suits[:, ::-1]
         return Script(observations, answers)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        last = np.minimum(self.t, 2 * self._n - 2 - self.t)  # of the cards that are still to be named
+        place = last[:, None] - np.arange(self._n)  # [N, n]
+        suits = np.where(place >= 0, self.tape[np.maximum(place, 0), self._all[:, None], 1], -1)
+        return features(one_hot(suits, cards.SUITS), self.t / self._steps)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return self._observe()[:, 1]

@@ -29,7 +29,7 @@ class Battleship(BatchedEnv):
     | end | terminates with the last cell of a ship; truncates after n^2 steps, both flags together if both |
     | hidden | `board` [n, n]: 1 where a ship is |
     | oracle | 1, seeing the board |
-    | privileged | Box [2 n^2 + 1]: ships, then cells shot at, then the share of steps taken |
+    | full state | Box [2 n^2 + 1]: ships, then cells shot at, then the share of steps taken |
     | action_mask | cells that were not shot at before |
 
     Ships are straight and do not overlap; they may touch. One after the other, each takes any of its free places with

@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Gt, Le
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.popgym import cards
 
 NO_CARD = -1
@@ -26,6 +27,8 @@ class Concentration(BatchedEnv):
     | end | terminates when all cards are up, truncates after L = ceil(2n - n/(2n - 1)) steps |
     | hidden | `deck` [n]: the card at each place |
     | oracle | remembers every card seen: completes a pair when it can, else turns up a new card |
+    | full state | Box [(K + 2) n + 1]: kinds of the cards that were seen, one-hot; the place of the first card of a \
+turn; the cards that are up for good; the share of steps taken |
 
     Both cards of a turn are in sight after its second action, whatever they are. A card that is up for good ends the
     turn; the first card, if there was one, is turned back.
@@ -61,7 +64,9 @@ class Concentration(BatchedEnv):
         self._down = self._kind.count
         self._steps = math.ceil(2 * n - n / (2 * n - 1))
         params = {"num_decks": num_decks, "deck_type": deck_type}
-        super().__init__(num_envs, MultiDiscrete([self._down + 1] * n), Discrete(n), params, **kwargs)
+        full = Box(0, 1, ((self._down + 2) * n + 1,), np.float32)
+        spaces = MultiDiscrete([self._down + 1] * n), Discrete(n)
+        super().__init__(num_envs, *spaces, params, full_space=full, **kwargs)
         self._row = self._all * n
         self._nowhere = num_envs * n
         self._pay = _payments(n, self._steps)
@@ -108,6 +113,12 @@ class Concentration(BatchedEnv):
         places = self.table.copy()
         places.put(self.shown, self.kinds.take(self.shown))
         return self._tables(places).astype(np.int64)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        known = np.where(self._tables(self.seen), self._tables(self.kinds), NO_CARD)
+        first = one_hot(self.first - self._row, self._n)
+        up = self._tables(self.table) != self._down
+        return features(one_hot(known, self._down), first, up, self.t / self._steps)
 
     def oracle(self) -> NDArray[Any]:
         kinds, down = self._tables(self.kinds), self._tables(self.table) == self._down

@@ -4,10 +4,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Gt, Le
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
 
@@ -23,6 +24,7 @@ class CountRecall(OpenLoopEnv):
     | end | terminates after n - 1 steps, where n = 52 num_decks |
     | hidden | `values`, `queries` [n]: the cards of both decks in the order in which they are dealt |
     | oracle | 1, counting what it has seen |
+    | full state | Box [K (m + 1) + 1]: how many cards of each kind were shown, one-hot; the share of steps taken |
 
     Rules of popgym 1.0.7. Those of 1.0.2, which published results come from, have Discrete(m) actions: once all cards
     of a kind are out, no answer is right.
@@ -55,7 +57,8 @@ class CountRecall(OpenLoopEnv):
         params = {"num_decks": num_decks, "deck_type": deck_type, "rules": rules}
         observation = MultiDiscrete([self._kind.count] * 2)
         action = Discrete(self._most + (rules == "1.0.7"))
-        super().__init__(num_envs, observation, action, params, right=pay, wrong=-pay, **kwargs)
+        full = Box(0, 1, (self._kind.count * (self._most + 1) + 1,), np.float32)
+        super().__init__(num_envs, observation, action, params, right=pay, wrong=-pay, full_space=full, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {name: self.draws.permutation(who, self._n) for name in ("values", "queries")}
@@ -69,6 +72,11 @@ class CountRecall(OpenLoopEnv):
             counts[value] += 1
             answers[t] = counts[query]
         return Script(np.stack([values, queries], axis=-1), answers.T)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        shown = np.where(np.arange(self._n)[:, None] <= self.t, self.tape[..., 0], -1)  # [n, N]
+        counts = np.stack([(shown == kind).sum(0) for kind in range(self._kind.count)], 1)
+        return features(one_hot(counts, self._most + 1), self.t / self._steps)
 
     def oracle(self) -> NDArray[Any]:
         return np.minimum(super().oracle(), self.single_action_space.n - 1)  # type: ignore[attr-defined]

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Gt, Le
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.columns import features
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
 
@@ -25,6 +26,7 @@ class HigherLower(OpenLoopEnv):
     | end | terminates after n - 1 steps |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | counts the cards: guesses what most of the remaining ones are |
+    | full state | Box [14]: cards of each rank that are left, as shares of 4 num_decks; the share of steps taken |
 
     The oracle has perfect memory but does not know the order of the cards: no player can expect more.
 
@@ -50,7 +52,8 @@ class HigherLower(OpenLoopEnv):
         self._n = n = cards.DECK * num_decks
         pay = np.full(n - 1, 1 / n)
         ranks, params = Discrete(cards.RANKS), {"num_decks": num_decks}
-        super().__init__(num_envs, ranks, Discrete(2), params, right=pay, wrong=-pay, **kwargs)
+        full = Box(0, 1, (cards.RANKS + 1,), np.float32)
+        super().__init__(num_envs, ranks, Discrete(2), params, right=pay, wrong=-pay, full_space=full, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {"deck": self.draws.permutation(who, self._n)}
@@ -59,6 +62,11 @@ class HigherLower(OpenLoopEnv):
         ranks = cards.rank(facts["deck"])
         change = np.sign(np.diff(ranks))
         return Script(ranks, np.array([TIE, HIGHER, LOWER])[change])
+
+    def _full_state(self) -> NDArray[np.float32]:
+        left = np.where(np.arange(self._n)[:, None] > self.t, self.tape, -1)  # [n, N]
+        counts = np.stack([(left == rank).sum(0) for rank in range(cards.RANKS)], 1)
+        return features(counts * cards.RANKS / self._n, self.t / self._steps)
 
     def oracle(self) -> NDArray[Any]:
         remaining = np.arange(self._n)[:, None] > self.t

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, MultipleOf
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.popgym import maze
 from rlmem_envs.popgym.hunt_and_kill import Stock
 from rlmem_envs.popgym.maze import DOWN, FREE, GOAL, LEFT, NONE, RIGHT, START, UP, WALL
@@ -54,8 +55,9 @@ class Labyrinth(BatchedEnv):
         if len(maze_dims) != 2 or any(d < 6 or d % 2 for d in maze_dims):
             raise ValueError(f"maze_dims={list(maze_dims)}: expected height and width, even numbers from 6")
         params = {"maze_dims": tuple(maze_dims), "episode_length": episode_length}
-        super().__init__(num_envs, MultiDiscrete([5] * 10), Discrete(4), params, **kwargs)
         self._height, self._width = (d + 1 for d in maze_dims)
+        full = Box(0, 1, (4 * self._height * self._width + 1,), np.float32)
+        super().__init__(num_envs, MultiDiscrete([5] * 10), Discrete(4), params, full_space=full, **kwargs)
         self._row = self._width + 2  # the cells have a ring of walls around them
         size = (self._height + 2) * self._row
         self._base, self._steps = self._all * size, maze.strides(self._row)
@@ -115,6 +117,16 @@ class Labyrinth(BatchedEnv):
         observations[:, :9] = self.cells.take(window)
         observations[:, 9] = self.last
         return observations
+
+    def _marked(self) -> NDArray[np.bool_]:
+        """The cells that matter beside walls, start and walker, [N, cells]."""
+        raise NotImplementedError
+
+    def _full_state(self) -> NDArray[np.float32]:
+        walker = one_hot(self.position, self.cells.shape[1])
+        planes = np.stack([self.cells == WALL, self.cells == START, self._marked(), walker], 1)
+        inner = planes.reshape(self.num_envs, 4, -1, self._row)[:, :, 1:-1, 1:-1]
+        return features(inner, self.t / (self._last_step + 1))
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         """Keep the right hand on the wall, which leads everywhere in a maze without loops, and take the goal if near.

@@ -22,6 +22,8 @@ class LabyrinthEscape(Labyrinth):
     | end | terminates at the goal; truncates after L - 1 steps, both flags together if both |
     | hidden | `maze` [h + 1, w + 1]: 1 where a wall is; `start`, `goal` [2]: row and column, in outer walls |
     | oracle | takes the shortest way: 1 - steps/L |
+    | full state | Box [4 (h + 1)(w + 1) + 1]: walls, start, goal and walker, a plane of cells each; the share of \
+steps taken |
 
     Mazes are those of mazelib's HuntAndKill with h/2 x w/2 rooms, of which it leaves one closed once in a great many
     mazes. Start and goal are on opposite sides. In the top row and the left column the walker is not in the middle of
@@ -41,6 +43,9 @@ class LabyrinthEscape(Labyrinth):
     def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
         out = self.cells.take(self._walk(actions)) == maze.GOAL
         return out - self._step_cost, out, self.t >= self._last_step
+
+    def _marked(self) -> NDArray[np.bool_]:
+        return self.cells == maze.GOAL
 
     def _make_plans(self, cells: NDArray[np.int8]) -> Facts:
         distance = maze.flood(cells, (cells == maze.GOAL).argmax(1), self._row)

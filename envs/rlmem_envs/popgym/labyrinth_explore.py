@@ -23,6 +23,8 @@ class LabyrinthExplore(Labyrinth):
     | end | terminates when all cells are visited; truncates after L - 1 steps, both flags together if both |
     | hidden | `maze` [h + 1, w + 1]: 1 where a wall is; `start` [2]: row and column, in an outer wall |
     | oracle | goes depth first, to the deepest cell last: 1 - (f - its depth)/L |
+    | full state | Box [4 (h + 1)(w + 1) + 1]: walls, start, visited cells and walker, a plane of cells each; the \
+share of steps taken |
 
     Mazes are those of mazelib's HuntAndKill with h/2 x w/2 rooms, of which it leaves one closed once in a great many
     mazes. In the top row and the left column the walker is not in the middle of the 3x3 cells but at their upper or
@@ -63,6 +65,9 @@ class LabyrinthExplore(Labyrinth):
         self.visited.put(at, True)
         self.left -= is_new
         return np.where(is_new, self.pay, -self._step_cost), self.left == 0, self.t >= self._last_step
+
+    def _marked(self) -> NDArray[np.bool_]:
+        return self.visited
 
     def _make_plans(self, cells: NDArray[np.int8]) -> Facts:
         plan = maze.tour(cells, (cells == maze.START).argmax(1), self._row)

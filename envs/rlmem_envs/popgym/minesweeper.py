@@ -43,7 +43,7 @@ class MineSweeper(BatchedEnv):
     | end | terminates on a mine and when all safe cells are seen; truncates after s steps if it does not terminate |
     | hidden | `mines` [n, n]: 1 where a mine is |
     | oracle | 1, seeing the mines |
-    | privileged | Box [2 n^2 + 1]: mines, then cells seen, then the share of steps taken |
+    | full state | Box [2 n^2 + 1]: mines, then cells seen, then the share of steps taken |
     | action_mask | cells that were not seen before |
 
     m mines lie anywhere with the same chance. n and m are 4 and 2 (easy), 6 and 6 (medium), 8 and 10 (hard).

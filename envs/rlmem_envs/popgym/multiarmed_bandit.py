@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Gt, Le
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Scores, Who
+from rlmem_envs.core.columns import features
 
 
 class MultiarmedBandit(BatchedEnv):
@@ -22,6 +23,7 @@ class MultiarmedBandit(BatchedEnv):
     | hidden | `bandits` [num_bandits]: how likely each arm pays; `luck` [episode_length]: the arm of step t pays if \
 luck[t] is below that; all uniform on [0, 1) |
     | oracle | pulls the arm that is most likely to pay: 2 num_bandits/(num_bandits + 1) - 1 |
+    | full state | Box [num_bandits + 1]: how likely each arm pays; the share of steps taken |
 
     Rules of popgym 1.0.7, also of 1.0.2.
 
@@ -56,7 +58,8 @@ luck[t] is below that; all uniform on [0, 1) |
                 raise ValueError(f"{name}={value}: expected at least 1")
         self._arms, self._steps = num_bandits, episode_length
         params = {"num_bandits": num_bandits, "episode_length": episode_length}
-        super().__init__(num_envs, Discrete(2), Discrete(num_bandits), params, **kwargs)
+        full = Box(0, 1, (num_bandits + 1,), np.float32)
+        super().__init__(num_envs, Discrete(2), Discrete(num_bandits), params, full_space=full, **kwargs)
         self._pay = np.array([-1 / episode_length, 1 / episode_length])
         self._row = self._all * num_bandits
         self.bandits = np.zeros((num_envs, num_bandits))
@@ -79,6 +82,9 @@ luck[t] is below that; all uniform on [0, 1) |
 
     def _observe(self) -> NDArray[Any]:
         return self.paid
+
+    def _full_state(self) -> NDArray[np.float32]:
+        return features(self.bandits, self.t / self._steps)
 
     def oracle(self) -> NDArray[Any]:
         return self.bandits.argmax(1)

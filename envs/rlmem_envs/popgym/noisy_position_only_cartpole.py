@@ -23,6 +23,7 @@ normal noise, clipped to +-4.8 and +-24 degrees |
     | end | terminates when abs(position) > 2.4 or abs(angle) > 12 degrees; truncates after max_episode_length steps |
     | hidden | `start` [4]: the first (x, x', angle, angle'), uniform on +-0.05; `noise` [max_episode_length + 1, 2] |
     | oracle | 1, linear feedback of the full state, without noise |
+    | full state | Box [5]: x, x', angle, angle'; the share of steps taken |
 
     Rules of popgym 1.0.7, also of 1.0.2.
 

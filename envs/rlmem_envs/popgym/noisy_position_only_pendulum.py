@@ -23,6 +23,7 @@ class NoisyPositionOnlyPendulum(SensorNoise, PositionOnlyPendulum):
     | hidden | `start` [2]: the first angle, uniform on +-pi, and speed, uniform on +-1; \
 `noise` [max_episode_length + 1, 2] |
     | oracle | 0.915, from the full state without noise, by value iteration on a grid |
+    | full state | Box [4]: cosine, sine, speed; the share of steps taken |
 
     Rules of popgym 1.0.7, also of 1.0.2.
 

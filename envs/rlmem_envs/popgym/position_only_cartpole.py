@@ -19,6 +19,7 @@ class PositionOnlyCartPole(CartPoleBase):
     | end | terminates when abs(position) > 2.4 or abs(angle) > 12 degrees; truncates after max_episode_length steps |
     | hidden | `start` [4]: the first (x, x', angle, angle'), uniform on +-0.05 |
     | oracle | 1, linear feedback of the full state |
+    | full state | Box [5]: x, x', angle, angle'; the share of steps taken |
 
     Rules of popgym 1.0.7, also of 1.0.2. What can be done without memory says `rlmem_envs.occlusion.cartpole`.
 

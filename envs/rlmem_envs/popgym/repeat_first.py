@@ -23,7 +23,7 @@ class RepeatFirst(OpenLoopEnv):
     | end | terminates after n - 1 steps |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | 1, naming the suit that it has seen |
-    | privileged | Box [5]: the suit of the first card one-hot, and the share of cards dealt |
+    | full state | Box [5]: the suit of the first card one-hot, and the share of cards dealt |
 
     Rules of popgym 1.0.7, also of 1.0.2.
 

@@ -21,6 +21,7 @@ class VelocityOnlyCartPole(CartPoleBase):
     | end | terminates when abs(position) > 2.4 or abs(angle) > 12 degrees; truncates after max_episode_length steps |
     | hidden | `start` [4]: the first (x, x', angle, angle'), uniform on +-0.05 |
     | oracle | 1, linear feedback of the full state |
+    | full state | Box [5]: x, x', angle, angle'; the share of steps taken |
 
     Rules of popgym 1.0.7. As there, the first observation of an episode holds the position and the angle in place of
     their velocities, which looks like a slip; `first_observation` mends it.

@@ -14,6 +14,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from rlmem_envs.core.columns import Columns, sizes
+
 
 class Appended(VectorWrapper):
     """Observations [N, D] with one more value at their end.
@@ -32,7 +34,7 @@ class Appended(VectorWrapper):
         discrete = not isinstance(old, Box) and not isinstance(part, Box)
         self._old, self._part = Columns(old, not discrete), Columns(part, not discrete)
         if discrete:
-            self.single_observation_space = MultiDiscrete([*_sizes(old), *_sizes(part)])
+            self.single_observation_space = MultiDiscrete([*sizes(old), *sizes(part)])
         else:
             dtype = (old if isinstance(old, Box) else part).dtype
             low, high = (np.concatenate(ends) for ends in zip(self._old.bounds, self._part.bounds, strict=True))
@@ -104,32 +106,3 @@ class StartFlag(Appended):
 
     def _next(self, actions: Any) -> NDArray[Any]:
         return np.zeros_like(self.appended)
-
-
-class Columns:
-    """How values of a space are written into the columns of an observation: as they are, or each of them one-hot.
-
-    bounds: lowest and highest number of each column
-    """
-
-    def __init__(self, space: Space, one_hot: bool):
-        self.one_hot = one_hot and not isinstance(space, Box)
-        if isinstance(space, Box):
-            self.bounds = space.low, space.high
-        else:
-            sizes = _sizes(space)
-            self.start = np.cumsum([0, *sizes[:-1]])
-            self.bounds = np.zeros(sum(sizes)), np.ones(sum(sizes))
-        self.width = len(self.bounds[0]) if self.one_hot or isinstance(space, Box) else len(sizes)
-
-    def write(self, values: NDArray[Any], columns: NDArray[Any]) -> None:
-        """Write `values` [N, ...] into zeros [N, width]."""
-        values = values.reshape(len(values), -1)
-        if self.one_hot:
-            np.put_along_axis(columns, self.start + values, 1, axis=1)
-        else:
-            columns[:] = values
-
-
-def _sizes(space: Any) -> list[int]:
-    return [int(space.n)] if isinstance(space, Discrete) else [int(n) for n in space.nvec]

@@ -1,0 +1,355 @@
+"""Fully observed twins (`observe=full`): the same episodes, and an observation from which the oracle's play follows.
+
+Each player below gets what a twin shows, and a vector of the game that plays other episodes: for its sizes, and, where
+the oracle's play is a search, to write into it what the observation tells, and to ask its oracle.
+"""
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+from rlmem_envs.core.batched import BatchedEnv
+from rlmem_envs.core.cartpole import GAINS
+from rlmem_envs.core.columns import sizes
+from rlmem_envs.core.pendulum import best_torque
+from rlmem_envs.pixels import board as on
+from rlmem_envs.pixels.apple_game import NEVER
+from rlmem_envs.popgym.maze import FREE, GOAL, START, WALL
+from rlmem_envs.registration import TASKS, make, task_class
+
+import rlmem
+from rlmem.errors import UserError
+
+GAMES = {task: next(iter(task_class(task).levels)) for task in TASKS}
+"""Every game, with its first level."""
+every_game = pytest.mark.parametrize("task", GAMES)
+
+
+def first_of(shown: np.ndarray) -> np.ndarray:
+    """The first place of a 1 in every row; 0 for zeros."""
+    return shown.argmax(-1)
+
+
+def decoded(space, shown: np.ndarray) -> np.ndarray:
+    """What a game shows [N, ...], from the columns of its twin that say it."""
+    if isinstance(space, Box):
+        scale = space.high.ravel() if space.dtype == np.uint8 else 1
+        return np.rint(shown * scale).astype(np.uint8).reshape(-1, *space.shape) if space.dtype == np.uint8 else shown
+    ends = np.cumsum(sizes(space))
+    values = np.stack([first_of(part) for part in np.split(shown, ends[:-1], axis=1)], 1)
+    return values[:, 0] if isinstance(space, Discrete) else values
+
+
+def split(game, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the game shows and its full state, both of a twin's observation."""
+    space = game._space
+    width = int(np.prod(space.shape)) if isinstance(space, Box) else sum(sizes(space))
+    return decoded(space, obs[:, :width]), obs[:, width:]
+
+
+def autoencode(game, seen, state):
+    return np.where(seen[:, 0] == 1, 0, first_of(state[:, :4]))
+
+
+def battleship(game, seen, state):
+    n = game.params["board_size"]
+    ships, shot = state[:, : n * n] > 0, state[:, n * n : 2 * n * n] > 0
+    return np.stack(np.divmod(first_of(ships & ~shot), n), 1)
+
+
+def concentration(game, seen, state):
+    n, kinds = 52 * game.params["num_decks"], len(game._kind.names)
+    known = state[:, : n * kinds].reshape(-1, n, kinds)
+    first, up = state[:, n * kinds : -n - 1], state[:, -n - 1 : -1] > 0
+    found = []
+    for cards, chosen, gone in zip(known, first, up, strict=True):
+        there = cards.any(1) & ~gone
+        pairs = [kind for kind in range(kinds) if (cards[there, kind] > 0).sum() >= 2]
+        most = max(pairs, key=lambda kind: (cards[there, kind].sum(), -kind), default=None)
+        wanted = cards[chosen.argmax()].argmax() if chosen.any() else most
+        fitting = there & (cards[:, wanted] > 0) if wanted is not None else np.zeros(n, bool)
+        fitting &= chosen == 0
+        new = ~gone & ~cards.any(1)
+        found.append((fitting if fitting.any() else new).argmax())
+    return np.array(found)
+
+
+def count_recall(game, seen, state):
+    counts = first_of(state[:, :-1].reshape(len(state), game._kind.count, -1))
+    return np.take_along_axis(counts, seen[:, 1:], 1)[:, 0]
+
+
+def higher_lower(game, seen, state):
+    counts = np.rint(state[:, :13] * 4 * game.params["num_decks"])
+    return np.where((counts * np.sign(np.arange(13) - seen[:, None])).sum(1) >= 0, 0, 1)
+
+
+def labyrinth(game, seen, state):
+    """The cells and the walker are written into the other vector."""
+    planes = state[:, :-1].reshape(len(state), 4, game._height, game._width) > 0
+    ringed = np.pad(planes, [(0, 0), (0, 0), (1, 1), (1, 1)]).reshape(len(state), 4, -1)
+    wall, start, marked, walker = ringed.swapaxes(0, 1)
+    inside = np.pad(np.ones((game._height, game._width), bool), 1).ravel()
+    game.cells = np.where(start, START, np.where(wall | ~inside, WALL, FREE)).astype(np.int8)
+    game.position = first_of(walker)
+    if hasattr(game, "visited"):
+        game.visited = marked
+    else:
+        game.cells[marked] = GOAL
+    return game.oracle()
+
+
+def minesweeper(game, seen, state):
+    n = game._n
+    return np.stack(np.divmod(first_of((state[:, : n * n] == 0) & (state[:, n * n : -1] == 0)), n), 1)
+
+
+def bandit(game, seen, state):
+    return first_of(state[:, :-1])
+
+
+def cartpole(game, seen, state):
+    return (state[:, :4].astype(float) @ GAINS > 0).astype(int)
+
+
+def pendulum(game, seen, state):
+    return best_torque(np.arctan2(state[:, 1], state[:, 0]), state[:, 2])
+
+
+def repeat_first(game, seen, state):
+    return first_of(state[:, :4])
+
+
+def repeat_previous(game, seen, state):
+    return first_of(state[:, -5:-1])
+
+
+def language(game, seen, state):
+    dfa, reached = game._dfa, first_of(state[:, :-1])
+    after = np.where(seen == len(dfa.letters), reached, dfa.next[reached, np.minimum(seen, len(dfa.letters) - 1)])
+    return dfa.label[after]
+
+
+def tmaze(game, seen, state):
+    x, _, goal, known, _ = state.T
+    return np.where(known == 0, 2, np.where(x < 1, 0, np.where(goal > 0, 1, 3)))
+
+
+def teleporter(game, seen, state):
+    from rlmem_envs.lprnn.teleporter_world import COLUMNS, ROWS, cell
+
+    row, column = np.rint(state[:, 5] * (ROWS + 4)).astype(int), np.rint(state[:, 6] * COLUMNS).astype(int)
+    game.goal_side, game.stage, game.at = (state[:, 0] > 0).astype(int), first_of(state[:, 1:5]), cell(row, column)
+    return game.oracle()
+
+
+def cued_catch(game, seen, state):
+    ball = state[:, -3:-1]
+    return np.where(ball.any(1), first_of(ball), 2)
+
+
+def sequence_recall(game, seen, state):
+    """The lights to come are the end of a sequence; the player is where the picture shows it."""
+    to_come = state[:, :-2].reshape(len(state), -1, 4)
+    length = to_come.shape[1]
+    game.entries = length - to_come.any(2).sum(1)
+    for i, lights in enumerate(to_come):
+        game.lights[i, 1 + game.entries[i] :] = 1 + first_of(lights[lights.any(1)])
+    game.at = first_of(seen.reshape(len(state), len(game.characters), -1)[:, -1])
+    return game.oracle()
+
+
+def apples(game, seen, state):
+    """Where apples grow, and when those that were eaten are back, is written into the other vector."""
+    game.t = np.rint(state[:, 4] * game._steps).astype(int)
+    game._in_step = False
+    boards = state[:, 6 : 6 + 3 * 77].reshape(-1, 3, on.ROWS, on.COLUMNS)
+    player, grow, wait = boards.swapaxes(0, 1)
+    place = lambda board: on.cell(np.argwhere(board))  # noqa: E731
+    game.player = np.array([place(board)[0] for board in player])
+    game.orchard = np.array([place(board) for board in grow]).astype(np.uint8)
+    game.board[:], game.eaten[:] = on.BLANK, 0
+    width = game.eaten.shape[1]
+    for i, (cells, steps) in enumerate(zip(game.orchard, wait, strict=True)):
+        left = np.rint(on_board(steps)[cells] * game._back).astype(int)
+        game.board[i, cells[left == 0]] = on.APPLE
+        gone = (left > 0) & (game._back < NEVER)
+        game.eaten[i, (game.t[i] - 1 - (game._back - left[gone])) % width] = cells[gone]
+    return state[:, 6 + 3 * 77 :]
+
+
+def on_board(inner: np.ndarray) -> np.ndarray:
+    return np.pad(inner, on.SIGHT).ravel()
+
+
+def visual_match(game, seen, state):
+    game.target = first_of(apples(game, seen, state)[:, :3])
+    return game.oracle()
+
+
+def key_to_door(game, seen, state):
+    own = apples(game, seen, state)
+    places = np.rint(own[:, :6].reshape(-1, 3, 2) * (on.ROWS, on.COLUMNS)).astype(int)
+    game.key, game.door = on.cell(places[:, 0]), on.cell(places[:, 1])
+    game.has_key = own[:, 6] > 0
+    return game.oracle()
+
+
+def navigation(game, seen, state):
+    game.position, game.goal, game.wind = (part.astype(float) for part in np.split(state[:, :6], 3, axis=1))
+    return game.oracle()
+
+
+def two_step_cue(game, seen, state):
+    return np.where(np.rint(state[:, -1] * game._steps) == game._steps - 1, first_of(state[:, :-1]), 0)
+
+
+def memory_chain(game, seen, state):
+    asked = np.take_along_axis(state, seen[:, 1:2].astype(int), 1)[:, 0]
+    return np.where(np.rint(state[:, -1] * game._steps) == game._steps - 1, asked > 0, 0)
+
+
+PLAYERS = {
+    "Autoencode": autoencode,
+    "Battleship": battleship,
+    "Concentration": concentration,
+    "CountRecall": count_recall,
+    "HigherLower": higher_lower,
+    "LabyrinthEscape": labyrinth,
+    "LabyrinthExplore": labyrinth,
+    "MineSweeper": minesweeper,
+    "MultiarmedBandit": bandit,
+    "NoisyPositionOnlyCartPole": cartpole,
+    "NoisyPositionOnlyPendulum": pendulum,
+    "PositionOnlyCartPole": cartpole,
+    "PositionOnlyPendulum": pendulum,
+    "RepeatFirst": repeat_first,
+    "RepeatPrevious": repeat_previous,
+    "VelocityOnlyCartPole": cartpole,
+    "CartPole": lambda game, seen, state: cartpole(game, seen, seen),
+    "Pendulum": lambda game, seen, state: pendulum(game, seen, seen),
+    "RegularLanguage": language,
+    "TMaze": tmaze,
+    "TeleporterTMaze": teleporter,
+    "CuedCatch": cued_catch,
+    "SequenceRecall": sequence_recall,
+    "VisualMatch": visual_match,
+    "KeyToDoor": key_to_door,
+    "Wind": navigation,
+    "PointRobot": navigation,
+    "TwoStepCue": two_step_cue,
+    "MemoryChain": memory_chain,
+}
+"""The oracle of every game but POMDP, whose oracle acts on beliefs, as a function of what the twin shows."""
+OWN = ("CartPole", "Pendulum")
+"""Games with an `observe` of their own, which shows the state without the time."""
+SHORT = {
+    "TMaze": {"corridor_length": 6, "oracle_length": 2},
+    "TeleporterTMaze": {"difficulty": 0, "teleport_delay": 5, "limbo_time": 5},
+    "CuedCatch": {"initial_cue_duration": 2, "num_trials": 8, "cue_duration": 2},
+    "SequenceRecall": {"demo_light_on_frames": 2, "demo_light_off_frames": 2, "sequence_length": 3},
+    "VisualMatch": {"distractor_frames": 50, "passive": False},
+    "KeyToDoor": {"distractor_frames": 50},
+    "Wind": {"episode_steps": 30, "episodes_per_task": 2},
+    "PointRobot": {"episode_steps": 30},
+    "RepeatPrevious": {"k": 5},
+    "RegularLanguage": {"language": "sym5", "answer": "every"},
+    "MemoryChain": {"memory_length": 3, "num_bits": 4},
+    "TwoStepCue": {"delay": 3},
+    "Concentration": {"deck_type": "ranks"},
+    "LabyrinthEscape": {"episode_length": 120},
+    "LabyrinthExplore": {"maze_dims": (6, 8)},
+}
+"""Parameters that show more of a game within the steps of a test."""
+
+
+def pair(task: str, num_envs: int = 6):
+    """A game and its twin."""
+    params = {**task_class(task).levels[GAMES[task]], **SHORT.get(task, {})}
+    partial = "position" if task in OWN else "partial"
+    return tuple(make(task, num_envs, **{**params, "observe": observe}) for observe in (partial, "full"))
+
+
+@every_game
+def test_a_twin_plays_the_same_episodes_and_shows_what_the_game_shows(task):
+    """Streams, dynamics, rewards and ends are equal, and what the game shows is a function of what the twin does."""
+    game, twin = pair(task)
+    obs, full = game.reset(seed=7)[0], twin.reset(seed=7)[0]
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        assert twin.observation_space.contains(full)
+        seen = full[:, game.seen_slots()] if task in OWN else split(game, full)[0]
+        np.testing.assert_array_equal(seen, obs)
+        actions = game.oracle() if rng.random() < 0.7 else game.action_space.sample()
+        ours, theirs = game.step(actions), twin.step(actions)
+        for x, y in zip(ours[1:4], theirs[1:4], strict=True):
+            np.testing.assert_array_equal(x, y)
+        obs, full = ours[0], theirs[0]
+    assert game.draws.episode.max() == twin.draws.episode.max()
+    for name, value in game.state()["arrays"].items():
+        np.testing.assert_array_equal(value, twin.state()["arrays"][name])
+
+
+@pytest.mark.parametrize("task", PLAYERS)
+def test_the_oracle_is_a_function_of_what_a_twin_shows(task):
+    """Where it leads itself, and where every fourth action at random leads."""
+    (_, twin), (other, _) = pair(task), pair(task)
+    full = twin.reset(seed=3)[0]
+    other.reset(seed=11)
+    twin.action_space.seed(0)
+    rng = np.random.default_rng(1)
+    for _ in range(160):
+        running = ~twin.over
+        found = PLAYERS[task](other, *(split(other, full) if task not in OWN else (full, None)))
+        expected = twin.oracle()
+        np.testing.assert_allclose(np.asarray(found)[running], expected[running], atol=1e-4)
+        stray = rng.random(twin.num_envs) < 0.25
+        actions = np.where(stray.reshape(-1, *[1] * (expected.ndim - 1)), twin.action_space.sample(), expected)
+        full = twin.step(actions)[0]
+
+
+def test_every_game_has_such_a_player_or_a_reason():
+    assert {*PLAYERS, "POMDP"} == {*TASKS}
+
+
+def test_a_decision_process_is_played_by_its_state():
+    """Of a table the state itself is shown. Its best play earns at least what the oracle does, which keeps a belief."""
+    game = make("POMDP", 256, "tiger", observe="full", planner="qmdp")
+    plan, total = game._plan, np.zeros((2, 256))
+    for row in range(2):
+        full = game.reset(seed=5)[0]
+        for _ in range(100):
+            by_state = plan.act(split(game, full)[1][:, :-1])
+            full, reward, *_ = game.step(by_state if row else game.oracle())
+            total[row] += reward
+    assert (total[1] == 1000).all(), "the door without the tiger, a hundred times"
+    assert total[0].mean() < 1000
+
+
+@every_game
+def test_rule_cards_declare_the_full_state(task):
+    """With its true size."""
+    card = " ".join((task_class(task).__doc__ or "").split())
+    if task in OWN:
+        return
+    assert "| full state | Box [" in card
+    said = card.partition("| full state | Box [")[2].partition("]")[0]
+    game, twin = pair(task)
+    width = split(game, twin.reset(seed=0)[0])[1].shape[1]
+    if said.isdecimal():
+        assert int(said) == width
+
+
+def test_the_configuration_chooses_twins_and_refuses_what_has_none():
+    full = rlmem.make_env("repeat_first", 3, observe="full")
+    assert full.single_observation_space == Box(0, 1, (9,), np.float32)
+    both = rlmem.make_env("battleship", 3, observe="full", privileged=True, params={"action_mask": True})
+    assert isinstance(both.single_observation_space, Dict)
+    assert both.single_observation_space["observation"].shape == (2 + 129,)
+    with pytest.raises(UserError, match="expected one of partial, full"):
+        rlmem.make_env("repeat_first", 3, observe="ful")
+    with pytest.raises(UserError, match="observe=full: the package's games do not show their full state"):
+        rlmem.make_env("repeat_first", 3, observe="full", backend="popgym")
+    with pytest.raises(UserError, match=r"observations are no symbols of them; e\.g\. env\.observe=partial"):
+        rlmem.train("algo=classify", "env=parity", "env.observe=full", total_steps=64)
+    with pytest.raises(ValueError, match="observe=full: BatchedEnv declares no full state; expected partial"):
+        BatchedEnv(1, Discrete(2), Discrete(2), {}, observe="full")
