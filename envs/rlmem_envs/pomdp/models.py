@@ -106,9 +106,9 @@ def rock_sample() -> Model:
 
     A grid of 4 x 4 cells (x, y), y downwards, with rocks at (3, 1), (2, 1), (1, 3) and (1, 0). The rover begins at
     (0, 2); each rock is good or bad, equally likely. North, south and west move it, if there is a cell; east beyond the
-    grid ends the episode with a reward of 10. `sample` takes the rock that is here: 10 for a good one, which is bad from
-    then on, and -10 for a bad one; without a rock it does nothing. `check-i` tells whether rock i is good, rightly with
-    probability (1 + 2^(-d / 20)) / 2 at a distance of d. Where the rover is, is seen at all times.
+    grid ends the episode with a reward of 10. `sample` takes the rock that is here: 10 for a good one, which is bad
+    from then on, and -10 for a bad one; without a rock it does nothing. `check-i` tells whether rock i is good, rightly
+    with probability (1 + 2^(-d / 20)) / 2 at a distance of d. Where the rover is, is seen at all times.
 
     The rules are those of the paper, which has no map; the map is that of its authors' solver, whose optimal value,
     18.04 at a discount of 0.95, ours reaches (tests/test_pomdp.py).
@@ -171,7 +171,7 @@ def compass_world() -> Model:
         ahead = row + STEP[heading][0], x + STEP[heading][1]
         faces_wall = not (0 <= ahead[0] < ACROSS and 0 <= ahead[1] < ACROSS)
         Z[s, COLOURS.index("green") if s == goal else heading if faces_wall else COLOURS.index("white")] = 1
-        T[0, s, s if faces_wall else number[*ahead, heading]] = 1
+        T[0, s, s if faces_wall else number[(*ahead, heading)]] = 1
         T[1, s, number[row, x, (heading + 1) % 4]] = 1
         T[2, s, number[row, x, (heading - 1) % 4]] = 1
     ends = np.arange(len(places)) == goal
