@@ -30,6 +30,10 @@ class Training(Runner):
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
         for metric in (self.experiment.metric, *self.experiment.also):
             curve_key(metric)
+        for analysis in self.experiment.analyses:
+            from rlmem.analysis import require_options
+
+            require_options(analysis.what, analysis.options)
         check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=files)
 
     def begin(self, planned: Sequence[Cell], options: Options) -> None:

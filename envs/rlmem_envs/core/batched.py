@@ -56,6 +56,7 @@ class BatchedEnv(VectorEnv):
       out is dropped, so `_advance` must only not fail there.
     - `_observe()`: the observations [N, ...], an array that nothing writes to later
     - `oracle()` and `memoryless(rng)`: the actions [N] of the two players whose returns `scores` tells
+    - `demand()`, if it is known: the observations that the best action depends on
 
     Array attributes without a leading underscore are the state of the episodes: they are saved and restored.
     Whatever is constant, or follows from the state, begins with an underscore.
@@ -172,6 +173,17 @@ class BatchedEnv(VectorEnv):
 
     def _allowed(self) -> NDArray[np.bool_]:
         """The actions that make sense, [N, A]; those of an episode that is over are not asked for, and may be none."""
+        raise NotImplementedError
+
+    def full_state(self) -> NDArray[Any]:
+        """The full states [N, ...], for whoever looks on. NotImplementedError where a task offers none."""
+        return self._full_state()
+
+    def demand(self) -> NDArray[np.bool_]:
+        """The memory demand: which observations so far the best action depends on now, [N, t + 1] by their slots.
+
+        The present one counts if it is needed. NotImplementedError where nobody has written it down.
+        """
         raise NotImplementedError
 
     def oracle(self) -> NDArray[Any]:
@@ -312,6 +324,10 @@ class BatchedEnv(VectorEnv):
 
     def _is_in_step(self) -> bool:
         return bool((self.t == self.t[0]).all())
+
+    def _demanded(self, slot: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """The demand [N, t + 1] of one slot [N] each; -1: none."""
+        return slot[:, None] == np.arange(self.t.max() + 1)
 
     def _present(self) -> Any:
         """Index of every environment's present row in arrays [T, N, ...]: one number while all are at the same step."""

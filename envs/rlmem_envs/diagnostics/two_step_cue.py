@@ -64,6 +64,10 @@ class TwoStepCue(OpenLoopEnv):
         answers[:, -1] = facts["cue"]
         return Script(observations, answers)
 
+    def demand(self) -> NDArray[np.bool_]:
+        """Before the last step, action 0 is right whatever was seen."""
+        return self._demanded(np.where(self.t == self._steps - 1, 0, -1))
+
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         """It keeps still and names cue 0, as good a guess as any."""
         return np.zeros(self.num_envs, np.int64)

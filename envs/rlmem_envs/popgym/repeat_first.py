@@ -54,6 +54,9 @@ class RepeatFirst(OpenLoopEnv):
     def _full_state(self) -> NDArray[np.float32]:
         return np.column_stack([self.tape[0][:, None] == np.arange(cards.SUITS), self.t / self._n]).astype(np.float32)
 
+    def demand(self) -> NDArray[np.bool_]:
+        return self._demanded(np.zeros_like(self.t))
+
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return self._observe()
 
