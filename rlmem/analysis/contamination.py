@@ -90,7 +90,7 @@ def changes(agent: Agent, episodes: Episodes, space: Space, frames: int, noise: 
             features[rows, at] += drawn[size]
             return features
 
-        with replaced(list(agent.trunks.trunks), "contamination", noisy):
+        with replaced(agent.trunks.trunks, "contamination", noisy):
             other_value, other_action = opinions(agent, batch, space), actions(agent, batch)
         by_value = (other_value - value).abs().amax(-1).double().numpy()
         difference = (other_action.double() - action.double()).abs().flatten(2).amax(-1).numpy()
@@ -103,7 +103,8 @@ def changes(agent: Agent, episodes: Episodes, space: Space, frames: int, noise: 
         before = max(before, float(by_value[acted & (age < 0)].max(initial=0)))
     reached = counts > 0
     spread = float(value.double()[torch.from_numpy(acted)].std(0, correction=0).mean())
-    return Changes(*(sums[:, reached] / counts[reached]), before, spread)
+    by_age = sums[:, reached] / counts[reached]
+    return Changes(by_age[0], by_age[1], before, spread)
 
 
 def half_life(curve: Array) -> tuple[int, bool]:

@@ -45,7 +45,7 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
 
     slots: the most slots t that are looked at, evenly spread over those that demand something
     """
-    name, kept = run.config.choices["env"], []
+    name, kept = run.config.choices["env"], list[NDArray[np.bool_]]()
     if not tells(run.parts.env.unwrapped):
         what = "does not tell its memory demand (an environment does by `demand()`)"
         raise UserError(sentence(f"analyze demand: env={name}", what, example="a run with env=repeat_previous"))
@@ -106,7 +106,7 @@ def covered(
     for t in slots.tolist():
         demanded = needs[:, t]
         some = demanded.any(1)
-        size = densities(agent, "demand", played, torch.full((len(some),), t), space).nan_to_num().numpy()[some]
+        size = densities(agent, "demand", played, torch.full((len(needs),), t), space).nan_to_num().numpy()[some]
         demanded = demanded[some]
         inside = (size * demanded).sum(1).mean()
         parts.append((size.mean(0), demanded.mean(0), float(inside), float(demanded.sum(1).mean() / (t + 1))))

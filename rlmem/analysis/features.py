@@ -1,6 +1,6 @@
 """The features of observations, where analyses change what an agent reads and take derivatives."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from rlmem.errors import UserError
 
 
 @contextmanager
-def replaced(trunks: Sequence[Trunk], what: str, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def replaced(trunks: Iterable[Any], what: str, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """In this context, trunks read `change(features)` in place of the features [..., F] of an observation.
 
     trunks: whose encoders, the shortcuts beside their memories included

@@ -74,9 +74,8 @@ def measure(
         x = {"trained": read_by(trained, batch), "untrained": read_by(untrained, batch)}
     place, found = usual(x["trained"], batch.mask & ~batch.start), {}
     for name, trunk in (("trained", trained), ("untrained", untrained)):
-        rows, begin = (x[name][:, :first], batch.start[:, :first]), trunk.initial_state(episodes)
         with torch.no_grad():
-            state = trunk.memory(rows[0], begin, rows[1])[1]
+            state = trunk.memory(x[name][:, :first], trunk.initial_state(episodes), batch.start[:, :first])[1]
         same = x[name][place]
         found[name] = hold(trunk.memory, same if neutral == "usual" else torch.zeros_like(same), state, slots)
     metrics = numbers(found["trained"])

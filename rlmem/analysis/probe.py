@@ -130,16 +130,16 @@ def score(sources: dict[str, Array], fact: Array, asked: NDArray[np.bool_], poin
     fit = np.arange(N) % 3 < 2
     for name, source in sources.items():
         other = name == "control"
-        target, valid = (np.roll(part, 1, 0) if other else part for part in (fact, asked))
+        target, valid = (np.roll(fact, 1, 0), np.roll(asked, 1, 0)) if other else (fact, asked)
         places = [np.argwhere(asked & valid & of[:, None]) for of in (fit, ~fit)]
         if not fact.shape[-1] or min(map(len, places)) < FEWEST:
             return {}
         rng = np.random.default_rng(seed)
         drawn = [rng.permutation(at)[:points] for at in places]
-        x, y = ([part[tuple(at.T)] for at in drawn] for part in (source, target))
-        if (y[0].var(0) == 0).all() or (y[1].var(0) == 0).all():
+        (x, x_test), (y, y_test) = ([part[tuple(at.T)] for at in drawn] for part in (source, target))
+        if (y.var(0) == 0).all() or (y_test.var(0) == 0).all():
             return {}
-        for probe, explained in zip(PROBES, fitted(*x, *y, seed), strict=True):
+        for probe, explained in zip(PROBES, fitted(x, x_test, y, y_test, seed), strict=True):
             found[probe + ("" if name == "trained" else f"_{name}")] = explained
     return found
 
