@@ -39,6 +39,7 @@ class Held(NamedTuple):
     resting: the share of states that no longer moved in the last half
     eigenvalue: of d state' / d state in each final state, the size of the greatest, [M]
     final: the final states, [M, F]
+    scale: the mean distance of pairs at slot 0; 1 if they are all the same
     """
 
     slots: NDArray[np.int64]
@@ -47,6 +48,7 @@ class Held(NamedTuple):
     resting: float
     eigenvalue: Array
     final: Array
+    scale: float
 
 
 def measure(
@@ -130,7 +132,7 @@ def hold(memory: Memory, x: Tensor, state: State, slots: int) -> Held:
     limit = APART * scale
     resting = float((np.linalg.norm(final - halfway, axis=1) <= limit).mean())
     counted = clusters(begin, limit), clusters(final, limit)
-    return Held(np.array(seen), np.array(apart), counted, resting, eigenvalues(memory, x, state), final)
+    return Held(np.array(seen), np.array(apart), counted, resting, eigenvalues(memory, x, state), final, scale)
 
 
 def pauses(slots: int) -> Iterator[int]:
@@ -253,13 +255,15 @@ def picture(found: dict[str, Held]) -> Any:
         axes[0, 0].plot(
             its.slots + 1, its.apart, label=f"{name}: {its.clusters[1]} of {its.clusters[0]} left", **looks[name]
         )
-        centred = its.final - its.final.mean(0)
+        centred = (its.final - its.final.mean(0)) / its.scale
         directions = np.linalg.svd(centred, full_matrices=False)[2][:2]
         places = np.pad(centred @ directions.T, ((0, 0), (0, 2 - len(directions))))
         axes[1, 0].scatter(*places.T, s=22, color=looks[name]["color"], alpha=0.6, label=name)
     axes[0, 0].set(xscale="log", ylim=(-0.05, None), xlabel="slots of neutral input, plus 1")
     axes[0, 0].set(ylabel="distance of pairs of states", title="what is left of the states that cues led to")
-    axes[1, 0].set(xlabel="first principal axis", ylabel="second", title="the states in the end, each around its mean")
+    axes[1, 0].set(xlabel="first principal axis", ylabel="second", title="the states in the end, around their mean")
+    axes[1, 0].update_datalim([(-0.6, -0.6), (0.6, 0.6)])  # what is left of nothing would fill the panel
+    axes[1, 0].autoscale_view()
     for panel in axes[:, 0]:
         panel.legend()
     return made

@@ -24,7 +24,7 @@ def name_of(agent: Agent, space: Space) -> str:
     """What `total` differentiates, in symbols."""
     if knows_q(agent):
         return "sum_a Q(s, a)"
-    return "the action" if isinstance(space, spaces.Box) else "the margin of the best action"
+    return "the action" if isinstance(space, spaces.Box) else "the best action's margin"
 
 
 def total(agent: Agent, batch: Batch, space: Space) -> Tensor:

@@ -154,7 +154,7 @@ def picture(found: dict[str, Recall], of: str) -> Any:
         older = np.nan_to_num(its.by_age).mean(0)[::-1].cumsum()[::-1]
         axes[0, 0].step(np.arange(len(its.mean)), its.mean, where="mid", label=label, **LOOKS[name])
         axes[1, 0].plot(np.arange(len(older)), older, label=label, **LOOKS[name])
-    axes[0, 0].set(ylabel="recall density", ylim=(0, None), title=f"where {of} of the last step comes from")
+    axes[0, 0].set(ylabel="recall density", ylim=(0, None), title=f"recall of {of}, last step")
     axes[1, 0].set(ylabel="this old or older", ylim=(-0.05, 1.05))
     ages = max(its.by_age.shape[1] for its in found.values())
     axes[1, 0].set(xlabel="age of the observation (slots before the last step)", xlim=(ages - 0.5, -0.5))
