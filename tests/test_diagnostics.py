@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from helpers import make_memory
 from rlmem_envs.diagnostics.two_step_cue import TwoStepCue
 from rlmem_envs.popgym.repeat_first import RepeatFirst
 from rlmem_envs.popgym.repeat_previous import RepeatPrevious
@@ -254,7 +255,7 @@ def test_a_leaky_average_has_one_attractor_and_the_eigenvalue_of_its_leak():
     expected = k + (a**k - 0.5) / (a**k - a ** (k + 1))
     assert numbers == pytest.approx(
         {"attractors": 1, "clusters_at_start": 3, "resting": 1, "distance_at_end": 0, "half_life": expected,
-         "half_life_reached": 1, "eigenvalue": a}, rel=1e-4, abs=1e-6,
+         "half_life_reached": 1, "eigenvalue": a, "slots_held": 10_000}, rel=1e-4, abs=1e-6,
     )  # fmt: skip
 
 
@@ -271,7 +272,7 @@ def test_a_flip_flop_keeps_two_attractors_for_ever():
     found = held(FlipFlop(1, 0), torch.tensor([[1.0], [-1.0], [1.0], [-1.0], [1.0]]))
     assert multistability.numbers(found) == pytest.approx(
         {"attractors": 2, "clusters_at_start": 2, "resting": 1, "distance_at_end": 1, "half_life": 10_000,
-         "half_life_reached": 0, "eigenvalue": 1}, rel=1e-4,
+         "half_life_reached": 0, "eigenvalue": 1, "slots_held": 10_000}, rel=1e-4,
     )  # fmt: skip
 
 
@@ -297,6 +298,31 @@ def test_a_slow_leak_is_not_taken_for_attractors():
     numbers = multistability.numbers(held(LeakyAverage(1, 0.9999), torch.tensor([[-1.0], [1.0]])))
     assert numbers["distance_at_end"] == pytest.approx(exp(-1), rel=1e-3)
     assert (numbers["attractors"], numbers["resting"]) == (2, 0)
+
+
+def test_states_that_grow_without_bound_are_followed_as_long_as_they_are_finite():
+    """1.1^t times 1e30 leaves float32 (3.4e38) after log(3.4e8) / log(1.1) = 206 slots."""
+    found = held(LeakyAverage(1, 1.1), torch.tensor([[1e30], [-1e30]]), slots=1000)
+    numbers = multistability.numbers(found)
+    assert 206 / multistability.RATIO - 1 <= numbers["slots_held"] <= 206
+    assert numbers["distance_at_end"] == pytest.approx(1.1 ** numbers["slots_held"], rel=1e-3)
+    assert (numbers["attractors"], numbers["resting"], numbers["half_life_reached"]) == (2, 0, 0)
+    assert numbers["eigenvalue"] == 0 or numbers["eigenvalue"] == pytest.approx(1.1, rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "left"), [("ffm", 4), ("frame_stack", 1), ("stack", 1), ("gru", 1), ("nbrc", 4)])
+def test_states_of_every_form_are_held_as_they_are_stepped(name, left):
+    """Complex ones, windows, those of several layers. Bistable cells hold, slow traces have not yet met after 90 slots."""
+    memory = make_memory(name, 6)
+    start, x = torch.eye(1, 9, dtype=torch.bool).repeat(4, 1), noise(6, seed=1)
+    with torch.no_grad():
+        begin = state = memory(noise(4, 9, 6), memory.initial_state(4), start)[1]
+        for _ in range(90):
+            state = memory.step(x.expand(4, -1), state, torch.zeros(4, dtype=torch.bool))[1]
+    found = multistability.hold(memory, x, begin, 90)
+    assert found.final == pytest.approx(multistability.numbers_of(state), abs=1e-4, rel=1e-4)
+    assert multistability.numbers(found)["attractors"] == left
+    assert found.eigenvalue.max() < 1 and (found.eigenvalue == 0).all() == (name == "frame_stack")
 
 
 def test_the_looks_end_with_the_input_and_the_usual_input_is_the_commonest():

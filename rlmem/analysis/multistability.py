@@ -33,7 +33,7 @@ STRIDE, BEFORE, MEASURED = 16, 64, 8
 class Held(NamedTuple):
     """What became of M states while a memory read the same input again and again.
 
-    slots: when it was looked at, ascending from 0, [K]
+    slots: when it was looked at, ascending from 0, [K]; the last look is at the end, or before states were not finite
     apart: the mean distance of pairs of states then, as a share of that at slot 0, [K]
     clusters: how many states are apart at first, and in the end
     resting: the share of states that no longer moved in the last half
@@ -67,8 +67,8 @@ def measure(
     if neutral not in ("usual", "zero"):
         raise UserError(sentence(f"neutral={neutral}", "is no input", accepted=("usual", "zero"), example="usual"))
     trained, untrained = run.agent.trunks.critic, run.untrained().trunks.critic
-    if trained.stateless:
-        what = f"memory={run.config.choices['memory']} has no state"
+    if not any(map(is_kept, tree_leaves(trained.initial_state(1)))):
+        what = f"memory={run.config.choices['memory']} has no state that holds what was read"
         raise UserError(f"analyze multistability: {run.path}: {what}; e.g. a run with memory=gru")
     played = run.play(episodes)
     batch, first = played.batch, min(after, int(played.length.min()))
@@ -112,25 +112,27 @@ def usual(x: Tensor, among: Tensor) -> tuple[int, int]:
 
 
 def hold(memory: Memory, x: Tensor, state: State, slots: int) -> Held:
-    """Read the input x [D] for `slots` slots from M states."""
+    """Read the input x [D] for `slots` slots from M states, or until one is no longer finite."""
     begin = numbers_of(state)
     first = spread(begin)
     scale = first or 1.0
     seen, apart, halfway = [0], [first / scale], begin
+    final, limit = begin, APART * scale
     for pause in pauses(slots):
+        following = state
         with torch.no_grad():
             for piece in torch.arange(pause).split(PIECE):
-                state = memory(*again(x, state, len(piece)))[1]
-        now = numbers_of(state)
+                following = memory(*again(x, following, len(piece)))[1]
+        now = numbers_of(following)
+        if not np.isfinite(now).all():  # they grow without bound
+            break
+        state, final = following, now
         seen.append(seen[-1] + pause)
         apart.append(spread(now) / scale)
         if seen[-1] <= (slots + 1) // 2:
             halfway = now
-    final = numbers_of(state)
-    if not np.isfinite(final).all():
-        raise UserError("analyze multistability: the states do not stay finite; e.g. --slots 1000")
-    limit = APART * scale
-    resting = float((np.linalg.norm(final - halfway, axis=1) <= limit).mean())
+    rest = np.linalg.norm(final - halfway, axis=1) <= limit
+    resting = float(rest.mean()) if seen[-1] == slots else 0.0
     counted = clusters(begin, limit), clusters(final, limit)
     return Held(np.array(seen), np.array(apart), counted, resting, eigenvalues(memory, x, state), final, scale)
 
@@ -231,6 +233,7 @@ def numbers(of: Held) -> dict[str, float]:
     half_life: of that distance
     half_life_reached: 1, or 0 if it is longer than the input; the length of that is the half-life then
     eigenvalue: the median over final states of the size of the greatest
+    slots_held: how long the input was read, fewer slots than asked for where states grew until they were not finite
     """
     slots, reached = half_life(of)
     return {
@@ -241,6 +244,7 @@ def numbers(of: Held) -> dict[str, float]:
         "half_life": slots,
         "half_life_reached": float(reached),
         "eigenvalue": float(np.median(of.eigenvalue)),
+        "slots_held": float(of.slots[-1]),
     }
 
 
