@@ -459,10 +459,8 @@ def test_the_demand_is_what_changes_the_oracles_action_if_one_observation_change
     env.reset(seed=1)
     ((name, fact),) = env._draw(np.arange(1)).items()
     steps = min(env.episode_steps()[1], 9)
-    told, changed = np.zeros((2, steps, steps), bool)
-    for t in range(steps):
-        told[t, : t + 1] = env.demand()[0]
-        env.step(env.oracle())
+    told, changed = env.demand(), np.zeros((steps, steps), bool)
+    assert told.shape == (env.episode_steps()[1],) * 2 and not np.triu(told, 1).any()
     shown = env._script({name: fact})
     for i in range(min(steps, fact[0].size)):
         other = fact.copy()
@@ -470,4 +468,12 @@ def test_the_demand_is_what_changes_the_oracles_action_if_one_observation_change
         script = env._script({name: other})
         assert (script.observations != shown.observations)[0].nonzero()[0].tolist() == [i]
         changed[:, i] = (script.answers != shown.answers)[0, :steps]
-    assert np.array_equal(told, changed)
+    assert np.array_equal(told[:steps, :steps], changed)
+
+
+def test_the_demand_of_slots_that_were_not_acted_in_does_not_count():
+    episodes = played(noise(2, 5, 1))
+    episodes.batch.mask[1, 2:] = False
+    needs = demand.demands(np.tri(9, dtype=bool), episodes)
+    assert needs.shape == (2, 5, 5) and np.array_equal(needs[0, :4], np.tri(5, dtype=bool)[:4])
+    assert needs[1].any(1).tolist() == [True, True, False, False, False] and not needs[0, 4].any()

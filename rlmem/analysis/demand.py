@@ -1,6 +1,6 @@
 """Whether values recall what the task demands: the recall density of every slot over the true memory demand."""
 
-from functools import partial
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from rlmem.agents.base import Agent
-from rlmem.analysis.loaded import Episodes, Keeper, LoadedRun
+from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.analysis.readout import name_of
 from rlmem.analysis.recall import densities
@@ -45,15 +45,12 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
 
     slots: the most slots t that are looked at, evenly spread over those that demand something
     """
-    name, kept = run.config.choices["env"], list[NDArray[np.bool_]]()
-    if not tells(run.parts.env.unwrapped):
-        what = "does not tell its memory demand (an environment does by `demand()`)"
-        raise UserError(sentence(f"analyze demand: env={name}", what, example="a run with env=repeat_previous"))
-    played = run.play(episodes, partial(Keeper, look=lambda env: env.demand(), kept=kept))
-    needs = demands(kept, played)
+    told, played = demand_of(run), run.play(episodes)
+    needs = demands(told, played)
     demanding = np.flatnonzero(needs.any((0, 2)))
     if not len(demanding):
-        raise UserError(f"analyze demand: env={name} demanded no observation in these episodes; e.g. --episodes 50")
+        what = "demanded no observation in these episodes"
+        raise UserError(f"analyze demand: env={run.config.choices['env']} {what}; e.g. --episodes 50")
     chosen = demanding[np.unique(np.linspace(0, len(demanding) - 1, min(slots, len(demanding))).round().astype(int))]
     agents = {"trained": run.agent, "untrained": run.untrained()}
     space = run.parts.env.single_action_space
@@ -76,22 +73,23 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
     return Result(metrics, rows, {"picture": picture(found, chosen, metrics)}, about, arrays)
 
 
-def tells(env: Any) -> bool:
-    """Whether an environment tells its memory demand."""
+def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
+    """The memory demand [T, T] of the environment. Raises UserError if it does not tell."""
     try:
-        env.reset(seed=0)
-        env.demand()
-    except (AttributeError, NotImplementedError):
-        return False
-    return True
+        with closing(run.environment(1)) as env:
+            return env.unwrapped.demand()  # type: ignore[attr-defined]
+    except (AttributeError, NotImplementedError) as error:
+        name, what = run.config.choices["env"], "does not tell its memory demand (an environment does by `demand()`)"
+        example = "a run with env=repeat_previous"
+        raise UserError(sentence(f"analyze demand: env={name}", what, example=example)) from error
 
 
-def demands(kept: list[NDArray[np.bool_]], played: Episodes) -> NDArray[np.bool_]:
-    """The demand [N, S, S] of every acted slot, the second axis, from what `demand()` returned slot by slot."""
-    N, S = played.batch.shape
-    found = np.zeros((N, S, S), bool)
-    for t, seen in enumerate(kept[:S]):
-        found[:, t, : min(seen.shape[1], S)] = seen[:, :S]
+def demands(told: NDArray[np.bool_], played: Episodes) -> NDArray[np.bool_]:
+    """The demand [N, S, S] of every acted slot, the second axis, from that of an episode [T, T]."""
+    S = played.batch.shape[1]
+    short = min(S, len(told))
+    found = np.zeros((S, S), bool)
+    found[:short, :short] = told[:short, :short]
     return found & played.batch.mask.numpy()[:, :, None]
 
 

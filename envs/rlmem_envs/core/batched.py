@@ -180,9 +180,9 @@ class BatchedEnv(VectorEnv):
         return self._full_state()
 
     def demand(self) -> NDArray[np.bool_]:
-        """The memory demand: which observations so far the best action depends on now, [N, t + 1] by their slots.
+        """The memory demand: whether the best action at slot t depends on the observation at slot i, [T, T] by t and i.
 
-        The present one counts if it is needed. NotImplementedError where nobody has written it down.
+        It is the same in all episodes. NotImplementedError where nobody has written it down, or where it is not.
         """
         raise NotImplementedError
 
@@ -324,10 +324,6 @@ class BatchedEnv(VectorEnv):
 
     def _is_in_step(self) -> bool:
         return bool((self.t == self.t[0]).all())
-
-    def _demanded(self, slot: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """The demand [N, t + 1] of one slot [N] each; -1: none."""
-        return slot[:, None] == np.arange(self.t.max() + 1)
 
     def _present(self) -> Any:
         """Index of every environment's present row in arrays [T, N, ...]: one number while all are at the same step."""

@@ -76,7 +76,7 @@ class RepeatPrevious(OpenLoopEnv):
         return np.column_stack([shown, self.t / self._n]).astype(np.float32)
 
     def demand(self) -> NDArray[np.bool_]:
-        return self._demanded(np.maximum(self.t - self._k + 1, -1))
+        return np.eye(self._n - 1, k=1 - self._k, dtype=bool)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return (self._observe() + 1) % cards.SUITS
