@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from rlmem_envs.languages.regular import RegularLanguage
 from rlmem_envs.languages.tables import TABLES
 
-from rlmem.analysis import ANALYSES, analyze, impulse, options_of
+from rlmem.analysis import ANALYSES, analyze, demand, impulse, options_of
 from rlmem.analysis.features import nothing_blocked
 from rlmem.analysis.ffm import times
 from rlmem.analysis.gradients import Cut, last_row, norms
@@ -207,6 +208,13 @@ def test_the_null_is_the_agent_as_it_was_made_and_reads_what_the_trained_one_rea
     assert torch.equal(*features) and features[0].abs().max() > 0
     again = run.untrained()
     assert all(torch.equal(a, b) for a, b in zip(null.parameters(), again.parameters(), strict=True))
+
+
+def test_the_demand_of_a_wrapped_game_is_not_known(runs):
+    run = load_run(runs["cue"])
+    run.config = replace(run.config, values=run.config.values | {"wrapper": {"delay": {}}})
+    with pytest.raises(UserError, match=r"wrapper=delay: changes what is seen when"):
+        demand.measure(run)
 
 
 def test_shares_by_age_count_back_from_the_last_acted_slot():

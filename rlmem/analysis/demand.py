@@ -14,6 +14,7 @@ from rlmem.analysis.output import Result
 from rlmem.analysis.readout import name_of
 from rlmem.analysis.recall import densities
 from rlmem.config.messages import sentence
+from rlmem.config.schema import WRAPPER
 from rlmem.errors import UserError
 from rlmem.stats.figures import as_image, figure
 
@@ -74,7 +75,10 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
 
 
 def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
-    """The memory demand [T, T] of the environment. Raises UserError if it does not tell."""
+    """The memory demand [T, T] of the environment. Raises UserError if it does not tell, or is wrapped."""
+    if wrappers := run.config.values.get(WRAPPER):
+        what = "changes what is seen when, and with it the demand"
+        raise UserError(f"analyze demand: wrapper={','.join(wrappers)}: {what}; expected a run without wrappers")
     try:
         with closing(run.environment(1)) as env:
             return env.unwrapped.demand()  # type: ignore[attr-defined]

@@ -56,7 +56,7 @@ def measure(
 ) -> Result:
     """What is left of the states that cues led to, after a long neutral input (arXiv:2605.12206).
 
-    The states are those of the critic's memory after the first `after` slots of greedy episodes. From there it reads
+    The states are those of the actor's memory after the first `after` slots of greedy episodes. From there it reads
     one input for `slots` slots. Measured are the number of clusters of states in the end, the distance of pairs over
     time with its half-life, and the size of the greatest eigenvalue of d state' / d state where the states end. The
     null is the same memory before it learnt, in the same episodes.
@@ -66,7 +66,7 @@ def measure(
     """
     if neutral not in ("usual", "zero"):
         raise UserError(sentence(f"neutral={neutral}", "is no input", accepted=("usual", "zero"), example="usual"))
-    trained, untrained = run.agent.trunks.critic, run.untrained().trunks.critic
+    trained, untrained = run.agent.trunks.actor, run.untrained().trunks.actor
     if not any(map(is_kept, tree_leaves(trained.initial_state(1)))):
         what = f"memory={run.config.choices['memory']} has no state that holds what was read"
         raise UserError(f"analyze multistability: {run.path}: {what}; e.g. a run with memory=gru")

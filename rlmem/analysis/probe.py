@@ -30,7 +30,7 @@ KNOWN = 0.5
 
 
 def measure(run: LoadedRun, *, episodes: int = 60, points: int = 1000) -> Result:
-    """How well a linear and a small nonlinear probe read facts from the outputs of the critic's memory.
+    """How well a linear and a small nonlinear probe read facts from the outputs of the actor's memory.
 
     Facts are the observation of k slots ago, for ages k; that of the next slot (age -1), to see what can be foreseen;
     and the state of the environment, where it tells. The score is the share of a fact's variance that a probe explains
@@ -81,8 +81,8 @@ def state_of(env: Any) -> Array | None:
 
 @torch.no_grad()
 def read(agent: Agent, episodes: Episodes) -> Array:
-    """The outputs of the critic's memory in every slot [N, S, H]. Raises UserError if they are not finite."""
-    trunk = agent.trunks.critic
+    """The outputs of the actor's memory in every slot [N, S, H]. Raises UserError if they are not finite."""
+    trunk = agent.trunks.actor
     y = trunk.read(episodes.batch, None)[..., : trunk.memory.output_size].double().numpy()
     if not np.isfinite(y[episodes.batch.mask.numpy()]).all():
         raise UserError("analyze probe: the memory's outputs are not finite; e.g. --step best")
@@ -91,8 +91,8 @@ def read(agent: Agent, episodes: Episodes) -> Array:
 
 @torch.no_grad()
 def facts(agent: Agent, episodes: Episodes) -> tuple[Array, Array]:
-    """The features of the observations [N, S, F] that vary most, and the inputs of the critic's memory [N, S, D]."""
-    trunk, seen = agent.trunks.critic, []
+    """The features of the observations [N, S, F] that vary most, and the inputs of the actor's memory [N, S, D]."""
+    trunk, seen = agent.trunks.actor, []
 
     def keep(features: torch.Tensor) -> torch.Tensor:
         seen.append(features)
