@@ -132,7 +132,9 @@ def picture(found: dict[str, Covered], slots: NDArray[np.int64], metrics: dict[s
     made, axes = figure(7.2, len(maps), sharex=True)
     most = int(slots.max()) + 1
     for panel, (title, values) in zip(axes[:, 0], maps.items(), strict=True):
-        shown = panel.pcolormesh(np.arange(most + 1) - 0.5, np.arange(len(slots) + 1), values[:, :most], cmap="cividis")
+        shown = panel.pcolormesh(
+            np.arange(most + 1) - 0.5, np.arange(len(slots) + 1), values[:, :most], vmin=0, cmap="cividis"
+        )
         ticks = np.unique(np.linspace(0, len(slots) - 1, 5).astype(int))
         panel.set(title=title, ylabel="slot t", yticks=ticks + 0.5)
         panel.set_yticklabels([str(slots[i]) for i in ticks])

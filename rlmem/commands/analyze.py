@@ -60,5 +60,6 @@ def run(args: Arguments) -> None:
 
 def _table(row: dict[str, Any], folder: Path) -> str:
     where = "" if row["step"] is None else f" of {row['run']} at step {row['step']:,}"
-    lines = [f"{row['analysis']}{where}", *(f"  {name:<26} {value:.6g}" for name, value in row["metrics"].items())]
+    width = max(map(len, row["metrics"]))
+    lines = [f"{row['analysis']}{where}", *(f"  {name:<{width}} {value:.6g}" for name, value in row["metrics"].items())]
     return "\n".join([*lines, f"written to {folder}: {', '.join((*row['files'], 'summary.json'))}"])
