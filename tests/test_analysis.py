@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -13,13 +14,14 @@ import torch
 from rlmem_envs.languages.regular import RegularLanguage
 from rlmem_envs.languages.tables import TABLES
 
-from rlmem.analysis import ANALYSES, analyze, impulse, options_of
+from rlmem.analysis import ANALYSES, analyze, demand, impulse, options_of
+from rlmem.analysis.features import nothing_blocked
 from rlmem.analysis.ffm import times
 from rlmem.analysis.gradients import Cut, last_row, norms
 from rlmem.analysis.hidden import TERMINAL, sample, silhouette
 from rlmem.analysis.impulse import alike, followed, projections, response, stored
 from rlmem.analysis.loaded import load_run
-from rlmem.analysis.sensitivity import by_age, nothing_blocked, sensitivities
+from rlmem.analysis.sensitivity import by_age, sensitivities
 from rlmem.analysis.shm import calibrations, product_stats
 from rlmem.batching import Segment, Tape
 from rlmem.commands.cli import main
@@ -53,6 +55,10 @@ RUNS = {
     "lprnn": [
         *ROLLOUT, "memory=lprnn", "memory.num_pools=3", "memory.pool_size=8", "memory.viewport_size=4",
         "env=tmaze_passive", "env.corridor_length=14", "batching.detach_every=5",
+    ],
+    "cue": [*ROLLOUT, "memory=gru", "env=two_step_cue", "env.delay=5"],
+    "full": [
+        *ROLLOUT, "memory=gru", "env=pendulum", "env.evaluation.max_episode_steps=9", "encoder.normalise_obs=true",
     ],
 }  # fmt: skip
 
@@ -93,6 +99,11 @@ def exact(run_dir: Path):
         pytest.param("impulse", "lprnn", {"string": "abc", "other": "cab"}, marks=pytest.mark.slow),
         ("gradients", "ffm", {"episodes": 2}),
         ("markov", "gru", {"episodes": 40}),
+        ("recall", "ffm", {"episodes": 3}),
+        ("demand", "cue", {"episodes": 3}),
+        ("contamination", "ffm", {"episodes": 3, "frames": 4, "noise": 2.0}),
+        ("multistability", "cue", {"episodes": 4, "after": 3, "slots": 90, "neutral": "zero"}),
+        ("probe", "gru", {"episodes": 30, "points": 50}),
     ],
 )
 def test_an_analysis_writes_table_numbers_and_pictures_that_are_the_same_again(runs, what, run, options):
@@ -101,7 +112,7 @@ def test_an_analysis_writes_table_numbers_and_pictures_that_are_the_same_again(r
     assert summary.folder == folder
     written = json.loads((folder / "summary.json").read_text())
     assert written == json.loads(json.dumps(summary.row()))
-    assert (written["analysis"], written["step"]) == (what, 128 if run in ("shm", "lprnn") else 200)
+    assert (written["analysis"], written["step"]) == (what, 200 if run in ("ffm", "gru") else 128)
     assert written["metrics"] and all(np.isfinite(value) for value in written["metrics"].values())
     assert {"data.csv", "picture.png", "picture.svg"} <= set(summary.files)
     assert {path.name for path in folder.iterdir()} == {*summary.files, "summary.json"}
@@ -174,6 +185,37 @@ def test_sensitivity_refuses_observations_of_several_parts(in_tmp):
     train(load([*overrides, "encoder=dict", "run_dir=run"]))
     with pytest.raises(UserError, match=r"the encoder reads observations of several parts, .* of one part"):
         measured("sensitivity", Path("run"), episodes=2)
+
+
+def test_a_run_that_sees_everything_is_its_own_twin_and_what_it_recalls_is_smearing(runs):
+    alone, beside = (measured("recall", runs["full"], episodes=3, **more) for more in ({}, {"twin": runs["full"]}))
+    assert alone.metrics["smearing"] == alone.metrics["before_last"] > 0
+    assert beside.metrics == alone.metrics
+    curves = {of: [row["density"] for row in beside.rows if row["of"] == of] for of in ("trained", "untrained", "twin")}
+    assert curves["twin"] == curves["trained"] != curves["untrained"]
+    assert all(sum(curve) == pytest.approx(1, abs=1e-6) for curve in curves.values())
+    partly = measured("recall", runs["ffm"], episodes=3)
+    assert "smearing" not in partly.metrics
+
+
+def test_the_null_is_the_agent_as_it_was_made_and_reads_what_the_trained_one_reads(runs):
+    run = load_run(runs["full"])
+    null, first = run.untrained(), torch.load(runs["full"] / "checkpoints" / "best.pt", weights_only=False)["agent"]
+    assert null.state_dict().keys() == first.keys()
+    same = [name for name, value in null.state_dict().items() if torch.equal(value, run.agent.state_dict()[name])]
+    assert same and all(".norm." in name for name in same)
+    episodes = run.play(2)
+    features = [agent.trunks.critic.encoder.obs_features(episodes.batch.obs) for agent in (run.agent, null)]
+    assert torch.equal(*features) and features[0].abs().max() > 0
+    again = run.untrained()
+    assert all(torch.equal(a, b) for a, b in zip(null.parameters(), again.parameters(), strict=True))
+
+
+def test_the_demand_of_a_wrapped_game_is_not_known(runs):
+    run = load_run(runs["cue"])
+    run.config = replace(run.config, values=run.config.values | {"wrapper": {"delay": {}}})
+    with pytest.raises(UserError, match=r"wrapper=delay: changes what is seen when"):
+        demand.measure(run)
 
 
 def test_shares_by_age_count_back_from_the_last_acted_slot():
@@ -571,6 +613,11 @@ def test_the_command_prints_the_summary_as_json_or_as_lines(runs, tmp_path, caps
         (["impulse", "--out", "x", "--other", "abc"], "against a string"),
         (["sensitivity", "nowhere"], "not a run directory"),
         (["ffm", "--out", "x"], "expected a run"),
+        (["recall", "{cue}", "--twin", "{ffm}"], "does not see all of the state; expected a run with env.observe=full"),
+        (["demand", "{gru}"], "env=parity: does not tell its memory demand"),
+        (["contamination", "{cue}", "--noise", "0"], "noise=0.0 is no standard deviation"),
+        (["multistability", "{cue}", "--neutral", "none"], "neutral=none: is no input; accepted: usual, zero"),
+        (["probe", "{cue}", "--episodes", "3"], "3 episodes; expected at least 6"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_is_for_what(runs, arguments, said, in_tmp, capsys):

@@ -105,7 +105,7 @@ LAYERS = {
     ),
     "analysis": Layer(
         "looking into what was trained",
-        "errors types seeding scan memory nets losses batching agents stats acting config record loops run",
+        "errors types seeding spaces scan memory nets losses batching agents stats acting config record loops run",
         "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
     ),
     "bench": Layer(

@@ -97,7 +97,9 @@ PAGES = (
 )  # fmt: skip
 """Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
 
-SLOW_ANALYSES = ("hidden", "extrapolate", "shm", "gradients", "impulse")
+SLOW_ANALYSES = (
+    "hidden", "extrapolate", "shm", "gradients", "impulse", "contamination", "multistability", "probe",
+)  # fmt: skip
 
 OF_ONES_OWN = ("CONTRIBUTING.md", "docs/memory.md", "docs/own-memory.md")
 """Pages that show code, all of which is run."""

@@ -442,6 +442,10 @@ def test_an_analysis_counts_with_the_options_that_were_asked_for(in_tmp, capsys)
     more = "analyses: [{what: extrapolate, options: {episodes: 2, over: env.n=4}}]\nseeds: 1"
     text = SMALL.replace("seeds: 2", more).replace("env=repeat_first", "env=parity, env.n=4")
     text = text.replace("env.level=easy", "env.min_length=2").replace("env.level=hard", "env.min_length=3")
+    for wrong, said in (("extrapolat,", "did you mean `extrapolate`?"), ("recall,", "recall: has no option `over`")):
+        path.write_text(text.replace("extrapolate,", wrong))
+        assert run(path, "--budget", "smoke", "--cells", "gru") == 2
+        assert said in capsys.readouterr().err and not Path("reproduce").exists(), "before anything is trained"
     path.write_text(text.replace("metric: final_eval", "metric: analysis/extrapolate/return/4"))
     assert run(path, "--budget", "smoke", "--cells", "gru", "--publish", "published") == 0
     results = Path("reproduce/mine/own-smoke/results.csv")

@@ -126,3 +126,7 @@ class Agent(Network, ABC):
         Analyses ask for it; training does not.
         """
         raise TypeError(f"{type(self).__name__} has no value that is known here")
+
+    def action_values(self, batch: Batch) -> Tensor:
+        """The values [B, T, A] of every action in every slot; with A = 1, of the action taken or of the state alone."""
+        return self.value(batch)[..., None]

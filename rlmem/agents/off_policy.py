@@ -65,8 +65,10 @@ class JointAgent(OffPolicyAgent):
         return None if mask is None else self.joint.mask(mask)
 
     def value(self, batch: Batch) -> Tensor:
-        q, taken = self.q(self.trunks.read_critic(batch)), self.joint.index(batch.action)
-        return q.gather(-1, taken.expand(q.shape[:-1])[..., None]).squeeze(-1)
+        return self.action_values(batch).gather(-1, self.joint.index(batch.action)[..., None]).squeeze(-1)
+
+    def action_values(self, batch: Batch) -> Tensor:
+        return self.q(self.trunks.read_critic(batch))
 
     def _random_numbers(self, features: Tensor, generator: torch.Generator, allowed: Tensor | None = None) -> Tensor:
         if allowed is None:
@@ -125,8 +127,8 @@ class CategoricalAgent(JointAgent):
     ) -> Tensor:
         return self.joint.action(Categorical(self.logits(features, self.allowed(mask))).sample(generator))
 
-    def value(self, batch: Batch) -> Tensor:
-        return super().value(batch).amin(0)
+    def action_values(self, batch: Batch) -> Tensor:
+        return super().action_values(batch).amin(0)
 
 
 class ContinuousAgent(OffPolicyAgent):

@@ -4,7 +4,7 @@ An analysis is a module with `measure(run, *, ...options) -> Result`, imported w
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,6 +23,11 @@ ANALYSES = {
     "impulse": "impulse responses of LP-RNN's pools",
     "markov": "whether values depend on lambda, as they do where memory is missing",
     "gradients": "how far back the gradient reaches, and where truncation cuts it",
+    "recall": "where in the past the last value comes from, and what smears it",
+    "demand": "whether values recall what the task demands",
+    "contamination": "for how long one noisy frame changes values and actions",
+    "multistability": "whether states stay apart under a long neutral input",
+    "probe": "what a probe reads from the memory: past observations, the state",
 }
 """The analyses, each a module of this package, with the question that it answers."""
 
@@ -79,10 +84,8 @@ def analyze(
     trust: build what the configuration names, whoever wrote it
     options: keywords of the analysis' `measure`, such as `episodes`
     """
-    where, measure, accepted = f"analyze {what}", _measure(what), options_of(what)
-    if unknown := [name for name in options if name not in accepted]:
-        said = [sentence(where, f"has no option `{n}`", near=nearest(n, accepted), accepted=accepted) for n in unknown]
-        raise UserError(*said)
+    where, measure = f"analyze {what}", _measure(what)
+    require_options(what, options)
     if run_dir is None and (out is None or what not in WITHOUT_RUN):
         expected = f"expected a run{' or --out' if what in WITHOUT_RUN else ''}"
         raise UserError(sentence(where, expected, example=f"rlmem analyze {shell(what)} runs/my_run"))
@@ -105,6 +108,15 @@ def options_of(what: str) -> list[str]:
     """The names of an analysis' options, without `seed`, which every analysis has."""
     parameters = inspect.signature(_measure(what)).parameters.values()
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"]
+
+
+def require_options(what: str, options: Iterable[str]) -> None:
+    """Raise UserError if there is no such analysis, or if it does not have one of the options."""
+    accepted, where = options_of(what), f"analyze {what}"
+    unknown = [name for name in options if name not in accepted]
+    if unknown:
+        said = [sentence(where, f"has no option `{n}`", near=nearest(n, accepted), accepted=accepted) for n in unknown]
+        raise UserError(*said)
 
 
 def _measure(what: str) -> Callable[..., Any]:

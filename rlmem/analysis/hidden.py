@@ -1,14 +1,15 @@
 """Whether the outputs of a memory cluster by the true state of the environment."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from rlmem.analysis.loaded import LoadedRun
+from rlmem.agents.base import Agent
+from rlmem.analysis.loaded import Keeper, LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
@@ -19,31 +20,14 @@ TERMINAL = "T"
 MARKERS = "o^sDv"
 
 
-class LabelKeeper(VectorWrapper):
-    """Puts the environment's `labels()` [N], which number the true states, into a list after every reset and step."""
-
-    def __init__(self, env: VectorEnv, labels: list[NDArray[np.int64]]):
-        super().__init__(env)
-        self.labels = labels
-
-    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
-        result = self.env.reset(**given)
-        self.labels[:] = [self.env.unwrapped.labels()]  # type: ignore[attr-defined]
-        return result
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        result = self.env.step(actions)
-        self.labels.append(self.env.unwrapped.labels())  # type: ignore[attr-defined]
-        return result
-
-
 def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexity: float = 30.0) -> Result:
     """t-SNE and silhouette of the memory's outputs by true state (Lu et al. 2024, arXiv:2405.17358, fig. 3, table 8).
 
     The points are the outputs of the critic's memory at every acted slot of greedy episodes. The silhouette uses the
     Euclidean distance of at most `points` raw outputs, drawn at random, and is computed without the terminal slots and
-    with them as a class T. States that occur only once are left out. t-SNE (van der Maaten and Hinton 2008) is
-    initialised with principal components.
+    with them as a class T. States that occur only once are left out. The null is the silhouette of the same memory
+    before it learnt, at the same slots. t-SNE (van der Maaten and Hinton 2008) is initialised with principal
+    components.
     """
     from sklearn.manifold import TSNE
 
@@ -53,14 +37,17 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
         raise UserError(sentence(f"analyze hidden: env={name}", what, example="a run with env=parity"))
     if not 0 < perplexity < np.inf:
         raise UserError(f"analyze hidden: perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
-    outputs, labels = collect(run, episodes)
+    (outputs, null), labels = collect(run, episodes, [run.agent, run.untrained()])
     if not np.isfinite(outputs).all():
         raise UserError(f"analyze hidden: the memory's outputs are not finite at step {run.step}; e.g. --step best")
     features, names = sample(outputs, np.array(states)[labels], points, run.seed)
+    before, _ = sample(null, np.array(states)[labels], points, run.seed)
     inner = names != TERMINAL
     metrics = {
         "silhouette": silhouette(features[inner], names[inner]),
         "silhouette_with_terminal": silhouette(features, names),
+        "silhouette_untrained": silhouette(before[inner], names[inner]),
+        "silhouette_with_terminal_untrained": silhouette(before, names),
         "points": float(inner.sum()),
         "points_with_terminal": float(len(names)),
         "states": float(len(set(names[inner]))),
@@ -70,17 +57,23 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
     rows = [{"x": float(x), "y": float(y), "state": n} for (x, y), n in zip(places, names, strict=True)]
     about = {"episodes": episodes, "perplexity": perplexity, "states": sorted(set(names))}
     title = f"{run.config.choices['memory']} on {name}: silhouette {metrics['silhouette']:.2f}"
+    title += f" (untrained {metrics['silhouette_untrained']:.2f})"
     return Result(metrics, rows, {"picture": picture(places, names, title)}, about, {"features": features})
 
 
 @torch.no_grad()
-def collect(run: LoadedRun, episodes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The memory's outputs [n, H] at all acted slots, and the labels [n] of the true states there."""
+def collect(
+    run: LoadedRun, episodes: int, agents: Sequence[Agent]
+) -> tuple[list[NDArray[np.float32]], NDArray[np.int64]]:
+    """The outputs [n, H] of each agent's memory at all acted slots of the run's episodes, and the labels [n] there."""
     labels: list[NDArray[np.int64]] = []
-    batch, trunk = run.play(episodes, partial(LabelKeeper, labels=labels)).batch, run.agent.trunks.critic
-    y, _ = trunk.memory(trunk.encoder(*batch.inputs), trunk.initial_state(episodes), batch.start)
-    acted = batch.mask.numpy()
-    return y.numpy()[acted], np.stack(labels, 1)[acted]
+    batch = run.play(episodes, partial(Keeper, look=lambda env: env.labels(), kept=labels)).batch
+    acted, outputs = batch.mask.numpy(), []
+    for agent in agents:
+        trunk = agent.trunks.critic
+        y, _ = trunk.memory(trunk.encoder(*batch.inputs), trunk.initial_state(episodes), batch.start)
+        outputs.append(y.numpy()[acted])
+    return outputs, np.stack(labels, 1)[acted]
 
 
 def sample(features: Any, names: Any, points: int, seed: int) -> tuple[Any, Any]:

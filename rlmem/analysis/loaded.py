@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import VectorEnv, VectorWrapper
 from torch import Tensor, nn
 
 from rlmem.acting.collector import Collector
@@ -15,7 +15,7 @@ from rlmem.config.compose import Config, apply
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import step_of
-from rlmem.run.assemble import Parts, assemble_trained
+from rlmem.run.assemble import Parts, assemble, assemble_trained
 from rlmem.run.build import make_evaluation_env, require_same_spaces
 from rlmem.run.stored import checkpoints, load_agent, refuse_others, stored_config
 from rlmem.seeding import Streams
@@ -46,12 +46,36 @@ class Episodes:
         return values[torch.arange(len(self.length)), self.length - 1]
 
 
+class Keeper(VectorWrapper):
+    """Keeps what `look` finds in the innermost environments at every slot in the list `kept`.
+
+    env: the environments
+    look: called with the innermost environments after every reset and step
+    kept: what it returned since the last reset, slot by slot
+    """
+
+    def __init__(self, env: VectorEnv, look: Callable[[Any], Any], kept: list[Any]):
+        super().__init__(env)
+        self.look, self.kept = look, kept
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        result = self.env.reset(**given)
+        self.kept[:] = [self.look(self.env.unwrapped)]
+        return result
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        result = self.env.step(actions)
+        self.kept.append(self.look(self.env.unwrapped))
+        return result
+
+
 @dataclass
 class LoadedRun:
     """A run with the agent of one of its checkpoints, on the CPU.
 
     seed: root of the streams of the episodes that are played
     best: the step of the best evaluation, once best.pt was loaded; it may have no checkpoint of its own
+    trust: whether its configuration is built whoever wrote it
     """
 
     path: Path
@@ -60,10 +84,22 @@ class LoadedRun:
     step: int
     seed: int
     best: int | None = None
+    trust: bool = False
 
     @property
     def agent(self) -> Any:
         return self.parts.agent
+
+    def untrained(self) -> Any:
+        """The agent before it learnt, as the run's seed and configuration build it: what `init_from` loads is left out.
+
+        It normalises observations as the trained agent does, so that both read the same numbers.
+        """
+        as_made = assemble(self.config, num_envs=1)
+        as_made.env.close()
+        for own, trained in zip(as_made.agent.normalisers(), self.agent.normalisers(), strict=True):
+            own.load_state_dict(trained.state_dict())
+        return as_made.agent
 
     def load(self, step: int | str | None) -> None:
         """Put the weights of another checkpoint into the agent."""
@@ -144,4 +180,5 @@ def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = No
     config = stored_config(run_dir, ["device=cpu"], trust)
     parts, state = assemble_trained(config, run_dir, step)
     seed = Streams(config.settings.seed).int("rlmem eval") if seed is None else seed
-    return LoadedRun(run_dir, config, parts, state["step"], seed, best=state["step"] if step == "best" else None)
+    best = state["step"] if step == "best" else None
+    return LoadedRun(run_dir, config, parts, state["step"], seed, best, trust)

@@ -1,15 +1,13 @@
 """Which past observations the value at an episode's end depends on (Morad et al. 2024, arXiv:2402.09900)."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlmem.agents.base import Agent
+from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result, ragged
 from rlmem.errors import UserError
@@ -35,22 +33,21 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
     The derivative passes through memory and encoder over the whole episode, however training truncated it. An agent
     without Q (PPO, IMPALA) is measured by V(s_n). Observations of age k = `older_than` and above count as older: a
     segment of k slots that ends at n leaves them out. With `all_checkpoints`, each earlier checkpoint plays greedy
-    episodes of its own.
+    episodes of its own. The null is the same agent before it learnt, on the episodes of the chosen checkpoint.
     """
     steps = run.steps() if all_checkpoints else [run.step]
-    last, curves = run.step, {}
+    last, played, curves = run.step, {}, {}
     for step in steps:
         run.load(step)
-        curves[step] = by_age(sensitivities(run.agent, played := run.play(episodes)), played.length)
+        played[step] = run.play(episodes)
+        curves[step] = by_age(sensitivities(run.agent, played[step]), played[step].length)
     run.load(last)
-    found = curves[last]
-    older = float(found.outside[min(older_than, len(found.outside) - 1)])
+    found, null = curves[last], by_age(sensitivities(run.untrained(), played[last]), played[last].length)
     metrics = {
-        "share_older": older,
-        "share_inside": 1 - older,
-        "age_of_half": float((found.outside >= 0.5).sum() - 1),
+        **shares(found, older_than),
         "sensitivity_mean": float(found.mean.mean()),
         "longest_episode": float(len(found.mean)),
+        **{f"{name}_untrained": value for name, value in shares(null, older_than).items()},
     }
     rows = [
         {"step": step, "age": age, "sensitivity": float(mean), "share_this_old_or_older": float(outside)}
@@ -59,42 +56,19 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
     ]
     value = run.agent.value_name
     about = {"value": value, "older_than": older_than, "episodes": episodes, "steps": steps}
-    return Result(metrics, rows, {"picture": picture(curves, last, older_than, value)}, about)
+    return Result(metrics, rows, {"picture": picture(curves, last, null, older_than, value)}, about)
+
+
+def shares(of: ByAge, older_than: int) -> dict[str, float]:
+    """How much of the sensitivity is of ages `older_than` and above; the greatest age with half of it behind."""
+    older = float(of.outside[min(older_than, len(of.outside) - 1)])
+    return {"share_older": older, "share_inside": 1 - older, "age_of_half": float((of.outside >= 0.5).sum() - 1)}
 
 
 def sensitivities(agent: Agent, episodes: Episodes) -> Tensor:
     """The sensitivity to every slot's observation [N, S]; 0 after the end of an episode."""
-    encoder = agent.trunks.critic.encoder
-    if getattr(encoder, "reads_leaves", False):
-        what = "the encoder reads observations of several parts, by whose numbers it does not differentiate"
-        raise UserError(f"analyze sensitivity: {what}; expected a run with observations of one part")
-    leaves: list[Tensor] = []
-
-    def as_leaf(module: nn.Module, args: tuple[Tensor, ...], features: Tensor) -> Tensor:
-        """Make a leaf of the observation's features [N, S, F], the same one for the encoder and its shortcut."""
-        if not leaves:
-            leaves.append(features.detach().to(next(encoder.parameters()).dtype).clone().requires_grad_())
-        return leaves[0]
-
-    with nothing_blocked(agent), encoder.obs_features.register_forward_hook(as_leaf):
-        value = episodes.at_last(agent.value(episodes.batch))
-    if not leaves:
-        raise UserError("analyze sensitivity: the encoder does not read observations through `obs_features`")
-    (gradient,) = torch.autograd.grad(value.sum(), leaves)
-    return gradient.abs().flatten(2).sum(-1)
-
-
-@contextmanager
-def nothing_blocked(agent: Agent) -> Iterator[None]:
-    """In this context, memories that block gradients in training (LP-RNN) have their true derivatives."""
-    blocking: list[Any] = [module for module in agent.modules() if getattr(module, "block_gradients", False)]
-    try:
-        for module in blocking:
-            module.block_gradients = False
-        yield
-    finally:
-        for module in blocking:
-            module.block_gradients = True
+    last = lambda: episodes.at_last(agent.value(episodes.batch)).sum()  # noqa: E731
+    return derivative_sizes(agent.trunks.critic, "sensitivity", last)
 
 
 def by_age(sensitivity: Tensor, length: Tensor) -> ByAge:
@@ -110,8 +84,8 @@ def by_age(sensitivity: Tensor, length: Tensor) -> ByAge:
     return ByAge(np.nanmean(rows, 0), outside)
 
 
-def picture(curves: dict[int, ByAge], step: int, k: int, value: str) -> Any:
-    """Sensitivity by age, the share of older observations, and for several checkpoints a map of steps by ages."""
+def picture(curves: dict[int, ByAge], step: int, null: ByAge, k: int, value: str) -> Any:
+    """Sensitivity by age; the share of older observations, and of the untrained `null`; a map of all checkpoints."""
     several = len(curves) > 1
     made, axes = figure(7.0 if several else 4.8, 2 + several, sharex=True)
     mean, outside = curves[step]
@@ -121,6 +95,7 @@ def picture(curves: dict[int, ByAge], step: int, k: int, value: str) -> Any:
     top.step(ages, mean, where="mid", color=COLOURS[0], lw=1.8)
     top.set(ylabel="sensitivity", title=f"|d{value}/do| of the last step, by age (checkpoint {step:,})", ylim=(0, None))
     bottom.plot(np.arange(len(outside)), outside, color=COLOURS[0], lw=2, label="this old or older")
+    bottom.plot(np.arange(len(null.outside)), null.outside, color=COLOURS[6], lw=1.4, ls="--", label="untrained")
     if k < len(outside):
         top.axvline(k, color=COLOURS[1], lw=1.2)
         bottom.axvline(k, color=COLOURS[1], lw=1.2)

@@ -14,10 +14,11 @@ COMMON = ("what", "run", "step", "seed", "out", "json", "debug", "trust")
 PARSER = Parser(
     "analyze",
     "Look into the agent of a run: data.csv, summary.json, picture.png and picture.svg in RUN/analysis/WHAT.\n\n"
-    + "\n".join(f"  {name:<12} {text}" for name, text in ANALYSES.items()),
+    + "\n".join(f"  {name:<15} {text}" for name, text in ANALYSES.items()),
     "sensitivity runs/my_run --older-than 10",
     "extrapolate RUN --over env.n=13,25,50",
     "hidden RUN --step best --json",
+    "recall RUN --twin TWIN",
     "impulse --pools 12 --base 2 --out impulse",
 )
 PARSER.add_argument("what", metavar="WHAT", help=", ".join(ANALYSES))
@@ -32,8 +33,14 @@ own.add_argument("--episodes", type=one, metavar="N", help="greedy episodes (not
 own.add_argument("--twin", type=Path, metavar="RUN", help="markov: a run on the fully observed twin of the game")
 own.add_argument("--older-than", type=one, metavar="K", help="sensitivity: age in slots (10)")
 own.add_argument("--all-checkpoints", action="store_true", help="sensitivity: a map over training")
+own.add_argument("--twin", type=Path, metavar="RUN", help="recall: a run with env.observe=full")
+own.add_argument("--slots", type=one, metavar="N", help="demand: slots (40); multistability: input (10000)")
+own.add_argument("--frames", type=one, metavar="N", help="contamination: noisy frames per episode (16)")
+own.add_argument("--noise", type=float, metavar="S", help="contamination: standard deviation (1)")
+own.add_argument("--after", type=one, metavar="K", help="multistability: slots read before (10)")
+own.add_argument("--neutral", metavar="INPUT", help="multistability: usual, or zero")
 own.add_argument("--beta", type=float, metavar="B", help="ffm: remaining fraction of a trace (0.1)")
-own.add_argument("--points", type=one, metavar="N", help="hidden: at most so many points (2000)")
+own.add_argument("--points", type=one, metavar="N", help="hidden: points (2000); probe: slots to fit to (1000)")
 own.add_argument("--perplexity", type=float, metavar="P", help="hidden: perplexity of t-SNE (30)")
 own.add_argument("--over", metavar="env.KEY=V1,V2", help="extrapolate: the environments")
 own.add_argument("--pools", type=one, metavar="K", help="impulse without a run: pools (12)")
@@ -54,5 +61,6 @@ def run(args: Arguments) -> None:
 
 def _table(row: dict[str, Any], folder: Path) -> str:
     where = "" if row["step"] is None else f" of {row['run']} at step {row['step']:,}"
-    lines = [f"{row['analysis']}{where}", *(f"  {name:<26} {value:.6g}" for name, value in row["metrics"].items())]
+    width = max(map(len, row["metrics"]))
+    lines = [f"{row['analysis']}{where}", *(f"  {name:<{width}} {value:.6g}" for name, value in row["metrics"].items())]
     return "\n".join([*lines, f"written to {folder}: {', '.join((*row['files'], 'summary.json'))}"])

@@ -31,10 +31,12 @@ class Training(Runner):
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
         for metric in (self.experiment.metric, *self.experiment.also):
             curve_key(metric)
+        self._require_analyses()
         check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=files)
 
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
         """Add the runs of the cells that their sweep lacks: one seed of every cell, then the next of every cell."""
+        self._require_analyses()
         configs = check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
         jobs, listed = [], []
         runs = [
@@ -98,6 +100,13 @@ class Training(Runner):
                 job = there.get((cell.row, cell.column, seed))
                 if job and job.overrides == cell.lines(seed):
                     yield cell, seed, job
+
+    def _require_analyses(self) -> None:
+        """Raise UserError if the experiment asks for an analysis, or for an option of one, that there is not."""
+        for analysis in self.experiment.analyses:
+            from rlmem.analysis import require_options
+
+            require_options(analysis.what, analysis.options)
 
     def _analyse(self) -> None:
         """Make the experiment's analyses of every finished run that lacks them."""

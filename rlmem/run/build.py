@@ -201,6 +201,11 @@ def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, wh
             raise UserError(f"{what}: {changes}; expected the same spaces; e.g. {example}")
 
 
+def _has_streams_alone(target: Any) -> bool:
+    """Whether a class makes labelled sequences in which nothing acts, so that it has no number of environments."""
+    return isinstance(target, type) and issubclass(target, Labelled) and not issubclass(target, VectorEnv)
+
+
 def _make(
     config: Config, node: dict[str, Any], num_envs: int | None, changed: str = "", every_leaf: bool = False
 ) -> Any:
@@ -210,8 +215,7 @@ def _make(
     every_leaf: see `make_env`
     """
     name, target = config.choices["env"], locate(node["_target_"])
-    only_labelled = isinstance(target, type) and issubclass(target, Labelled) and not issubclass(target, VectorEnv)
-    if num_envs is not None and not only_labelled:
+    if num_envs is not None and not _has_streams_alone(target):
         node = node | {"num_envs": num_envs}
     where, quoted = f"env={name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
     with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):

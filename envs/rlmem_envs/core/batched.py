@@ -60,6 +60,7 @@ class BatchedEnv(VectorEnv):
       out is dropped, so `_advance` must only not fail there.
     - `_observe()`: the observations [N, ...], an array that nothing writes to later
     - `oracle()` and `memoryless(rng)`: the actions [N] of the two players whose returns `scores` tells
+    - `demand()`, if it is known: the observations that the best action depends on
 
     Array attributes without a leading underscore are the state of the episodes: they are saved and restored.
     Whatever is constant, or follows from the state, begins with an underscore.
@@ -190,6 +191,17 @@ class BatchedEnv(VectorEnv):
 
     def _allowed(self) -> NDArray[np.bool_]:
         """The actions that make sense, [N, A]; those of an episode that is over are not asked for, and may be none."""
+        raise NotImplementedError
+
+    def full_state(self) -> NDArray[Any]:
+        """The full states [N, ...], for whoever looks on. NotImplementedError where a task offers none."""
+        return self._full_state()
+
+    def demand(self) -> NDArray[np.bool_]:
+        """The memory demand: whether the best action at slot t depends on the observation at slot i, [T, T] by t and i.
+
+        It is the same in all episodes. NotImplementedError where nobody has written it down, or where it is not.
+        """
         raise NotImplementedError
 
     def oracle(self) -> NDArray[Any]:

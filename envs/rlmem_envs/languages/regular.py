@@ -156,9 +156,9 @@ class RegularLanguage(BatchedEnv):
         lengths = np.arange(self._shortest, self._n + 1)
         shares = np.zeros((self._end + 1, self._dfa.classes))
         if not self._every:
-            shares[-1] = np.mean([self._dfa.class_shares(length - 1) for length in lengths], axis=0)
+            shares[-1] = np.mean([self._dfa.class_shares(length - 1) for length in lengths.tolist()], axis=0)
             return shares
-        for place in self._places:
+        for place in self._places.tolist():
             weight = (1 / lengths[lengths >= place]).sum() / len(lengths)
             shares[:-1] += weight * self._dfa.class_shares_by_letter(place)
         return shares

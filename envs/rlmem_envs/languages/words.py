@@ -37,7 +37,7 @@ class WordStream:
             env.step(label)
             if env.over.any():  # no slot for the observation after the last answer
                 env.reset(options={"reset_mask": env.over})
-        return Minibatch(*(np.ascontiguousarray(array.T) for array in slots))
+        return Minibatch(*(np.ascontiguousarray(array.T) for array in slots))  # type: ignore[arg-type]
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on exactly from here."""

@@ -54,6 +54,9 @@ class RepeatFirst(OpenLoopEnv):
     def _full_state(self) -> NDArray[np.float32]:
         return np.column_stack([self.tape[0][:, None] == np.arange(cards.SUITS), self.t / self._n]).astype(np.float32)
 
+    def demand(self) -> NDArray[np.bool_]:
+        return np.broadcast_to(np.arange(self._n - 1) == 0, (self._n - 1,) * 2)
+
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return self._observe()
 

@@ -75,6 +75,9 @@ class RepeatPrevious(OpenLoopEnv):
         shown = (suit[..., None] == np.arange(cards.SUITS)).reshape(self.num_envs, -1)
         return np.column_stack([shown, self.t / self._n]).astype(np.float32)
 
+    def demand(self) -> NDArray[np.bool_]:
+        return np.eye(self._n - 1, k=1 - self._k, dtype=bool)
+
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return (self._observe() + 1) % cards.SUITS
 

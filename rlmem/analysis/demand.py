@@ -1,0 +1,145 @@
+"""Whether values recall what the task demands: the recall density of every slot over the true memory demand."""
+
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from rlmem.agents.base import Agent
+from rlmem.analysis.loaded import Episodes, LoadedRun
+from rlmem.analysis.output import Result
+from rlmem.analysis.readout import name_of
+from rlmem.analysis.recall import densities
+from rlmem.config.messages import sentence
+from rlmem.config.schema import WRAPPER
+from rlmem.errors import UserError
+from rlmem.stats.figures import as_image, figure
+
+Array = NDArray[np.float64]
+
+
+class Covered(NamedTuple):
+    """Recall densities over the demand, of the slots t in which the task demands something.
+
+    density: [t, S], the mean over the episodes that demand something in slot t
+    demanded: [t, S], the share of these episodes that demand the observation of each slot
+    inside: [t], how much of the density is of demanded observations, the mean over these episodes
+    uniform: [t], how much of a density that is the same for all slots so far would be
+    """
+
+    density: Array
+    demanded: Array
+    inside: Array
+    uniform: Array
+
+
+def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
+    """The recall density of the values in slot t, as a map of slots t by observations i, over the task's memory demand.
+
+    The demand of slot t are the observations that acting best in it needs (arXiv:2508.04282), which an environment
+    tells by `demand()`. A value that recalls what is demanded and nothing else has all of its density there. It is
+    compared with a density that is the same for all slots so far, and with that of the agent before it learnt, on the
+    same greedy episodes.
+
+    slots: the most slots t that are looked at, evenly spread over those that demand something
+    """
+    told, played = demand_of(run), run.play(episodes)
+    needs = demands(told, played)
+    demanding = np.flatnonzero(needs.any((0, 2)))
+    if not len(demanding):
+        what = "demanded no observation in these episodes"
+        raise UserError(f"analyze demand: env={run.config.choices['env']} {what}; e.g. --episodes 50")
+    chosen = demanding[np.unique(np.linspace(0, len(demanding) - 1, min(slots, len(demanding))).round().astype(int))]
+    agents = {"trained": run.agent, "untrained": run.untrained()}
+    space = run.parts.env.single_action_space
+    found = {of: covered(agent, played, needs, chosen, space) for of, agent in agents.items()}
+    trained = found["trained"]
+    metrics = {
+        "inside": float(trained.inside.mean()),
+        "inside_untrained": float(found["untrained"].inside.mean()),
+        "inside_uniform": float(trained.uniform.mean()),
+        "demanded_mean": float(needs[:, chosen].sum(2)[needs[:, chosen].any(2)].mean()),
+        "oldest_demanded": float(oldest(needs)),
+        "slots": float(len(chosen)),
+    }
+    rows = [
+        {"slot": int(t), "inside": float(a), "inside_untrained": float(b), "inside_uniform": float(c)}
+        for t, a, b, c in zip(chosen, trained.inside, found["untrained"].inside, trained.uniform, strict=True)
+    ]
+    about = {"of": name_of(run.agent, space), "episodes": episodes, "slots": chosen.tolist()}
+    arrays = {"demanded": trained.demanded, **{f"density_{of}": its.density for of, its in found.items()}}
+    return Result(metrics, rows, {"picture": picture(found, chosen, metrics)}, about, arrays)
+
+
+def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
+    """The memory demand [T, T] of the environment. Raises UserError if it does not tell, or is wrapped."""
+    if wrappers := run.config.values.get(WRAPPER):
+        what = "changes what is seen when, and with it the demand"
+        raise UserError(f"analyze demand: wrapper={','.join(wrappers)}: {what}; expected a run without wrappers")
+    try:
+        with closing(run.environment(1)) as env:
+            return env.unwrapped.demand()  # type: ignore[attr-defined]
+    except (AttributeError, NotImplementedError) as error:
+        name, what = run.config.choices["env"], "does not tell its memory demand (an environment does by `demand()`)"
+        example = "a run with env=repeat_previous"
+        raise UserError(sentence(f"analyze demand: env={name}", what, example=example)) from error
+
+
+def demands(told: NDArray[np.bool_], played: Episodes) -> NDArray[np.bool_]:
+    """The demand [N, S, S] of every acted slot, the second axis, from that of an episode [T, T]."""
+    S = played.batch.shape[1]
+    short = min(S, len(told))
+    found = np.zeros((S, S), bool)
+    found[:short, :short] = told[:short, :short]
+    return found & played.batch.mask.numpy()[:, :, None]
+
+
+def covered(
+    agent: Agent, played: Episodes, needs: NDArray[np.bool_], slots: NDArray[np.int64], space: Space
+) -> Covered:
+    """The recall densities of an agent over the demand `needs` [N, S, S], in the given slots.
+
+    space: of the actions
+    """
+    parts: list[tuple[Array, Array, float, float]] = []
+    for t in slots.tolist():
+        demanded = needs[:, t]
+        some = demanded.any(1)
+        size = densities(agent, "demand", played, torch.full((len(needs),), t), space).nan_to_num().numpy()[some]
+        demanded = demanded[some]
+        inside = (size * demanded).sum(1).mean()
+        parts.append((size.mean(0), demanded.mean(0), float(inside), float(demanded.sum(1).mean() / (t + 1))))
+    density, shares, inside_all, uniform = zip(*parts, strict=True)
+    return Covered(np.array(density), np.array(shares), np.array(inside_all), np.array(uniform))
+
+
+def oldest(needs: NDArray[np.bool_]) -> int:
+    """The greatest age of an observation that is demanded, in slots."""
+    _, t, i = np.nonzero(needs)
+    return int((t - i).max())
+
+
+def picture(found: dict[str, Covered], slots: NDArray[np.int64], metrics: dict[str, float]) -> Any:
+    """Maps of slots t (rows, downwards) by observations: what is demanded, and the densities."""
+    maps = {
+        "demanded": found["trained"].demanded,
+        f"trained: {metrics['inside']:.0%} inside": found["trained"].density,
+        f"untrained: {metrics['inside_untrained']:.0%} inside": found["untrained"].density,
+    }
+    made, axes = figure(7.2, len(maps), sharex=True)
+    most = int(slots.max()) + 1
+    for panel, (title, values) in zip(axes[:, 0], maps.items(), strict=True):
+        shown = panel.pcolormesh(
+            np.arange(most + 1) - 0.5, np.arange(len(slots) + 1), values[:, :most], vmin=0, cmap="cividis"
+        )
+        ticks = np.unique(np.linspace(0, len(slots) - 1, 5).astype(int))
+        panel.set(title=title, ylabel="slot t", yticks=ticks + 0.5)
+        panel.set_yticklabels([str(slots[i]) for i in ticks])
+        panel.invert_yaxis()
+        as_image(panel)
+        made.colorbar(shown, ax=panel)
+    axes[-1, 0].set(xlabel="slot of the observation")
+    return made
