@@ -417,10 +417,10 @@ def test_few_points_are_drawn_alike_and_single_states_left_out():
 
 @pytest.fixture(scope="module")
 def mazes(tmp_path_factory) -> dict[str, Path]:
-    """Memoryless agents that act at random: one that sees the goal at first only, one that sees it all the time."""
+    """Memoryless agents that act at random: one that sees the goal at first only, and its twin."""
     folder = tmp_path_factory.mktemp("mazes")
     maze = ["env=tmaze_passive", "env.corridor_length=2", "memory=mlp", *ROLLOUT, "algo.gamma=0.9"]
-    views = {"partial": [], "full": ["env.ambiguous_position=false", "env.expose_goal=true"]}
+    views = {"partial": [], "full": ["env.observe=full"]}
     for name, view in views.items():
         train(load([*COMMON, *maze, *view, f"run_dir={folder / name}"]))
     return {name: folder / name for name in views}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,8 +16,9 @@ from rlmem.stats.figures import COLOURS, figure
 
 Array = NDArray[np.float64]
 LAMBDAS = (0.0, 0.95)
-COMPONENTS = 32
-"""The most principal components of the features that values are fitted to; a bias comes beside them."""
+DISTINCT, COMPONENTS = 128, 32
+"""The most distinct features that have a value of their own each; of more, the principal components that values are
+fitted to, beside a bias."""
 SPLITS, RESAMPLES = 10, 50
 Z = 1.959964
 """Half-width of a 95 % interval in standard errors."""
@@ -52,7 +53,7 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
     found = {"run": discrepancy(run, episodes)}
     if twin is not None:
         found["twin"] = discrepancy(load_run(twin, None, run.seed), episodes)
-    metrics = {}
+    metrics = dict[str, float]()
     for name, one in found.items():
         prefix = "" if name == "run" else f"{name}_"
         metrics |= {
@@ -71,18 +72,17 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
 
 def discrepancy(run: LoadedRun, episodes: int) -> Discrepancy:
     """Of so many episodes of the sampling policy. Raises UserError if their returns do not differ."""
-    played, gamma = run.play(episodes, sampled=True), run.parts.algo.gamma
+    played, algo = run.play(episodes, sampled=True), cast(Any, run.parts.algo)
+    gamma = algo.gamma
     with torch.no_grad():
         features = run.agent.trunks.read_critic(played.batch).double().numpy()
     lengths = played.length.tolist()
-    kept = np.concatenate([features[i, : n + 1] for i, n in enumerate(lengths)])
-    centre = kept.mean(0)
-    _, scale, axes = np.linalg.svd(kept - centre, full_matrices=False)
-    axes = axes[:COMPONENTS][scale[:COMPONENTS] > 1e-6 * scale[0]]
+    starts = np.cumsum([0, *(n + 1 for n in lengths)])
+    fitted_to = basis(np.concatenate([features[i, : n + 1] for i, n in enumerate(lengths)]))
     reward, ended = (x.numpy() for x in (played.batch.reward.double(), played.batch.terminated))
     equations, fitted, returns = [], [], []
     for i, n in enumerate(lengths):
-        f = np.column_stack([(features[i, : n + 1] - centre) @ axes.T, np.ones(n + 1)])
+        f = fitted_to[starts[i] : starts[i + 1]]
         after = f[1:] * ~ended[i, :n, None]
         equations.append([_equation(f[:-1], after, reward[i, :n], gamma, lam) for lam in LAMBDAS])
         fitted.append(f[:-1])
@@ -91,6 +91,17 @@ def discrepancy(run: LoadedRun, episodes: int) -> Discrepancy:
     if variance < 1e-12:
         raise UserError(f"analyze markov: {run.path}: all returns are equal, so that values tell nothing apart")
     return _estimated(equations, fitted, variance)
+
+
+def basis(features: Array) -> Array:
+    """What values are linear in [n, K]: an indicator of every distinct feature vector [n, F], or principal components."""
+    distinct, which = np.unique(features.round(6), axis=0, return_inverse=True)
+    if len(distinct) <= DISTINCT:
+        return np.eye(len(distinct))[which.ravel()]
+    centred = features - features.mean(0)
+    _, scale, axes = np.linalg.svd(centred, full_matrices=False)
+    axes = axes[:COMPONENTS][scale[:COMPONENTS] > 1e-6 * scale[0]]
+    return np.column_stack([centred @ axes.T, np.ones(len(features))])
 
 
 def _equation(f: Array, after: Array, reward: Array, gamma: float, lam: float) -> tuple[Array, Array]:
