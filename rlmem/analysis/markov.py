@@ -20,6 +20,8 @@ DISTINCT, COMPONENTS = 128, 32
 """The most distinct features that have a value of their own each; of more, the principal components that values are
 fitted to, beside a bias."""
 SPLITS, RESAMPLES = 10, 50
+ROUNDING = 1e-9
+"""The error of a share where no noise is left."""
 Z = 1.959964
 """Half-width of a 95 % interval in standard errors."""
 
@@ -59,7 +61,7 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
         metrics |= {
             f"{prefix}share": one.share,
             f"{prefix}error": one.error,
-            f"{prefix}in_errors": one.share / one.error,
+            f"{prefix}in_errors": one.share / max(one.error, ROUNDING),
         }
     rows = [
         {"of": name, "slot": t, "difference": float(value)}
@@ -94,7 +96,7 @@ def discrepancy(run: LoadedRun, episodes: int) -> Discrepancy:
 
 
 def basis(features: Array) -> Array:
-    """What values are linear in [n, K]: an indicator of every distinct feature vector [n, F], or principal components."""
+    """What values are linear in [n, K]: indicators of distinct feature vectors [n, F], or principal components."""
     distinct, which = np.unique(features.round(6), axis=0, return_inverse=True)
     if len(distinct) <= DISTINCT:
         return np.eye(len(distinct))[which.ravel()]
