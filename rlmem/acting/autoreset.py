@@ -10,7 +10,8 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.spaces import ACTION_MASK, component_sizes
+from rlmem.acting.masks import given_masks, mask_source
+from rlmem.spaces import component_sizes
 
 MODES = ", ".join(mode.name for mode in AutoresetMode)
 
@@ -84,7 +85,7 @@ class Slotted(VectorWrapper):
         self.taken: list[list[Any]] = [[] for _ in range(N)]  # the actions of the running episodes
         self.raw: Any = None  # the observations that the vector returned last
         self._infos: Mapping[str, Any] = {}  # and what it said beside them, if its masks are there
-        self._masks = _masks_of(env)
+        self._masks = mask_source(env)
 
     @property
     def episode_number(self) -> np.ndarray:
@@ -213,26 +214,13 @@ class Slotted(VectorWrapper):
             return actions
         space: Any = self.single_action_space
         found, sizes = np.array(actions), component_sizes(space)
-        masks = self._given_masks()
+        masks = given_masks(self.env, self._masks, self.raw, self._infos)
         for i in np.flatnonzero(rows).tolist():
             if (mask := masks[i]) is None:
                 continue
-            several = isinstance(mask, Sequence) and len(mask) and np.ndim(mask[0])
-            flat = np.concatenate([np.ravel(part) for part in mask]) if several else np.ravel(mask)
-            first = [int(part.argmax()) for part in np.split(flat.astype(bool), np.cumsum(sizes)[:-1])]
+            first = [int(part.argmax()) for part in np.split(mask.astype(bool), np.cumsum(sizes)[:-1])]
             found[i] = space.start + (first[0] if isinstance(space, spaces.Discrete) else np.array(first))
         return found
-
-    def _given_masks(self) -> Sequence[Any]:
-        """The action mask of every environment as it is now, None where it is not known."""
-        env: Any = self.env
-        if self._masks == "leaf":
-            return list(self.raw[ACTION_MASK])
-        if self._masks == "info":
-            given = self._infos.get(ACTION_MASK, [None] * self.num_envs)
-            known = self._infos.get(f"_{ACTION_MASK}", np.ones(self.num_envs, bool))
-            return [mask if here else None for mask, here in zip(given, known, strict=True)]
-        return list(env.action_masks() if self._masks == "vector" else env.unwrapped.call("action_masks"))
 
     def _with_final(self, obs: Any, infos: Mapping[str, Any], over: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Observations and infos of a vector that has begun the next episode already: those of the end where it ended.
@@ -256,23 +244,6 @@ class Slotted(VectorWrapper):
         if name.startswith("_") or name == "env":
             raise AttributeError(name)
         return getattr(self.env, name)
-
-
-def _masks_of(env: VectorEnv) -> str | None:
-    """Where `env` shows action masks: leaf, vector, each (its environments) or info; None: nowhere."""
-    space, inner = env.single_observation_space, env.unwrapped
-    if not isinstance(env.single_action_space, spaces.Discrete | spaces.MultiDiscrete):
-        return None
-    if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
-        return "leaf"
-    if callable(getattr(env, "action_masks", None)):
-        return "vector"
-    single = getattr(inner, "envs", None)
-    if single and single[0].has_wrapper_attr("action_masks"):
-        return "each"
-    if isinstance(inner, AsyncVectorEnv) and all(inner.call("has_wrapper_attr", "action_masks")):
-        return "each"
-    return "info" if getattr(inner, "masks_in_info", False) else None
 
 
 def _write(i: int, array: np.ndarray, row: Any) -> None:

@@ -1,27 +1,31 @@
 """Environments whose observations have several parts, as agents see them: the leaves that are read, by their paths."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from rlmem.acting.autoreset import Slotted
+from rlmem.acting.masks import MaskSource, given_masks, mask_source
 from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves
-
-MaskSource = Literal["vector", "each", "info"]
-"""Where action masks come from: `action_masks()` of the vector or of each environment, or `info["action_mask"]`."""
 
 
 def observed(env: VectorEnv, read: Callable[[Sequence[str]], Collection[str]]) -> VectorEnv:
     """`env` itself if its observations are one part and it has no action masks, else an `Observed` of it.
 
     read: which of the leaves, by their paths, anything reads; the others are left out. Raises what it raises, and
-        ValueError for a vector whose `action_masks()` cannot be asked about final observations
+        ValueError for a leaf that is no mask of the actions, and for a vector whose `action_masks()` cannot be asked
+        about final observations
     """
-    source, space = _mask_source(env), env.single_observation_space
+    source, space = mask_source(env), env.single_observation_space
+    if source == "leaf":
+        mask, size = space[ACTION_MASK], sum(component_sizes(env.single_action_space))  # type: ignore[index]
+        if mask.shape != (size,):
+            raise ValueError(f"its `{ACTION_MASK}` is {mask}; expected one array of {size}, a number for every action")
+        source = None
     if source in ("vector", "each") and _reset_mode(env) is AutoresetMode.SAME_STEP:
         what = "resets in the same step, so action_masks() says nothing of a final observation"
         raise ValueError(f"{type(env.unwrapped).__name__} {what}; expected a leaf `{ACTION_MASK}`, or NEXT_STEP")
@@ -37,10 +41,8 @@ def observed(env: VectorEnv, read: Callable[[Sequence[str]], Collection[str]]) -
 class Observed(VectorWrapper):
     """Observations as a dictionary from the paths of leaves to arrays [N, ...], with action masks as a leaf.
 
-    Masks are a leaf `action_mask` of the environment's own observations, or are put beside them: what `action_masks()`
-    returns, as for sb3-contrib, or `info["action_mask"]` of vectors that say so (`masks_in_info`), where
-    `info["_action_mask"]` is true if it is there. Those of a MultiDiscrete may be a tuple with an array for every
-    component. An observation of one part is then the leaf `observation`. All other attributes are those of `env`.
+    Masks are a leaf `action_mask` of the environment's own observations, or are put beside them (`rlmem.acting.masks`).
+    An observation of one part is then the leaf `observation`. All other attributes are those of `env`.
 
     env: the environments
     parts: spaces of the leaves that are kept, by their paths
@@ -70,52 +72,16 @@ class Observed(VectorWrapper):
         return {name: found[name] for name in self.single_observation_space}  # type: ignore[attr-defined]
 
     def _masks(self, info: Mapping[str, Any]) -> np.ndarray:
-        size = sum(component_sizes(self.single_action_space))
-        env: Any = self.env
-        if self.source == "info":
-            given = info.get(ACTION_MASK, [None] * self.num_envs)  # a final observation may have none
-            if (known := info.get(f"_{ACTION_MASK}")) is not None and not np.all(known):  # others are of other slots
-                given = [mask if here else None for mask, here in zip(given, known, strict=True)]
-        else:
-            given = env.action_masks() if self.source == "vector" else env.unwrapped.call("action_masks")
-        masks = given if isinstance(given, np.ndarray) and given.dtype != object else [_row(one, size) for one in given]
-        return np.asarray(masks).reshape(self.num_envs, -1)
+        given = given_masks(self.env, cast(MaskSource, self.source), None, info)
+        if isinstance(given, np.ndarray):
+            return given
+        nothing = np.zeros(sum(component_sizes(self.single_action_space)), bool)
+        return np.stack([nothing if mask is None else mask for mask in given])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "env":
             raise AttributeError(name)
         return getattr(self.env, name)
-
-
-def _row(mask: Any, size: int) -> np.ndarray:
-    """The mask of one environment [size], of an array or of a tuple with one for every component; None: nothing."""
-    if mask is None:
-        return np.zeros(size, bool)
-    several = isinstance(mask, Sequence) and len(mask) and np.ndim(mask[0])
-    return np.concatenate([np.ravel(part) for part in mask]) if several else np.ravel(mask)
-
-
-def _mask_source(env: VectorEnv) -> MaskSource | None:
-    """Where action masks come from; None: from nowhere, or the observations have them as a leaf.
-
-    Raises ValueError if that leaf is no mask of the actions.
-    """
-    space, action = env.single_observation_space, env.single_action_space
-    if not isinstance(action, spaces.Discrete | spaces.MultiDiscrete):
-        return None
-    if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
-        mask, size = space[ACTION_MASK], sum(component_sizes(action))
-        if mask.shape != (size,):
-            raise ValueError(f"its `{ACTION_MASK}` is {mask}; expected one array of {size}, a number for every action")
-        return None
-    if callable(getattr(env, "action_masks", None)):
-        return "vector"
-    single = getattr(env.unwrapped, "envs", None)  # of a vector whose environments are in this process
-    if single and single[0].has_wrapper_attr("action_masks"):
-        return "each"
-    if isinstance(env.unwrapped, AsyncVectorEnv) and all(env.unwrapped.call("has_wrapper_attr", "action_masks")):
-        return "each"
-    return "info" if getattr(env.unwrapped, "masks_in_info", False) else None
 
 
 def _reset_mode(env: VectorEnv | None) -> AutoresetMode:
