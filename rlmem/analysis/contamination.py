@@ -11,7 +11,7 @@ from torch import Tensor
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import replaced
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result
+from rlmem.analysis.output import Result, beside_null
 from rlmem.analysis.readout import actions, knows_q, opinions
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
@@ -50,8 +50,7 @@ def measure(run: LoadedRun, *, episodes: int = 16, frames: int = 16, noise: floa
     agents = {"trained": run.agent, "untrained": run.untrained()}
     found = {name: changes(agent, played, space, frames, noise, run.seed) for name, agent in agents.items()}
     continuous = isinstance(space, spaces.Box)
-    metrics = numbers(found["trained"], continuous)
-    metrics |= {f"{name}_untrained": value for name, value in numbers(found["untrained"], continuous).items()}
+    metrics = beside_null(*(numbers(found[name], continuous) for name in agents))
     action = "action_change" if continuous else "flips"
     rows = [
         {"of": name, "age": age, "value_change": float(value), action: float(acted)}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result
+from rlmem.analysis.output import Result, beside_null
 from rlmem.analysis.readout import name_of
 from rlmem.analysis.recall import densities
 from rlmem.config.messages import sentence
@@ -58,8 +58,7 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
     found = {of: covered(agent, played, needs, chosen, space) for of, agent in agents.items()}
     trained = found["trained"]
     metrics = {
-        "inside": float(trained.inside.mean()),
-        "inside_untrained": float(found["untrained"].inside.mean()),
+        **beside_null(*({"inside": float(found[of].inside.mean())} for of in agents)),
         "inside_uniform": float(trained.uniform.mean()),
         "demanded_mean": float(needs[:, chosen].sum(2)[needs[:, chosen].any(2)].mean()),
         "oldest_demanded": float(oldest(needs)),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Keeper, LoadedRun
-from rlmem.analysis.output import Result
+from rlmem.analysis.output import Result, beside_null
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, INK, figure
@@ -43,11 +43,12 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
     features, names = sample(outputs, np.array(states)[labels], points, run.seed)
     before, _ = sample(null, np.array(states)[labels], points, run.seed)
     inner = names != TERMINAL
+
+    def silhouettes(of: Any) -> dict[str, float]:
+        return {"silhouette": silhouette(of[inner], names[inner]), "silhouette_with_terminal": silhouette(of, names)}
+
     metrics = {
-        "silhouette": silhouette(features[inner], names[inner]),
-        "silhouette_with_terminal": silhouette(features, names),
-        "silhouette_untrained": silhouette(before[inner], names[inner]),
-        "silhouette_with_terminal_untrained": silhouette(before, names),
+        **beside_null(silhouettes(features), silhouettes(before)),
         "points": float(inner.sum()),
         "points_with_terminal": float(len(names)),
         "states": float(len(set(names[inner]))),

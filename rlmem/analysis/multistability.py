@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from rlmem.agents.trunk import Trunk
 from rlmem.analysis.features import nothing_blocked
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import Result
+from rlmem.analysis.output import Result, beside_null
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
@@ -80,8 +80,7 @@ def measure(
             state = trunk.memory(x[name][:, :first], trunk.initial_state(episodes), batch.start[:, :first])[1]
         same = x[name][place]
         found[name] = hold(trunk.memory, same if neutral == "usual" else torch.zeros_like(same), state, slots)
-    metrics = numbers(found["trained"])
-    metrics |= {f"{name}_untrained": value for name, value in numbers(found["untrained"]).items()}
+    metrics = beside_null(numbers(found["trained"]), numbers(found["untrained"]))
     rows = [
         {"of": name, "slot": int(slot), "distance": float(apart)}
         for name, its in found.items()

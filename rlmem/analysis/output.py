@@ -21,6 +21,13 @@ ASKED = "asked.json"
 """The file that `rlmem reproduce` puts beside an analysis, with the options that it asked for."""
 
 
+def beside_null(trained: Mapping[str, float], untrained: Mapping[str, float]) -> dict[str, float]:
+    """Metrics by name of an agent, of the same agent before it learnt (NAME_untrained), and their difference
+    (NAME_learnt)."""
+    nulls = {f"{name}_untrained": value for name, value in untrained.items()}
+    return {**trained, **nulls, **{f"{name}_learnt": trained[name] - value for name, value in untrained.items()}}
+
+
 @dataclass
 class Result:
     """What an analysis found.

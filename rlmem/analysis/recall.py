@@ -12,7 +12,7 @@ from torch import Tensor
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun, load_run
-from rlmem.analysis.output import Result, ragged
+from rlmem.analysis.output import Result, beside_null, ragged
 from rlmem.analysis.readout import name_of, reader, total
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, figure, whole_numbers
@@ -54,8 +54,7 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
     full = run.config.values["env"].get("observe") == "full"
     if twin is not None:
         found["twin"] = of_twin(run, twin, episodes)
-    metrics = numbers(found["trained"])
-    metrics |= {f"{name}_untrained": value for name, value in numbers(found["untrained"]).items()}
+    metrics = beside_null(numbers(found["trained"]), numbers(found["untrained"]))
     metrics["distance_from_untrained"] = distance(found["trained"], found["untrained"])
     if full or twin is not None:
         metrics["smearing"] = numbers(found["trained" if twin is None else "twin"])["before_last"]

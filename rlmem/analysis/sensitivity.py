@@ -9,7 +9,7 @@ from torch import Tensor
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result, ragged
+from rlmem.analysis.output import Result, beside_null, ragged
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
@@ -44,10 +44,9 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
     run.load(last)
     found, null = curves[last], by_age(sensitivities(run.untrained(), played[last]), played[last].length)
     metrics = {
-        **shares(found, older_than),
+        **beside_null(shares(found, older_than), shares(null, older_than)),
         "sensitivity_mean": float(found.mean.mean()),
         "longest_episode": float(len(found.mean)),
-        **{f"{name}_untrained": value for name, value in shares(null, older_than).items()},
     }
     rows = [
         {"step": step, "age": age, "sensitivity": float(mean), "share_this_old_or_older": float(outside)}
