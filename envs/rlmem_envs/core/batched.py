@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -42,6 +42,19 @@ class Scores:
 
 
 UNKNOWN = Scores(np.nan, np.nan, np.nan)
+
+
+class Horizons(NamedTuple):
+    """Correlation horizons: how far back the observations lie that the best play depends on, beside the present one.
+
+    An agent whose context holds `most` slots before the present one can do without any memory beyond it (Cherepanov et
+    al. 2024, arXiv:2412.06531).
+
+    least, most: the fewest and the most slots back
+    """
+
+    least: int
+    most: int
 
 
 class BatchedEnv(VectorEnv):
@@ -185,6 +198,10 @@ class BatchedEnv(VectorEnv):
     def episode_steps(self) -> tuple[int, int]:
         """The fewest and the most steps of an episode."""
         raise NotImplementedError
+
+    def horizons(self) -> Horizons | None:
+        """The correlation horizons of the task as it is set up; None: there are none, or nobody has told them."""
+        return None
 
     def _success(self) -> NDArray[np.bool_] | None:
         """Whether the episodes that end now were won [N], for tasks that speak of success."""
