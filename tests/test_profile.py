@@ -7,7 +7,7 @@ import pytest
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
 from rlmem.report.profile import draw
-from rlmem.report.profile.panels import KEYS, PANELS
+from rlmem.report.profile.panels import PANELS
 from rlmem.report.profile.run import cells, chance, profiles, specification, table
 from rlmem.sweep.jobs import Owner
 from rlmem.sweep.manifest import Manifest
@@ -58,7 +58,7 @@ def test_scores_are_shares_of_what_guessing_leaves(tmp_path):
 
 
 def test_memories_and_their_settings_have_profiles_of_their_own(tmp_path):
-    """A key that varies for one memory tells its profiles apart; a cell that failed is left out, and its mean with it."""
+    """A key that varies for one memory tells its profiles apart; a cell that failed leaves its panel without a mean."""
     given = ["memory=gru,ffm", "memory.ffm.trace_size=8,16"]
     score = lambda run: None if run["memory"] == "gru" and run["env.delay"] == "64" else 1.0  # noqa: E731
     found, panels = profiles(finished(tmp_path / "p", given, score))

@@ -69,6 +69,7 @@ class BatchedEnv(VectorEnv):
       out is dropped, so `_advance` must only not fail there.
     - `_observe()`: the observations [N, ...], an array that nothing writes to later
     - `oracle()` and `memoryless(rng)`: the actions [N] of the two players whose returns `scores` tells
+    - `_horizons()`: how far back what must be recalled lies, where that is known
 
     Array attributes without a leading underscore are the state of the episodes: they are saved and restored.
     Whatever is constant, or follows from the state, begins with an underscore.
@@ -199,8 +200,11 @@ class BatchedEnv(VectorEnv):
         """The fewest and the most steps of an episode."""
         raise NotImplementedError
 
-    def horizons(self) -> Horizons | None:
-        """The correlation horizons of the task as it is set up; None: there are none, or nobody has told them."""
+    def _horizons(self) -> Horizons | None:
+        """The correlation horizons of the rules, without regard to max_episode_steps.
+
+        None: nothing need be recalled, or nobody knows.
+        """
         return None
 
     def _success(self) -> NDArray[np.bool_] | None:
@@ -210,6 +214,14 @@ class BatchedEnv(VectorEnv):
     def text(self, i: int) -> str:
         """What environment i shows, for a terminal."""
         return str(self._observe()[i])
+
+    def horizons(self) -> Horizons | None:
+        """The correlation horizons of the task as it is set up; None: nothing need be recalled, or nobody knows."""
+        found = self._horizons()
+        if found is None or self.max_episode_steps is None:
+            return found
+        most = min(found.most, self.max_episode_steps - 1)
+        return Horizons(found.least, most) if found.least <= most else None
 
     def scores(self) -> Scores:
         """Known mean returns of the task as it is set up."""

@@ -86,7 +86,7 @@ class AssociativeRecall(Dialled):
         answers[:, -self._items :] = np.take_along_axis(last, queries, 1)
         return Script(observations, answers)
 
-    def horizons(self) -> Horizons:
+    def _horizons(self) -> Horizons:
         """The last pair may be asked for first, and the first one last, unless it is always replaced."""
         replaced = self._items == 1 and self._pairs > 1
         return Horizons(self._delay + 1, self._delay + 1 if replaced else self._steps - 1)

@@ -172,7 +172,7 @@ cubes are shown, and whether with their colours; row and column of each cube, ze
     def episode_steps(self) -> tuple[int, int]:
         return self._targets, self._limit
 
-    def horizons(self) -> Horizons:
+    def _horizons(self) -> Horizons:
         return Horizons(1, max(1, 2 * self._size - 3) if self._coloured else self._limit - 1)
 
     def text(self, i: int) -> str:

@@ -72,7 +72,7 @@ class Copy(Dialled):
         observations[:, :-1] = shown.reshape(n, -1)
         return Script(observations, answers.reshape(n, -1))
 
-    def horizons(self) -> Horizons:
+    def _horizons(self) -> Horizons:
         return Horizons(self._until, self._until)
 
     def text(self, i: int) -> str:

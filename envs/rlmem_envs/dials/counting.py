@@ -81,7 +81,7 @@ which they come, those of kind 0 first; the rest of the slots shows nothing |
         observations[:, :-1] = shown.reshape(n, -1)
         return Script(observations, answers.reshape(n, -1))
 
-    def horizons(self) -> Horizons:
+    def _horizons(self) -> Horizons:
         return Horizons(1, self._slots + self._items - 1)
 
     def text(self, i: int) -> str:

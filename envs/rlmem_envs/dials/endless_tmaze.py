@@ -123,7 +123,7 @@ class EndlessTMaze(BatchedEnv):
     def episode_steps(self) -> tuple[int, int]:
         return 1 + (self._longest if self._fixed else 1), self._limit
 
-    def horizons(self) -> Horizons:
+    def _horizons(self) -> Horizons:
         return Horizons(self._longest if self._fixed else 1, self._longest)
 
     def scores(self) -> Scores:

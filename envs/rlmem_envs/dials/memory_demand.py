@@ -83,7 +83,7 @@ class MemoryDemand(Dialled):
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return self._observe()
 
-    def horizons(self) -> Horizons | None:
+    def _horizons(self) -> Horizons | None:
         back = self._lags[self._lags > 0]
         return Horizons(int(back[0]), int(back[-1])) if len(back) else None
 

@@ -75,7 +75,7 @@ class NBack(Dialled):
         answers[:, self._items * self._every :: self._every] = letters[:, : -self._items]
         return Script(observations, answers)
 
-    def horizons(self) -> Horizons:
+    def _horizons(self) -> Horizons:
         back = self._items * self._every
         return Horizons(back, back)
 
