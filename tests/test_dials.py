@@ -282,3 +282,49 @@ def test_wrong_settings_are_refused():
     env.reset(seed=0)
     with pytest.raises(ValueError, match="`order` is no order of the keys"):
         env.reset(options={"hidden": {"order": [[0, 0]]}})
+
+
+@every_case
+def test_the_full_state_has_the_due_answer_and_all_that_comes_later_ones(task, player, dials):
+    """Episodes that have the same full state from some slot on, and see the same, are asked for the same."""
+    env = make(task, 400, **{**dials, "privileged": True})
+    answers = env.single_action_space.n
+    obs, _ = env.reset(seed=2)
+    later = {}  # (slot, full state) -> what was seen and asked for afterwards
+    states, trace = [], []
+    over = False
+    while not over:
+        assert env.observation_space.contains(obs)
+        due = obs["privileged"][:, :answers]
+        asked = env.asked()
+        np.testing.assert_array_equal(due.argmax(1)[asked], env.oracle()[asked])
+        assert (due.sum(1) == asked).all()
+        states.append(obs["privileged"].copy())
+        trace.append((obs["observation"].copy(), np.where(asked, env.oracle(), -1)))
+        obs, _, terminated, _, _ = env.step(env.oracle())
+        over = terminated.all()
+    for t in range(len(states) - 1):
+        for i in range(400):
+            seen = np.concatenate([np.ravel(obs[i]) for obs, _ in trace[t + 1 :]]).tobytes()
+            wanted = [int(answer[i]) for _, answer in trace[t + 1 :]]
+            assert later.setdefault((t, states[t][i].tobytes(), seen), wanted) == wanted
+
+
+def test_the_full_states_of_the_walks_say_what_the_oracle_does():
+    maze, cubes = (make(task, 50, privileged=True) for task in ("EndlessTMaze", "ColorCubes"))
+    obs = maze.reset(seed=0)[0]
+    for _ in range(40):
+        left, right, junction = obs["privileged"][:, :3].T
+        assert maze.observation_space.contains(obs)
+        np.testing.assert_array_equal(np.where(junction > 0, np.where(left > 0, LEFT, RIGHT), FORWARD), maze.oracle())
+        assert ((left + right) == 1).all()
+        obs = maze.step(maze.oracle())[0]
+    obs = cubes.reset(seed=0)[0]
+    for _ in range(20):
+        assert cubes.observation_space.contains(obs)
+        own, wanted = obs["observation"][:, :2], obs["observation"][:, 2:5]
+        goal = obs["privileged"][:, :6].reshape(-1, 3, 2)[np.arange(50), wanted.argmax(1)]
+        down, right = np.sign(np.rint(5 * goal) - np.rint(5 * own)).T
+        towards = np.where(down != 0, np.where(down > 0, 1, 0), np.where(right > 0, 3, 2))
+        np.testing.assert_array_equal(towards, cubes.oracle())
+        obs = cubes.step(cubes.oracle())[0]

@@ -1,6 +1,7 @@
 """`rlmem profile`: its cells, what becomes of their results, and the page."""
 
 import csv
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,13 @@ def test_a_page_keeps_what_stands_around_the_profiles(tmp_path):
     page.write_text("nothing")
     with pytest.raises(UserError, match="expected one line <!-- profiles:begin"):
         draw.page(found, panels, "", page)
+
+
+def test_the_page_describes_the_panels():
+    text = (Path(__file__).parent.parent / "docs" / "profile.md").read_text(encoding="utf-8")
+    for panel in PANELS:
+        dials = [f"{', '.join(map(str, dial.values))} {dial.label}" for dial in (panel.across, panel.up)]
+        assert f"| `{panel.name}` | `{panel.env}` | {' | '.join(dials)} | {panel.says} |" in text
 
 
 def test_mistakes_are_lines(tmp_path):

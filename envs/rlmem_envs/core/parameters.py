@@ -101,5 +101,6 @@ INTERNAL = (
     "full_space",
     "asked",
     "answers",
+    "held",
 )
 """Arguments that constructors pass to their bases."""

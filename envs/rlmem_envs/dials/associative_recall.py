@@ -5,10 +5,11 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import MultiDiscrete
+from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Horizons, Who
 from rlmem_envs.core.open_loop import Script
-from rlmem_envs.dials.dialled import Dialled
+from rlmem_envs.dials.dialled import Dialled, flags
 
 
 class AssociativeRecall(Dialled):
@@ -24,6 +25,8 @@ class AssociativeRecall(Dialled):
     | hidden | `order`, `queries` [items]: the keys in the order in which they are shown and asked for; |
     | | `replaced` [rewrites]: the keys that come again; `pairs` [items + rewrites]: the values, as they are shown |
     | oracle | 1, naming what it has seen |
+    | full state | Box [V + K V + K + 1]: the due answer, the last value of every key, which keys were asked for, the \
+share of steps taken |
 
     Keys come once each, in any order; then `rewrites` times any key with another drawn value, which replaces the one
     before; then nothing for `delay` slots; then every key alone, in any order. Values are independent and uniformly
@@ -57,7 +60,7 @@ class AssociativeRecall(Dialled):
         params = {"items": items, "delay": delay, "rewrites": rewrites, "values": values}
         asked = np.arange(2 * items + rewrites + delay) >= items + rewrites + delay
         space = MultiDiscrete([items + 1, values + 1])
-        super().__init__(num_envs, space, values, params, asked, **kwargs)
+        super().__init__(num_envs, space, values, params, asked, items * (values + 1), **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {
@@ -85,6 +88,18 @@ class AssociativeRecall(Dialled):
         answers = np.full((n, self._steps), -1)
         answers[:, -self._items :] = np.take_along_axis(last, queries, 1)
         return Script(observations, answers)
+
+    def _held(self) -> NDArray[np.bool_]:
+        """The value of every key so far, and which keys were asked for."""
+        values, asked = np.full((self.num_envs, self._items), -1), np.zeros((self.num_envs, self._items), bool)
+        shown = self._seen(np.arange(self._steps)[None].repeat(self.num_envs, 0))
+        for slot in range(min(self._steps, int(self.t.max()) + 1)):
+            key, value = shown[:, slot].T
+            there = (key >= 0) & (key < self._items)
+            pair = there & (value < self._values)
+            values[pair, key[pair]] = value[pair]
+            asked[there & ~pair, key[there & ~pair]] = True
+        return np.column_stack([flags(values, self._values), asked])
 
     def _horizons(self) -> Horizons:
         """The last pair may be asked for first, and the first one last, unless it is always replaced."""

@@ -27,6 +27,7 @@ cubes are shown, and whether with their colours; row and column of each cube, ze
 `luck` [3] of every step: whether a cube moves, which one, and to which free cell |
     | success | all targets were reached |
     | oracle | num_targets, walking straight to each |
+    | full state | Box [2 N + 2]: row and column of each cube by colour, the shares of targets reached and steps taken |
 
     Rows, columns and cells count from 0; numbers of the observation are divided by size - 1. A cube that was reached
     moves to another cell, and the next colour is wanted. In every other step one of the cubes that are not wanted moves
@@ -75,8 +76,9 @@ cubes are shown, and whether with their colours; row and column of each cube, ze
         self._coloured, self._limit = updates == "full", 2 * (size - 1) * num_targets
         self._ranges = {"cells": (0, size * size - 1), "targets": (0, num_cubes - 1)}
         params = {"size": size, "num_cubes": num_cubes, "num_targets": num_targets, "teleport": teleport}
+        full = Box(0, 1, (2 * num_cubes + 2,), np.float32)
         space = Box(0, 1, (4 + 3 * num_cubes,), np.float32)
-        super().__init__(num_envs, space, Discrete(4), params | {"updates": updates}, **kwargs)
+        super().__init__(num_envs, space, Discrete(4), params | {"updates": updates}, full_space=full, **kwargs)
         self.cubes = np.zeros((num_envs, num_cubes), np.int64)  # their cells
         self.player = np.zeros(num_envs, np.int64)  # its cell
         self.targets = np.zeros((num_envs, num_targets + 1), np.int64)  # one more for episodes that are over
@@ -134,6 +136,11 @@ cubes are shown, and whether with their colours; row and column of each cube, ze
         wanted = self._wanted()[:, None] == np.arange(self._cubes)
         scale = self._size - 1
         parts = [own / scale, wanted, self.shown, coloured, places.reshape(self.num_envs, -1) / scale]
+        return np.column_stack(parts).astype(np.float32)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        places = np.stack(np.divmod(self.cubes, self._size), -1).reshape(self.num_envs, -1) / (self._size - 1)
+        parts = [places, self.reached / self._targets, self.t / self._limit]
         return np.column_stack(parts).astype(np.float32)
 
     def _success(self) -> NDArray[np.bool_]:

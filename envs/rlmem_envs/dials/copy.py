@@ -5,10 +5,11 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Horizons, Who
 from rlmem_envs.core.open_loop import Script
-from rlmem_envs.dials.dialled import Dialled
+from rlmem_envs.dials.dialled import Dialled, flags
 
 
 class Copy(Dialled):
@@ -23,6 +24,7 @@ class Copy(Dialled):
     | recall | items + delay slots back |
     | hidden | `symbols` [rewrites + 1, items] |
     | oracle | 1, naming what it has seen |
+    | full state | Box [S + items S + 1]: the due answer, the symbols of the list so far, the share of steps taken |
 
     An episode is a list, its delay and its answers, `rewrites` + 1 times, each time with other symbols: what was held
     is of no use once it was asked for. Symbols are independent and uniformly distributed, so a guess is right
@@ -56,7 +58,7 @@ class Copy(Dialled):
         self._ranges = {"symbols": (0, symbols - 1)}
         params = {"items": items, "delay": delay, "rewrites": rewrites, "symbols": symbols}
         asked = np.tile(np.arange(2 * items + delay) >= items + delay, self._lists)
-        super().__init__(num_envs, Discrete(symbols + 2), symbols, params, asked, **kwargs)
+        super().__init__(num_envs, Discrete(symbols + 2), symbols, params, asked, items * symbols, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {"symbols": self.draws.integers(who, self._symbols, self._lists, self._items)}
@@ -71,6 +73,10 @@ class Copy(Dialled):
         observations = np.full((n, self._steps + 1), self._symbols)
         observations[:, :-1] = shown.reshape(n, -1)
         return Script(observations, answers.reshape(n, -1))
+
+    def _held(self) -> NDArray[np.bool_]:
+        begin = self.t - self.t % (self._until + self._items)
+        return flags(self._seen(begin[:, None] + np.arange(self._items)), self._symbols)
 
     def _horizons(self) -> Horizons:
         return Horizons(self._until, self._until)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Horizons, Who
 from rlmem_envs.core.open_loop import Script
@@ -24,6 +25,7 @@ class Counting(Dialled):
     | hidden | `counts` [rewrites + 1, items]: how many tokens; `places` [rewrites + 1, items most + delay]: slots in \
 which they come, those of kind 0 first; the rest of the slots shows nothing |
     | oracle | 1, counting what it has seen |
+    | full state | Box [m + 1 + K + 1]: the due answer, the counts so far as shares of m, the share of steps taken |
 
     After the questions all counts begin again at zero, `rewrites` times. Counts are independent and uniform on 0 .. m,
     so a guess is right with a chance of 1/(m + 1).
@@ -56,7 +58,7 @@ which they come, those of kind 0 first; the rest of the slots shows nothing |
         self._ranges = {"counts": (0, most)}
         params = {"items": items, "delay": delay, "rewrites": rewrites, "most": most}
         asked = np.tile(np.arange(self._slots + items) >= self._slots, self._rounds)
-        super().__init__(num_envs, Discrete(2 * items + 1), most + 1, params, asked, **kwargs)
+        super().__init__(num_envs, Discrete(2 * items + 1), most + 1, params, asked, items, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {
@@ -80,6 +82,11 @@ which they come, those of kind 0 first; the rest of the slots shows nothing |
         observations = np.full((n, self._steps + 1), 2 * K)
         observations[:, :-1] = shown.reshape(n, -1)
         return Script(observations, answers.reshape(n, -1))
+
+    def _held(self) -> NDArray[np.float64]:
+        begin = self.t - self.t % (self._slots + self._items)
+        shown = self._seen(begin[:, None] + np.arange(self._slots))
+        return np.asarray((shown[..., None] == np.arange(self._items)).sum(1) / self._most)
 
     def _horizons(self) -> Horizons:
         return Horizons(1, self._slots + self._items - 1)

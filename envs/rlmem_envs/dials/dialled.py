@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import UNKNOWN, Scores
@@ -24,8 +24,13 @@ class Dialled(OpenLoopEnv):
     one nothing, so the return is the share of right answers. What is asked for is independent of what is seen
     when it is asked for, unless the task says so: guessing is the best that a player without memory can do.
 
-    num_envs, observation_space, answers, params: as in `OpenLoopEnv`; `answers` is how many there are to choose from
+    The full state is the answer that is due now, one-hot, what must be held for later answers, as the task writes it in
+    `_held()` [N, held], and the share of steps taken.
+
+    num_envs, observation_space, params: as in `OpenLoopEnv`
+    answers: how many there are to choose from
     asked: whether an answer is asked for [T]
+    held: how many numbers `_held` has
     """
 
     def __init__(
@@ -35,18 +40,34 @@ class Dialled(OpenLoopEnv):
         answers: int,
         params: Mapping[str, Any],
         asked: NDArray[np.bool_],
+        held: int,
         **kwargs: Any,
     ):
         pay = asked / asked.sum()
         self._rules = {**params, **kwargs}
-        action_space = Discrete(answers)
-        super().__init__(num_envs, observation_space, action_space, params, right=pay, wrong=0 * pay, **kwargs)
+        full_space = Box(0, 1, (answers + held + 1,), np.float32)
+        more: dict[str, Any] = {"right": pay, "wrong": 0 * pay, "full_space": full_space}
+        super().__init__(num_envs, observation_space, Discrete(answers), params, **more, **kwargs)
         self._asked = asked
         self._choices = answers
 
     def asked(self) -> NDArray[np.bool_]:
         """Whether an answer is asked for at the present observation [N]."""
         return np.append(self._asked, False)[self.t]
+
+    def _held(self) -> NDArray[Any]:
+        """What must be held after the present observation [N, held], in numbers from 0 to 1."""
+        raise NotImplementedError
+
+    def _full_state(self) -> NDArray[np.float32]:
+        due = flags(self.answers[self._present()][:, None], self._choices)
+        return np.column_stack([due, self._held(), self.t / self._steps]).astype(np.float32)
+
+    def _seen(self, slots: NDArray[np.int64]) -> NDArray[Any]:
+        """What slots [N, k] of the episode have shown [N, k, ...]; -1 where they have not come yet, or never will."""
+        shown = self.tape[slots.clip(0, self._steps), self._all[:, None]].astype(np.int64)
+        come = (slots >= 0) & (slots <= self.t[:, None]) & (slots < self._steps)
+        return np.where(come.reshape(*come.shape, *[1] * (shown.ndim - 2)), shown, -1)
 
     def stream(self, batch_size: int, window: int, seed: int) -> ScriptStream:
         """`batch_size` rows of episodes that nobody has read yet, with their answers."""
@@ -60,3 +81,8 @@ class Dialled(OpenLoopEnv):
         if self.max_episode_steps is not None:
             return UNKNOWN
         return Scores(random=1 / self._choices, memoryless=1 / self._choices, oracle=1.0)
+
+
+def flags(values: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+    """Values [N, k] one-hot, [N, k * size]; those outside of 0 .. size - 1 are zeros."""
+    return np.asarray(values[..., None] == np.arange(size)).reshape(len(values), -1)

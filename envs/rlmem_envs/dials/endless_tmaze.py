@@ -30,6 +30,8 @@ class EndlessTMaze(BatchedEnv):
     | hidden | `cues` [num_corridors]: 0 left, 1 right; `corridors` [num_corridors]: their lengths L |
     | success | all corridors were walked through |
     | oracle | num_corridors, walking on and turning as the cue said; with lengths=uniform it knows the lengths |
+    | full state | Box [6]: whether the cue of the corridor is left, or right; whether this is its junction; as shares \
+its length, the corridors passed and the steps taken |
 
     With lengths=uniform a junction looks like any other place. A player with memory then tries its turn everywhere,
     which costs `penalty` where it is no junction. Without memory a guess is right at every other junction.
@@ -70,7 +72,8 @@ class EndlessTMaze(BatchedEnv):
         params = {"corridor_length": corridor_length, "num_corridors": num_corridors}
         more = {"lengths": (lengths, "fixed"), "wrong": (wrong, -1.0), "penalty": (penalty, -0.01)}
         params |= {name: value for name, (value, default) in more.items() if value != default}
-        super().__init__(num_envs, Box(0, 1, (3,), np.float32), Discrete(3), params, **kwargs)
+        full = Box(0, 1, (6,), np.float32)
+        super().__init__(num_envs, Box(0, 1, (3,), np.float32), Discrete(3), params, full_space=full, **kwargs)
         self.cues = np.zeros((num_envs, num_corridors + 1), np.int64)  # one more for episodes that are over
         self.corridors = np.ones((num_envs, num_corridors + 1), np.int64)
         self.passed = np.zeros(num_envs, np.int64)  # corridors that lie behind
@@ -106,6 +109,12 @@ class EndlessTMaze(BatchedEnv):
         cue, shown = self.cues[self._all, self.passed], self.x == 0
         seen = np.column_stack([self.x / self._longest, shown & (cue == 0), shown & (cue == 1)])
         return seen.astype(np.float32)
+
+    def _full_state(self) -> NDArray[np.float32]:
+        cue, junction = self._here()
+        length, passed = self.corridors[self._all, self.passed] / self._longest, self.passed / self._number
+        parts = [cue == 0, cue == 1, junction, length, passed, self.t / self._limit]
+        return np.column_stack(parts).astype(np.float32)
 
     def _success(self) -> NDArray[np.bool_]:
         return self.passed == self._number

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import UNKNOWN, Facts, Horizons, Scores, Who
 from rlmem_envs.core.open_loop import Script
-from rlmem_envs.dials.dialled import Dialled
+from rlmem_envs.dials.dialled import Dialled, flags
 
 
 class MemoryDemand(Dialled):
@@ -25,6 +25,7 @@ class MemoryDemand(Dialled):
     | recall | the lags, as slots back |
     | hidden | `letters` [max(lags) + rewrites + 2] |
     | oracle | 1, adding what it has seen |
+    | full state | Box [S + max(lags) S + 1]: the due answer, the last letters, newest first, the share of steps taken |
 
     Letters are independent and uniformly distributed, and every one of those that are added changes the sum whatever
     the others are. So the observations that acting well at slot t depends on are those at t - lags: all of
@@ -60,11 +61,12 @@ class MemoryDemand(Dialled):
             raise ValueError(f"lags={list(lags)}: expected different numbers of at least 0; e.g. lags=[1, 8]")
         chosen = range(delay, delay + items) if lags is None else lags
         self._lags, self._symbols = np.sort(np.array(chosen)), symbols
+        self._last = max(int(self._lags[-1]), 1)  # letters that are held
         self._ranges = {"letters": (0, symbols - 1)}
         asked = np.arange(self._lags[-1] + rewrites + 1) >= self._lags[-1]
         params = {"items": items, "delay": delay, "rewrites": rewrites, "symbols": symbols}
         params |= {"lags": None if lags is None else tuple(lags)}
-        super().__init__(num_envs, Discrete(symbols), symbols, params, asked, **kwargs)
+        super().__init__(num_envs, Discrete(symbols), symbols, params, asked, self._last * symbols, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         return {"letters": self.draws.integers(who, self._symbols, self._steps + 1)}
@@ -74,6 +76,9 @@ class MemoryDemand(Dialled):
         answers = np.full((len(letters), self._steps), -1)
         answers[:, most:] = sum(letters[:, most - lag : self._steps - lag] for lag in self._lags) % self._symbols
         return Script(letters, answers)
+
+    def _held(self) -> NDArray[np.bool_]:
+        return flags(self._seen(self.t[:, None] - np.arange(self._last)), self._symbols)
 
     def demand(self) -> NDArray[np.bool_]:
         """Whether the answer at slot t depends on the observation at slot i, [T, T] by t and i."""

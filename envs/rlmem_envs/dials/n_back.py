@@ -5,10 +5,11 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Horizons, Who
 from rlmem_envs.core.open_loop import Script
-from rlmem_envs.dials.dialled import Dialled
+from rlmem_envs.dials.dialled import Dialled, flags
 
 
 class NBack(Dialled):
@@ -23,6 +24,7 @@ class NBack(Dialled):
     | recall | items (delay + 1) slots back |
     | hidden | `letters` [items + rewrites + 1]; `distractors` [(items + rewrites) delay] |
     | oracle | 1, naming what it has seen |
+    | full state | Box [S + items S + 1]: the due answer, the last letters, the newest first, the share of steps taken |
 
     Every letter replaces the oldest one that is held. Letters and distractors are independent and uniformly
     distributed, so a guess is right with a chance of 1/S.
@@ -56,7 +58,7 @@ class NBack(Dialled):
         params = {"items": items, "delay": delay, "rewrites": rewrites, "symbols": symbols}
         slot = np.arange((self._letters - 1) * self._every + 1)
         asked = (slot % self._every == 0) & (slot >= items * self._every)
-        super().__init__(num_envs, Discrete(2 * symbols), symbols, params, asked, **kwargs)
+        super().__init__(num_envs, Discrete(2 * symbols), symbols, params, asked, items * symbols, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
         number = (self._letters - 1) * (self._every - 1)
@@ -74,6 +76,10 @@ class NBack(Dialled):
         answers = np.full((n, self._steps), -1)
         answers[:, self._items * self._every :: self._every] = letters[:, : -self._items]
         return Script(observations, answers)
+
+    def _held(self) -> NDArray[np.bool_]:
+        last = np.minimum(self.t // self._every, self._letters - 1)
+        return flags(self._seen((last[:, None] - np.arange(self._items)) * self._every), self._symbols)
 
     def _horizons(self) -> Horizons:
         back = self._items * self._every
