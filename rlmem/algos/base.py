@@ -191,7 +191,7 @@ class Algorithm(ABC):
         """About how many updates a run makes; None where that cannot be told before it starts."""
         return None
 
-    def context(self, batching: Batching) -> int | None:
+    def reach(self, batching: Batching) -> int | None:
         """The most slots of one episode between which gradients flow in a row; None: whole episodes."""
         return None
 

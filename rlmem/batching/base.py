@@ -180,7 +180,7 @@ class Batching(ABC):
         """Off-policy: the most acted slots of an episode that a row shows; None: later rows show the rest."""
         return None
 
-    def context(self, slots: int | None) -> int | None:
+    def reach(self, slots: int | None) -> int | None:
         """The most slots of one episode between which gradients flow in a row.
 
         slots: those of a stream, or of an episode in a batch; None: whole episodes

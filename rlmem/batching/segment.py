@@ -71,7 +71,7 @@ class Segment(Batching):
         given = ", ".join(f"{name}={value}" for name, value in asked.items() if value)
         return f"{given}: for replay only; on-policy rows begin with the state that acting had" if given else None
 
-    def context(self, slots: int | None) -> int | None:
+    def reach(self, slots: int | None) -> int | None:
         return least(slots, self.length, self.detach_every)
 
     def longest_episode(self, batch_size: int) -> int | None:

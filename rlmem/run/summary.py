@@ -101,7 +101,7 @@ def _recall(config: Config, parts: Parts) -> str | None:
     horizons = told() if callable(told) and not config.values.get(WRAPPER) else None
     if horizons is None:
         return None
-    held, (least, most) = parts.algo.context(parts.batching), horizons
+    held, (least, most) = parts.algo.reach(parts.batching), horizons
     row = "whole episodes" if held is None else f"{held:,}"
     if held is None or most < held:
         return f"every recall lies within {most:,} slots, and a row holds {row}: short-term memory is enough"

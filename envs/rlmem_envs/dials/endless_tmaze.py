@@ -69,7 +69,7 @@ its length, the corridors passed and the steps taken |
         self._wrong, self._penalty = wrong, penalty
         self._limit = PATIENCE * (corridor_length + 1) * num_corridors
         self._ranges = {"cues": (0, 1), "corridors": (1, corridor_length)}
-        params = {"corridor_length": corridor_length, "num_corridors": num_corridors}
+        params: dict[str, Any] = {"corridor_length": corridor_length, "num_corridors": num_corridors}
         more = {"lengths": (lengths, "fixed"), "wrong": (wrong, -1.0), "penalty": (penalty, -0.01)}
         params |= {name: value for name, (value, default) in more.items() if value != default}
         full = Box(0, 1, (6,), np.float32)

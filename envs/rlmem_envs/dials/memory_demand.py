@@ -64,7 +64,7 @@ class MemoryDemand(Dialled):
         self._last = max(int(self._lags[-1]), 1)  # letters that are held
         self._ranges = {"letters": (0, symbols - 1)}
         asked = np.arange(self._lags[-1] + rewrites + 1) >= self._lags[-1]
-        params = {"items": items, "delay": delay, "rewrites": rewrites, "symbols": symbols}
+        params: dict[str, Any] = {"items": items, "delay": delay, "rewrites": rewrites, "symbols": symbols}
         params |= {"lags": None if lags is None else tuple(lags)}
         super().__init__(num_envs, Discrete(symbols), symbols, params, asked, self._last * symbols, **kwargs)
 
