@@ -8,6 +8,9 @@ from rlmem_envs.dials.endless_tmaze import FORWARD, LEFT, RIGHT, EndlessTMaze
 from rlmem_envs.dials.memory_demand import MemoryDemand
 from rlmem_envs.registration import make
 
+from rlmem.config.compose import load
+from rlmem.run.build import make_env
+
 # A player reads an episode slot by slot, in plain Python, and returns its answer; None where nothing is asked.
 
 
@@ -328,3 +331,8 @@ def test_the_full_states_of_the_walks_say_what_the_oracle_does():
         towards = np.where(down != 0, np.where(down > 0, 1, 0), np.where(right > 0, 3, 2))
         np.testing.assert_array_equal(towards, cubes.oracle())
         obs = cubes.step(cubes.oracle())[0]
+
+
+@pytest.mark.parametrize("name", ["copy", "parity"])
+def test_tasks_that_can_be_read_are_played_in_as_many_copies_as_asked_for(name):
+    assert make_env(load([f"env={name}"]), 3).num_envs == 3

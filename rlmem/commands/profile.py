@@ -25,6 +25,7 @@ PARSER.add_overrides("as for train; several values of a key, such as memory=gru,
 
 
 def run(args: Arguments) -> int:
+    from rlmem.config.catalog import default_choices
     from rlmem.report.draw import require_matplotlib
     from rlmem.report.profile import draw
     from rlmem.report.profile.panels import BASE, PANELS
@@ -38,7 +39,7 @@ def run(args: Arguments) -> int:
             raise mistake(f"--panels {name}", "no such panel", near=nearest(name, named), accepted=named)
     spec = specification(args.overrides, [named[name] for name in dict.fromkeys(asked)])
     given = dict(line.partition("=")[::2] for line in args.overrides)
-    folder = args.dir or Path("profiles") / given.get("memory", "default").replace(",", "-")
+    folder = args.dir or Path("profiles") / given.get("memory", str(default_choices()["memory"])).replace(",", "-")
     if args.dry_run:
         print(dry_run(spec, folder))
         return 0

@@ -210,7 +210,8 @@ def _make(
     every_leaf: see `make_env`
     """
     name, target = config.choices["env"], locate(node["_target_"])
-    if num_envs is not None and not (isinstance(target, type) and issubclass(target, Labelled)):
+    only_read = isinstance(target, type) and issubclass(target, Labelled) and not issubclass(target, VectorEnv)
+    if num_envs is not None and not only_read:
         node = node | {"num_envs": num_envs}
     where, quoted = f"env={name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
     with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
