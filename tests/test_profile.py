@@ -39,7 +39,7 @@ def test_no_cell_is_in_two_panels_and_all_are_runs(capsys):
     assert main(["profile", "memory=gru", "total_steps=2e5", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"{len(every)} jobs in profiles/gru"
-    assert all("evaluation.every=2e5" in line and "memory.hidden_size=64" in line for line in lines[:-1])
+    assert all("evaluation.every=${total_steps} " in line and "memory.hidden_size=64" in line for line in lines[:-1])
 
 
 def test_scores_are_shares_of_what_guessing_leaves(tmp_path):

@@ -100,7 +100,8 @@ def page(found: Sequence[Profile], panels: Sequence[Panel], budget: str, file: P
 
 
 def budget(found: Sequence[Profile], steps: str, command: Sequence[str]) -> str:
-    """What the profiles cost, in a sentence."""
+    """What the profiles cost, in a sentence; `steps` as they are given on the command line."""
     seeds = max(profile.seeds for profile in found)
-    runs = "one run" if seeds == 1 else f"{seeds} runs"
-    return f"{runs.capitalize()} of {int(float(steps)):,} slots for each cell: `rlmem profile {shell(*command)}`."
+    runs = "One run" if seeds == 1 else f"{seeds} runs"
+    slots = f"{int(steps):,}" if steps.isdigit() else steps
+    return f"{runs} of {slots} slots for each cell: `rlmem profile {shell(*command)}`."

@@ -15,6 +15,7 @@ BASE = {
     "algo.max_grad_norm": "1",
     "algo.record_every": "100000",
     "total_steps": "1000000",
+    "evaluation.every": "${total_steps}",  # once, at the end
     "evaluation.episodes": "256",
     "checkpoint.every": "null",
     "seed": "0",

@@ -31,9 +31,6 @@ def specification(overrides: Sequence[str], panels: Sequence[Panel] = PANELS) ->
             what = "a profile chooses the tasks, their dials and the algorithm itself"
             raise mistake(line, what, example=f"{EXAMPLE} algo.lr=0.001")
     fixed = {key: value for key, value in BASE.items() if key not in given}
-    steps = given.get("total_steps", f"total_steps={BASE['total_steps']}").partition("=")[2]
-    if "evaluation.every" not in given:
-        fixed["evaluation.every"] = steps  # once, at the end
     cells = [cell for panel in panels for *_, cell in panel.cells()]
     pair = tuple(f"{key}={','.join(values)}" for key, values in zip(KEYS, zip(*cells, strict=True), strict=True))
     return SweepSpec((*(f"{key}={value}" for key, value in fixed.items()), *_widths(given), *overrides), (pair,))
