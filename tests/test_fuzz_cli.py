@@ -316,6 +316,11 @@ COMMANDS: dict[str, list[SearchStrategy[list[str]]]] = {
         lines(["sweep", "status"], words),
         lines(["sweep", "--dry-run", "--pair"], words),
     ],
+    "profile": [
+        lines(["profile", "--dry-run", "--panels", "hold"], few),
+        lines(["profile", "--dry-run", "--panels"], words),
+        lines(["profile", "memory=nope"], words),
+    ],
     "population": [lines(["population", "--dry-run", "--agents", "2"], words), lines(["population", "status"], words)],
     "sync": [lines(["sync", "nope"], words)],
     "analyze": [

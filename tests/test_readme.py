@@ -28,6 +28,7 @@ SHRINK = {
     "eval": "--episodes=4",
     "push": "--episodes=4",
     "export": "--episodes=4",
+    "profile": "--dry-run",
 }
 """What is appended to a command; later values win."""
 
@@ -93,7 +94,7 @@ PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/any-observation.md",
     "docs/batching.md", "docs/claim-to-verdict.md", "docs/command-line.md", "docs/environments.md",
     "docs/experiments.md", "docs/horizon.md", "docs/index.md", "docs/logging.md", "docs/memory.md",
-    "docs/own-memory.md", "docs/reliability.md", "docs/start.md",
+    "docs/own-memory.md", "docs/profile.md", "docs/reliability.md", "docs/start.md",
 )  # fmt: skip
 """Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
 

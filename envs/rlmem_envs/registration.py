@@ -40,6 +40,13 @@ TASKS = {
     "TwoStepCue": "diagnostics.two_step_cue",
     "POMDP": "pomdp.tables",
     "MemoryChain": "diagnostics.memory_chain",
+    "Copy": "dials.copy",
+    "NBack": "dials.n_back",
+    "AssociativeRecall": "dials.associative_recall",
+    "Counting": "dials.counting",
+    "MemoryDemand": "dials.memory_demand",
+    "EndlessTMaze": "dials.endless_tmaze",
+    "ColorCubes": "dials.color_cubes",
 }
 """Class name -> module below `rlmem_envs`; a task's id is `rlmem/<class name>-v0`."""
 

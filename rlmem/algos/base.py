@@ -191,6 +191,10 @@ class Algorithm(ABC):
         """About how many updates a run makes; None where that cannot be told before it starts."""
         return None
 
+    def reach(self, batching: Batching) -> int | None:
+        """The most slots of one episode between which gradients flow in a row; None: whole episodes."""
+        return None
+
     @abstractmethod
     def storage(self, batching: Batching) -> Storage | None:
         """What the algorithm keeps of the agent's experience; None: too little to need a forecast."""

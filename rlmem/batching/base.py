@@ -180,6 +180,13 @@ class Batching(ABC):
         """Off-policy: the most acted slots of an episode that a row shows; None: later rows show the rest."""
         return None
 
+    def reach(self, slots: int | None) -> int | None:
+        """The most slots of one episode between which gradients flow in a row.
+
+        slots: those of a stream, or of an episode in a batch; None: whole episodes
+        """
+        return least(slots, self.detach_every)
+
     def replay_problem(self, batch_size: int) -> str | None:
         """Why a replay cannot be read with these settings, in one sentence; None if it can."""
         return None
@@ -198,6 +205,11 @@ class Batching(ABC):
         batch_size: acted slots in the batch
         generator: the random numbers to use
         """
+
+
+def least(*numbers: int | None) -> int | None:
+    """The least of the numbers that are not None; None: there are none."""
+    return min((number for number in numbers if number is not None), default=None)
 
 
 def draw_weighted(mass: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlmem.batching.base import Batching, Pieces, Rows, StateSlots, draw_weighted
+from rlmem.batching.base import Batching, Pieces, Rows, StateSlots, draw_weighted, least
 from rlmem.errors import UserError
 from rlmem.types import Batch, NonNegativeInt, PositiveInt, Spans, on_host
 
@@ -70,6 +70,9 @@ class Segment(Batching):
         asked = {"rows": self.num_rows, "init_state": other_state, "burn_in": self.burn_in, "overlap": self.overlap}
         given = ", ".join(f"{name}={value}" for name, value in asked.items() if value)
         return f"{given}: for replay only; on-policy rows begin with the state that acting had" if given else None
+
+    def reach(self, slots: int | None) -> int | None:
+        return least(slots, self.length, self.detach_every)
 
     def longest_episode(self, batch_size: int) -> int | None:
         return batch_size if self.length is None and self.num_rows is None else None

@@ -14,6 +14,7 @@ VERBS = {
     "pull": "download an agent from the Hugging Face Hub, as a run",
     "dataset": "record episodes to a file, import such files, and describe them",
     "analyze": "look into the agent of a run",
+    "profile": "draw what a memory can hold, for how long, and how often rewritten",
     "sweep": "train many agents; after an interruption, the same command continues",
     "reproduce": "run a table or figure of a paper, and judge the result",
     "report": "write one page about reproductions, sweeps and runs",
@@ -45,7 +46,7 @@ examples:
   rlmem list env""".format(verbs="\n".join(f"  {verb:<10} {text}" for verb, text in VERBS.items()))
 
 
-TRAINING = ("train", "resume", "sweep", "population", "reproduce")
+TRAINING = ("train", "resume", "sweep", "population", "reproduce", "profile")
 """Commands that train. They continue if their output cannot be written: every run has its own log."""
 
 NOT_TRAINING = ("--dry-run", "--show", "status")

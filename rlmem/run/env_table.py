@@ -21,7 +21,10 @@ PLAYERS = ("random", "memoryless", "oracle")
 
 @dataclass
 class Row:
-    """One option of conf/env at one level, or on one backend. Scores are mean returns; None: they are unknown."""
+    """One option of conf/env at one level, or on one backend. Scores are mean returns; None: they are unknown.
+
+    `recall` is how many slots back what must be recalled lies, at least and at most; "" where nobody knows.
+    """
 
     name: str
     level: str | None
@@ -31,6 +34,7 @@ class Row:
     observation: str = ""
     action: str = ""
     steps: str = ""
+    recall: str = ""
     random: float | None = None
     memoryless: float | None = None
     oracle: float | None = None
@@ -79,6 +83,8 @@ def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
         row.tests, row.source = env.tests, env.source
         least, most = env.episode_steps()
         row.steps = str(most) if least == most else f"{least}-{most}"
+        if horizons := env.horizons():
+            row.recall = "-".join(map(str, dict.fromkeys(horizons)))
         for player in PLAYERS:
             score = getattr(env.scores(), player)
             setattr(row, player, None if math.isnan(score) else score)
@@ -106,21 +112,22 @@ def as_json(lines: Sequence[str] = ()) -> str:
 def as_text(lines: Sequence[str] = ()) -> str:
     """Aligned columns; `*` marks the default."""
     default, last = default_choices()["env"], ""
-    table: list[tuple[str, ...]] = [("env", "level", "observes", "acts", "steps", *PLAYERS, "")]
+    table: list[tuple[str, ...]] = [("env", "level", "observes", "acts", "steps", "recall", *PLAYERS, "")]
     for row in rows(lines):
         name = "" if row.name == last else f"{row.name}{' *' if row.name == default else ''}"
         scores = [_number(getattr(row, player)) for player in PLAYERS]
         text = row.description if name else ""
         level = row.level or row.backend or ""
-        table.append((name, level, row.observation, row.action, row.steps, *scores, text))
+        table.append((name, level, row.observation, row.action, row.steps, row.recall, *scores, text))
         last = row.name
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    formats = [f"{'>' if 4 < column < 8 else '<'}{width}" for column, width in enumerate(widths)]
+    formats = [f"{'>' if 5 < column < 9 else '<'}{width}" for column, width in enumerate(widths)]
     aligned = ["  ".join(map(format, line, formats)).rstrip() for line in table]
     legend = "observes, acts: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image"
+    recalled = "recall: slots back to what must be recalled, where that is known"
     scored = "random, memoryless, oracle: mean return of an episode of `steps` (docs/environments.md)"
     levels = "level: env.level, or env.backend of tasks without levels"
-    return "\n".join([*aligned, "", levels, legend, scored])
+    return "\n".join([*aligned, "", levels, legend, recalled, scored])
 
 
 def _number(score: float | None) -> str:

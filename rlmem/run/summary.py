@@ -58,6 +58,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "actors": described.get("actors"),
         "env": f"{parts.num_envs * devices} x {choices['env']}{_wrappers(config)}{_env(config.values['env'], parts)}",
         "leaves": _leaves(parts),
+        "recall": _recall(config, parts),
         "training": f"{training} {described['training']}",
         "replay": replay,
         "saving": f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept",
@@ -92,6 +93,20 @@ def _memory(parts: Parts) -> str:
     if other is None:
         return of_critic + (" each for actor and critic" if trunks.separate else "")
     return f"{_sizes(trunks.actor.memory, parts)}; of the critic {other}: {of_critic}"
+
+
+def _recall(config: Config, parts: Parts) -> str | None:
+    """How far back the environment asks to remember, beside what a row holds; None: nobody has told."""
+    told = getattr(getattr(parts.env, "unwrapped", parts.env), "horizons", None)
+    horizons = told() if callable(told) and not config.values.get(WRAPPER) else None
+    if horizons is None:
+        return None
+    held, (least, most) = parts.algo.reach(parts.batching), horizons
+    row = "whole episodes" if held is None else f"{held:,}"
+    if held is None or most < held:
+        return f"every recall lies within {most:,} slots, and a row holds {row}: short-term memory is enough"
+    where = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    return f"recalls lie {where} slots back, and a row holds {row}"
 
 
 def _leaves(parts: Parts) -> str | None:

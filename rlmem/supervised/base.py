@@ -106,6 +106,9 @@ class Supervised(Algorithm):
         updates = f"in about {-(-plan.total_steps // (rows * window)):,} updates"
         return {"training": f"{updates}, each on {rows} rows of {window} slots; {self.outputs} outputs"}
 
+    def reach(self, batching: Batching) -> int | None:
+        return self.window_size()
+
     def storage(self, batching: Batching) -> None:
         return None
 

@@ -21,7 +21,10 @@ SCORES = (
     "Mean returns of an episode under uniform random actions, the best known play without memory, and perfect play "
     f"([how they are known]({UP}environments.md#the-tasks))."
 )
-LEGEND = "Observations and actions: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image."
+LEGEND = (
+    "Observations and actions: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image. Recall: slots "
+    "back to what must be recalled, where that is known."
+)
 
 
 def pages() -> dict[str, Page]:
@@ -105,11 +108,18 @@ def rule_card(cls: Any) -> bool:
 def scored(levels: list[Row]) -> str:
     """What is seen and done at each level, and what returns are known."""
     shown = [
-        (code(row.level or row.backend or ""), row.observation, row.action, row.steps, *map(number, returns(row)))
+        (
+            code(row.level or row.backend or ""),
+            row.observation,
+            row.action,
+            row.steps,
+            row.recall,
+            *map(number, returns(row)),
+        )
         for row in levels
         if row.observation
     ]
-    text = table(("level", "observes", "acts", "steps", *PLAYERS), shown)
+    text = table(("level", "observes", "acts", "steps", "recall", *PLAYERS), shown)
     known = any(getattr(row, player) is not None for row in levels for player in PLAYERS)
     return "\n\n".join([text, *([SCORES] if known else []), LEGEND]) if text else ""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -48,6 +48,19 @@ class Scores:
 UNKNOWN = Scores(np.nan, np.nan, np.nan)
 
 
+class Horizons(NamedTuple):
+    """Correlation horizons: how far back the observations lie that the best play depends on, beside the present one.
+
+    An agent whose context holds `most` slots before the present one can do without any memory beyond it (Cherepanov et
+    al. 2024, arXiv:2412.06531).
+
+    least, most: the fewest and the most slots back
+    """
+
+    least: int
+    most: int
+
+
 class BatchedEnv(VectorEnv):
     """N copies of one task, stepped together by array operations, with NEXT_STEP autoreset and an exact state.
 
@@ -61,6 +74,7 @@ class BatchedEnv(VectorEnv):
     - `_observe()`: the observations [N, ...], an array that nothing writes to later
     - `oracle()` and `memoryless(rng)`: the actions [N] of the two players whose returns `scores` tells
     - `demand()`, if it is known: the observations that the best action depends on
+    - `_horizons()`: how far back what must be recalled lies, where that is known
 
     Array attributes without a leading underscore are the state of the episodes: they are saved and restored.
     Whatever is constant, or follows from the state, begins with an underscore.
@@ -216,6 +230,13 @@ class BatchedEnv(VectorEnv):
         """The fewest and the most steps of an episode."""
         raise NotImplementedError
 
+    def _horizons(self) -> Horizons | None:
+        """The correlation horizons of the rules, without regard to max_episode_steps.
+
+        None: nothing need be recalled, or nobody knows.
+        """
+        return None
+
     def _success(self) -> NDArray[np.bool_] | None:
         """Whether the episodes that end now were won [N], for tasks that speak of success."""
         return None
@@ -223,6 +244,14 @@ class BatchedEnv(VectorEnv):
     def text(self, i: int) -> str:
         """What environment i shows, for a terminal."""
         return str(self._observe()[i])
+
+    def horizons(self) -> Horizons | None:
+        """The correlation horizons of the task as it is set up; None: nothing need be recalled, or nobody knows."""
+        found = self._horizons()
+        if found is None or self.max_episode_steps is None:
+            return found
+        most = min(found.most, self.max_episode_steps - 1)
+        return Horizons(found.least, most) if found.least <= most else None
 
     def scores(self) -> Scores:
         """Known mean returns of the task as it is set up."""

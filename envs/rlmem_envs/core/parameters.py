@@ -91,5 +91,16 @@ def unknown_parameter(name: str, cls: type) -> str:
     return f"{cls.__name__} has no parameter `{name}`{hint}; it has: {', '.join(own)}"
 
 
-INTERNAL = ("observation_space", "action_space", "params", "right", "wrong", "pictures", "full_space")
+INTERNAL = (
+    "observation_space",
+    "action_space",
+    "params",
+    "right",
+    "wrong",
+    "pictures",
+    "full_space",
+    "asked",
+    "answers",
+    "held",
+)
 """Arguments that constructors pass to their bases."""

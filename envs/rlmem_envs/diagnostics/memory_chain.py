@@ -7,7 +7,7 @@ from annotated_types import Gt
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, Facts, Observe, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, Facts, Horizons, Observe, Scores, Who
 from rlmem_envs.core.columns import features
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 
@@ -22,6 +22,7 @@ memory_length, else 0; the bits as 1 and -1, in the first two slots, else 0 |
     | action | Discrete(2): the bit; all but the last have no effect |
     | reward | 1 if the last action is the bit that was asked for, else -1 |
     | end | terminates after memory_length + 1 steps |
+    | recall | memory_length - 1 slots back |
     | hidden | `bits` [num_bits]; `query`: the number of the bit that is asked for |
     | full state | Box [num_bits + 1]: the bits as 1 and -1; the share of steps taken |
 
@@ -86,3 +87,7 @@ memory_length, else 0; the bits as 1 and -1, in the first two slots, else 0 |
         if self.max_episode_steps is not None:
             return UNKNOWN
         return Scores(random=0.0, memoryless=float(self._length == 1), oracle=1.0)
+
+    def _horizons(self) -> Horizons | None:
+        """From the second slot, which shows the bits for the last time, to the last action."""
+        return Horizons(self._length - 1, self._length - 1) if self._length > 1 else None

@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, Facts, Observe, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, Facts, Horizons, Observe, Scores, Who
 from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 
@@ -21,6 +21,7 @@ class TwoStepCue(OpenLoopEnv):
     | action | Discrete(n): 0 until the last step, there a cue |
     | reward | -1 for another action than 0 before the last step; there 1 for the cue, 0 for another |
     | end | terminates after delay + 1 steps |
+    | recall | delay slots back |
     | hidden | `cue`: 0 .. n - 1 |
     | oracle | 1, naming the cue that it has seen |
     | full state | Box [n + 1]: the cue, one-hot; the share of steps taken |
@@ -85,6 +86,9 @@ class TwoStepCue(OpenLoopEnv):
             return UNKNOWN
         chance = 1 / self._num_cues
         return Scores(random=chance - (self._steps - 1) * (1 - chance), memoryless=chance, oracle=1.0)
+
+    def _horizons(self) -> Horizons:
+        return Horizons(self._steps - 1, self._steps - 1)
 
     def text(self, i: int) -> str:
         seen = int(self._observe()[i])

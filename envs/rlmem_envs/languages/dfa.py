@@ -56,6 +56,27 @@ class DFA:
         after = np.eye(self.classes)[self.label[self.next]]  # [S, K, C]
         return np.einsum("s,skc->kc", self._state_shares(letters - 1), after) / len(self.letters)
 
+    def suffixes_that_matter(self, least: int, most: int, at_end: bool) -> list[int]:
+        """How many letters may follow one that changes the class at their end, ascending.
+
+        least, most: letters of a string; with `at_end` those after the letter end it, else they may end anywhere in it
+        """
+        S = len(self.states)
+        reached, pairs = np.eye(S, dtype=bool)[self.start], []  # pairs of states that letter p may tell apart
+        for _ in range(most):
+            after = self.next[reached]
+            pair = np.zeros((S, S), bool)
+            pair[after[:, :, None], after[:, None, :]] = True
+            pairs.append(pair)
+            reached = np.isin(np.arange(S), after)
+        apart, found = self.label[:, None] != self.label, []  # pairs that the same k letters may lead to two classes
+        for k in range(most):
+            first = max(least - 1 - k, 0) if at_end else 0
+            if any((pair & apart).any() for pair in pairs[first : most - k]):
+                found.append(k)
+            apart = apart[self.next[:, None], self.next[None]].any(-1)
+        return found
+
     def _state_shares(self, letters: int) -> NDArray[np.float64]:
         here = np.eye(len(self.states))[self.start]
         step = np.eye(len(here))[self.next].mean(1)  # [S, S]

@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Observe, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Horizons, Observe, Scores, Who
 from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.languages.dfa import DFA
 from rlmem_envs.languages.words import WordStream
@@ -23,6 +23,7 @@ class RegularLanguage(BatchedEnv):
     | action | Discrete(C + 1): a class, of C, or C for no answer; does not matter before E |
     | reward | at E: 1 for the right class, 0 for another, -1 for no answer |
     | end | terminates with the answer, after L steps; E is also the last observation |
+    | recall | 1 to n - 1 slots back; in SYM(5) to n - 4, as its first three letters always lead to the same place |
     | hidden | `symbols` [n]: the letters, ended by any other number; `length`: L, if they do not end |
     | oracle | 1, naming the class of the automaton's state |
     | full state | Box [S + 1]: the automaton's state before the present letter, one-hot; steps taken as a share of n |
@@ -179,6 +180,15 @@ class RegularLanguage(BatchedEnv):
         if self.max_episode_steps is not None:
             return UNKNOWN
         return Scores(random=0.0, memoryless=float(self._class_shares.max(1).sum()), oracle=1.0)
+
+    def _horizons(self) -> Horizons | None:
+        """What follows from the automaton; for strings of more than a thousand letters that would take too long."""
+        if self._n > 1000:
+            return None
+        marker = not self._every  # comes after the last letter
+        after = self._dfa.suffixes_that_matter(self._shortest - marker, self._n - marker, at_end=marker)
+        back = [number + marker for number in after if number + marker]
+        return Horizons(back[0], back[-1]) if back else None
 
     def text(self, i: int) -> str:
         shown, last = (*self._dfa.letters, "E")[self._observe()[i]], self._dfa.classes

@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Observe, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Horizons, Observe, Scores, Who
 
 RIGHT, UP, LEFT, DOWN = range(4)
 UNSEEN, IN_SIGHT, SEEN = range(3)
@@ -26,6 +26,7 @@ class TMaze(BatchedEnv):
     | action | Discrete(4): right, up, left, down; into a wall one stays |
     | reward | steps t = 1 .. T - 1: `penalty` if behind time, x < t - o; step T: `goal_reward` if y = goal_y |
     | end | terminates after T = L + 2 o + 1 steps |
+    | recall | L + o slots back |
     | hidden | `goal_y`: 1 or -1 |
     | oracle | `goal_reward`: it goes to see the goal at x = 0 and walks on without delay |
     | full state | Box [5]: x / (o + L), y, goal_y, whether the goal was seen, t / T |
@@ -188,6 +189,10 @@ class TMaze(BatchedEnv):
                 late = chances[self._x < t - self._start_x].sum()
                 score += self._penalty * late + self._distract_reward * chances[self._x == 0].sum()
         return float(score + self._goal_reward * chances[self._y == self._goal_y].sum())
+
+    def _horizons(self) -> Horizons | None:
+        """From the first cell to the junction."""
+        return None if self._expose else Horizons(self._end_x, self._end_x)
 
     def text(self, i: int) -> str:
         x, y = self.position[i]

@@ -7,7 +7,7 @@ from annotated_types import Gt, Le
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Horizons, Scores, Who
 from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
@@ -24,6 +24,7 @@ class Autoencode(OpenLoopEnv):
     | action | Discrete(4): a suit |
     | reward | when playing +1/n if right, else -1/n, where n is the number of cards |
     | end | terminates after 2n - 1 steps: n - 1 to watch, n to play |
+    | recall | 2 to 2n - 2 slots back |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | 1, naming the suits that it has seen |
     | full state | Box [4 n + 1]: suits of the cards seen and not yet named, one-hot, the next to be named first; the \
@@ -87,6 +88,9 @@ share of steps taken |
             return super().scores()
         n = self._n
         return Scores(random=-0.5, memoryless=2 * (1 + (n - 1) / 4) / n - 1, oracle=1.0)
+
+    def _horizons(self) -> Horizons:
+        return Horizons(2, 2 * self._n - 2)
 
     def text(self, i: int) -> str:
         mode, suit = self._observe()[i]

@@ -7,7 +7,7 @@ from annotated_types import Gt, Le
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Horizons, Scores, Who
 from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
@@ -22,6 +22,7 @@ class CountRecall(OpenLoopEnv):
     | action | Discrete(m + 1): a count, where m = n/K cards are of one kind |
     | reward | +1/(n - 1) if it counts the cards of that kind shown so far, the present one too; else -1/(n - 1) |
     | end | terminates after n - 1 steps, where n = 52 num_decks |
+    | recall | 1 to n - 2 slots back |
     | hidden | `values`, `queries` [n]: the cards of both decks in the order in which they are dealt |
     | oracle | 1, counting what it has seen |
     | full state | Box [K (m + 1) + 1]: how many cards of each kind were shown, one-hot; the share of steps taken |
@@ -98,6 +99,9 @@ class CountRecall(OpenLoopEnv):
         unanswerable = each / steps if self.params["rules"] == "1.0.2" else 0.0
         chance = (1 - unanswerable) / self.single_action_space.n  # type: ignore[attr-defined]
         return Scores(random=2 * chance - 1, memoryless=2 * (1 + each) / steps - 1, oracle=1 - 2 * unanswerable)
+
+    def _horizons(self) -> Horizons:
+        return Horizons(1, self._n - 2)
 
     def text(self, i: int) -> str:
         value, query = (self._kind.names[kind] for kind in self._observe()[i])

@@ -7,7 +7,7 @@ from annotated_types import Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Horizons, Scores, Who
 from rlmem_envs.core.columns import features
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
@@ -24,6 +24,7 @@ class HigherLower(OpenLoopEnv):
     | action | Discrete(2): 0 higher, 1 lower |
     | reward | +1/n if right, -1/n if wrong, 0 if the next card ranks the same; n = 52 num_decks |
     | end | terminates after n - 1 steps |
+    | recall | 1 to n - 2 slots back |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | counts the cards: guesses what most of the remaining ones are |
     | full state | Box [14]: cards of each rank that are left, as shares of 4 num_decks; the share of steps taken |
@@ -75,6 +76,9 @@ class HigherLower(OpenLoopEnv):
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return np.where(self._observe() <= cards.RANKS // 2, HIGHER, LOWER)
+
+    def _horizons(self) -> Horizons:
+        return Horizons(1, self._n - 2)
 
     def text(self, i: int) -> str:
         return cards.RANK_NAMES[self._observe()[i]]

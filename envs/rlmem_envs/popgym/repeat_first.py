@@ -7,7 +7,7 @@ from annotated_types import Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Horizons, Scores, Who
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
 
@@ -21,6 +21,7 @@ class RepeatFirst(OpenLoopEnv):
     | action | Discrete(4): a suit |
     | reward | +1/(n - 1) if right, else -1/(n - 1), where n = 52 num_decks; the first action counts too |
     | end | terminates after n - 1 steps |
+    | recall | 1 to n - 2 slots back |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | 1, naming the suit that it has seen |
     | full state | Box [5]: the suit of the first card one-hot, and the share of cards dealt |
@@ -67,6 +68,9 @@ class RepeatFirst(OpenLoopEnv):
         n = self._n
         right = 1 + (n - 2) * (n / 4 - 1) / (n - 1)
         return Scores(random=-0.5, memoryless=2 * right / (n - 1) - 1, oracle=1.0)
+
+    def _horizons(self) -> Horizons:
+        return Horizons(1, self._n - 2)
 
     def text(self, i: int) -> str:
         return cards.SUIT_NAMES[self._observe()[i]]

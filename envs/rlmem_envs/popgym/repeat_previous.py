@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Scores, Who
+from rlmem_envs.core.batched import Facts, Horizons, Scores, Who
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
 
@@ -21,6 +21,7 @@ class RepeatPrevious(OpenLoopEnv):
     | action | Discrete(4): a suit |
     | reward | once k cards are seen +1/(n - k) if right, else -1/(n - k), where n = 52 num_decks |
     | end | terminates after n - 1 steps |
+    | recall | k - 1 slots back |
     | hidden | `deck` [n]: the cards in the order in which they are dealt |
     | oracle | 1, naming the suit that it has seen |
     | full state | Box [4 k + 1]: the last k suits one-hot, the present one first, and the share of cards dealt |
@@ -80,6 +81,9 @@ class RepeatPrevious(OpenLoopEnv):
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return (self._observe() + 1) % cards.SUITS
+
+    def _horizons(self) -> Horizons | None:
+        return Horizons(self._k - 1, self._k - 1) if self._k > 1 else None
 
     def text(self, i: int) -> str:
         return cards.SUIT_NAMES[self._observe()[i]]
