@@ -208,6 +208,23 @@ def memory_chain(game, seen, state):
     return np.where(np.rint(state[:, -1] * game._steps) == game._steps - 1, asked > 0, 0)
 
 
+def due_answer(game, seen, state):
+    return first_of(state[:, : game._choices])
+
+
+def endless_tmaze(game, seen, state):
+    return np.where(state[:, 2] > 0, np.where(state[:, 1] > 0, 2, 1), 0)
+
+
+def color_cubes(game, seen, state):
+    n, scale = game._cubes, game._size - 1
+    cells = lambda places: np.rint(places * scale).astype(int) @ [game._size, 1]  # noqa: E731
+    game.player, game.cubes = cells(seen[:, :2]), cells(state[:, : 2 * n].reshape(-1, n, 2))
+    game.reached = np.zeros_like(game.reached)
+    game.targets[:, 0] = first_of(seen[:, 2 : 2 + n])
+    return game.oracle()
+
+
 PLAYERS = {
     "Autoencode": autoencode,
     "Battleship": battleship,
@@ -238,6 +255,9 @@ PLAYERS = {
     "PointRobot": navigation,
     "TwoStepCue": two_step_cue,
     "MemoryChain": memory_chain,
+    "EndlessTMaze": endless_tmaze,
+    "ColorCubes": color_cubes,
+    **dict.fromkeys(("AssociativeRecall", "Copy", "Counting", "MemoryDemand", "NBack"), due_answer),
 }
 """The oracle of every game but POMDP, whose oracle acts on beliefs, as a function of what the twin shows."""
 OWN = ("CartPole", "Pendulum")

@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, MultiDiscrete
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
@@ -66,7 +66,7 @@ class Classify(Supervised):
     def inspect(self, env: Any) -> str | None:
         if not isinstance(env, Labelled) or not isinstance(getattr(env, "single_action_space", None), Discrete):
             return f"{self.needs}, of which it has no stream; e.g. {self.example}"
-        if not isinstance(getattr(env, "single_observation_space", None), Discrete):
+        if not isinstance(getattr(env, "single_observation_space", None), Discrete | MultiDiscrete):
             return f"{self.needs}, and its observations are no symbols of them; e.g. env.observe=partial"
         self.outputs = int(cast(Any, env).single_action_space.n)
         return None
