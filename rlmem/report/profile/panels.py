@@ -79,8 +79,8 @@ PANELS = (
     Panel(
         "beyond",
         "copy",
-        Dial("evaluated", (64, 256, 1024), "slots held in evaluation"),
-        Dial("delay", (4, 16, 32), "slots held in training"),
+        Dial("evaluated", (16, 64, 256), "slots held in evaluation"),
+        Dial("delay", (2, 4, 8), "slots held in training"),
         "One symbol, replaced three times, is held far longer than it ever was in training.",
         {"items": 1, "rewrites": 3},
     ),
