@@ -247,7 +247,7 @@ class BatchedEnv(VectorEnv):
 
     def horizons(self) -> Horizons | None:
         """The correlation horizons of the task as it is set up; None: nothing need be recalled, or nobody knows."""
-        found = self._horizons()
+        found = None if self._full is not None else self._horizons()
         if found is None or self.max_episode_steps is None:
             return found
         most = min(found.most, self.max_episode_steps - 1)
