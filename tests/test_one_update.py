@@ -293,13 +293,13 @@ def unrolled(net, p, space):
         policies.append(
             Categorical(logits=out) if discrete else Independent(Normal(out, net.w["policy.log_std"].exp()), 1)
         )
-        values.append(net.head("critic.0", "critic.1", h).flatten()[0])
+        values.append(net.head("critic.0", "critic.1", h).squeeze())
     return policies, values
 
 
 def second_values(net, p):
-    """Values of the second head, for the lambda-discrepancy."""
-    return [net.head("critic.0", "critic.1", h).flatten()[1] for h in net.features(p)]
+    """Values of the second critic, for the lambda-discrepancy."""
+    return [net.head("more_critics.0.0", "more_critics.0.1", h).squeeze() for h in net.features(p)]
 
 
 def ahead(p, values, t):
@@ -344,7 +344,7 @@ def ppo(algo, net, pieces, fixed, space):
             clipped.add("value")
         if second:
             beside = second[id(p)][t]
-            error = error + (beside - fixed[id(p)]["second_target"][t]) ** 2
+            error = (error + (beside - fixed[id(p)]["second_target"][t]) ** 2) / 2
             error = (1 - algo.ld_weight) * error + algo.ld_weight * (value - beside) ** 2
         value_loss.append(error)
         entropy.append(policy.entropy())
@@ -386,7 +386,7 @@ PPO_CASES = {
     "usual": {"max_grad_norm": 0.5},
     "batch": {"normalize_advantage": "batch", "kl_coef": 0.3, "value_error_clamp": 2.0, "max_grad_norm": None},
     "none": {"normalize_advantage": "none", "num_minibatches": 1, "gae_lambda": 0.5},
-    "two heads": {"ld_weight": 0.4, "ld_lambda": 0.3, "gae_lambda": 0.9, "max_grad_norm": None},
+    "two critics": {"ld_weight": 0.4, "ld_lambda": 0.3, "gae_lambda": 0.9, "max_grad_norm": None},
 }
 
 

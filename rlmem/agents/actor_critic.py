@@ -30,7 +30,7 @@ class ActorCritic(Agent):
     state_dependent_std: see `rlmem.nets.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each
     memory_gradient: whose loss trains a shared encoder and memory
-    values: values that the critic has of a slot; the first is what others call its value
+    values: how many critics, with hidden layers of their own each; what the first says is the value of a slot
     """
 
     value_name = "V(s)"
@@ -49,9 +49,13 @@ class ActorCritic(Agent):
         self.trunks = Trunks(make_trunk, separate)
         size = self.trunks.actor.output_size
         self.policy = PolicyHead(size, action_space, layers, state_dependent_std)
-        trunk, width = layers.hidden(self.trunks.critic.output_size)
-        self.critic = nn.Sequential(trunk, layers.output(width, values, VALUE_GAIN))
+        self.critic = self._value_head(layers)
+        self.more_critics = nn.ModuleList(self._value_head(layers) for _ in range(values - 1))
         self.memory_gradient = memory_gradient
+
+    def _value_head(self, layers: HeadLayers) -> nn.Sequential:
+        trunk, width = layers.hidden(self.trunks.critic.output_size)
+        return nn.Sequential(trunk, layers.output(width, 1, VALUE_GAIN))
 
     @torch.no_grad()
     def act(
@@ -70,11 +74,16 @@ class ActorCritic(Agent):
         return self.policy.parameters_of(features)
 
     def value(self, batch: Batch) -> Tensor:
-        return self.critic(self.trunks.read_critic(batch))[..., 0]
+        return self.critic(self.trunks.read_critic(batch)).squeeze(-1)
+
+    def more_values(self, features: Tensor) -> list[Tensor]:
+        """What the other critics say, [B, T] each, of features [B, T, F] that `trunks` read for the critic."""
+        if not self.trunks.separate and self.memory_gradient == "actor":
+            features = features.detach()
+        return [critic(features).squeeze(-1) for critic in self.more_critics]
 
     def unroll(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Policy parameters [B, T, P] and values of every slot, from the rows' `state0`; values are [B, T], or
-        [B, T, values] if there are several."""
+        """Policy parameters [B, T, P] and values [B, T] of every slot, from the rows' `state0`."""
         return self.heads(*self.trunks.read(batch), action_mask(batch.obs))
 
     @compilable

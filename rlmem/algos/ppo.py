@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic
@@ -12,7 +13,7 @@ from rlmem.algos.base import Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.parts import OnNan
-from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
+from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error, with_discrepancy
 from rlmem.losses.reduce import standardise
 from rlmem.losses.returns import discounted_return, gae, lambda_return
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, action_mask
@@ -42,9 +43,9 @@ class PPO(OnPolicy):
     kl_coef: weight of the KL penalty, adapted after every update; 0: no penalty
     kl_target: the KL divergence that `kl_coef` is adapted to
     ld_weight: w of the lambda-discrepancy (Allen et al. 2024, arXiv:2407.07333): in the place of the value error stands
-        (1 - w) (error + error') + w mean[(V - V')^2], with a second head V' that learns the returns of `ld_lambda`.
-        Both agree where what is remembered is Markov, so that it rewards memory; 0: one head
-    ld_lambda: lambda of the second head; that of the first is `gae_lambda`
+        (1 - w) mean[(error + error') / 2] + w mean[(V - V')^2], with a second critic V' that learns the returns of
+        `ld_lambda`. Both agree where what is remembered is Markov, so that it rewards memory; below 1; 0: one critic
+    ld_lambda: lambda of the second critic; that of the first is `gae_lambda`
     """
 
     complete_episodes: bool = False
@@ -59,7 +60,7 @@ class PPO(OnPolicy):
     normalize_advantage: Literal["minibatch", "batch", "none"] = "minibatch"
     kl_coef: NonNegativeFloat = 0.0
     kl_target: PositiveFloat = 0.01
-    ld_weight: UnitFloat = 0.0
+    ld_weight: Annotated[float, Ge(0), Lt(1)] = 0.0
     ld_lambda: UnitFloat = 0.5
 
     @property
@@ -108,8 +109,6 @@ class PPO(OnPolicy):
         """
         actor, critic = self.agent.trunks.read(batch)
         parameters, value = self.agent.heads(actor, critic, action_mask(batch.obs))
-        if self.ld_weight:
-            value, second = value.unbind(-1)
         log_prob = self.agent.policy.distribution(parameters).log_prob(batch.action)
         stream_value = rows.scatter(value, streams.shape)
         reward = streams.reward * self._scale(streams)
@@ -123,7 +122,7 @@ class PPO(OnPolicy):
         if self.kl_coef:
             batch.behaviour["parameters"] = parameters
         found = {}
-        if self.ld_weight:
+        for second in self.agent.more_values(critic):
             signals = reward, rows.scatter(second, streams.shape), streams.terminated, streams.mask
             batch.behaviour["second_target"] = rows.gather(lambda_return(*signals, self.gamma, self.ld_lambda))
             found = {"lambda_discrepancy": float(mean((value - second).square(), batch.mask).sqrt())}
@@ -147,21 +146,19 @@ class PPO(OnPolicy):
         if self.agent.trunks.stateless:
             batch = batch.acted()
         old, mask = batch.behaviour, batch.mask
-        parameters, value = self.agent.unroll(batch)
-        second = None
-        if self.ld_weight:
-            value, second = value.unbind(-1)
+        actor, critic = self.agent.trunks.read(batch)
+        parameters, value = self.agent.heads(actor, critic, action_mask(batch.obs))
         policy = self.agent.policy.distribution(parameters)
         log_prob = policy.log_prob(batch.action)
         advantage = old["advantage"]
         if self.normalize_advantage == "minibatch":
             advantage = standardise(advantage, mask, mean)
         policy_loss = mean(clipped_surrogate(log_prob, old["log_prob"], advantage, clip), mask)
-        value_loss = mean(value_error(value, old["target"], self.value_error_clamp), mask)
-        if second is not None:
-            value_loss = value_loss + mean(value_error(second, old["second_target"], self.value_error_clamp), mask)
-            discrepancy = mean((value - second).square(), mask)
-            value_loss = torch.lerp(value_loss, discrepancy, self.ld_weight)
+        error = value_error(value, old["target"], self.value_error_clamp)
+        for second in self.agent.more_values(critic):
+            second_error = value_error(second, old["second_target"], self.value_error_clamp)
+            error = with_discrepancy(error, value, second_error, second, self.ld_weight)
+        value_loss = mean(error, mask)
         entropy = mean(policy.entropy(), mask)
         loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
         log_ratio = (log_prob - old["log_prob"]).detach()

@@ -21,6 +21,16 @@ def value_error(value: Tensor, target: Tensor, clamp: float | None = None) -> Te
     return error if clamp is None else error.clamp(max=clamp)
 
 
+def with_discrepancy(error: Tensor, value: Tensor, second_error: Tensor, second: Tensor, weight: float) -> Tensor:
+    """The value loss with the lambda-discrepancy (Allen et al. 2024, arXiv:2407.07333, section 5).
+
+        L = (1 - w) (error + error') / 2 + w (V - V')^2
+
+    V learns the returns of one lambda, V' those of another. All [B, T]. Returns L [B, T].
+    """
+    return (1 - weight) * (error + second_error) / 2 + weight * (value - second).square()
+
+
 def adapt_kl_coef(coef: float, kl: float, target: float) -> float:
     """Next weight of the KL penalty (Schulman et al. 2017, section 4, with RLlib's thresholds and factors)."""
     if kl > 2 * target:

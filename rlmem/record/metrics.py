@@ -42,7 +42,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "ALGO/explained_variance": ("ppo", "share of the targets' variance that the values explain: 1 is perfect"),
     "ALGO/lambda_discrepancy": (
         "ppo",
-        "root mean square of the difference of both values, with algo.ld_weight: 0 where what is remembered is Markov",
+        "root mean square of the difference of both critics' values, with algo.ld_weight, in units of scaled rewards",
     ),
     "ALGO/reward_scale": ("ppo, pqn", "factor on the rewards that were learnt from"),
     "ALGO/lag": ("impala", "updates between the weights that acted and those that learnt"),
