@@ -14,7 +14,7 @@ from rlmem_envs.popgym.repeat_previous import RepeatPrevious
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunk
-from rlmem.analysis import contamination, demand, multistability, probe
+from rlmem.analysis import contamination, demand, markov, multistability, probe
 from rlmem.analysis import recall as recall_module
 from rlmem.analysis.loaded import Episodes
 from rlmem.analysis.readout import opinions, total
@@ -477,3 +477,61 @@ def test_the_demand_of_slots_that_were_not_acted_in_does_not_count():
     needs = demand.demands(np.tri(9, dtype=bool), episodes)
     assert needs.shape == (2, 5, 5) and np.array_equal(needs[0, :4], np.tri(5, dtype=bool)[:4])
     assert needs[1].any(1).tolist() == [True, True, False, False, False] and not needs[0, 4].any()
+
+
+# ---- markov
+
+
+def cue_episodes(obs, reward) -> Episodes:
+    """Episodes of two slots that end with a reward [N] after the second one: a cue [N], then nothing."""
+    found = played(torch.stack([torch.as_tensor(obs), torch.zeros(len(obs)), torch.zeros(len(obs))], 1)[..., None])
+    found.batch.reward = torch.zeros(len(obs), 3)
+    found.batch.reward[:, 1] = torch.as_tensor(reward)
+    found.batch.terminated = torch.zeros(len(obs), 3, dtype=torch.bool)
+    found.batch.terminated[:, 1] = True
+    return found
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_values_of_a_forgotten_cue_depend_on_lambda_as_on_paper(k):
+    """A cue of 1 or -1, then a slot that shows 0 and gives the cue as reward. A register of k = 1 slot forgets it.
+
+    LSTD's equation of the slot after is w_0 = mean r = 0 for every lambda. That of a cue c has the trace 1 in its slot
+    and gamma lambda in the next: (w_c - gamma w_0) + gamma lambda w_0 = gamma lambda c, so w_c = gamma lambda c. Values
+    differ by 0.95 gamma in the cue's slot and by 0 in the next. The returns are gamma c and c, with variance
+    (gamma^2 + 1) / 2. With k = 2 the slot after tells cues apart, its value is c, and w_c = gamma c for every lambda.
+    """
+    gamma = 0.9
+    cue = torch.cat([torch.ones(markov.GROUPS), -torch.ones(markov.GROUPS)])  # one of each in every group
+    episodes = cue_episodes(cue, cue)
+    with torch.no_grad():
+        features = reader(ShiftRegister(1, k), [0] * k).trunks.read_critic(episodes.batch).double().numpy()
+    found = markov.of_episodes(features, episodes, gamma)
+    variance = (gamma**2 + 1) / 2
+    expected = [0.95 * gamma / sqrt(variance), 0] if k == 1 else [0, 0]
+    assert found.by_time == pytest.approx(expected, abs=1e-6)
+    assert found.share == pytest.approx((0.95 * gamma) ** 2 / 2 / variance if k == 1 else 0, abs=1e-6)
+    assert found.error == pytest.approx(0, abs=1e-6)
+    assert markov.of_episodes(features, cue_episodes(cue, torch.zeros(len(cue))), gamma) is None
+
+
+def equations(difference, seed, K=3, episodes=10):
+    """Equations whose solutions differ by `difference` in every feature, with noise of N(0, 1) in each episode."""
+    rng, G = np.random.default_rng(seed), markov.GROUPS
+    A = np.broadcast_to(episodes * np.eye(K), (G, 2, K, K))
+    b = np.zeros((G, 2, K))
+    b[:, 0] = rng.normal(episodes * difference, sqrt(episodes), (G, K))
+    moments = np.broadcast_to([float(episodes), 0, episodes], (G, 3))
+    return markov.Equations(A, b, A[:, 0] / K, moments)
+
+
+def test_the_error_is_the_spread_of_the_share_over_repetitions():
+    """The share of `equations` is difference^2. Where noise is all there is, the jackknife of the product of n things
+    has 4 / (n - 2)^2 for a variance of 2 / (n (n - 1)): an error that is sqrt(2 * 20 * 19) / 18 = 1.53 times too large.
+    """
+    halves = markov.splits()
+    for difference, low, high in ((0.0, 1.2, 1.8), (0.5, 0.85, 1.2)):
+        found = np.array([markov.estimated(equations(difference, seed), halves) for seed in range(100)])
+        shares, errors = found.T
+        assert shares.mean() == pytest.approx(difference**2, abs=4 * shares.std() / sqrt(100))
+        assert low < errors.mean() / shares.std() < high

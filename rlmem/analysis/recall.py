@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import derivative_sizes
-from rlmem.analysis.loaded import Episodes, LoadedRun, load_run
+from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result, beside_null, ragged
 from rlmem.analysis.readout import name_of, reader, total
 from rlmem.errors import UserError
@@ -49,11 +49,12 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
     twin: a run of the same memory with env.observe=full, whose smearing is shown beside; a run that has it itself
         needs no twin
     """
+    other = None if twin is None else run.twin(twin, "recall")
     played, space = run.play(episodes), run.parts.env.single_action_space
     found = {name: recall(a, played, space) for name, a in (("trained", run.agent), ("untrained", run.untrained()))}
     full = run.config.values["env"].get("observe") == "full"
-    if twin is not None:
-        found["twin"] = of_twin(run, twin, episodes)
+    if other is not None:
+        found["twin"] = recall(other.agent, other.play(episodes), other.parts.env.single_action_space)
     metrics = beside_null(numbers(found["trained"]), numbers(found["untrained"]))
     metrics["distance_from_untrained"] = distance(found["trained"], found["untrained"])
     if full or twin is not None:
@@ -66,15 +67,6 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
     of = name_of(run.agent, space)
     about = {"of": of, "episodes": episodes, "twin": None if twin is None else str(twin)}
     return Result(metrics, rows, {"picture": picture(found, of)}, about)
-
-
-def of_twin(run: LoadedRun, twin: Path, episodes: int) -> Recall:
-    """The recall densities of a run that sees everything, in episodes of its own on the same streams."""
-    other = load_run(Path(twin), None if run.best is None else "best", run.seed, run.trust)
-    if other.config.values["env"].get("observe") != "full":
-        what = "does not see all of the state; expected a run with env.observe=full"
-        raise UserError(f"analyze recall: twin={twin} {what}; e.g. a run of the same game and memory with it")
-    return recall(other.agent, other.play(episodes), other.parts.env.single_action_space)
 
 
 def recall(agent: Agent, episodes: Episodes, space: Space) -> Recall:
