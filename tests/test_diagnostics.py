@@ -417,6 +417,22 @@ def test_the_control_is_what_time_alone_tells():
     assert probed(ShiftRegister(1, 1), obs, 0)["linear_control"] == pytest.approx(9 / 16, abs=0.06)
 
 
+def test_the_state_is_probed_where_it_is_told_and_what_fails_while_telling_is_no_silence():
+    class Silent:
+        def full_state(self):
+            raise NotImplementedError
+
+    class Faulty:
+        def full_state(self):
+            return self.missing
+
+    told = probe.state_of(RepeatFirst(2))
+    assert told is not None and len(told) == 2
+    assert probe.state_of(object()) is None and probe.state_of(Silent()) is None
+    with pytest.raises(AttributeError, match="missing"):
+        probe.state_of(Faulty())
+
+
 def test_facts_that_do_not_vary_or_that_are_too_rare_are_left_out(white):
     assert probed(ShiftRegister(1, 1), torch.ones(9, 31, 1), 0) == {}
     assert probed(ShiftRegister(1, 1), white[:3], 28) == {}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.errors import UserError
-from rlmem.stats.figures import COLOURS, figure
+from rlmem.stats.figures import COLOURS, figure, whole_numbers
 
 Array = NDArray[np.float64]
 LAMBDAS = (0.0, 0.95)
@@ -226,10 +226,11 @@ def picture(found: dict[str, Discrepancy]) -> Any:
         top.errorbar(one.share, i, xerr=Z * one.error, fmt="o", color=COLOURS[i], capsize=4)
         bottom.plot(one.by_time, color=COLOURS[i], label=name)
     top.axvline(0, color="black", lw=0.8)
-    top.set(yticks=range(len(found)), ylim=(-0.5, len(found) - 0.5), xlabel="share of the returns' variance")
+    top.set(yticks=range(len(found)), ylim=(-0.5, len(found) - 0.5), xlabel="its square / variance of returns")
     top.set_yticklabels(list(found))
-    top.set(title=f"squared difference of values with lambda {LAMBDAS[0]:g} and {LAMBDAS[1]:g}, 95 % interval")
+    top.set(title=f"difference of values, lambda {LAMBDAS[0]:g} and {LAMBDAS[1]:g}; 95 % interval")
     bottom.axhline(0, color="black", lw=0.8)
     bottom.set(xlabel="slot of the episode", ylabel="difference (standard deviations)")
+    whole_numbers(bottom.xaxis)
     bottom.legend(frameon=False)
     return made
