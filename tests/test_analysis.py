@@ -188,7 +188,7 @@ def test_sensitivity_refuses_observations_of_several_parts(in_tmp):
 
 
 def test_a_run_that_sees_everything_is_its_own_twin_and_what_it_recalls_is_smearing(runs):
-    alone, beside = (measured("recall", runs["full"], episodes=3, **more) for more in ({}, {"twin": runs["full"]}))
+    alone, beside = (measured("recall", runs["full"], episodes=3, **more) for more in ({}, {"twin": str(runs["full"])}))
     assert alone.metrics["smearing"] == alone.metrics["before_last"] > 0
     assert beside.metrics == alone.metrics
     curves = {of: [row["density"] for row in beside.rows if row["of"] == of] for of in ("trained", "untrained", "twin")}
@@ -196,6 +196,14 @@ def test_a_run_that_sees_everything_is_its_own_twin_and_what_it_recalls_is_smear
     assert all(sum(curve) == pytest.approx(1, abs=1e-6) for curve in curves.values())
     partly = measured("recall", runs["ffm"], episodes=3)
     assert "smearing" not in partly.metrics
+
+
+def test_a_twin_is_loaded_as_its_run_was(runs):
+    """At the best checkpoint, on the same streams, and trusted or not."""
+    run = load_run(runs["full"], "best", seed=7, trust=True)
+    twin = run.twin(str(runs["full"]), "markov")
+    assert (twin.best, twin.seed, twin.trust) == (run.best, 7, True) and run.best is not None
+    assert load_run(runs["full"], seed=7).twin(runs["full"], "markov").best is None
 
 
 def test_the_null_is_the_agent_as_it_was_made_and_reads_what_the_trained_one_reads(runs):
@@ -427,7 +435,7 @@ def mazes(tmp_path_factory) -> dict[str, Path]:
 
 
 def test_values_depend_on_lambda_where_memory_is_missing_and_not_on_the_twin(mazes):
-    metrics = measured("markov", mazes["partial"], episodes=800, twin=mazes["full"]).metrics
+    metrics = measured("markov", mazes["partial"], episodes=800, twin=str(mazes["full"])).metrics
     assert metrics["in_errors"] > 4
     assert abs(metrics["twin_in_errors"]) < 3
     assert metrics["share"] > 10 * abs(metrics["twin_share"])
@@ -614,6 +622,8 @@ def test_the_command_prints_the_summary_as_json_or_as_lines(runs, tmp_path, caps
         (["sensitivity", "nowhere"], "not a run directory"),
         (["ffm", "--out", "x"], "expected a run"),
         (["recall", "{cue}", "--twin", "{ffm}"], "does not see all of the state; expected a run with env.observe=full"),
+        (["markov", "{cue}", "--twin", "{ffm}"], "does not see all of the state; expected a run with env.observe=full"),
+        (["markov", "{cue}", "--episodes", "9"], "9 episodes; expected at least 20"),
         (["demand", "{gru}"], "env=parity: does not tell its memory demand"),
         (["contamination", "{cue}", "--noise", "0"], "noise=0.0 is no standard deviation"),
         (["multistability", "{cue}", "--neutral", "none"], "neutral=none: is no input; accepted: usual, zero"),

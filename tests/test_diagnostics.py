@@ -8,16 +8,18 @@ import torch
 from gymnasium import spaces
 from helpers import make_memory
 from rlmem_envs.diagnostics.two_step_cue import TwoStepCue
+from rlmem_envs.dials.memory_demand import MemoryDemand
 from rlmem_envs.popgym.repeat_first import RepeatFirst
 from rlmem_envs.popgym.repeat_previous import RepeatPrevious
 
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunk
-from rlmem.analysis import contamination, demand, multistability, probe
+from rlmem.analysis import contamination, demand, markov, multistability, output, probe
 from rlmem.analysis import recall as recall_module
 from rlmem.analysis.loaded import Episodes
 from rlmem.analysis.readout import opinions, total
+from rlmem.errors import UserError
 from rlmem.memory.base import Memory, RecurrentCell
 from rlmem.nets.layers import HeadLayers
 from rlmem.nets.plain import Plain
@@ -220,6 +222,23 @@ def test_contamination_of_a_shift_register_comes_when_the_frame_is_read():
     assert numbers["flips_later"] == pytest.approx(found.action[3] / 7)
 
 
+def test_contamination_of_a_continuous_action_is_the_change_of_what_is_done():
+    """The action is w h with w = 3: noise e changes it after k slots by 3 (1 - a) a^k |e|, with E|e| = sqrt(2 / pi)."""
+    a, N, n, box = 0.8, 2000, 9, spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    agent = ActorCritic(lambda: Trunk(Plain(box, box), LeakyAverage(1, a)), box, HeadLayers(()))
+    with torch.no_grad():
+        agent.policy.out.weight.fill_(3.0)
+    found = contamination.changes(agent, played(noise(N, n + 1, 1), torch.zeros(N, n + 1, 1)), box, 1, 1.0, seed=3)
+    at_0, error = 3 * (1 - a) * sqrt(2 / np.pi), 3 * (1 - a) * sqrt((1 - 2 / np.pi) / N)
+    assert found.action[0] == pytest.approx(at_0, abs=4 * error)
+    assert found.action / found.action[0] == pytest.approx(a ** np.arange(n), rel=1e-3)
+    assert found.value == pytest.approx(found.action)
+    numbers = contamination.numbers(found, continuous=True)
+    later = (a - a**n) / (1 - a) / (n - 1)  # the mean of a^k over the ages 1 ... n - 1
+    assert numbers["action_change_later"] == pytest.approx(numbers["action_change_at_0"] * later, rel=1e-3)
+    assert (numbers["half_life"], numbers["change_before"]) == (ceil(log(0.5) / log(a)), 0)
+
+
 def test_a_flip_flop_never_recovers():
     """Whatever a noisy frame writes stays: the change is the same at every age."""
     found = contaminated(reader(FlipFlop(1, 0), [1.0], [0.0]), torch.zeros(5, 21, 1), frames=1)
@@ -291,6 +310,14 @@ def test_a_bistable_cell_draws_states_to_its_two_fixed_points():
 def test_the_eigenvalue_of_a_rotation_is_its_size():
     found = held(Rotation(2, 0.95), torch.tensor([[1 + 1j, 0], [0.5j, 1]], dtype=torch.complex64), slots=20)
     assert found.eigenvalue == pytest.approx([0.95, 0.95], rel=1e-4)
+
+
+@pytest.mark.parametrize("slots", [52, 10_000])
+def test_a_cycle_does_not_rest(slots):
+    """h <- -h: pairs stay apart, and every second slot finds each state where it was."""
+    numbers = multistability.numbers(held(LeakyAverage(1, -1.0), torch.tensor([[-1.0], [0.5]]), slots))
+    assert (numbers["attractors"], numbers["resting"], numbers["distance_at_end"]) == (2, 0, 1)
+    assert numbers["eigenvalue"] == pytest.approx(1)
 
 
 def test_a_slow_leak_is_not_taken_for_attractors():
@@ -390,6 +417,22 @@ def test_the_control_is_what_time_alone_tells():
     assert probed(ShiftRegister(1, 1), obs, 0)["linear_control"] == pytest.approx(9 / 16, abs=0.06)
 
 
+def test_the_state_is_probed_where_it_is_told_and_what_fails_while_telling_is_no_silence():
+    class Silent:
+        def full_state(self):
+            raise NotImplementedError
+
+    class Faulty:
+        def full_state(self):
+            return self.missing
+
+    told = probe.state_of(RepeatFirst(2))
+    assert told is not None and len(told) == 2
+    assert probe.state_of(object()) is None and probe.state_of(Silent()) is None
+    with pytest.raises(AttributeError, match="missing"):
+        probe.state_of(Faulty())
+
+
 def test_facts_that_do_not_vary_or_that_are_too_rare_are_left_out(white):
     assert probed(ShiftRegister(1, 1), torch.ones(9, 31, 1), 0) == {}
     assert probed(ShiftRegister(1, 1), white[:3], 28) == {}
@@ -398,12 +441,29 @@ def test_facts_that_do_not_vary_or_that_are_too_rare_are_left_out(white):
     assert probe.varied(features, np.ones((2, 5), bool)).shape == (2, 5, 1)
 
 
-def test_the_reach_is_the_last_age_that_beats_its_control():
-    rows = {
-        str(age): {"linear": s, "linear_control": c} for age, s, c in ((-1, 1, 0), (0, 1, 0), (2, 0.6, 0), (4, 1, 0.9))
-    }
-    assert probe.reach(rows | {"state": {"linear": 1, "linear_control": 0}}, "linear") == 2
-    assert probe.reach({"3": rows["4"]}, "linear") == -1
+def test_the_reach_is_the_last_age_that_beats_time_and_the_present():
+    names = ("linear", "linear_untrained", "linear_control", "linear_input")
+    found = {
+        "-1": (1, 1, 0, 0), "0": (1, 1, 0, 1), "2": (0.6, 0.5, 0, 0), "3": (0.9, 0.4, 0.1, 0.4), "4": (1, 1, 0.9, 0),
+        "6": (1, 1, 0, 0.9), "state": (1, 1, 0, 0),
+    }  # fmt: skip
+    rows = {fact: dict(zip(names, scores, strict=True)) for fact, scores in found.items()}
+    reached = {source: probe.reach(rows, source) for source in names if source != "linear_control"}
+    assert reached == {"linear": 3, "linear_untrained": 2, "linear_input": 6}
+    assert probe.reach({"4": rows["4"]}, "linear") == -1
+
+
+def test_without_memory_nothing_is_reached_though_the_present_gives_the_past_away():
+    """Every slot of an episode shows the same number: all ages are known, but to the input as well."""
+    obs = noise(90, 1, 1).repeat(1, 9, 1)
+    episodes = played(obs)
+    memory = ShiftRegister(1, 1)
+    y = probe.read(reader(memory, [0.0], [0.0]), episodes)
+    columns = {str(age): probe.shifted(obs.double().numpy(), episodes.batch.mask.numpy(), age) for age in (0, 3)}
+    sources = {"trained": y, "control": y, "input": obs.double().numpy()}
+    scores = {age: probe.score(sources, *of, points=200, seed=0) for age, of in columns.items()}
+    assert scores["3"]["linear"] > 0.99 > 0.1 > scores["3"]["linear_control"]
+    assert probe.reach(scores, "linear") == -1 and probe.reach(scores, "linear_input") == 3
 
 
 # ---- demand
@@ -450,11 +510,13 @@ def test_a_memory_that_reads_the_future_covers_no_demand():
         lambda n: RepeatPrevious(n, k=1),
         RepeatFirst,
         lambda n: TwoStepCue(n, num_cues=3, delay=4),
+        lambda n: MemoryDemand(n, items=2, delay=2, rewrites=3, symbols=3),
+        lambda n: MemoryDemand(n, rewrites=3, symbols=3, lags=[0, 4]),
     ],
-    ids=["repeat_previous", "present", "repeat_first", "cue"],
+    ids=["repeat_previous", "present", "repeat_first", "cue", "memory_demand", "apart"],
 )
 def test_the_demand_is_what_changes_the_oracles_action_if_one_observation_changes(make):
-    """The task's own script answers the episode in which one fact, a card or the cue, is the next one."""
+    """The task's own script answers the episode in which one fact, a card, cue or letter, is the next one."""
     env = make(1)
     env.reset(seed=1)
     ((name, fact),) = env._draw(np.arange(1)).items()
@@ -477,3 +539,89 @@ def test_the_demand_of_slots_that_were_not_acted_in_does_not_count():
     needs = demand.demands(np.tri(9, dtype=bool), episodes)
     assert needs.shape == (2, 5, 5) and np.array_equal(needs[0, :4], np.tri(5, dtype=bool)[:4])
     assert needs[1].any(1).tolist() == [True, True, False, False, False] and not needs[0, 4].any()
+
+
+# ---- markov
+
+
+def cue_episodes(obs, reward) -> Episodes:
+    """Episodes of two slots that end with a reward [N] after the second one: a cue [N], then nothing."""
+    found = played(torch.stack([torch.as_tensor(obs), torch.zeros(len(obs)), torch.zeros(len(obs))], 1)[..., None])
+    found.batch.reward = torch.zeros(len(obs), 3)
+    found.batch.reward[:, 1] = torch.as_tensor(reward)
+    found.batch.terminated = torch.zeros(len(obs), 3, dtype=torch.bool)
+    found.batch.terminated[:, 1] = True
+    return found
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_values_of_a_forgotten_cue_depend_on_lambda_as_on_paper(k):
+    """A cue of 1 or -1, then a slot that shows 0 and gives the cue as reward. A register of k = 1 slot forgets it.
+
+    LSTD's equation of the slot after is w_0 = mean r = 0 for every lambda. That of a cue c has the trace 1 in its slot
+    and gamma lambda in the next: (w_c - gamma w_0) + gamma lambda w_0 = gamma lambda c, so w_c = gamma lambda c. Values
+    differ by 0.95 gamma in the cue's slot and by 0 in the next. The returns are gamma c and c, with variance
+    (gamma^2 + 1) / 2. With k = 2 the slot after tells cues apart, its value is c, and w_c = gamma c for every lambda.
+    """
+    gamma = 0.9
+    cue = torch.cat([torch.ones(markov.GROUPS), -torch.ones(markov.GROUPS)])  # one of each in every group
+    episodes = cue_episodes(cue, cue)
+    with torch.no_grad():
+        features = reader(ShiftRegister(1, k), [0] * k).trunks.read_critic(episodes.batch).double().numpy()
+    found = markov.of_episodes(features, episodes, gamma)
+    variance = (gamma**2 + 1) / 2
+    expected = [0.95 * gamma / sqrt(variance), 0] if k == 1 else [0, 0]
+    assert found.by_time == pytest.approx(expected, abs=1e-6)
+    assert found.share == pytest.approx((0.95 * gamma) ** 2 / 2 / variance if k == 1 else 0, abs=1e-6)
+    assert found.error == pytest.approx(0, abs=1e-6)
+    assert markov.of_episodes(features, cue_episodes(cue, torch.zeros(len(cue))), gamma) is None
+
+
+def equations(difference, seed, K=3, episodes=10):
+    """Equations whose solutions differ by `difference` in every feature, with noise of N(0, 1) in each episode."""
+    rng, G = np.random.default_rng(seed), markov.GROUPS
+    A = np.broadcast_to(episodes * np.eye(K), (G, 2, K, K))
+    b = np.zeros((G, 2, K))
+    b[:, 0] = rng.normal(episodes * difference, sqrt(episodes), (G, K))
+    moments = np.broadcast_to([float(episodes), 0, episodes], (G, 3))
+    return markov.Equations(A, b, A[:, 0] / K, moments)
+
+
+def test_the_error_is_the_spread_of_the_share_over_repetitions():
+    """The share of `equations` is difference^2. Where noise is all there is, the jackknife of the product of n things
+    has 4 / (n - 2)^2 for a variance of 2 / (n (n - 1)): an error that is sqrt(2 * 20 * 19) / 18 = 1.53 times too large.
+    """
+    halves = markov.splits()
+    for difference, low, high in ((0.0, 1.2, 1.8), (0.5, 0.85, 1.2)):
+        found = np.array([markov.estimated(equations(difference, seed), halves) for seed in range(100)])
+        shares, errors = found.T
+        assert shares.mean() == pytest.approx(difference**2, abs=4 * shares.std() / sqrt(100))
+        assert low < errors.mean() / shares.std() < high
+
+
+# ---- the null
+
+
+def test_an_agent_that_cannot_be_measured_before_it_learnt_is_left_out(capsys):
+    """Its last value depends on nothing; that of the trained agent must depend on something."""
+    learnt, blank = reader(ShiftRegister(1, 1), [1.0], [1.0]), reader(ShiftRegister(1, 1), [0.0], [0.0])
+    obs = noise(3, 5, 1)
+    found = output.with_null("recall", learnt, lambda: blank, lambda agent: recalled(agent, obs))
+    said = "the agent before it learnt is left out: the last value depends on no observation"
+    assert list(found) == ["trained"] and said in capsys.readouterr().out
+    metrics = output.beside_null({"trained": recall_module.numbers(found["trained"])}, ("before_last",))
+    assert metrics == recall_module.numbers(found["trained"])
+    with pytest.raises(UserError, match="depends on no observation"):
+        output.with_null("recall", blank, lambda: learnt, lambda agent: recalled(agent, obs))
+
+
+def test_what_learning_did_is_told_where_a_difference_means_something():
+    found = {"trained": {"half_life": 9.0, "half_life_reached": 0.0, "attractors": 4.0}}
+    found["untrained"] = {"half_life": 2.0, "half_life_reached": 1.0, "attractors": 1.0}
+    learnt = [*output.if_reached("half_life", found), "attractors"]
+    assert output.beside_null(found, learnt) == {
+        **found["trained"], **{f"{name}_untrained": value for name, value in found["untrained"].items()},
+        "attractors_learnt": 3,
+    }  # fmt: skip
+    found["trained"]["half_life_reached"] = 1.0
+    assert output.beside_null(found, output.if_reached("half_life", found))["half_life_learnt"] == 7

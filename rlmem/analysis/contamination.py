@@ -11,11 +11,11 @@ from torch import Tensor
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import replaced
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result, beside_null
+from rlmem.analysis.output import LOOKS, Result, beside_null, if_reached, with_null
 from rlmem.analysis.readout import actions, knows_q, opinions
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
-from rlmem.stats.figures import COLOURS, figure, whole_numbers
+from rlmem.stats.figures import figure, whole_numbers
 
 Array = NDArray[np.float64]
 
@@ -47,10 +47,16 @@ def measure(run: LoadedRun, *, episodes: int = 16, frames: int = 16, noise: floa
     if not 0 < noise < np.inf:
         raise UserError(f"analyze contamination: noise={noise} is no standard deviation; e.g. --noise 1")
     played, space = run.play(episodes), run.parts.env.single_action_space
-    agents = {"trained": run.agent, "untrained": run.untrained()}
-    found = {name: changes(agent, played, space, frames, noise, run.seed) for name, agent in agents.items()}
+    found = with_null(
+        "contamination",
+        run.agent,
+        run.untrained,
+        lambda agent: changes(agent, played, space, frames, noise, run.seed),
+    )
     continuous = isinstance(space, spaces.Box)
-    metrics = beside_null(*(numbers(found[name], continuous) for name in agents))
+    nulls = {name: numbers(its, continuous) for name, its in found.items()}
+    acting = [name for name in nulls["trained"] if name.startswith(("flips", "action_change"))]
+    metrics = beside_null(nulls, [*if_reached("half_life", nulls), "value_change_max", *acting])
     action = "action_change" if continuous else "flips"
     rows = [
         {"of": name, "age": age, "value_change": float(value), action: float(acted)}
@@ -138,14 +144,10 @@ def numbers(of: Changes, continuous: bool) -> dict[str, float]:
 def picture(found: dict[str, Changes], of: str, continuous: bool) -> Any:
     """The change of values, each curve divided by its greatest value, above; that of actions below."""
     made, axes = figure(4.8, 2, sharex=True)
-    looks: dict[str, dict[str, Any]] = {
-        "trained": {"color": COLOURS[0], "lw": 2.0},
-        "untrained": {"color": COLOURS[6], "lw": 1.6, "ls": "--"},
-    }
     for name, its in found.items():
         ages = np.arange(len(its.value))
-        axes[0, 0].plot(ages, its.value / (its.value.max() or 1), label=name, **looks[name])
-        axes[1, 0].plot(ages, its.action, label=name, **looks[name])
+        axes[0, 0].plot(ages, its.value / (its.value.max() or 1), label=name, **LOOKS[name])
+        axes[1, 0].plot(ages, its.action, label=name, **LOOKS[name])
     axes[0, 0].axhline(0.5, color="black", lw=0.8, ls=":")
     axes[0, 0].set(ylabel=f"change of {of}\n/ its greatest", ylim=(0, 1.05), title="what noise in one frame changes")
     low = 0 if continuous else -0.02

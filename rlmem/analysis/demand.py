@@ -1,6 +1,6 @@
 """Whether values recall what the task demands: the recall density of every slot over the true memory demand."""
 
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result, beside_null
+from rlmem.analysis.output import Result, beside_null, with_null
 from rlmem.analysis.readout import name_of
 from rlmem.analysis.recall import densities
 from rlmem.config.messages import sentence
@@ -53,24 +53,24 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
         what = "demanded no observation in these episodes"
         raise UserError(f"analyze demand: env={run.config.choices['env']} {what}; e.g. --episodes 50")
     chosen = demanding[np.unique(np.linspace(0, len(demanding) - 1, min(slots, len(demanding))).round().astype(int))]
-    agents = {"trained": run.agent, "untrained": run.untrained()}
     space = run.parts.env.single_action_space
-    found = {of: covered(agent, played, needs, chosen, space) for of, agent in agents.items()}
+    found = with_null("demand", run.agent, run.untrained, lambda agent: covered(agent, played, needs, chosen, space))
     trained = found["trained"]
     metrics = {
-        **beside_null(*({"inside": float(found[of].inside.mean())} for of in agents)),
+        **beside_null({name: {"inside": float(its.inside.mean())} for name, its in found.items()}, ("inside",)),
         "inside_uniform": float(trained.uniform.mean()),
         "demanded_mean": float(needs[:, chosen].sum(2)[needs[:, chosen].any(2)].mean()),
         "oldest_demanded": float(oldest(needs)),
         "slots": float(len(chosen)),
     }
     rows = [
-        {"slot": int(t), "inside": float(a), "inside_untrained": float(b), "inside_uniform": float(c)}
-        for t, a, b, c in zip(chosen, trained.inside, found["untrained"].inside, trained.uniform, strict=True)
+        {"of": name, "slot": int(t), "inside": float(inside), "inside_uniform": float(uniform)}
+        for name, its in found.items()
+        for t, inside, uniform in zip(chosen, its.inside, its.uniform, strict=True)
     ]
     about = {"of": name_of(run.agent, space), "episodes": episodes, "slots": chosen.tolist()}
     arrays = {"demanded": trained.demanded, **{f"density_{of}": its.density for of, its in found.items()}}
-    return Result(metrics, rows, {"picture": picture(found, chosen, metrics)}, about, arrays)
+    return Result(metrics, rows, {"picture": picture(found, chosen)}, about, arrays)
 
 
 def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
@@ -78,13 +78,11 @@ def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
     if wrappers := run.config.values.get(WRAPPER):
         what = "changes what is seen when, and with it the demand"
         raise UserError(f"analyze demand: wrapper={','.join(wrappers)}: {what}; expected a run without wrappers")
-    try:
-        with closing(run.environment(1)) as env:
-            return env.unwrapped.demand()  # type: ignore[attr-defined]
-    except (AttributeError, NotImplementedError) as error:
-        name, what = run.config.choices["env"], "does not tell its memory demand (an environment does by `demand()`)"
-        example = "a run with env=repeat_previous"
-        raise UserError(sentence(f"analyze demand: env={name}", what, example=example)) from error
+    with closing(run.environment(1)) as env, suppress(NotImplementedError):
+        if hasattr(env.unwrapped, "demand"):
+            return env.unwrapped.demand()
+    name, what = run.config.choices["env"], "does not tell its memory demand (an environment does by `demand()`)"
+    raise UserError(sentence(f"analyze demand: env={name}", what, example="a run with env=repeat_previous"))
 
 
 def demands(told: NDArray[np.bool_], played: Episodes) -> NDArray[np.bool_]:
@@ -121,13 +119,11 @@ def oldest(needs: NDArray[np.bool_]) -> int:
     return int((t - i).max())
 
 
-def picture(found: dict[str, Covered], slots: NDArray[np.int64], metrics: dict[str, float]) -> Any:
+def picture(found: dict[str, Covered], slots: NDArray[np.int64]) -> Any:
     """Maps of slots t (rows, downwards) by observations: what is demanded, and the densities."""
-    maps = {
-        "demanded": found["trained"].demanded,
-        f"trained: {metrics['inside']:.0%} inside": found["trained"].density,
-        f"untrained: {metrics['inside_untrained']:.0%} inside": found["untrained"].density,
-    }
+    maps = {"demanded": found["trained"].demanded}
+    for name, its in found.items():
+        maps[f"{name}: {its.inside.mean():.0%} inside"] = its.density
     made, axes = figure(7.2, len(maps), sharex=True)
     most = int(slots.max()) + 1
     for panel, (title, values) in zip(axes[:, 0], maps.items(), strict=True):

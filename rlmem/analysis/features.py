@@ -25,7 +25,7 @@ def replaced(trunks: Iterable[Any], what: str, change: Callable[[Tensor], Tensor
     with ExitStack() as hooks:
         for trunk in trunks:
             if getattr(trunk.encoder, "reads_leaves", False):
-                why = "the encoder reads observations of several parts, by whose numbers it does not differentiate"
+                why = "the encoder reads observations of several parts, and not one row of features"
                 raise UserError(f"analyze {what}: {why}; expected a run with observations of one part")
             dtype = next((p.dtype for p in trunk.parameters()), torch.get_default_dtype())
 
@@ -37,6 +37,17 @@ def replaced(trunks: Iterable[Any], what: str, change: Callable[[Tensor], Tensor
         yield
     if not asked:
         raise UserError(f"analyze {what}: the encoder does not read observations through `obs_features`")
+
+
+def read_by(trunk: Trunk, batch: Any) -> Tensor:
+    """What the memory of a trunk reads in every slot, [N, S, D]."""
+    inputs: list[Tensor] = []
+    hook = trunk.encoder.register_forward_hook(lambda module, args, x: inputs.append(x))
+    try:
+        trunk.read(batch, None)
+    finally:
+        hook.remove()
+    return inputs[0]
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Whether the outputs of a memory cluster by the true state of the environment."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,10 +9,11 @@ from numpy.typing import NDArray
 
 from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Keeper, LoadedRun
-from rlmem.analysis.output import Result, beside_null
+from rlmem.analysis.output import Result, beside_null, with_null
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, INK, figure
+from rlmem.types import Batch
 
 TERMINAL = "T"
 """The label of slots whose true state is terminal."""
@@ -37,18 +37,22 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
         raise UserError(sentence(f"analyze hidden: env={name}", what, example="a run with env=parity"))
     if not 0 < perplexity < np.inf:
         raise UserError(f"analyze hidden: perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
-    (outputs, null), labels = collect(run, episodes, [run.agent, run.untrained()])
-    if not np.isfinite(outputs).all():
-        raise UserError(f"analyze hidden: the memory's outputs are not finite at step {run.step}; e.g. --step best")
-    features, names = sample(outputs, np.array(states)[labels], points, run.seed)
-    before, _ = sample(null, np.array(states)[labels], points, run.seed)
+    played, labels = collect(run, episodes)
+    found = with_null(
+        "hidden",
+        run.agent,
+        run.untrained,
+        lambda agent: sample(outputs(agent, played), np.array(states)[labels], points, run.seed),
+    )
+    features, names = found["trained"]
     inner = names != TERMINAL
 
     def silhouettes(of: Any) -> dict[str, float]:
         return {"silhouette": silhouette(of[inner], names[inner]), "silhouette_with_terminal": silhouette(of, names)}
 
+    scores = {name: silhouettes(of) for name, (of, _) in found.items()}
     metrics = {
-        **beside_null(silhouettes(features), silhouettes(before)),
+        **beside_null(scores, scores["trained"]),
         "points": float(inner.sum()),
         "points_with_terminal": float(len(names)),
         "states": float(len(set(names[inner]))),
@@ -58,23 +62,27 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
     rows = [{"x": float(x), "y": float(y), "state": n} for (x, y), n in zip(places, names, strict=True)]
     about = {"episodes": episodes, "perplexity": perplexity, "states": sorted(set(names))}
     title = f"{run.config.choices['memory']} on {name}: silhouette {metrics['silhouette']:.2f}"
-    title += f" (untrained {metrics['silhouette_untrained']:.2f})"
+    if "untrained" in found:
+        title += f" (untrained {metrics['silhouette_untrained']:.2f})"
     return Result(metrics, rows, {"picture": picture(places, names, title)}, about, {"features": features})
 
 
-@torch.no_grad()
-def collect(
-    run: LoadedRun, episodes: int, agents: Sequence[Agent]
-) -> tuple[list[NDArray[np.float32]], NDArray[np.int64]]:
-    """The outputs [n, H] of each agent's memory at all acted slots of the run's episodes, and the labels [n] there."""
+def collect(run: LoadedRun, episodes: int) -> tuple[Batch, NDArray[np.int64]]:
+    """Slots [N, S] of the run's episodes, and the labels [n] of the acted ones."""
     labels: list[NDArray[np.int64]] = []
     batch = run.play(episodes, partial(Keeper, look=lambda env: env.labels(), kept=labels)).batch
-    acted, outputs = batch.mask.numpy(), []
-    for agent in agents:
-        trunk = agent.trunks.critic
-        y, _ = trunk.memory(trunk.encoder(*batch.inputs), trunk.initial_state(episodes), batch.start)
-        outputs.append(y.numpy()[acted])
-    return outputs, np.stack(labels, 1)[acted]
+    return batch, np.stack(labels, 1)[batch.mask.numpy()]
+
+
+@torch.no_grad()
+def outputs(agent: Agent, batch: Batch) -> NDArray[np.float32]:
+    """The outputs [n, H] of the critic's memory at all acted slots. Raises UserError if they are not finite."""
+    trunk = agent.trunks.critic
+    y, _ = trunk.memory(trunk.encoder(*batch.inputs), trunk.initial_state(batch.shape[0]), batch.start)
+    found = y.numpy()[batch.mask.numpy()]
+    if not np.isfinite(found).all():
+        raise UserError("analyze hidden: the memory's outputs are not finite; e.g. --step best")
+    return found
 
 
 def sample(features: Any, names: Any, points: int, seed: int) -> tuple[Any, Any]:

@@ -101,6 +101,19 @@ class LoadedRun:
             own.load_state_dict(trained.state_dict())
         return as_made.agent
 
+    def twin(self, path: Path | str, what: str) -> "LoadedRun":
+        """The run `path` that sees everything, of the same kind of checkpoint, on the same random streams.
+
+        what: the analysis, for messages
+
+        Raises UserError if it does not see everything.
+        """
+        other = load_run(Path(path), None if self.best is None else "best", self.seed, self.trust)
+        if other.config.values["env"].get("observe") != "full":
+            lacks = "does not see all of the state; expected a run with env.observe=full"
+            raise UserError(f"analyze {what}: twin={path} {lacks}; e.g. a run of the same game and memory with it")
+        return other
+
     def load(self, step: int | str | None) -> None:
         """Put the weights of another checkpoint into the agent."""
         best = step == "best" or (step is not None and step == self.best)

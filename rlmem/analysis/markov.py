@@ -1,7 +1,7 @@
 """Whether values depend on lambda, which they do only where what an agent remembers is not Markov."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,17 +9,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlmem.analysis.loaded import LoadedRun, load_run
+from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.errors import UserError
-from rlmem.stats.figures import COLOURS, figure
+from rlmem.stats.figures import COLOURS, figure, whole_numbers
 
 Array = NDArray[np.float64]
 LAMBDAS = (0.0, 0.95)
 DISTINCT, COMPONENTS = 128, 32
 """The most distinct features that have a value of their own each; of more, the principal components that values are
 fitted to, beside a bias."""
-SPLITS, RESAMPLES = 10, 50
+GROUPS, SPLITS = 20, 10
+"""Groups of episodes, and how many times they are split into halves."""
+FLAT = 1e-12
+"""A variance of returns up to which they are all equal."""
 ROUNDING = 1e-9
 """The error of a share where no noise is left."""
 Z = 1.959964
@@ -32,12 +35,29 @@ class Discrepancy:
 
     share: an estimate without bias from noise, so it may be negative
     error: its standard error
-    by_time: root mean square of the difference by the slot of an episode [T], in standard deviations of returns
+    by_time: root mean square of the difference by the slot of an episode [T], in standard deviations of returns;
+        negative where the estimate of the square is
     """
 
     share: float
     error: float
     by_time: Array
+
+
+@dataclass
+class Equations:
+    """What LSTD of both lambdas needs, and the variance of returns, as sums over each of G groups of episodes.
+
+    A: the matrices, [G, 2, K, K]
+    b: the right sides, [G, 2, K]
+    alike: products of the features that values are linear in, [G, K, K]
+    moments: of the returns, to the powers 0, 1 and 2, [G, 3]
+    """
+
+    A: Array
+    b: Array
+    alike: Array
+    moments: Array
 
 
 def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) -> Result:
@@ -50,11 +70,14 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
     Differences that two halves of the episodes find are multiplied, so that noise does not look like a discrepancy.
     What features cannot express makes values differ too: that is what the twin tells.
 
-    twin: a run on the fully observed twin of the game, measured beside it
+    episodes: of the sampling policy, at least 20
+    twin: a run with env.observe=full, measured beside it
     """
-    found = {"run": discrepancy(run, episodes)}
-    if twin is not None:
-        found["twin"] = discrepancy(load_run(twin, None, run.seed), episodes)
+    if episodes < GROUPS:
+        what = f"{episodes} episodes; expected at least {GROUPS}, from whose groups the error is estimated"
+        raise UserError(f"analyze markov: {what}")
+    runs = {"run": run} if twin is None else {"run": run, "twin": run.twin(twin, "markov")}
+    found = {name: discrepancy(each, episodes) for name, each in runs.items()}
     metrics = dict[str, float]()
     for name, one in found.items():
         prefix = "" if name == "run" else f"{name}_"
@@ -74,25 +97,41 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
 
 def discrepancy(run: LoadedRun, episodes: int) -> Discrepancy:
     """Of so many episodes of the sampling policy. Raises UserError if their returns do not differ."""
-    played, algo = run.play(episodes, sampled=True), cast(Any, run.parts.algo)
-    gamma = algo.gamma
+    played = run.play(episodes, sampled=True)
     with torch.no_grad():
         features = run.agent.trunks.read_critic(played.batch).double().numpy()
+    found = of_episodes(features, played, cast(Any, run.parts.algo).gamma)
+    if found is None:
+        raise UserError(f"analyze markov: {run.path}: all returns are equal, so that values tell nothing apart")
+    return found
+
+
+def of_episodes(features: Array, played: Episodes, gamma: float) -> Discrepancy | None:
+    """From the features [N, S, F] of at least GROUPS episodes; None if all returns are equal."""
     lengths = played.length.tolist()
     starts = np.cumsum([0, *(n + 1 for n in lengths)])
     fitted_to = basis(np.concatenate([features[i, : n + 1] for i, n in enumerate(lengths)]))
+    fitted = [fitted_to[a : b - 1] for a, b in pairwise(starts)]
+    after = [fitted_to[a + 1 : b] for a, b in pairwise(starts)]
     reward, ended = (x.numpy() for x in (played.batch.reward.double(), played.batch.terminated))
-    equations, fitted, returns = [], [], []
+    returns = [discounted(reward[i, :n], gamma) for i, n in enumerate(lengths)]
+    if np.concatenate(returns).var() < FLAT:
+        return None
+    K, centre = fitted_to.shape[1], np.concatenate(returns).mean()
+    of = Equations(
+        np.zeros((GROUPS, 2, K, K)), np.zeros((GROUPS, 2, K)), np.zeros((GROUPS, K, K)), np.zeros((GROUPS, 3))
+    )
     for i, n in enumerate(lengths):
-        f = fitted_to[starts[i] : starts[i + 1]]
-        after = f[1:] * ~ended[i, :n, None]
-        equations.append([_equation(f[:-1], after, reward[i, :n], gamma, lam) for lam in LAMBDAS])
-        fitted.append(f[:-1])
-        returns.append(_returns(reward[i, :n], gamma))
-    variance = np.concatenate(returns).var()
-    if variance < 1e-12:
-        raise UserError(f"analyze markov: {run.path}: all returns are equal, so that values tell nothing apart")
-    return _estimated(equations, fitted, variance)
+        group, change = i % GROUPS, fitted[i] - gamma * after[i] * ~ended[i, :n, None]
+        for k, lam in enumerate(LAMBDAS):
+            traced = traces(fitted[i], gamma * lam)
+            of.A[group, k] += traced.T @ change
+            of.b[group, k] += traced.T @ reward[i, :n]
+        of.alike[group] += fitted[i].T @ fitted[i]
+        of.moments[group] += [np.sum((returns[i] - centre) ** power) for power in range(3)]
+    halves, every = splits(), np.ones(GROUPS, bool)
+    value, error = estimated(of, halves)
+    return Discrepancy(value, error, by_slot(fitted, *differences_of(of, halves, every)) / np.sqrt(variance(of, every)))
 
 
 def basis(features: Array) -> Array:
@@ -106,47 +145,77 @@ def basis(features: Array) -> Array:
     return np.column_stack([centred @ axes.T, np.ones(len(features))])
 
 
-def _equation(f: Array, after: Array, reward: Array, gamma: float, lam: float) -> tuple[Array, Array]:
-    """An episode's part of LSTD's matrix [K, K] and right side [K]."""
-    trace = np.empty_like(f)
-    running = np.zeros(f.shape[1])
+def traces(f: Array, decay: float) -> Array:
+    """z_t = decay z_{t-1} + f_t of an episode's features [n, K]."""
+    trace, running = np.empty_like(f), np.zeros(f.shape[1])
     for t, row in enumerate(f):
-        running = gamma * lam * running + row
-        trace[t] = running
-    return trace.T @ (f - gamma * after), trace.T @ reward
+        trace[t] = running = decay * running + row
+    return trace
 
 
-def _returns(reward: Array, gamma: float) -> Array:
+def discounted(reward: Array, gamma: float) -> Array:
+    """The returns from every slot of an episode, [n]."""
     found, running = np.empty_like(reward), 0.0
     for t in range(len(reward) - 1, -1, -1):
         found[t] = running = reward[t] + gamma * running
     return found
 
 
-def _estimated(equations: list[list[tuple[Array, Array]]], fitted: list[Array], variance: float) -> Discrepancy:
-    """The product of the differences that halves of the episodes find, over halves that are drawn and drawn again."""
-    rng, N = np.random.default_rng(0), len(fitted)
-    matrices, sides = (np.array([[one[k] for one in each] for each in equations]) for k in (0, 1))  # [N, 2, K(, K)]
+def splits() -> NDArray[np.bool_]:
+    """Which groups are in the first half of each split, [SPLITS, GROUPS]; the same ones always."""
+    rng = np.random.default_rng(0)
+    return np.array([rng.permutation(GROUPS) < GROUPS // 2 for _ in range(SPLITS)])
+
+
+def estimated(of: Equations, halves: NDArray[np.bool_]) -> tuple[float, float]:
+    """The share and its standard error, by the jackknife: from how it changes if one of the groups is left out.
+
+    The jackknife is on average not too small (Efron and Stein 1981). Where there is no discrepancy the share is a
+    product of noise alone, and the error is up to one and a half times as large as it should be.
+
+    halves: the first halves of the splits, [S, G], which stay the same whatever is left out
+    """
+    without = np.array([share(of, halves, kept) for kept in ~np.eye(halves.shape[1], dtype=bool)])
+    error = np.sqrt((len(without) - 1) * without.var())
+    return share(of, halves, np.ones(halves.shape[1], bool)), float(error)
+
+
+def share(of: Equations, halves: NDArray[np.bool_], kept: NDArray[np.bool_]) -> float:
+    """The product of the differences that both halves of the `kept` groups [G] find, the mean over splits."""
+    found = variance(of, kept)
+    if found < FLAT:
+        return 0.0
+    first, second = differences_of(of, halves, kept)
+    alike = of.alike[kept].sum(0) / of.moments[kept, 0].sum()
+    return float(((first @ alike) * second).sum(1).mean() / found)
+
+
+def variance(of: Equations, kept: NDArray[np.bool_]) -> float:
+    """The variance of the returns in the `kept` groups [G]."""
+    count, total, squares = of.moments[kept].sum(0)
+    return float(squares / count - (total / count) ** 2)
+
+
+def differences_of(of: Equations, halves: NDArray[np.bool_], kept: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """The differences of weights [S, K] that the first and the second halves of the `kept` groups find."""
+    return differences(of, halves & kept), differences(of, ~halves & kept)
+
+
+def differences(of: Equations, chosen: NDArray[np.bool_]) -> Array:
+    """w(first lambda) - w(second lambda) [S, K], each from the groups that a row of `chosen` [S, G] has."""
+    A, b = (np.tensordot(chosen.astype(np.float64), part, 1) for part in (of.A, of.b))
+    ridge = 1e-8 * A.trace(axis1=-2, axis2=-1)[..., None, None] / A.shape[-1]
+    weights = np.linalg.solve(A + ridge * np.eye(A.shape[-1]), b[..., None])[..., 0]
+    return weights[:, 0] - weights[:, 1]
+
+
+def by_slot(fitted: list[Array], first: Array, second: Array) -> Array:
+    """The signed root of the product of two differences by slot [T], the mean over splits and episodes [n, K] each."""
     every = np.concatenate(fitted)
-    alike = every.T @ every / len(every)
-
-    def difference(chosen: NDArray[np.intp]) -> Array:
-        weights = []
-        for A, b in zip(matrices[chosen].sum(0), sides[chosen].sum(0), strict=True):
-            ridge = 1e-8 * np.trace(A) / len(A)
-            weights.append(np.linalg.solve(A + ridge * np.eye(len(A)), b))
-        return weights[0] - weights[1]
-
-    def share(halves: Iterable[Any]) -> float:
-        return float(np.mean([difference(one) @ alike @ difference(other) for one, other in halves])) / variance
-
-    halves = [np.array_split(rng.permutation(N), 2) for _ in range(SPLITS)]
-    again = lambda part: rng.choice(part, len(part))  # noqa: E731 - within a half, so that both stay independent
-    resampled = [share((again(one), again(other)) for one, other in halves) for _ in range(RESAMPLES)]
-    apart = difference(np.arange(N))
-    longest = max(map(len, fitted))
-    squares = [np.mean([(f[t] @ apart) ** 2 for f in fitted if t < len(f)]) for t in range(longest)]
-    return Discrepancy(share(halves), float(np.std(resampled)), np.sqrt(np.array(squares) / variance))
+    products = ((every @ first.T) * (every @ second.T)).mean(1)
+    slots = np.concatenate([np.arange(len(f)) for f in fitted])
+    means = np.bincount(slots, products) / np.bincount(slots)
+    return np.sign(means) * np.sqrt(np.abs(means))
 
 
 def picture(found: dict[str, Discrepancy]) -> Any:
@@ -157,9 +226,11 @@ def picture(found: dict[str, Discrepancy]) -> Any:
         top.errorbar(one.share, i, xerr=Z * one.error, fmt="o", color=COLOURS[i], capsize=4)
         bottom.plot(one.by_time, color=COLOURS[i], label=name)
     top.axvline(0, color="black", lw=0.8)
-    top.set(yticks=range(len(found)), ylim=(-0.5, len(found) - 0.5), xlabel="share of the returns' variance")
+    top.set(yticks=range(len(found)), ylim=(-0.5, len(found) - 0.5), xlabel="its square / variance of returns")
     top.set_yticklabels(list(found))
-    top.set(title=f"squared difference of values with lambda {LAMBDAS[0]:g} and {LAMBDAS[1]:g}, 95 % interval")
-    bottom.set(xlabel="slot of the episode", ylabel="difference (standard deviations)", ylim=(0, None))
+    top.set(title=f"difference of values, lambda {LAMBDAS[0]:g} and {LAMBDAS[1]:g}; 95 % interval")
+    bottom.axhline(0, color="black", lw=0.8)
+    bottom.set(xlabel="slot of the episode", ylabel="difference (standard deviations)")
+    whole_numbers(bottom.xaxis)
     bottom.legend(frameon=False)
     return made

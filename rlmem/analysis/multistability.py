@@ -1,6 +1,6 @@
 """Whether a memory's states stay where cues brought them: attractors, and how fast pairs of states meet."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from rlmem.agents.trunk import Trunk
-from rlmem.analysis.features import nothing_blocked
+from rlmem.agents.base import Agent
+from rlmem.analysis.features import nothing_blocked, read_by
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import Result, beside_null
+from rlmem.analysis.output import LOOKS, Result, beside_null, if_reached, with_null
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
-from rlmem.stats.figures import COLOURS, figure
+from rlmem.stats.figures import figure
 from rlmem.types import State
 
 Array = NDArray[np.float64]
@@ -26,6 +26,8 @@ EXACT, RATIO = 64, 1.15
 """Every slot is looked at up to the first; from there on, slots that are further apart by the second each time."""
 APART = 0.05
 """States nearer to each other than this share of what pairs were apart at first count as one, or as at rest."""
+IN_TURN = 8
+"""Slots after the end, each of which is looked at: a cycle may have ended just as often between two other looks."""
 STRIDE, BEFORE, MEASURED = 16, 64, 8
 """Slots that a derivative passes at once; how many times it does so before its growth is measured, and for how long."""
 
@@ -36,7 +38,7 @@ class Held(NamedTuple):
     slots: when it was looked at, ascending from 0, [K]; the last look is at the end, or before states were not finite
     apart: the mean distance of pairs of states then, as a share of that at slot 0, [K]
     clusters: how many states are apart at first, and in the end
-    resting: the share of states that no longer moved in the last half
+    resting: the share of states that no longer moved, in any look of the last half or in the slots after it
     eigenvalue: of d state' / d state in each final state, the size of the greatest, [M]
     final: the final states, [M, F]
     scale: the mean distance of pairs at slot 0; 1 if they are all the same
@@ -66,21 +68,25 @@ def measure(
     """
     if neutral not in ("usual", "zero"):
         raise UserError(sentence(f"neutral={neutral}", "is no input", accepted=("usual", "zero"), example="usual"))
-    trained, untrained = run.agent.trunks.actor, run.untrained().trunks.actor
-    if not any(map(is_kept, tree_leaves(trained.initial_state(1)))):
+    if not any(map(is_kept, tree_leaves(run.agent.trunks.actor.initial_state(1)))):
         what = f"memory={run.config.choices['memory']} has no state that holds what was read"
         raise UserError(f"analyze multistability: {run.path}: {what}; e.g. a run with memory=gru")
     played = run.play(episodes)
     batch, first = played.batch, min(after, int(played.length.min()))
     with torch.no_grad():
-        x = {"trained": read_by(trained, batch), "untrained": read_by(untrained, batch)}
-    place, found = usual(x["trained"], batch.mask & ~batch.start), {}
-    for name, trunk in (("trained", trained), ("untrained", untrained)):
+        place = usual(read_by(run.agent.trunks.actor, batch), batch.mask & ~batch.start)
+
+    def held(agent: Agent) -> Held:
+        trunk = agent.trunks.actor
         with torch.no_grad():
-            state = trunk.memory(x[name][:, :first], trunk.initial_state(episodes), batch.start[:, :first])[1]
-        same = x[name][place]
-        found[name] = hold(trunk.memory, same if neutral == "usual" else torch.zeros_like(same), state, slots)
-    metrics = beside_null(numbers(found["trained"]), numbers(found["untrained"]))
+            x = read_by(trunk, batch)
+            state = trunk.memory(x[:, :first], trunk.initial_state(episodes), batch.start[:, :first])[1]
+        return hold(trunk.memory, x[place] if neutral == "usual" else torch.zeros_like(x[place]), state, slots)
+
+    found = with_null("multistability", run.agent, run.untrained, held)
+    nulls = {name: numbers(its) for name, its in found.items()}
+    learnt = ["attractors", "resting", "distance_at_end", *if_reached("half_life", nulls), "eigenvalue"]
+    metrics = beside_null(nulls, learnt)
     rows = [
         {"of": name, "slot": int(slot), "distance": float(apart)}
         for name, its in found.items()
@@ -89,17 +95,6 @@ def measure(
     about = {"episodes": episodes, "after": first, "slots": slots, "neutral": neutral}
     arrays = {f"final_{name}": its.final for name, its in found.items()}
     return Result(metrics, rows, {"picture": picture(found)}, about, arrays)
-
-
-def read_by(trunk: Trunk, batch: Any) -> Tensor:
-    """What the memory of a trunk reads in every slot, [N, S, D]."""
-    inputs: list[Tensor] = []
-    hook = trunk.encoder.register_forward_hook(lambda module, args, x: inputs.append(x))
-    try:
-        trunk.read(batch, None)
-    finally:
-        hook.remove()
-    return inputs[0]
 
 
 def usual(x: Tensor, among: Tensor) -> tuple[int, int]:
@@ -115,7 +110,7 @@ def hold(memory: Memory, x: Tensor, state: State, slots: int) -> Held:
     begin = numbers_of(state)
     first = spread(begin)
     scale = first or 1.0
-    seen, apart, halfway = [0], [first / scale], begin
+    seen, apart, late = [0], [first / scale], [begin]
     final, limit = begin, APART * scale
     for pause in pauses(slots):
         following = state
@@ -128,12 +123,24 @@ def hold(memory: Memory, x: Tensor, state: State, slots: int) -> Held:
         state, final = following, now
         seen.append(seen[-1] + pause)
         apart.append(spread(now) / scale)
-        if seen[-1] <= (slots + 1) // 2:
-            halfway = now
-    rest = np.linalg.norm(final - halfway, axis=1) <= limit
-    resting = float(rest.mean()) if seen[-1] == slots else 0.0
+        late = [now] if seen[-1] <= (slots + 1) // 2 else [*late, now]
+    moved = farthest(final, [*late, *following_states(memory, x, state)])
+    resting = float((moved <= limit).mean()) if seen[-1] == slots else 0.0
     counted = clusters(begin, limit), clusters(final, limit)
     return Held(np.array(seen), np.array(apart), counted, resting, eigenvalues(memory, x, state), final, scale)
+
+
+@torch.no_grad()
+def following_states(memory: Memory, x: Tensor, state: State) -> Iterator[Array]:
+    """The states [M, F] in each of the next IN_TURN slots with the input x [D], which tell a cycle from rest."""
+    for _ in range(IN_TURN):
+        state = memory(*again(x, state, 1))[1]
+        yield numbers_of(state)
+
+
+def farthest(final: Array, states: Iterable[Array]) -> Array:
+    """How far each of the final states [M, F] was at most from where it was in other looks, [M]."""
+    return np.max([np.linalg.norm(final - other, axis=1) for other in states], 0)
 
 
 def pauses(slots: int) -> Iterator[int]:
@@ -250,18 +257,14 @@ def numbers(of: Held) -> dict[str, float]:
 def picture(found: dict[str, Held]) -> Any:
     """The distance of pairs over the slots of neutral input, above; the final states on two axes, below."""
     made, axes = figure(6.2, 2)
-    looks: dict[str, dict[str, Any]] = {
-        "trained": {"color": COLOURS[0], "lw": 2.0},
-        "untrained": {"color": COLOURS[6], "lw": 1.6, "ls": "--"},
-    }
     for name, its in found.items():
         axes[0, 0].plot(
-            its.slots + 1, its.apart, label=f"{name}: {its.clusters[1]} of {its.clusters[0]} left", **looks[name]
+            its.slots + 1, its.apart, label=f"{name}: {its.clusters[1]} of {its.clusters[0]} left", **LOOKS[name]
         )
         centred = (its.final - its.final.mean(0)) / its.scale
         directions = np.linalg.svd(centred, full_matrices=False)[2][:2]
         places = np.pad(centred @ directions.T, ((0, 0), (0, 2 - len(directions))))
-        axes[1, 0].scatter(*places.T, s=22, color=looks[name]["color"], alpha=0.6, label=name)
+        axes[1, 0].scatter(*places.T, s=22, color=LOOKS[name]["color"], alpha=0.6, label=name)
     axes[0, 0].set(xscale="log", ylim=(-0.05, None), xlabel="slots of neutral input, plus 1")
     axes[0, 0].set(ylabel="distance of pairs of states", title="what is left of the states that cues led to")
     axes[1, 0].set(xlabel="first principal axis", ylabel="second", title="the states in the end, around their mean")

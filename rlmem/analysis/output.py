@@ -3,11 +3,11 @@
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,46 @@ ASKED = "asked.json"
 """The file that `rlmem reproduce` puts beside an analysis, with the options that it asked for."""
 
 
-def beside_null(trained: Mapping[str, float], untrained: Mapping[str, float]) -> dict[str, float]:
-    """Metrics by name of an agent, of the same agent before it learnt (NAME_untrained), and their difference
-    (NAME_learnt)."""
+LOOKS: dict[str, dict[str, Any]] = {
+    "trained": {"color": figures.COLOURS[0], "lw": 2.0},
+    "untrained": {"color": figures.COLOURS[6], "lw": 1.6, "ls": "--"},
+}
+"""How the curves of an agent, and of the same agent before it learnt, are drawn."""
+Found = TypeVar("Found")
+
+
+def with_null(what: str, agent: Any, untrained: Callable[[], Any], measure: Callable[[Any], Found]) -> dict[str, Found]:
+    """What `measure` finds of an agent ("trained"), and of the same agent before it learnt ("untrained").
+
+    Where the second cannot be measured it is left out, and a line says why.
+
+    what: the analysis, for the line
+    untrained: makes the agent as it was before it learnt
+    """
+    found = {"trained": measure(agent)}
+    try:
+        found["untrained"] = measure(untrained())
+    except UserError as error:
+        why = str(error).removeprefix(f"analyze {what}: ").partition("; ")[0]
+        print(f"analyze {what}: the agent before it learnt is left out: {why}")
+    return found
+
+
+def beside_null(found: Mapping[str, Mapping[str, float]], learnt: Collection[str] = ()) -> dict[str, float]:
+    """Metrics by name of an agent, and of the same agent before it learnt (NAME_untrained), if that was measured.
+
+    found: both as "trained" and "untrained"
+    learnt: the metrics whose difference (NAME_learnt) is what learning did
+    """
+    trained, untrained = found["trained"], found.get("untrained", {})
     nulls = {f"{name}_untrained": value for name, value in untrained.items()}
-    return {**trained, **nulls, **{f"{name}_learnt": trained[name] - value for name, value in untrained.items()}}
+    differences = {f"{name}_learnt": trained[name] - value for name, value in untrained.items() if name in learnt}
+    return {**trained, **nulls, **differences}
+
+
+def if_reached(name: str, found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """[name] if every agent has reached what NAME_reached tells, else []: a difference of bounds means nothing."""
+    return [name] if all(metrics[f"{name}_reached"] for metrics in found.values()) else []
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """What can be read from a memory's outputs: earlier observations by their age, and the state of the environment."""
 
 import warnings
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -9,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from rlmem.agents.base import Agent
-from rlmem.analysis.features import replaced
+from rlmem.analysis.features import read_by, replaced
 from rlmem.analysis.loaded import Episodes, Keeper, LoadedRun
-from rlmem.analysis.multistability import read_by
-from rlmem.analysis.output import Result
+from rlmem.analysis.output import LOOKS, Result, with_null
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, figure
@@ -47,7 +47,7 @@ def measure(run: LoadedRun, *, episodes: int = 60, points: int = 1000) -> Result
         raise UserError(f"analyze probe: {episodes} episodes; expected at least 6, some to fit and some to test")
     states: list[Array] = []
     played = run.play(episodes, partial(Keeper, look=state_of, kept=states))
-    outputs = {"trained": read(run.agent, played), "untrained": read(run.untrained(), played)}
+    outputs = with_null("probe", run.agent, run.untrained, lambda agent: read(agent, played))
     seen, inputs = facts(run.agent, played)
     sources = {**outputs, "input": inputs, "control": outputs["trained"]}
     acted, columns = played.batch.mask.numpy(), {}
@@ -62,7 +62,8 @@ def measure(run: LoadedRun, *, episodes: int = 60, points: int = 1000) -> Result
         what = "no observation varies enough, or episodes are too few and short to fit a probe"
         raise UserError(sentence(f"analyze probe: {run.path}", what, example="--episodes 200"))
     metrics = {f"{name}/{fact}": value for fact, of in scores.items() for name, value in of.items()}
-    metrics |= {f"reach_{probe}": reach(scores, probe) for probe in PROBES}
+    reaching = [f"{probe}{'' if name == 'trained' else f'_{name}'}" for probe in PROBES for name in (*outputs, "input")]
+    metrics |= {f"reach_{source}": reach(scores, source) for source in reaching}
     rows = [{"fact": fact, **of} for fact, of in scores.items()]
     about = {"episodes": episodes, "points": points, "facts": list(scores)}
     title = f"what probes read from {run.config.choices['memory']}"
@@ -73,10 +74,9 @@ def state_of(env: Any) -> Array | None:
     """The states of environments [N, F] as numbers: the full one, or the number of its label one-hot; None: untold."""
     if names := getattr(env, "label_names", ()):
         return np.eye(len(names))[env.labels()]
-    try:
-        return env.full_state()
-    except (AttributeError, NotImplementedError):
-        return None
+    with suppress(NotImplementedError):
+        return env.full_state() if hasattr(env, "full_state") else None
+    return None
 
 
 @torch.no_grad()
@@ -178,10 +178,17 @@ def explained(guess: Array, truth: Array, fitted_to: Array) -> float:
     return float(1 - np.square(truth - guess).sum() / np.square(truth - fitted_to.mean(0)).sum())
 
 
-def reach(scores: dict[str, dict[str, float]], probe: str) -> float:
-    """The greatest age for which a probe explains KNOWN more of the variance than in the control task; -1: none."""
+def reach(scores: dict[str, dict[str, float]], source: str) -> float:
+    """The greatest age at which a source explains KNOWN more than what tells without memory; -1: none.
+
+    Without memory the input of the same slot tells, and time, which the control task asks for: the better of the two.
+
+    source: a probe and what it reads, as in `scores`: "linear", "linear_untrained"; the input is compared with time
+    """
+    probe, _, read_from = source.partition("_")
+    others = [f"{probe}_{other}" for other in ("input", "control") if other != read_from]
     past = {int(fact): of for fact, of in scores.items() if fact not in ("state", "-1")}
-    return float(max((age for age, of in past.items() if of[probe] - of[f"{probe}_control"] >= KNOWN), default=-1))
+    return float(max((age for age, of in past.items() if of[source] - max(of[o] for o in others) >= KNOWN), default=-1))
 
 
 def picture(scores: dict[str, dict[str, float]], title: str) -> Any:
@@ -190,13 +197,15 @@ def picture(scores: dict[str, dict[str, float]], title: str) -> Any:
     ages = [int(fact) for fact in scores if fact != "state"]
     places = [*range(len(ages)), len(ages)]
     looks: dict[str, dict[str, Any]] = {
-        "": {"color": COLOURS[0], "lw": 2.2, "label": "trained"},
-        "_untrained": {"color": COLOURS[6], "lw": 1.6, "ls": "--", "label": "untrained"},
+        "": LOOKS["trained"] | {"label": "trained"},
+        "_untrained": LOOKS["untrained"] | {"label": "untrained"},
         "_input": {"color": COLOURS[2], "lw": 1.4, "ls": "-.", "label": "input of the slot alone"},
         "_control": {"color": COLOURS[1], "lw": 1.4, "ls": ":", "label": "control: another episode"},
     }
     for panel, probe in zip(axes[:, 0], PROBES, strict=True):
         for source, look in looks.items():
+            if probe + source not in next(iter(scores.values())):
+                continue
             curve = [max(scores[str(age)][probe + source], -0.1) for age in ages]
             panel.plot(places[: len(curve)], curve, marker="o", ms=3, **look)
             if "state" in scores:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import derivative_sizes
-from rlmem.analysis.loaded import Episodes, LoadedRun, load_run
-from rlmem.analysis.output import Result, beside_null, ragged
+from rlmem.analysis.loaded import Episodes, LoadedRun
+from rlmem.analysis.output import LOOKS, Result, beside_null, ragged, with_null
 from rlmem.analysis.readout import name_of, reader, total
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, figure, whole_numbers
@@ -49,13 +49,16 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
     twin: a run of the same memory with env.observe=full, whose smearing is shown beside; a run that has it itself
         needs no twin
     """
+    other = None if twin is None else run.twin(twin, "recall")
     played, space = run.play(episodes), run.parts.env.single_action_space
-    found = {name: recall(a, played, space) for name, a in (("trained", run.agent), ("untrained", run.untrained()))}
+    found = with_null("recall", run.agent, run.untrained, lambda agent: recall(agent, played, space))
     full = run.config.values["env"].get("observe") == "full"
-    if twin is not None:
-        found["twin"] = of_twin(run, twin, episodes)
-    metrics = beside_null(numbers(found["trained"]), numbers(found["untrained"]))
-    metrics["distance_from_untrained"] = distance(found["trained"], found["untrained"])
+    if other is not None:
+        found["twin"] = recall(other.agent, other.play(episodes), other.parts.env.single_action_space)
+    nulls = {name: numbers(its) for name, its in found.items() if name != "twin"}
+    metrics = beside_null(nulls, ("before_last", "mean_age", "effective_slots"))
+    if "untrained" in found:
+        metrics["distance_from_untrained"] = distance(found["trained"], found["untrained"])
     if full or twin is not None:
         metrics["smearing"] = numbers(found["trained" if twin is None else "twin"])["before_last"]
     rows = [
@@ -66,15 +69,6 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
     of = name_of(run.agent, space)
     about = {"of": of, "episodes": episodes, "twin": None if twin is None else str(twin)}
     return Result(metrics, rows, {"picture": picture(found, of)}, about)
-
-
-def of_twin(run: LoadedRun, twin: Path, episodes: int) -> Recall:
-    """The recall densities of a run that sees everything, in episodes of its own on the same streams."""
-    other = load_run(Path(twin), None if run.best is None else "best", run.seed, run.trust)
-    if other.config.values["env"].get("observe") != "full":
-        what = "does not see all of the state; expected a run with env.observe=full"
-        raise UserError(f"analyze recall: twin={twin} {what}; e.g. a run of the same game and memory with it")
-    return recall(other.agent, other.play(episodes), other.parts.env.single_action_space)
 
 
 def recall(agent: Agent, episodes: Episodes, space: Space) -> Recall:
@@ -137,22 +131,15 @@ def distance(one: Recall, other: Recall) -> float:
     return float(np.abs(first - second).sum() / 2)
 
 
-LOOKS: dict[str, dict[str, Any]] = {
-    "trained": {"color": COLOURS[0], "lw": 2.2},
-    "untrained": {"color": COLOURS[6], "lw": 1.6, "ls": "--"},
-    "twin": {"color": COLOURS[1], "lw": 1.6, "ls": ":"},
-}
-"""How the curves of a picture are drawn."""
-
-
 def picture(found: dict[str, Recall], of: str) -> Any:
     """The densities by age, above, and what is of an age or older, below."""
     made, axes = figure(4.8, 2, sharex=True)
+    looks = LOOKS | {"twin": {"color": COLOURS[1], "lw": 1.6, "ls": ":"}}
     for name, its in found.items():
         label = "twin that sees all (smearing)" if name == "twin" else name
         older = np.nan_to_num(its.by_age).mean(0)[::-1].cumsum()[::-1]
-        axes[0, 0].step(np.arange(len(its.mean)), its.mean, where="mid", label=label, **LOOKS[name])
-        axes[1, 0].plot(np.arange(len(older)), older, label=label, **LOOKS[name])
+        axes[0, 0].step(np.arange(len(its.mean)), its.mean, where="mid", label=label, **looks[name])
+        axes[1, 0].plot(np.arange(len(older)), older, label=label, **looks[name])
     axes[0, 0].set(ylabel="recall density", ylim=(0, None), title=f"recall of {of}, last step")
     axes[1, 0].set(ylabel="this old or older", ylim=(-0.05, 1.05))
     ages = max(its.by_age.shape[1] for its in found.values())

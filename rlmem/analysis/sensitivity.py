@@ -9,7 +9,7 @@ from torch import Tensor
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result, beside_null, ragged
+from rlmem.analysis.output import LOOKS, Result, beside_null, ragged, with_null
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
@@ -40,13 +40,14 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
     for step in steps:
         run.load(step)
         played[step] = run.play(episodes)
-        curves[step] = by_age(sensitivities(run.agent, played[step]), played[step].length)
+        curves[step] = of_agent(run.agent, played[step])
     run.load(last)
-    found, null = curves[last], by_age(sensitivities(run.untrained(), played[last]), played[last].length)
+    found = with_null("sensitivity", run.agent, run.untrained, lambda agent: of_agent(agent, played[last]))
+    nulls = {name: shares(its, older_than) for name, its in found.items()}
     metrics = {
-        **beside_null(shares(found, older_than), shares(null, older_than)),
-        "sensitivity_mean": float(found.mean.mean()),
-        "longest_episode": float(len(found.mean)),
+        **beside_null(nulls, nulls["trained"]),
+        "sensitivity_mean": float(found["trained"].mean.mean()),
+        "longest_episode": float(len(found["trained"].mean)),
     }
     rows = [
         {"step": step, "age": age, "sensitivity": float(mean), "share_this_old_or_older": float(outside)}
@@ -55,13 +56,18 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
     ]
     value = run.agent.value_name
     about = {"value": value, "older_than": older_than, "episodes": episodes, "steps": steps}
-    return Result(metrics, rows, {"picture": picture(curves, last, null, older_than, value)}, about)
+    return Result(metrics, rows, {"picture": picture(curves, last, found.get("untrained"), older_than, value)}, about)
 
 
 def shares(of: ByAge, older_than: int) -> dict[str, float]:
     """How much of the sensitivity is of ages `older_than` and above; the greatest age with half of it behind."""
     older = float(of.outside[min(older_than, len(of.outside) - 1)])
     return {"share_older": older, "share_inside": 1 - older, "age_of_half": float((of.outside >= 0.5).sum() - 1)}
+
+
+def of_agent(agent: Agent, episodes: Episodes) -> ByAge:
+    """The sensitivities of an agent's last values in episodes."""
+    return by_age(sensitivities(agent, episodes), episodes.length)
 
 
 def sensitivities(agent: Agent, episodes: Episodes) -> Tensor:
@@ -83,7 +89,7 @@ def by_age(sensitivity: Tensor, length: Tensor) -> ByAge:
     return ByAge(np.nanmean(rows, 0), outside)
 
 
-def picture(curves: dict[int, ByAge], step: int, null: ByAge, k: int, value: str) -> Any:
+def picture(curves: dict[int, ByAge], step: int, null: ByAge | None, k: int, value: str) -> Any:
     """Sensitivity by age; the share of older observations, and of the untrained `null`; a map of all checkpoints."""
     several = len(curves) > 1
     made, axes = figure(7.0 if several else 4.8, 2 + several, sharex=True)
@@ -93,8 +99,9 @@ def picture(curves: dict[int, ByAge], step: int, null: ByAge, k: int, value: str
     top.fill_between(ages, mean, step="mid", color=COLOURS[0], alpha=0.35)
     top.step(ages, mean, where="mid", color=COLOURS[0], lw=1.8)
     top.set(ylabel="sensitivity", title=f"|d{value}/do| of the last step, by age (checkpoint {step:,})", ylim=(0, None))
-    bottom.plot(np.arange(len(outside)), outside, color=COLOURS[0], lw=2, label="this old or older")
-    bottom.plot(np.arange(len(null.outside)), null.outside, color=COLOURS[6], lw=1.4, ls="--", label="untrained")
+    bottom.plot(np.arange(len(outside)), outside, label="this old or older", **LOOKS["trained"])
+    if null is not None:
+        bottom.plot(np.arange(len(null.outside)), null.outside, label="untrained", **LOOKS["untrained"])
     if k < len(outside):
         top.axvline(k, color=COLOURS[1], lw=1.2)
         bottom.axvline(k, color=COLOURS[1], lw=1.2)

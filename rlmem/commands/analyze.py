@@ -29,7 +29,7 @@ PARSER.add_argument("--out", type=Path, metavar="DIR", help="write there (RUN/an
 PARSER.add_argument("--json", action="store_true", help="print the summary as JSON only")
 PARSER.add_trust()
 own, one = PARSER.add_argument_group("options of single analyses", argument_default=SUPPRESS), integer_from(1)
-own.add_argument("--episodes", type=one, metavar="N", help="greedy episodes (not ffm, impulse)")
+own.add_argument("--episodes", type=one, metavar="N", help="episodes, greedy but for markov (not ffm, impulse)")
 own.add_argument("--older-than", type=one, metavar="K", help="sensitivity: age in slots (10)")
 own.add_argument("--all-checkpoints", action="store_true", help="sensitivity: a map over training")
 own.add_argument("--twin", type=Path, metavar="RUN", help="markov, recall: a run with env.observe=full")

@@ -7,6 +7,7 @@ from itertools import product
 from operator import itemgetter
 from pathlib import Path
 
+from rlmem.config.compose import Config
 from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
@@ -31,13 +32,11 @@ class Training(Runner):
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
         for metric in (self.experiment.metric, *self.experiment.also):
             curve_key(metric)
-        self._require_analyses()
-        check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=files)
+        self._configs(planned, assembled=files)
 
     def begin(self, planned: Sequence[Cell], options: Options) -> None:
         """Add the runs of the cells that their sweep lacks: one seed of every cell, then the next of every cell."""
-        self._require_analyses()
-        configs = check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
+        configs = self._configs(planned)
         jobs, listed = [], []
         runs = [
             (place, seed, cell, config)
@@ -101,19 +100,23 @@ class Training(Runner):
                 if job and job.overrides == cell.lines(seed):
                     yield cell, seed, job
 
-    def _require_analyses(self) -> None:
-        """Raise UserError if the experiment asks for an analysis, or for an option of one, that there is not."""
-        for analysis in self.experiment.analyses:
-            from rlmem.analysis import require_options
+    def _configs(self, planned: Sequence[Cell], assembled: bool = True) -> list[Config]:
+        """The configuration of a run of each cell.
 
+        Raises UserError if a run cannot be made, or if there is no such analysis, or option of one, as is asked for.
+        """
+        from rlmem.analysis import require_options
+
+        for analysis in self.experiment.analyses:
             require_options(analysis.what, analysis.options)
+        return check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=assembled)
 
     def _analyse(self) -> None:
         """Make the experiment's analyses of every finished run that lacks them."""
+        from rlmem.analysis import analyze
+
         done = [self.runs / job.name for _, _, job in self._listed() if job.state == "done"]
         for run_dir, analysis in product(done, self.experiment.analyses):
-            from rlmem.analysis import analyze
-
             if not _is_made(analysis, run_dir):
                 try:
                     analyze(analysis.what, run_dir, **analysis.options)
