@@ -48,12 +48,7 @@ class Dialled(OpenLoopEnv):
         full_space = Box(0, 1, (answers + held + 1,), np.float32)
         more: dict[str, Any] = {"right": pay, "wrong": 0 * pay, "full_space": full_space}
         super().__init__(num_envs, observation_space, Discrete(answers), params, **more, **kwargs)
-        self._asked = asked
         self._choices = answers
-
-    def asked(self) -> NDArray[np.bool_]:
-        """Whether an answer is asked for at the present observation [N]."""
-        return np.append(self._asked, False)[self.t]
 
     def _held(self) -> NDArray[Any]:
         """What must be held after the present observation [N, held], in numbers from 0 to 1."""

@@ -26,7 +26,7 @@ class EndlessTMaze(BatchedEnv):
     | reward | 1 for the right turn at a junction, `wrong` for anything else there, `penalty` for a turn elsewhere |
     | end | terminates after the last corridor and with a wrong turn, truncates after \
 6 (corridor_length + 1) num_corridors steps |
-    | recall | corridor_length slots back; with lengths=uniform 1 to corridor_length |
+    | recall | corridor_length slots back; with lengths=uniform 1 to 2 corridor_length - 1, trying in each place |
     | hidden | `cues` [num_corridors]: 0 left, 1 right; `corridors` [num_corridors]: their lengths L |
     | success | all corridors were walked through |
     | oracle | num_corridors, walking on and turning as the cue said; with lengths=uniform it knows the lengths |
@@ -133,7 +133,8 @@ its length, the corridors passed and the steps taken |
         return 1 + (self._longest if self._fixed else 1), self._limit
 
     def _horizons(self) -> Horizons:
-        return Horizons(self._longest if self._fixed else 1, self._longest)
+        """Who does not know the lengths tries the turn in every place but the first, which takes a step each time."""
+        return Horizons(self._longest, self._longest) if self._fixed else Horizons(1, 2 * self._longest - 1)
 
     def scores(self) -> Scores:
         """Return after return from the last corridor back; random play spends two turns in each place of a corridor.

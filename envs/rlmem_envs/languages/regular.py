@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Horizons, Observe, Scores, Who
+from rlmem_envs.core.batched import NOTHING, UNKNOWN, BatchedEnv, Facts, Horizons, Observe, Scores, Who
 from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.languages.dfa import DFA
 from rlmem_envs.languages.words import WordStream
@@ -188,7 +188,10 @@ class RegularLanguage(BatchedEnv):
         marker = not self._every  # comes after the last letter
         after = self._dfa.suffixes_that_matter(self._shortest - marker, self._n - marker, at_end=marker)
         back = [number + marker for number in after if number + marker]
-        return Horizons(back[0], back[-1]) if back else None
+        return Horizons(back[0], back[-1]) if back else NOTHING
+
+    def _first_use(self) -> int:
+        return 0 if self._every else self._shortest - 1
 
     def text(self, i: int) -> str:
         shown, last = (*self._dfa.letters, "E")[self._observe()[i]], self._dfa.classes

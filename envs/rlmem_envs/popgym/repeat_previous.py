@@ -82,8 +82,8 @@ class RepeatPrevious(OpenLoopEnv):
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return (self._observe() + 1) % cards.SUITS
 
-    def _horizons(self) -> Horizons | None:
-        return Horizons(self._k - 1, self._k - 1) if self._k > 1 else None
+    def _horizons(self) -> Horizons:
+        return Horizons(self._k - 1, self._k - 1)
 
     def text(self, i: int) -> str:
         return cards.SUIT_NAMES[self._observe()[i]]
