@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Horizons, Scores, Who
+from rlmem_envs.core.columns import features
 
 FORWARD, LEFT, RIGHT = range(3)
 PATIENCE = 6
@@ -107,14 +108,12 @@ its length, the corridors passed and the steps taken |
 
     def _observe(self) -> NDArray[np.float32]:
         cue, shown = self.cues[self._all, self.passed], self.x == 0
-        seen = np.column_stack([self.x / self._longest, shown & (cue == 0), shown & (cue == 1)])
-        return seen.astype(np.float32)
+        return features(self.x / self._longest, shown & (cue == 0), shown & (cue == 1))
 
     def _full_state(self) -> NDArray[np.float32]:
         cue, junction = self._here()
         length, passed = self.corridors[self._all, self.passed] / self._longest, self.passed / self._number
-        parts = [cue == 0, cue == 1, junction, length, passed, self.t / self._limit]
-        return np.column_stack(parts).astype(np.float32)
+        return features(cue == 0, cue == 1, junction, length, passed, self.t / self._limit)
 
     def _success(self) -> NDArray[np.bool_]:
         return self.passed == self._number
