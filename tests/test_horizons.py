@@ -117,6 +117,7 @@ def test_a_time_limit_bounds_what_can_be_recalled():
     assert make("TwoStepCue", 1, delay=16, max_episode_steps=10).horizons() == nothing
     assert make("RepeatPrevious", 1, k=1).horizons() == nothing
     assert make("RepeatPrevious", 1, observe="full").horizons() == nothing
+    assert [make("Pendulum", 1, observe=o).horizons() for o in ("full", "position")] == [nothing, None]
     for steps, expected in ((8, nothing), (9, (1, 8))):  # the first question is in slot 8
         assert make("MemoryDemand", 1, lags=[1, 8], max_episode_steps=steps).horizons() == expected
     for steps, expected in ((8, nothing), (9, (1, 8))):
