@@ -13,7 +13,7 @@ from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.run.dataset import from_runs
+from rlmem.run.dataset import from_random, from_runs
 from rlmem.run.train import train
 from rlmem.supervised.dataset.file import Recording, joined, read, write
 from rlmem.supervised.dataset.play import play, uniform
@@ -86,6 +86,14 @@ def test_a_runs_episodes_show_all_of_the_state_though_its_agent_sees_a_part(in_t
     assert np.array_equal(found.actions, again.actions)
     assert not np.array_equal(found.actions, greedy.actions)
     assert np.array_equal(found.observations[0], greedy.observations[0]), "the same first states"
+
+
+def test_a_game_with_a_twin_is_recorded_as_its_agent_sees_it(in_tmp):
+    """Only where a part of the state is shown does the file hold all of it."""
+    train(load([*RUN, "env=wind", "env.episode_steps=10", "run_dir=w"]))
+    assert from_runs(["w"], 2, Path("w.hdf5"), 0, greedy=False).observations.shape == (20, 2)
+    twin = from_random(["env=wind", "env.observe=full"], 1, Path("twin.hdf5"), 0)
+    assert twin.observations.shape[1] > 2
 
 
 def test_an_off_policy_run_is_recorded_with_the_noise_of_its_end(in_tmp):

@@ -63,7 +63,7 @@ def counting(items, **rest):
     return read
 
 
-def memory_demand(items, delay, symbols, lags, **rest):
+def memory_demand(symbols, lags, items=None, delay=None, **rest):
     letters, back = [], lags or range(delay, delay + items)
 
     def read(seen):
@@ -275,6 +275,7 @@ def test_color_cubes_keep_their_rules(dials):
 def test_wrong_settings_are_refused():
     for task, given, match in [
         ("MemoryDemand", {"lags": []}, "lags=.*: expected different numbers"),
+        ("MemoryDemand", {"lags": [2], "items": 1}, "items=1, delay=3: expected without lags"),
         ("MemoryDemand", {"lags": [2, 2]}, "lags=.*: expected different numbers"),
         ("ColorCubes", {"size": 2, "num_cubes": 3}, "num_cubes=3: expected at most 2"),
         ("Copy", {"items": 0}, "items=0: expected at least 1"),

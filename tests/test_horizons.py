@@ -36,7 +36,6 @@ ALSO = {
         for answer in ("end", "every")
     ],
     "TMaze": [{"corridor_length": 5, "oracle_length": 3}],
-    "EndlessTMaze": [{"corridor_length": 4, "num_corridors": 2, "lengths": "uniform"}],
     "AssociativeRecall": [{"items": 1, "rewrites": 3, "delay": 2}],
     "MemoryDemand": [{"lags": [0, 2, 7], "rewrites": 4}],
 }
@@ -81,8 +80,6 @@ def ages(task, given):
         apart = np.where(differ & ((apart < 0) | repeats), t, apart)
         actions, others = one.oracle(), other.oracle()
         asked = one.asked() if hasattr(one, "asked") else np.ones(PAIRS, bool)
-        if hasattr(one, "answers"):
-            asked = one.answers[t] >= 0
         use = (actions != others) & asked & (apart >= 0) & ~again & ~over
         found += (t - apart[use]).tolist()
         a, _, end, cut, _ = one.step(actions)
@@ -100,20 +97,56 @@ def test_what_is_declared_is_what_the_oracle_needs(task, given):
     assert (min(found), max(found)) == declared
 
 
+def recalls(env) -> bool:
+    return env.horizons() not in (None, (0, 0))
+
+
 def test_every_task_that_declares_horizons_is_tested():
-    declaring = {task for task in TASKS if any(make(task, 1, level).horizons() for level in task_class(task).levels)}
+    declaring = {task for task in TASKS if any(recalls(make(task, 1, level)) for level in task_class(task).levels)}
     assert declaring == set(CASES)
     assert {row.name: row.recall for row in rows() if row.name in ("tmaze_passive", "repeat_first", "battleship")} == {
         "tmaze_passive": "50",
         "repeat_first": "1-830",  # of its last level
-        "battleship": "",
+        "battleship": "-",
     }
 
 
 def test_a_time_limit_bounds_what_can_be_recalled():
     assert make("RepeatFirst", 1, max_episode_steps=10).horizons() == (1, 9)
-    assert make("TwoStepCue", 1, delay=16, max_episode_steps=10).horizons() is None
-    assert make("RepeatPrevious", 1, k=1).horizons() is None
+    nothing = (0, 0)
+    assert make("TwoStepCue", 1, delay=16, max_episode_steps=10).horizons() == nothing
+    assert make("RepeatPrevious", 1, k=1).horizons() == nothing
+    assert make("RepeatPrevious", 1, observe="full").horizons() == nothing
+    assert [make("Pendulum", 1, observe=o).horizons() for o in ("full", "position")] == [nothing, None]
+    for steps, expected in ((8, nothing), (9, (1, 8))):  # the first question is in slot 8
+        assert make("MemoryDemand", 1, lags=[1, 8], max_episode_steps=steps).horizons() == expected
+    for steps, expected in ((8, nothing), (9, (1, 8))):
+        parity = make("RegularLanguage", 1, n=9, length="fixed", max_episode_steps=steps)
+        assert parity.horizons() == expected
+    assert make("TMaze", 1, corridor_length=5, oracle_length=3, max_episode_steps=11).horizons() == nothing
+
+
+def test_who_does_not_know_where_a_corridor_ends_tries_its_turn_in_every_place():
+    """A cue is as old as that takes, up to 2 L - 1 slots."""
+    env, ages = make("EndlessTMaze", 100, corridor_length=4, num_corridors=3, lengths="uniform"), set()
+    obs, age, cue, tried = env.reset(seed=0)[0], np.zeros(100, int), np.zeros(100, int), np.zeros(100, bool)
+    for _ in range(60):
+        new = obs[:, 1:].any(1)
+        age, cue, tried = np.where(new, 0, age), np.where(new, 1 + obs[:, 2], cue).astype(int), tried | new
+        action = np.where(tried, 0, cue)
+        obs, reward, *_ = env.step(action)
+        ages |= {*age[reward == 1].tolist()}
+        assert (reward > -1).all()
+        tried, age = action > 0, age + 1
+    assert (min(ages), max(ages)) == env.horizons() == (1, 7)
+
+
+@pytest.mark.parametrize("task", ["RepeatFirst", "RepeatPrevious", "TwoStepCue", "MemoryDemand"])
+def test_horizons_are_the_ages_of_the_memory_demand(task):
+    env = make(task, 1, **CASES[task])
+    slot, seen = np.nonzero(env.demand())
+    back = (slot - seen)[slot > seen]
+    assert (back.min(), back.max()) == env.horizons()
 
 
 @pytest.mark.parametrize(
@@ -128,6 +161,11 @@ def test_a_time_limit_bounds_what_can_be_recalled():
         (["batching.detach_every=2"], "recalls lie 3 slots back, and a row holds 2"),
         (["algo=dqn", "batching=segment", "batching.length=8"], "and a row holds 8: short-term memory is enough"),
         (["algo=classify", "env=copy", "algo.truncation=20"], "recalls lie 20 slots back, and a row holds 20"),
+        (
+            ["algo=classify", "env=copy", "algo.truncation=24", "env.evaluation={delay:30}"],
+            "recalls lie 20 to 34 slots back, and a row holds 24",
+        ),
+        (["env=repeat_first", "env.observe=full"], None),
         (["env=memory_len", "wrapper=frame_stack"], None),
         (["env=battleship"], None),
     ],

@@ -9,7 +9,7 @@ from rlmem.commands.cli import main
 from rlmem.errors import UserError
 from rlmem.report.profile import draw
 from rlmem.report.profile.panels import PANELS
-from rlmem.report.profile.run import cells, chance, profiles, specification, table
+from rlmem.report.profile.run import cells, chance, default_folder, profiles, specification, table
 from rlmem.sweep.jobs import Owner
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import _compose
@@ -38,8 +38,48 @@ def test_no_cell_is_in_two_panels_and_all_are_runs(capsys):
     assert len(set(every)) == len(every) == 9 * len(PANELS)
     assert main(["profile", "memory=gru", "total_steps=2e5", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"{len(every)} jobs in profiles/gru"
+    assert lines[-1].startswith(f"{len(every)} jobs in profiles/gru-")
     assert all("evaluation.every=${total_steps} " in line and "memory.hidden_size=64" in line for line in lines[:-1])
+
+
+@pytest.mark.parametrize(
+    ("given", "wide"),
+    [
+        (["memory=gru,ffm"], ["gru", "ffm"]),
+        (["memory=gru,ffm", "memory.gru.hidden_size=128"], ["ffm"]),
+        (["memory=block", "memory.layer.hidden_size=32"], ["block"]),
+        (["memory=gru,ffm", "memory.hidden_size=128"], []),
+        (["memory._target_=rlmem.memory.gru.GRU"], []),
+    ],
+)
+def test_every_memory_has_the_same_width_unless_one_is_given(given, wide):
+    lines = [line for line in specification(given).overrides if "hidden_size" in line and line not in given]
+    assert lines == [f"memory.{name}.hidden_size=64" for name in wide]
+
+
+def test_each_specification_has_a_folder_of_its_own():
+    every = [
+        ["memory=gru"],
+        ["memory=gru,ffm"],
+        ["memory=gru", "total_steps=2e5"],
+        ["memory=ffm", "memory.trace_size=16,64"],
+        ["memory=ffm", "memory.trace_size=8,16"],
+        ["memory._target_=my.Mem"],
+        ["memory._target_=my.Other"],
+    ]
+    folders = [default_folder(given).as_posix() for given in every]
+    assert folders[:2] == ["profiles/gru", "profiles/gru-ffm"]
+    assert len(set(folders)) == len(every) and folders[5].startswith("profiles/Mem-")
+    assert default_folder(["seed=0,1", "memory=gru"]) == default_folder(["memory=gru", "seed=0,1"])
+
+
+def test_some_panels_of_a_folder_leave_the_others_there(in_tmp, capsys):
+    """What is asked for is done already, so nothing is trained, and the cells of the other panel wait."""
+    folder = finished(in_tmp / "p", ["memory=gru"], lambda run: 1.0, PANELS[:1])
+    Manifest(folder).submit(spec := specification(["memory=gru"], PANELS[:2]), _compose(spec)[0])
+    assert main(["profile", "memory=gru", "--panels", "hold", "--dir", "p"]) == 0
+    assert [job.state for job in Manifest(folder).jobs()] == ["done"] * 9 + ["waiting"] * 9
+    assert "beyond" in capsys.readouterr().out
 
 
 def test_scores_are_shares_of_what_guessing_leaves(tmp_path):
@@ -116,7 +156,17 @@ def main_raises(arguments):
 @pytest.mark.slow
 def test_a_profile_is_trained_drawn_and_continued(in_tmp, forks, capsys):
     """A memory that sees one slot guesses; nothing is trained again by the same command."""
-    small = ["profile", "memory=mlp", "total_steps=2048", "--panels", "hold", "--page", "page.md"]
+    small = [
+        "profile",
+        "memory=mlp",
+        "total_steps=2048",
+        "--panels",
+        "hold",
+        "--page",
+        "page.md",
+        "--dir",
+        "profiles/mlp",
+    ]
     assert main(small) == 0
     first = capsys.readouterr().out
     assert {"table.md", "cells.csv", "mlp.png", "mlp.svg"} <= {

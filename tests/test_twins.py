@@ -124,7 +124,8 @@ def repeat_previous(game, seen, state):
 
 
 def language(game, seen, state):
-    dfa, reached = game._dfa, first_of(state[:, :-1])
+    dfa = game._dfa
+    reached = first_of(state[:, : len(dfa.states)])
     after = np.where(seen == len(dfa.letters), reached, dfa.next[reached, np.minimum(seen, len(dfa.letters) - 1)])
     return dfa.label[after]
 
@@ -357,6 +358,17 @@ def test_rule_cards_declare_the_full_state(task):
     width = split(game, twin.reset(seed=0)[0])[1].shape[1]
     if said.isdecimal():
         assert int(said) == width
+
+
+def test_what_a_letter_pays_is_a_function_of_what_a_twin_shows():
+    """With answer=every a right answer earns 1 / L, and the episode ends after L letters."""
+    twin = make("RegularLanguage", 20, language="parity", n=9, answer="every", observe="full")
+    full = twin.reset(seed=0)[0]
+    for _ in range(40):
+        running, length, taken = ~twin.over, full[:, -1] * 9, full[:, -2] * 9
+        full, reward, ended, *_ = twin.step(twin.oracle())
+        np.testing.assert_allclose(reward[running], 1 / length[running], rtol=1e-5)
+        np.testing.assert_array_equal(ended[running], np.rint(length - taken)[running] == 1)
 
 
 def test_the_configuration_chooses_twins_and_refuses_what_has_none():

@@ -1,5 +1,6 @@
 """`rlmem profile`: what a memory can hold, for how long, and how often rewritten."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, out_file, pool_options
@@ -15,7 +16,12 @@ PARSER = Parser(
     "memory=ffm memory.trace_size=16,64 total_steps=300000",
     "memory=gru --panels hold,rewrite --dry-run",
 )
-PARSER.add_argument("--dir", type=Path, metavar="DIR", help="where the runs and pictures go (profiles/<memory>)")
+PARSER.add_argument(
+    "--dir",
+    type=Path,
+    metavar="DIR",
+    help="where the runs and pictures go (profiles/<memory>)",
+)
 PARSER.add_argument("--panels", metavar="A,B", help="these panels only (all)")
 PARSER.add_argument("--page", type=out_file, metavar="FILE", help="also put the profiles into this Markdown page")
 PARSER.add_pool("cells", "a run")
@@ -25,12 +31,11 @@ PARSER.add_overrides("as for train; several values of a key, such as memory=gru,
 
 
 def run(args: Arguments) -> int:
-    from rlmem.config.catalog import default_choices
     from rlmem.report.draw import require_matplotlib
     from rlmem.report.profile import draw
     from rlmem.report.profile.panels import BASE, PANELS
-    from rlmem.report.profile.run import profiles, specification, table
-    from rlmem.sweep.run import dry_run, sweep
+    from rlmem.report.profile.run import default_folder, panels_in, profiles, specification, table
+    from rlmem.sweep.run import dry_run, job_hashes, sweep
 
     named = {panel.name: panel for panel in PANELS}
     asked = list(named) if args.panels is None else args.panels.split(",")
@@ -38,18 +43,22 @@ def run(args: Arguments) -> int:
         if name not in named:
             raise mistake(f"--panels {name}", "no such panel", near=nearest(name, named), accepted=named)
     spec = specification(args.overrides, [named[name] for name in dict.fromkeys(asked)])
-    given = dict(line.partition("=")[::2] for line in args.overrides)
-    folder = args.dir or Path("profiles") / given.get("memory", str(default_choices()["memory"])).replace(",", "-")
+    folder = args.dir or default_folder(args.overrides)
     if args.dry_run:
         print(dry_run(spec, folder))
         return 0
     require_matplotlib()
     words = [*args.overrides, *(["--panels", args.panels] if args.panels else [])]
     again = f"rlmem profile {shell(*words, '--dir', folder)}"
-    code = sweep(spec, folder, pool_options(args, again=again))
+    options = pool_options(args, again=again)
+    if there := [panel.name for panel in panels_in(folder) if panel.name not in asked]:  # stay, and wait
+        options = replace(options, only=job_hashes(spec))
+        spec = specification(args.overrides, [panel for panel in PANELS if panel.name in {*asked, *there}])
+    code = sweep(spec, folder, options)
     found, panels = profiles(folder)
     written = draw.write(found, panels, folder)
     if args.page:
+        given = dict(line.partition("=")[::2] for line in args.overrides)
         budget = draw.budget(found, given.get("total_steps", BASE["total_steps"]), words)
         draw.page(found, panels, budget, args.page)
     print(table(found, panels).text())

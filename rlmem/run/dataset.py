@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.config.compose import Config, load
+from rlmem.config.targets import locate, makes
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.record.checkpoint import sha256
@@ -22,6 +23,7 @@ from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
 from rlmem.supervised.dataset.file import Recording, joined, read, require_new_file, write
 from rlmem.supervised.dataset.play import agent_player, play, uniform
+from rlmem.supervised.windows import Partial
 from rlmem.system.hardware import installed_version
 
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium", "mujoco")
@@ -30,7 +32,7 @@ PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-g
 def from_runs(
     sources: Sequence[str], episodes: int, out: Path, seed: int, greedy: bool, trust: bool = False
 ) -> Recording:
-    """Record episodes of trained agents, with the full state of the environment, whatever part an agent sees.
+    """Record episodes of trained agents: the full state of robots, CartPole and Pendulum, whatever part an agent sees.
 
     sources: the runs, each as RUN, RUN@step or RUN@best; each becomes a level of the data set
     episodes: how many episodes of each run
@@ -92,9 +94,14 @@ def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool
 
 
 def _with_full_state(config: Config) -> Config:
-    """The configuration with observations that are the full state of the environment."""
+    """The configuration with observations that are the full state, where what is seen is a part of them.
+
+    A twin (`observe=full` of other games) has more than the state, in an order of its own, so it is left to the user.
+    """
     node = config.values["env"]
-    return replace(config, values=config.values | {"env": node | ({"observe": "full"} if "observe" in node else {})})
+    if "observe" in node and makes(locate(node["_target_"]), Partial):
+        node = node | {"observe": "full"}
+    return replace(config, values=config.values | {"env": node})
 
 
 def _environment(config: Config, episodes: int) -> VectorEnv:

@@ -23,7 +23,8 @@ PLAYERS = ("random", "memoryless", "oracle")
 class Row:
     """One option of conf/env at one level, or on one backend. Scores are mean returns; None: they are unknown.
 
-    `recall` is how many slots back what must be recalled lies, at least and at most; "" where nobody knows.
+    `recall` is how many slots back what must be recalled lies, at least and at most: "0" where nothing
+    need be recalled, "-" where nobody knows.
     """
 
     name: str
@@ -83,8 +84,8 @@ def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
         row.tests, row.source = env.tests, env.source
         least, most = env.episode_steps()
         row.steps = str(most) if least == most else f"{least}-{most}"
-        if horizons := env.horizons():
-            row.recall = "-".join(map(str, dict.fromkeys(horizons)))
+        horizons = env.horizons()
+        row.recall = "-" if horizons is None else "-".join(map(str, dict.fromkeys(horizons)))
         for player in PLAYERS:
             score = getattr(env.scores(), player)
             setattr(row, player, None if math.isnan(score) else score)
@@ -124,7 +125,7 @@ def as_text(lines: Sequence[str] = ()) -> str:
     formats = [f"{'>' if 5 < column < 9 else '<'}{width}" for column, width in enumerate(widths)]
     aligned = ["  ".join(map(format, line, formats)).rstrip() for line in table]
     legend = "observes, acts: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image"
-    recalled = "recall: slots back to what must be recalled, where that is known"
+    recalled = "recall: slots back to what must be recalled, 0: nothing need be; -: nobody knows"
     scored = "random, memoryless, oracle: mean return of an episode of `steps` (docs/environments.md)"
     levels = "level: env.level, or env.backend of tasks without levels"
     return "\n".join([*aligned, "", levels, legend, recalled, scored])

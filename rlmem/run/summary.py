@@ -1,6 +1,7 @@
 """What a run says about itself before it starts."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
@@ -17,7 +18,7 @@ from rlmem.config.schema import WRAPPER
 from rlmem.memory.base import Memory
 from rlmem.record import rundir
 from rlmem.run.assemble import Parts, learning_threads
-from rlmem.run.build import scan_engines
+from rlmem.run.build import make_evaluation_env, scan_engines
 from rlmem.run.forecast import checkpoint_bytes, parameters, replay_bytes, size
 from rlmem.run.trunks import SEVERAL_PARTS
 from rlmem.system import products
@@ -96,17 +97,29 @@ def _memory(parts: Parts) -> str:
 
 
 def _recall(config: Config, parts: Parts) -> str | None:
-    """How far back the environment asks to remember, beside what a row holds; None: nobody has told."""
-    told = getattr(getattr(parts.env, "unwrapped", parts.env), "horizons", None)
-    horizons = told() if callable(told) and not config.values.get(WRAPPER) else None
-    if horizons is None:
+    """How far back the environment asks to remember, in training or evaluation, beside what a row holds.
+
+    None: nobody has told, or nothing need be recalled.
+    """
+    told = None if config.values.get(WRAPPER) else _horizons(parts.env)
+    if told is not None and config.values["env"].get("evaluation"):
+        with closing(make_evaluation_env(config, 1)) as other:
+            there = _horizons(other)
+        told = there and (min(told[0], there[0]), max(told[1], there[1]))
+    if told is None or told[1] == 0:
         return None
-    held, (least, most) = parts.algo.reach(parts.batching), horizons
+    held, (least, most) = parts.algo.reach(parts.batching), told
     row = "whole episodes" if held is None else f"{held:,}"
     if held is None or most < held:
         return f"every recall lies within {most:,} slots, and a row holds {row}: short-term memory is enough"
     where = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     return f"recalls lie {where} slots back, and a row holds {row}"
+
+
+def _horizons(env: Any) -> tuple[int, int] | None:
+    """The correlation horizons that an environment tells."""
+    told = getattr(getattr(env, "unwrapped", env), "horizons", None)
+    return told() if callable(told) else None
 
 
 def _leaves(parts: Parts) -> str | None:

@@ -27,7 +27,7 @@ CHUNK = 256
 
 @runtime_checkable
 class Labelled(Protocol):
-    """An environment without actions, which makes streams of labelled sequences.
+    """What makes streams of labelled sequences: an environment without actions, or a game whose answers are labels.
 
     `stream(...).next(window)` has symbols, start, label and mask [B, T]; `state()` and `restore(state)` are exact. Its
     observation space is that of the symbols, its action space that of the classes.
@@ -91,17 +91,15 @@ class Classify(Supervised):
         begun = np.zeros(rows, int)
         while (begun <= most).any():
             window = feed.next(2**62)
-            number = begun[:, None] + feed.begins.cumsum(1)  # of the sequence, from 1
+            assert window.begins is not None
+            number = begun[:, None] + window.begins.cumsum(1)  # of the sequence, from 1
             begun = number[:, -1]
             mask = on_host(window.mask) & (number <= most[:, None])
             yield replace(window, mask=with_host(mask, request.device), due=int(mask.sum()))
 
 
 class StreamFeed(Feed):
-    """Consecutive windows of a stream (`Labelled.stream`), cut from larger chunks, which are cheaper to draw.
-
-    begins: where sequences begin in the window that was made last [B, T]
-    """
+    """Consecutive windows of a stream (`Labelled.stream`), cut from larger chunks, which are cheaper to draw."""
 
     def __init__(self, stream: Any, rows: int, window: int, reset: bool, device: torch.device):
         super().__init__(device)
@@ -125,10 +123,10 @@ class StreamFeed(Feed):
         here = slice(self.at, min(self.at + self.window, self.at + -(-budget // self.rows), self.columns))
         self.at = here.stop
         self.steps += min(budget, self.rows * (here.stop - here.start))
-        self.begins = self.start[:, here]
-        start, mask = (with_host(flags, self.device) for flags in (self.begins & self.reset, self.mask[:, here]))
+        begins = self.start[:, here]
+        start, mask = (with_host(flags, self.device) for flags in (begins & self.reset, self.mask[:, here]))
         inputs = Inputs(self.symbols[:, here], self.action[:, here], self.reward[:, here], start)
-        window = DataWindow(inputs, self.label[:, here], mask, int(self.due[here].sum()))
+        window = DataWindow(inputs, self.label[:, here], mask, int(self.due[here].sum()), begins)
         self.seconds["data"] += perf_counter() - began
         return window
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
@@ -26,12 +28,14 @@ class DataWindow:
     target: what to predict, [B, T, ...]
     mask: which slots have a target, [B, T] bool
     due: the number of these slots
+    begins: where sequences begin in the rows of a stream, [B, T]; None: rows are parts of episodes
     """
 
     inputs: Inputs
     target: Tensor
     mask: Tensor
     due: int
+    begins: NDArray[np.bool_] | None = None
 
 
 class Feed(ABC):

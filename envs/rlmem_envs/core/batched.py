@@ -54,11 +54,14 @@ class Horizons(NamedTuple):
     An agent whose context holds `most` slots before the present one can do without any memory beyond it (Cherepanov et
     al. 2024, arXiv:2412.06531).
 
-    least, most: the fewest and the most slots back
+    least, most: the fewest and the most slots back; 0 and 0 where nothing need be recalled
     """
 
     least: int
     most: int
+
+
+NOTHING = Horizons(0, 0)
 
 
 class BatchedEnv(VectorEnv):
@@ -231,11 +234,12 @@ class BatchedEnv(VectorEnv):
         raise NotImplementedError
 
     def _horizons(self) -> Horizons | None:
-        """The correlation horizons of the rules, without regard to max_episode_steps.
-
-        None: nothing need be recalled, or nobody knows.
-        """
+        """The correlation horizons of the rules, without regard to max_episode_steps; None: nobody knows."""
         return None
+
+    def _first_use(self) -> int:
+        """The first slot of an episode at which something may have to be recalled."""
+        return 0
 
     def _success(self) -> NDArray[np.bool_] | None:
         """Whether the episodes that end now were won [N], for tasks that speak of success."""
@@ -246,12 +250,13 @@ class BatchedEnv(VectorEnv):
         return str(self._observe()[i])
 
     def horizons(self) -> Horizons | None:
-        """The correlation horizons of the task as it is set up; None: nothing need be recalled, or nobody knows."""
-        found = None if self._full is not None else self._horizons()
+        """The correlation horizons of the task as it is set up; None: nobody knows."""
+        found = NOTHING if self._full is not None else self._horizons()
         if found is None or self.max_episode_steps is None:
             return found
-        most = min(found.most, self.max_episode_steps - 1)
-        return Horizons(found.least, most) if found.least <= most else None
+        last = self.max_episode_steps - 1
+        reached = found.least <= last and self._first_use() <= last
+        return Horizons(found.least, min(found.most, last)) if reached else NOTHING
 
     def scores(self) -> Scores:
         """Known mean returns of the task as it is set up."""

@@ -69,6 +69,13 @@ class OpenLoopEnv(BatchedEnv):
     def _observe(self) -> NDArray[Any]:
         return self.tape[self._present()].astype(self._dtype)
 
+    def asked(self) -> NDArray[np.bool_]:
+        """Whether an answer is asked for at the present observation [N]."""
+        return self.answers[self._present()] >= 0
+
+    def _first_use(self) -> int:
+        return int((self._pay[:, 0] != self._pay[:, 1]).argmax())
+
     def oracle(self) -> NDArray[Any]:
         return np.maximum(self.answers[self._present()], 0)
 

@@ -88,6 +88,6 @@ memory_length, else 0; the bits as 1 and -1, in the first two slots, else 0 |
             return UNKNOWN
         return Scores(random=0.0, memoryless=float(self._length == 1), oracle=1.0)
 
-    def _horizons(self) -> Horizons | None:
+    def _horizons(self) -> Horizons:
         """From the second slot, which shows the bits for the last time, to the last action."""
-        return Horizons(self._length - 1, self._length - 1) if self._length > 1 else None
+        return Horizons(self._length - 1, self._length - 1)

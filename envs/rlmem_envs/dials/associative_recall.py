@@ -8,8 +8,9 @@ from gymnasium.spaces import MultiDiscrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Horizons, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import Script
-from rlmem_envs.dials.dialled import Dialled, flags
+from rlmem_envs.dials.dialled import Dialled
 
 
 class AssociativeRecall(Dialled):
@@ -89,7 +90,7 @@ share of steps taken |
         answers[:, -self._items :] = np.take_along_axis(last, queries, 1)
         return Script(observations, answers)
 
-    def _held(self) -> NDArray[np.bool_]:
+    def _held(self) -> NDArray[np.float32]:
         """The value of every key so far, and which keys were asked for."""
         values, asked = np.full((self.num_envs, self._items), -1), np.zeros((self.num_envs, self._items), bool)
         shown = self._seen(np.arange(self._steps)[None].repeat(self.num_envs, 0))
@@ -99,7 +100,7 @@ share of steps taken |
             pair = there & (value < self._values)
             values[pair, key[pair]] = value[pair]
             asked[there & ~pair, key[there & ~pair]] = True
-        return np.column_stack([flags(values, self._values), asked])
+        return features(one_hot(values, self._values), asked)
 
     def _horizons(self) -> Horizons:
         """The last pair may be asked for first, and the first one last, unless it is always replaced."""

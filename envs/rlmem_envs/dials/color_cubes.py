@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Horizons, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 
 UP, DOWN, LEFT, RIGHT = range(4)
 
@@ -128,20 +129,22 @@ cubes are shown, and whether with their colours; row and column of each cube, ze
         number = (luck[who] * free.sum(1)).astype(np.int64)
         self.cubes[who, cube[who]] = (free.cumsum(1) > number[:, None]).argmax(1)
 
+    def _colours_seen(self) -> NDArray[np.bool_]:
+        """Whether cubes are shown with their colours [N]."""
+        return self.shown & (self._coloured | (self.t == 0))
+
     def _observe(self) -> NDArray[np.float32]:
-        coloured = self.shown & (self._coloured | (self.t == 0))
+        coloured = self._colours_seen()
         cubes = np.where(coloured[:, None], self.cubes, np.sort(self.cubes, axis=1))
         places = np.stack(np.divmod(cubes, self._size), -1) * self.shown[:, None, None]
         own = np.stack(np.divmod(self.player, self._size), -1)
-        wanted = self._wanted()[:, None] == np.arange(self._cubes)
+        wanted = one_hot(self._wanted(), self._cubes)
         scale = self._size - 1
-        parts = [own / scale, wanted, self.shown, coloured, places.reshape(self.num_envs, -1) / scale]
-        return np.column_stack(parts).astype(np.float32)
+        return features(own / scale, wanted, self.shown, coloured, places / scale)
 
     def _full_state(self) -> NDArray[np.float32]:
-        places = np.stack(np.divmod(self.cubes, self._size), -1).reshape(self.num_envs, -1) / (self._size - 1)
-        parts = [places, self.reached / self._targets, self.t / self._limit]
-        return np.column_stack(parts).astype(np.float32)
+        places = np.stack(np.divmod(self.cubes, self._size), -1) / (self._size - 1)
+        return features(places, self.reached / self._targets, self.t / self._limit)
 
     def _success(self) -> NDArray[np.bool_]:
         return self.reached == self._targets
@@ -173,7 +176,7 @@ cubes are shown, and whether with their colours; row and column of each cube, ze
         along = np.where(row % 2 == 0, np.where(column < last, RIGHT, DOWN), np.where(column > edge, LEFT, DOWN))
         along = np.where(row == last, LEFT, along)
         round_trip = np.where((column == 0) & (row > 0), UP, along)
-        near = self.shown & (self._coloured | (self.t == 0)) & ((self._distance() == 1) | (self._targets == 1))
+        near = self._colours_seen() & ((self._distance() == 1) | (self._targets == 1))
         return np.where(near, self._towards(), round_trip)
 
     def episode_steps(self) -> tuple[int, int]:
@@ -185,7 +188,7 @@ cubes are shown, and whether with their colours; row and column of each cube, ze
     def text(self, i: int) -> str:
         board = np.full(self._size**2, ".")
         if self.shown[i]:
-            coloured = self._coloured or self.t[i] == 0
+            coloured = self._colours_seen()[i]
             for colour, cell in enumerate(self.cubes[i]):
                 board[cell] = chr(ord("a") + colour % 26) if coloured else "x"
         board[self.player[i]] = "@"

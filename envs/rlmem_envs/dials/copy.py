@@ -8,8 +8,9 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Horizons, Who
+from rlmem_envs.core.columns import one_hot
 from rlmem_envs.core.open_loop import Script
-from rlmem_envs.dials.dialled import Dialled, flags
+from rlmem_envs.dials.dialled import Dialled
 
 
 class Copy(Dialled):
@@ -76,7 +77,7 @@ class Copy(Dialled):
 
     def _held(self) -> NDArray[np.bool_]:
         begin = self.t - self.t % (self._until + self._items)
-        return flags(self._seen(begin[:, None] + np.arange(self._items)), self._symbols)
+        return one_hot(self._seen(begin[:, None] + np.arange(self._items)), self._symbols)
 
     def _horizons(self) -> Horizons:
         return Horizons(self._until, self._until)

@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import UNKNOWN, Scores
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv
 from rlmem_envs.dials.stream import ScriptStream
 
@@ -48,20 +49,15 @@ class Dialled(OpenLoopEnv):
         full_space = Box(0, 1, (answers + held + 1,), np.float32)
         more: dict[str, Any] = {"right": pay, "wrong": 0 * pay, "full_space": full_space}
         super().__init__(num_envs, observation_space, Discrete(answers), params, **more, **kwargs)
-        self._asked = asked
         self._choices = answers
 
-    def asked(self) -> NDArray[np.bool_]:
-        """Whether an answer is asked for at the present observation [N]."""
-        return np.append(self._asked, False)[self.t]
-
     def _held(self) -> NDArray[Any]:
-        """What must be held after the present observation [N, held], in numbers from 0 to 1."""
+        """What must be held after the present observation [N, ...], `held` numbers for each, from 0 to 1."""
         raise NotImplementedError
 
     def _full_state(self) -> NDArray[np.float32]:
-        due = flags(self.answers[self._present()][:, None], self._choices)
-        return np.column_stack([due, self._held(), self.t / self._steps]).astype(np.float32)
+        due = one_hot(self.answers[self._present()], self._choices)
+        return features(due, self._held(), self.t / self._steps)
 
     def _seen(self, slots: NDArray[np.int64]) -> NDArray[Any]:
         """What slots [N, k] of the episode have shown [N, k, ...]; -1 where they have not come yet, or never will."""
@@ -81,8 +77,3 @@ class Dialled(OpenLoopEnv):
         if self.max_episode_steps is not None:
             return UNKNOWN
         return Scores(random=1 / self._choices, memoryless=1 / self._choices, oracle=1.0)
-
-
-def flags(values: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
-    """Values [N, k] one-hot, [N, k * size]; those outside of 0 .. size - 1 are zeros."""
-    return np.asarray(values[..., None] == np.arange(size)).reshape(len(values), -1)

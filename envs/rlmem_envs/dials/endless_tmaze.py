@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Horizons, Scores, Who
+from rlmem_envs.core.columns import features
 
 FORWARD, LEFT, RIGHT = range(3)
 PATIENCE = 6
@@ -26,7 +27,7 @@ class EndlessTMaze(BatchedEnv):
     | reward | 1 for the right turn at a junction, `wrong` for anything else there, `penalty` for a turn elsewhere |
     | end | terminates after the last corridor and with a wrong turn, truncates after \
 6 (corridor_length + 1) num_corridors steps |
-    | recall | corridor_length slots back; with lengths=uniform 1 to corridor_length |
+    | recall | corridor_length slots back; with lengths=uniform 1 to 2 corridor_length - 1, trying in each place |
     | hidden | `cues` [num_corridors]: 0 left, 1 right; `corridors` [num_corridors]: their lengths L |
     | success | all corridors were walked through |
     | oracle | num_corridors, walking on and turning as the cue said; with lengths=uniform it knows the lengths |
@@ -107,14 +108,12 @@ its length, the corridors passed and the steps taken |
 
     def _observe(self) -> NDArray[np.float32]:
         cue, shown = self.cues[self._all, self.passed], self.x == 0
-        seen = np.column_stack([self.x / self._longest, shown & (cue == 0), shown & (cue == 1)])
-        return seen.astype(np.float32)
+        return features(self.x / self._longest, shown & (cue == 0), shown & (cue == 1))
 
     def _full_state(self) -> NDArray[np.float32]:
         cue, junction = self._here()
         length, passed = self.corridors[self._all, self.passed] / self._longest, self.passed / self._number
-        parts = [cue == 0, cue == 1, junction, length, passed, self.t / self._limit]
-        return np.column_stack(parts).astype(np.float32)
+        return features(cue == 0, cue == 1, junction, length, passed, self.t / self._limit)
 
     def _success(self) -> NDArray[np.bool_]:
         return self.passed == self._number
@@ -133,7 +132,8 @@ its length, the corridors passed and the steps taken |
         return 1 + (self._longest if self._fixed else 1), self._limit
 
     def _horizons(self) -> Horizons:
-        return Horizons(self._longest if self._fixed else 1, self._longest)
+        """Who does not know the lengths tries the turn in every place but the first, which takes a step each time."""
+        return Horizons(self._longest, self._longest) if self._fixed else Horizons(1, 2 * self._longest - 1)
 
     def scores(self) -> Scores:
         """Return after return from the last corridor back; random play spends two turns in each place of a corridor.

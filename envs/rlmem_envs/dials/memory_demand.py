@@ -8,9 +8,10 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, Facts, Horizons, Scores, Who
+from rlmem_envs.core.batched import NOTHING, UNKNOWN, Facts, Horizons, Scores, Who
+from rlmem_envs.core.columns import one_hot
 from rlmem_envs.core.open_loop import Script
-from rlmem_envs.dials.dialled import Dialled, flags
+from rlmem_envs.dials.dialled import Dialled
 
 
 class MemoryDemand(Dialled):
@@ -36,7 +37,7 @@ class MemoryDemand(Dialled):
     delay: how many slots back the newest of them lies; the others lie before it, lags = delay .. delay + items - 1
     rewrites: answers after the first one
     symbols: S
-    lags: other lags, in the place of `items` and `delay`; None: none
+    lags: other lags, in the place of `items` and `delay`, which stay as they are by default; None: none
     """
 
     tests = "recall of a chosen set of inputs: which, and how far back"
@@ -44,7 +45,7 @@ class MemoryDemand(Dialled):
     levels = {
         "one": {"items": 1, "delay": 3, "rewrites": 29, "symbols": 2, "lags": None},
         "two": {"items": 2, "delay": 3, "rewrites": 29, "symbols": 2, "lags": None},
-        "apart": {"items": 2, "delay": 3, "rewrites": 29, "symbols": 2, "lags": (1, 8)},
+        "apart": {"rewrites": 29, "symbols": 2, "lags": (1, 8)},
     }
 
     def __init__(
@@ -59,13 +60,15 @@ class MemoryDemand(Dialled):
     ):
         if lags is not None and (not lags or len(set(lags)) < len(lags) or min(lags) < 0):
             raise ValueError(f"lags={list(lags)}: expected different numbers of at least 0; e.g. lags=[1, 8]")
+        if lags is not None and (items, delay) != (2, 3):
+            raise ValueError(f"items={items}, delay={delay}: expected without lags, which say it all; e.g. lags=None")
         chosen = range(delay, delay + items) if lags is None else lags
         self._lags, self._symbols = np.sort(np.array(chosen)), symbols
         self._last = max(int(self._lags[-1]), 1)  # letters that are held
         self._ranges = {"letters": (0, symbols - 1)}
         asked = np.arange(self._lags[-1] + rewrites + 1) >= self._lags[-1]
-        params: dict[str, Any] = {"items": items, "delay": delay, "rewrites": rewrites, "symbols": symbols}
-        params |= {"lags": None if lags is None else tuple(lags)}
+        which = {"items": items, "delay": delay, "lags": None} if lags is None else {"lags": tuple(lags)}
+        params: dict[str, Any] = {"rewrites": rewrites, "symbols": symbols, **which}
         super().__init__(num_envs, Discrete(symbols), symbols, params, asked, self._last * symbols, **kwargs)
 
     def _draw(self, who: Who) -> Facts:
@@ -78,19 +81,19 @@ class MemoryDemand(Dialled):
         return Script(letters, answers)
 
     def _held(self) -> NDArray[np.bool_]:
-        return flags(self._seen(self.t[:, None] - np.arange(self._last)), self._symbols)
+        return one_hot(self._seen(self.t[:, None] - np.arange(self._last)), self._symbols)
 
     def demand(self) -> NDArray[np.bool_]:
         """Whether the answer at slot t depends on the observation at slot i, [T, T] by t and i."""
         back = np.arange(self._steps)[:, None] - np.arange(self._steps)
-        return np.isin(back, self._lags) & self._asked[:, None]
+        return np.isin(back, self._lags) & (np.arange(self._steps) >= self._lags[-1])[:, None]
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return self._observe()
 
-    def _horizons(self) -> Horizons | None:
+    def _horizons(self) -> Horizons:
         back = self._lags[self._lags > 0]
-        return Horizons(int(back[0]), int(back[-1])) if len(back) else None
+        return Horizons(int(back[0]), int(back[-1])) if len(back) else NOTHING
 
     def scores(self) -> Scores:
         if self.max_episode_steps is not None:

@@ -8,8 +8,9 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Horizons, Who
+from rlmem_envs.core.columns import one_hot
 from rlmem_envs.core.open_loop import Script
-from rlmem_envs.dials.dialled import Dialled, flags
+from rlmem_envs.dials.dialled import Dialled
 
 
 class NBack(Dialled):
@@ -79,7 +80,7 @@ class NBack(Dialled):
 
     def _held(self) -> NDArray[np.bool_]:
         last = np.minimum(self.t // self._every, self._letters - 1)
-        return flags(self._seen((last[:, None] - np.arange(self._items)) * self._every), self._symbols)
+        return one_hot(self._seen((last[:, None] - np.arange(self._items)) * self._every), self._symbols)
 
     def _horizons(self) -> Horizons:
         back = self._items * self._every

@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Horizons, Observe, Scores, Who
+from rlmem_envs.core.batched import NOTHING, UNKNOWN, BatchedEnv, Facts, Horizons, Observe, Scores, Who
 from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.languages.dfa import DFA
 from rlmem_envs.languages.words import WordStream
@@ -26,7 +26,8 @@ class RegularLanguage(BatchedEnv):
     | recall | 1 to n - 1 slots back; in SYM(5) to n - 4, as its first three letters always lead to the same place |
     | hidden | `symbols` [n]: the letters, ended by any other number; `length`: L, if they do not end |
     | oracle | 1, naming the class of the automaton's state |
-    | full state | Box [S + 1]: the automaton's state before the present letter, one-hot; steps taken as a share of n |
+    | full state | Box [S + 1]: the automaton's state before the present letter, one-hot; steps taken as a share of n; \
+with answer=every also L / n, on which rewards depend |
 
     L counts E, so there are L - 1 letters, independent and uniformly distributed. PARITY: odd or even many ones. EVEN
     PAIRS: is the last letter the first? SYM(5): the place of one of five things that every letter permutes.
@@ -73,7 +74,7 @@ class RegularLanguage(BatchedEnv):
         if answer != "end":
             params["answer"] = answer
         spaces = Discrete(self._end + 1), Discrete(dfa.classes + 1)
-        full = Box(0, 1, (len(dfa.states) + 1,), np.float32)
+        full = Box(0, 1, (len(dfa.states) + 1 + (answer == "every"),), np.float32)
         super().__init__(num_envs, *spaces, params, observe=observe, full_space=full, **kwargs)
         self._ranges = {"length": (1, n)}
         self._rules, self._every = {**params, **kwargs}, answer == "every"
@@ -128,7 +129,8 @@ class RegularLanguage(BatchedEnv):
         return self.symbols.take(self._rows + self.t)
 
     def _full_state(self) -> NDArray[np.float32]:
-        return features(one_hot(self.reached, len(self._dfa.states)), self.t / self._n)
+        pay = [self.length / self._n] if self._every else []
+        return features(one_hot(self.reached, len(self._dfa.states)), self.t / self._n, *pay)
 
     def _success(self) -> NDArray[np.bool_]:
         return self._won
@@ -188,7 +190,10 @@ class RegularLanguage(BatchedEnv):
         marker = not self._every  # comes after the last letter
         after = self._dfa.suffixes_that_matter(self._shortest - marker, self._n - marker, at_end=marker)
         back = [number + marker for number in after if number + marker]
-        return Horizons(back[0], back[-1]) if back else None
+        return Horizons(back[0], back[-1]) if back else NOTHING
+
+    def _first_use(self) -> int:
+        return 0 if self._every else self._shortest - 1
 
     def text(self, i: int) -> str:
         shown, last = (*self._dfa.letters, "E")[self._observe()[i]], self._dfa.classes

@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, BatchedEnv, Facts, Horizons, Observe, Scores, Who
+from rlmem_envs.core.batched import NOTHING, UNKNOWN, BatchedEnv, Facts, Horizons, Observe, Scores, Who
 
 RIGHT, UP, LEFT, DOWN = range(4)
 UNSEEN, IN_SIGHT, SEEN = range(3)
@@ -190,9 +190,12 @@ class TMaze(BatchedEnv):
                 score += self._penalty * late + self._distract_reward * chances[self._x == 0].sum()
         return float(score + self._goal_reward * chances[self._y == self._goal_y].sum())
 
-    def _horizons(self) -> Horizons | None:
+    def _first_use(self) -> int:
+        return self._steps - 1
+
+    def _horizons(self) -> Horizons:
         """From the first cell to the junction."""
-        return None if self._expose else Horizons(self._end_x, self._end_x)
+        return NOTHING if self._expose else Horizons(self._end_x, self._end_x)
 
     def text(self, i: int) -> str:
         x, y = self.position[i]

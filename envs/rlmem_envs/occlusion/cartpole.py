@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from rlmem_envs.core.batched import Scores
+from rlmem_envs.core.batched import NOTHING, Horizons, Scores
 from rlmem_envs.core.cartpole import CartPoleBase, Sight
 
 
@@ -69,3 +69,6 @@ upright, its velocity angle'; position: x, angle; velocity: x', angle' |
     def full_size(self) -> int:
         """How many numbers the full state has."""
         return 4
+
+    def _horizons(self) -> Horizons | None:
+        return NOTHING if self.params["observe"] == "full" else None

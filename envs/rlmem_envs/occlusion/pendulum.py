@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from rlmem_envs.core.batched import Scores
+from rlmem_envs.core.batched import NOTHING, Horizons, Scores
 from rlmem_envs.core.cartpole import Sight
 from rlmem_envs.core.pendulum import PendulumBase
 
@@ -59,3 +59,6 @@ class Pendulum(PendulumBase):
     def full_size(self) -> int:
         """How many numbers the full state has."""
         return 3
+
+    def _horizons(self) -> Horizons | None:
+        return NOTHING if self.params["observe"] == "full" else None

@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Horizons, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
 
@@ -53,7 +54,7 @@ class RepeatFirst(OpenLoopEnv):
         return Script(suits, np.repeat(suits[:, :1], self._n - 1, axis=1))
 
     def _full_state(self) -> NDArray[np.float32]:
-        return np.column_stack([self.tape[0][:, None] == np.arange(cards.SUITS), self.t / self._n]).astype(np.float32)
+        return features(one_hot(self.tape[0], cards.SUITS), self.t / self._n)
 
     def demand(self) -> NDArray[np.bool_]:
         return np.broadcast_to(np.arange(self._n - 1) == 0, (self._n - 1,) * 2)

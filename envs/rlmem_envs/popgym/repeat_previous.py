@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Facts, Horizons, Scores, Who
+from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
 
@@ -73,8 +74,7 @@ class RepeatPrevious(OpenLoopEnv):
     def _full_state(self) -> NDArray[np.float32]:
         ago = self.t[:, None] - np.arange(self._k)  # [N, k]
         suit = np.where(ago >= 0, self.tape[np.maximum(ago, 0), self._all[:, None]], -1)
-        shown = (suit[..., None] == np.arange(cards.SUITS)).reshape(self.num_envs, -1)
-        return np.column_stack([shown, self.t / self._n]).astype(np.float32)
+        return features(one_hot(suit, cards.SUITS), self.t / self._n)
 
     def demand(self) -> NDArray[np.bool_]:
         return np.eye(self._n - 1, k=1 - self._k, dtype=bool)
@@ -82,8 +82,8 @@ class RepeatPrevious(OpenLoopEnv):
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return (self._observe() + 1) % cards.SUITS
 
-    def _horizons(self) -> Horizons | None:
-        return Horizons(self._k - 1, self._k - 1) if self._k > 1 else None
+    def _horizons(self) -> Horizons:
+        return Horizons(self._k - 1, self._k - 1)
 
     def text(self, i: int) -> str:
         return cards.SUIT_NAMES[self._observe()[i]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-from rlmem.config.catalog import default_choices, leaves
+from rlmem.config.catalog import default_choices, leaves, with_parents
 from rlmem.config.compose import load
 from rlmem.config.messages import mistake
 from rlmem.config.paths import option_dirs
@@ -38,12 +39,34 @@ def specification(overrides: Sequence[str], panels: Sequence[Panel] = PANELS) ->
 
 def _widths(given: Mapping[str, str]) -> list[str]:
     """The width of every chosen memory that has one, where none is given."""
-    if "memory._target_" in given or any(key.startswith("memory.") and key.endswith("hidden_size") for key in given):
+    if "memory._target_" in given or "memory.hidden_size" in given:
         return []
-    names = given.get("memory", f"memory={default_choices()['memory']}").partition("=")[2].split(",")
-    files = [folder / f"{name}.yaml" for name in names for folder in option_dirs("memory")]
-    wide = [file.stem for file in files if file.is_file() and "hidden_size" in {leaf.path for leaf in leaves(file)}]
-    return [f"memory.{name}.hidden_size={WIDTH}" for name in dict.fromkeys(wide)]
+    found = []
+    for name in dict.fromkeys(_values(given, "memory")):
+        files = [file for folder in option_dirs("memory") if (file := folder / f"{name}.yaml").is_file()]
+        has = any(leaf.path == "hidden_size" for file in files for part in with_parents(file) for leaf in leaves(part))
+        if has and f"memory.{name}.hidden_size" not in given:
+            found.append(f"memory.{name}.hidden_size={WIDTH}")
+    return found
+
+
+def _values(given: Mapping[str, str], key: str) -> list[str]:
+    """The values of a key in overrides `given` by their keys, or the default choice of a group."""
+    return given.get(key, f"{key}={default_choices().get(key)}").partition("=")[2].split(",")
+
+
+def default_folder(overrides: Sequence[str]) -> Path:
+    """profiles/<memories>, the same for the same overrides, with a hash if they say more than which memories."""
+    given = {line.lstrip("+~").partition("=")[0]: line for line in overrides}
+    key = "memory._target_" if "memory._target_" in given else "memory"
+    names = [re.sub(r"[^\w.+-]+", "_", name.rpartition(".")[2]) for name in _values(given, key)]
+    plain = set(given) <= {"memory"}
+    return Path("profiles") / "-".join([*names, *([] if plain else [SweepSpec(tuple(overrides)).short_hash])])
+
+
+def panels_in(folder: Path) -> list[Panel]:
+    """The panels of which a folder has cells; none if it has no profile yet."""
+    return profiles(folder)[1] if holds_sweep(folder) else []
 
 
 @dataclass(frozen=True)
