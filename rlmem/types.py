@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 from torch.utils._pytree import tree_map, tree_map_only
 
@@ -19,6 +19,7 @@ DoublingLayers = Annotated[int, Gt(0), Le(16)]  # each reaches twice as far back
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 UnitFloat = Annotated[float, Ge(0), Le(1)]
+ShareBelowOne = Annotated[float, Ge(0), Lt(1)]
 PositiveUnitFloat = Annotated[float, Gt(0), Le(1)]
 
 Obs = Any

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic
@@ -16,7 +15,7 @@ from rlmem.loops.parts import OnNan
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error, with_discrepancy
 from rlmem.losses.reduce import standardise
 from rlmem.losses.returns import discounted_return, gae, lambda_return
-from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, action_mask
+from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, ShareBelowOne, UnitFloat, action_mask
 
 
 @dataclass(kw_only=True)
@@ -60,7 +59,7 @@ class PPO(OnPolicy):
     normalize_advantage: Literal["minibatch", "batch", "none"] = "minibatch"
     kl_coef: NonNegativeFloat = 0.0
     kl_target: PositiveFloat = 0.01
-    ld_weight: Annotated[float, Ge(0), Lt(1)] = 0.0
+    ld_weight: ShareBelowOne = 0.0
     ld_lambda: UnitFloat = 0.5
 
     @property
