@@ -482,6 +482,14 @@ def test_new_episodes_get_the_largest_priority_and_dropped_ones_are_forgotten():
     assert (replay.table.live("weight") > 0).all(), "an episode without error must still be drawn, now and then"
 
 
+def test_priorities_wait_where_no_episode_has_ended_yet():
+    replay = Replay(100, 1, CPU, priority_exponent=0.5)
+    replay.add(collector_of([9]).collect(4, 10**9)[0])
+    sample = replay.sample(Segment(1, rows=8, init_state="zero", running=True), 8, torch.Generator())
+    replay.update_priorities(sample, torch.full((8, 2), 3.0)[sample.batch.mask])
+    assert replay.table.count == 0 and replay.largest_weight == 1
+
+
 def test_running_episodes_have_the_largest_priority_and_keep_none_of_their_own():
     replay, collector = replay_of(3, 3, priority_exponent=0.5), collector_of([9])
     priorities(replay, 1.0, 4.0)  # to the power 0.5: 1, 2

@@ -260,13 +260,15 @@ class Replay:
         number = sample.episode[sample.batch.mask].cpu().numpy()
         error = td_error.detach().abs().double().cpu().numpy()
         here = (number >= self.table.head) & np.isfinite(error)  # the others are running, or have been dropped since
+        if not here.any():  # as before the first episode has ended: the table has no columns yet
+            return
         seen, index = np.unique(number[here], return_inverse=True)
         largest = np.zeros(len(seen))
         np.maximum.at(largest, index, error[here])
         mean = np.bincount(index, error[here], len(seen)) / np.bincount(index, minlength=len(seen))
         weight = np.maximum(0.9 * largest + 0.1 * mean, LEAST_PRIORITY) ** self.priority_exponent
         self.table.put("weight", seen, weight)
-        self.largest_weight = max(self.largest_weight, float(weight.max(initial=0)))
+        self.largest_weight = max(self.largest_weight, float(weight.max()))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the replay holds, as tensors and numbers."""
