@@ -77,6 +77,19 @@ def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate):
         assert (ours - truth).abs().max() <= 1e-11 * max(1, truth.abs().max()), name
 
 
+def test_a_wide_bistable_cell_forgets_what_a_narrow_input_was():
+    """At first: with weights of the released code, gradients of nBRC grow a millionfold within 500 slots."""
+    torch.manual_seed(0)
+    influence = {}
+    for init in ("fan_in", "glorot"):
+        memory, x = BRC(6, 256, init=init), torch.randn(1, 500, 6, requires_grad=True)
+        y, _ = memory(x, memory.initial_state(1), torch.zeros(1, 500, dtype=torch.bool))
+        (found,) = torch.autograd.grad(y[:, -1].sum(), x)
+        influence[init] = found[0, 0].norm()
+    assert influence["fan_in"] < 1e-9
+    assert influence["glorot"] > 1e3
+
+
 @pytest.mark.parametrize("cell", [GRU, LSTM, partial(SLSTM, num_heads=1)])
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("T", [1, cells.FEW_STEPS - 1, cells.FEW_STEPS])

@@ -1,5 +1,6 @@
 """Bistable recurrent cells."""
 
+from math import sqrt
 from typing import Literal
 
 import torch
@@ -23,6 +24,9 @@ class BRC(ZeroState, RecurrentCell):
 
     hidden_size: H, width of state and output
     recurrent: "matrix", W is [H, H] and units modulate each other (nBRC); "vector", W is [H] and each sees itself (BRC)
+    init: first U, uniform. "fan_in" has a variance of 1 / D, so that what comes in has the size of x whatever D is;
+        "glorot", as in the released code, has 2 / (D + H). Where x is far narrower than the state, as 6 beside 256,
+        that drives the state so weakly that its gradients grow without bound in nBRC.
     """
 
     U_r: nn.Parameter
@@ -34,12 +38,17 @@ class BRC(ZeroState, RecurrentCell):
     b_z: nn.Parameter
 
     def __init__(
-        self, input_size: int, hidden_size: PositiveInt = 256, recurrent: Literal["matrix", "vector"] = "matrix"
+        self,
+        input_size: int,
+        hidden_size: PositiveInt = 256,
+        recurrent: Literal["matrix", "vector"] = "matrix",
+        init: Literal["fan_in", "glorot"] = "fan_in",
     ):
         super().__init__(input_size, hidden_size)
         self.recurrent, self.state_shape, H = recurrent, (hidden_size,), hidden_size
+        bound = sqrt(3 / input_size if init == "fan_in" else 6 / (input_size + H))
         for name in ("U_r", "U_z", "U_h"):
-            self.register_parameter(name, nn.Parameter(nn.init.xavier_uniform_(torch.empty(H, input_size))))
+            self.register_parameter(name, nn.Parameter(torch.empty(H, input_size).uniform_(-bound, bound)))
         for gate in ("r", "z"):
             first = torch.ones(H) if recurrent == "vector" else nn.init.xavier_uniform_(torch.empty(H, H))
             self.register_parameter(f"W_{gate}", nn.Parameter(first))
