@@ -11,13 +11,14 @@ os.environ.setdefault("RLMEM_KEY", "of the tests")  # tests make no key in the u
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test per core; more threads would wait by spinning
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the many processes that tests start find the modules compiled
 
-import forked
 import golden_env
 import pytest
 import torch
 from browser import chrome  # noqa: F401  (a fixture)
 from golden import FOLDER, recordings
 from helpers import once_per_class
+
+from rlmem.system import forked
 
 torch.set_num_threads(1)
 
@@ -69,6 +70,13 @@ def env_recordings(config: pytest.Config) -> list[Path]:
 def memory_name(request) -> str:
     """Every yaml of conf/memory; a second yaml of the same class only in the slow tests."""
     return request.param
+
+
+forked.PRELOADED += (
+    *("torch.distributed", "scipy.stats", "popgym", "rlmem.commands.resume", "rlmem.commands.eval"),
+    *("rlmem.commands.sweep", "rlmem.commands.population", "rlmem.commands.list", "rlmem.run.evaluate"),
+    *("rlmem.sweep.run", "rlmem.sweep.search", "rlmem.population.rounds", "rlmem.config.catalog"),
+)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import forked
 import pytest
 import torch
 import yaml
@@ -21,6 +20,7 @@ from rlmem.errors import UserError
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import plan, resume, train
+from rlmem.system import forked
 
 TWO = [
     "trainer.devices=2", "env=count_recall", "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32",

@@ -6,7 +6,6 @@ import re
 import sys
 from pathlib import Path
 
-import forked
 import pytest
 import torch
 import yaml
@@ -20,6 +19,7 @@ from rlmem.config.targets import build
 from rlmem.conformance import facts
 from rlmem.errors import UserError
 from rlmem.scan import chosen_engine, native
+from rlmem.system import forked
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "benchmarks" / "memory_table.py"

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import forked
 import pytest
 from helpers import wait_for
 from rich.console import Console
@@ -26,7 +25,7 @@ from rlmem.config.compose import load
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress, clock
 from rlmem.run.train import train
-from rlmem.system import signals
+from rlmem.system import forked, signals
 from rlmem.system.command import Output, Unread
 from rlmem.system.signals import Requests, Stopped, stopping_politely
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import forked
 import pytest
 from helpers import SMALLEST
 from hypothesis import HealthCheck, example, given, settings
@@ -24,6 +23,7 @@ from hypothesis.strategies import SearchStrategy
 from rlmem.commands.cli import VERBS, main
 from rlmem.config.catalog import leaves
 from rlmem.config.paths import conf_dir
+from rlmem.system import forked
 
 SECONDS = 3.0
 """CPU time within which every command line is answered, once everything is imported; of several jobs, each."""

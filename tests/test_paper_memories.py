@@ -2,7 +2,6 @@
 
 import sys
 
-import forked
 import pytest
 import torch
 from golden_papers import ffm_e
@@ -13,6 +12,7 @@ from rlmem.memory import FFM
 from rlmem.memory.ffm import periods
 from rlmem.memory.shm import SHM
 from rlmem.scan import hadamard_scan, native
+from rlmem.system import forked
 
 NATIVE = pytest.mark.skipif(native.missing() is not None, reason="no C++ compiler")
 B, T, D = 3, 90, 6

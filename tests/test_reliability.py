@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import forked
 import numpy as np
 import pytest
 import torch
@@ -25,6 +24,7 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
+from rlmem.system import forked
 from rlmem.system.signals import Stopped, stopping_politely
 
 AGENT = [

@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
-import forked
 import numpy as np
 import pytest
 from made_results import ITEMS, outcome, results
@@ -37,6 +36,7 @@ from rlmem.stats import interval, mean
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Value, cell_text
 from rlmem.sweep.run import Options
+from rlmem.system import forked
 
 ROOT = Path(__file__).parent.parent
 TINY = "env=repeat_first memory=mlp env.num_envs=2 algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=1 "

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from time import sleep
 
-import forked
 import numpy as np
 import pytest
 from helpers import changed, wait_for
@@ -39,6 +38,7 @@ from rlmem.reproduction.verdict import judge
 from rlmem.run import timing
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
+from rlmem.system import forked
 
 RNG = np.random.default_rng
 

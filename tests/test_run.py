@@ -8,7 +8,6 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-import forked
 import pytest
 import torch
 from gymnasium.vector import VectorEnv
@@ -22,6 +21,7 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.report.groups import of_runs
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
+from rlmem.system import forked
 
 SMALL = [
     "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32", "algo.epochs=1", "memory.hidden_size=16",

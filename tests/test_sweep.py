@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import forked
 import pytest
 import torch
 from helpers import TINY, wait_for, without_time
@@ -34,6 +34,7 @@ from rlmem.sweep.run import config_hash
 from rlmem.sweep.search import propose, study
 from rlmem.sweep.spec import SweepSpec, specify
 from rlmem.sweep.status import View, log_file, rows, tail
+from rlmem.system import forked
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "envs")])}
@@ -520,11 +521,22 @@ def children(process: int) -> dict[str, dict[str, str]]:
     return found
 
 
+def test_a_process_does_not_need_the_server_that_it_comes_from(monkeypatch):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.close()
+    code = "import os, sys; sys.exit(5 * ('torch' in sys.modules) + 2 * (os.getppid() == int(sys.argv[1])))"
+    ask = [sys.executable, "-c", code, str(os.getpid())]
+    assert forked.Popen(ask).wait() == (7 if forked.AVAILABLE else 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(forked, "_server", ours)  # of a server that was killed
+        assert forked.Popen(ask).wait() == 2
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_gpus_are_shared_out(tmp_path):
     """As the pool starts the jobs, whether or not this machine has GPUs; they are killed before they begin."""
     manifest = Manifest(tmp_path)
-    manifest.submit(SweepSpec(("seed=0,1",)), [NewJob(f"s{n}", (f"seed={n}",), f"{n}", 1, 10) for n in range(2)])
+    manifest.submit(SweepSpec(("seed=0,1",)), [NewJob(f"s{n}", (f"seed={n}",), f"{n}", 2, 10) for n in range(2)])
     pool = Pool(manifest, View(Console(file=io.StringIO()), manifest), places=2, gpus=("5", "6"))
     try:
         pool._fill()

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import forked
 import pytest
 from helpers import killed_at, without_time
 from test_run import SMALL, run
@@ -24,6 +23,7 @@ from rlmem.record import rundir
 from rlmem.record.loggers import forget_wandb
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import resume
+from rlmem.system import forked
 
 KEY = "0" * 40
 

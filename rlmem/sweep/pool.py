@@ -20,6 +20,7 @@ from rlmem.record import rundir
 from rlmem.sweep.jobs import Job, Owner
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import View, log_file, objective, tail
+from rlmem.system import forked
 from rlmem.system.hardware import cores
 from rlmem.system.signals import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely
 
@@ -130,9 +131,11 @@ class Pool:
             with open(log, "a", encoding="utf-8") as out:
                 now = datetime.now().isoformat(sep=" ", timespec="seconds")
                 print(f"{HEADER} attempt {job.attempts} on {self.owner.host}, {now}", file=out, flush=True)
-                process = subprocess.Popen(
+                variables = environment(job, gpu)
+                popen = forked.Popen if variables["OMP_NUM_THREADS"] == "1" else subprocess.Popen
+                process = popen(
                     command(job, self.manifest.folder),
-                    env=environment(job, gpu),
+                    env=variables,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,

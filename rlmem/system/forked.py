@@ -1,10 +1,11 @@
-"""Processes of Python that begin with torch and rlmem imported, for tests that need a process of their own.
+"""Processes of Python that begin with torch and rlmem imported, for whoever starts many short ones.
 
-A new interpreter spends seven seconds of CPU time on these imports. `Popen` and `run` are those of `subprocess`, but
+A new interpreter spends five seconds of CPU time on these imports. `Popen` and `run` are those of `subprocess`, but
 `python -m ...`, `python -c ...` and `python FILE ...` come from a fork server: a process that has imported everything
 and run nothing. What they start is a child of the caller in every respect (its parent, its exit status, the signal that
-it gets when the caller dies), since the server clones it with CLONE_PARENT. Elsewhere than on Linux, and for any other
-command, these are plain `subprocess`.
+it gets when the caller dies), since the server clones it with CLONE_PARENT, so that a server may also be killed without
+harm. It has one thread for linear algebra, as its processes have then. Elsewhere than on Linux, for any other command,
+and where no server answers, these are plain `subprocess`.
 """
 
 import atexit
@@ -25,14 +26,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-PRELOADED = (
-    "torch._dynamo", "torch.optim", "torch.distributed", "scipy.stats", "rich.progress", "popgym",
-    "rlmem.commands.cli", "rlmem.commands.train", "rlmem.commands.resume", "rlmem.commands.eval",
-    "rlmem.commands.sweep", "rlmem.commands.population", "rlmem.commands.list", "rlmem.run.train",
-    "rlmem.run.evaluate", "rlmem.sweep.run", "rlmem.sweep.search", "rlmem.population.rounds",
-    "rlmem.config.catalog", "rlmem_envs.registration", "rlmem_envs.vector",
-)  # fmt: skip
-"""Modules of which importing starts no thread; one that is missing is left to whoever wants it."""
+PRELOADED: tuple[str, ...] = (
+    "torch._dynamo",  # which optimisers import
+    "torch.optim",
+    "rich.progress",
+    "rlmem.commands.cli",
+    "rlmem.commands.train",
+    "rlmem.run.train",
+    "rlmem_envs.registration",
+    "rlmem_envs.vector",
+)
+"""What nearly every run imports: modules of which importing starts no thread."""
 
 CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 """The number of clone(2), which is called directly, as the C library offers no fork with flags."""
@@ -41,10 +45,16 @@ CLONE_PARENT = 0x8000
 
 AVAILABLE = sys.platform == "linux" and CLONE is not None
 
-SERVER = "import sys; sys.path[0] = sys.argv.pop(1); import forked; forked.main()"
+SERVER = """
+import sys
+sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]
+from rlmem.system import forked
+forked.main()
+"""
+"""The program of a server, which imports this very rlmem."""
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""The variables of the server: those of the tests, before any of them changes some, and no threads."""
+"""The variables of a server, but for which a process has those that it is given: no threads."""
 
 _server: socket.socket | None = None
 """The connection of this process to its server."""
@@ -61,12 +71,12 @@ class Popen(subprocess.Popen):
         self.forkable = AVAILABLE and _is_python(args) and not {"preexec_fn", "pass_fds", "shell"} & how.keys()
         super().__init__(args, *more, **how)
 
-    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):  # type: ignore[no-untyped-def]
-        if not self.forkable:
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):
+        if not (self.forkable and self._clone(args, cwd, env, rest[3:9], rest[14])):
             super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest)  # type: ignore[misc]
-            return
-        _startupinfo, _flags, _shell, *pipes = rest[:9]
-        start_new_session = rest[14]
+
+    def _clone(self, args: Any, cwd: Any, env: Any, pipes: Any, start_new_session: Any) -> bool:
+        """Whether a server has begun the process; if not, the next call asks a new server."""
         p2cread, _, _, c2pwrite, _, errwrite = pipes
         told = {
             "args": [os.fsdecode(arg) for arg in args[1:]],
@@ -76,11 +86,19 @@ class Popen(subprocess.Popen):
             "with_children": self.with_children,
         }
         files = [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))]
-        connection = server()
-        socket.send_fds(connection, [pickle.dumps(told)], files)
-        self.pid = pickle.loads(connection.recv(100))
+        try:
+            socket.send_fds(server(), [pickle.dumps(told)], files)
+            self.pid = pickle.loads(server().recv(100))
+            if self.pid < 0:
+                raise BlockingIOError("no further process can be started")
+        except BaseException as error:  # also what a signal raises, so that no later call reads this answer
+            _forget_server()
+            if isinstance(error, (EOFError, OSError)):  # the server was killed, or too much was said
+                return False
+            raise
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+        return True
 
 
 def run(args: Any, **how: Any) -> subprocess.CompletedProcess:
@@ -99,13 +117,21 @@ def _is_python(args: Any) -> bool:
     return args[1] in ("-m", "-c") or not os.fspath(args[1]).startswith("-")
 
 
+def _forget_server() -> None:
+    global _server
+    if _server is not None:
+        _server.close()
+    _server = None
+
+
 def server() -> socket.socket:
     """The connection to the fork server of this process, which is started now if there is none yet."""
     global _server
     if _server is None:
         _server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-c", SERVER, str(Path(__file__).parent), str(theirs.fileno())]
+            here = str(Path(__file__).parents[2])
+            command = [sys.executable, "-c", SERVER, here, str(theirs.fileno()), *PRELOADED]
             null = subprocess.DEVNULL
             subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], env=ENVIRONMENT, stdin=null, stdout=null, cwd="/"
@@ -116,10 +142,10 @@ def server() -> socket.socket:
 def main() -> NoReturn:
     """Be a fork server, and then, in every process that is asked for, that process."""
     connection = socket.socket(fileno=int(sys.argv[1]))
-    del sys.path[0]
-    for name in PRELOADED:
+    for name in sys.argv[2:]:
         with suppress(ImportError):
             import_module(name)
+    del sys.path[0]
     sys.modules.pop("__mp_main__", None)
     gc.collect()
     gc.freeze()
