@@ -77,7 +77,7 @@ def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate):
         assert (ours - truth).abs().max() <= 1e-11 * max(1, truth.abs().max()), name
 
 
-@pytest.mark.parametrize("cell", [GRU, LSTM, partial(SLSTM, num_heads=1)])
+@pytest.mark.parametrize("cell", [GRU, LSTM, partial(SLSTM, num_heads=1), BRC, partial(BRC, recurrent="vector")])
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("T", [1, cells.FEW_STEPS - 1, cells.FEW_STEPS])
 def test_the_kernel_equals_the_loop_which_runs_without_it(cell, dtype, T, monkeypatch):
