@@ -9,12 +9,13 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
 from rlmem.errors import UserError
+from rlmem.memory.blocks import short_convolution
 from rlmem.memory.lru import LRU
 from rlmem.memory.rglru import RGLRU
 from rlmem.memory.s4d import S4D
 from rlmem.memory.s5 import S5
 from rlmem.memory.s6 import S6
-from rlmem.scan import native, rglru, selective, selective_scan
+from rlmem.scan import convolution, native, rglru, selective, selective_scan
 
 B, T, D = 3, 40, 6
 FAMILY = ["lru", "lru_ffn", "lru_linear", "s5", "s4d", "s6", "s6_diagonal", "mingru"]
@@ -204,6 +205,27 @@ def test_the_native_selective_scan_gives_the_same_digits_with_any_threads_and_ro
     for alone, of_many in zip(found(1, slice(1, 2)), whole, strict=True):
         assert torch.equal(alone, of_many[1:2])
     assert all(map(torch.equal, found(2), whole))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("slots", [1, 2, 40])
+@pytest.mark.parametrize("K", [1, 2, 4])
+def test_the_short_convolution_in_one_pass_is_that_of_its_equation(dtype, slots, K, monkeypatch):
+    """Values, the slots that are carried on, and gradients."""
+    rng = torch.Generator().manual_seed(0)
+    shapes = (B, slots, 9), (B, K - 1, 9), (9, K), (9,)
+    tensors = [torch.randn(shape, dtype=dtype, generator=rng) for shape in shapes]
+    start = torch.rand(B, slots, generator=rng) < 0.2
+    found = []
+    for fast in (True, False):
+        if not fast:
+            monkeypatch.setattr(convolution, "can_run", lambda *tensors: False)
+        v, before, w, b = (x.clone().requires_grad_() for x in tensors)
+        y, after = short_convolution(v, before, start, w, b)
+        found.append([y, after, *torch.autograd.grad(y.square().sum() + after.sin().sum(), [v, before, w, b])])
+    for ours, truth in zip(*found, strict=True):
+        assert ours.shape == truth.shape
+        torch.testing.assert_close(ours, truth)
 
 
 def test_mamba_begins_as_published():
