@@ -90,7 +90,7 @@ def test_a_wide_bistable_cell_forgets_what_a_narrow_input_was():
     assert influence["glorot"] > 1e3
 
 
-@pytest.mark.parametrize("cell", [GRU, LSTM, partial(SLSTM, num_heads=1)])
+@pytest.mark.parametrize("cell", [GRU, LSTM, partial(SLSTM, num_heads=1), BRC, partial(BRC, recurrent="vector")])
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("T", [1, cells.FEW_STEPS - 1, cells.FEW_STEPS])
 def test_the_kernel_equals_the_loop_which_runs_without_it(cell, dtype, T, monkeypatch):

@@ -9,13 +9,13 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
 from rlmem.errors import UserError
-from rlmem.memory import s6
+from rlmem.memory.blocks import short_convolution
 from rlmem.memory.lru import LRU
 from rlmem.memory.rglru import RGLRU
 from rlmem.memory.s4d import S4D
 from rlmem.memory.s5 import S5
 from rlmem.memory.s6 import S6
-from rlmem.scan import rglru
+from rlmem.scan import convolution, native, rglru, selective, selective_scan
 
 B, T, D = 3, 40, 6
 FAMILY = ["lru", "lru_ffn", "lru_linear", "s5", "s4d", "s6", "s6_diagonal", "mingru"]
@@ -140,20 +140,22 @@ def test_the_mamba_block_is_its_equations(conv_size, discretisation):
 
 
 def test_mamba_read_piece_by_piece_is_mamba_read_at_once(monkeypatch):
-    memory = make_memory("s6", D, torch.float64)
+    memory = make_memory("s6", D, torch.float64, engine="chunked")
     whole = gradients(memory)
-    monkeypatch.setitem(s6.STATES_AT_ONCE, "cpu", 7 * B * 32 * 16)  # 7 slots of 32 channels, 16 states each
+    monkeypatch.setitem(selective.STATES_AT_ONCE, "cpu", 7 * B * 32 * 16)  # 7 slots of 32 channels, 16 states each
     pieces = gradients(memory)
     assert_near(pieces[0], whole[0])
     for ours, truth in zip(pieces[1], whole[1], strict=True):
         assert_near(ours, truth, 1e-10)
 
 
-@pytest.mark.parametrize(("slots", "most", "least"), [(8, 1, 0), (T, 6, 4)])
-def test_mamba_keeps_no_states_for_the_backward_pass_but_one_per_piece(monkeypatch, slots, most, least):
+@pytest.mark.parametrize(
+    ("engine", "slots", "most", "least"), [("chunked", 8, 1, 0), ("chunked", T, 6, 4), ("auto", 8, 1, 0)]
+)
+def test_mamba_keeps_no_states_for_the_backward_pass_but_one_per_piece(monkeypatch, engine, slots, most, least):
     """Numbers that the graph keeps alive, in units of the states of all slots; at once, it is several times those."""
-    memory = make_memory("s6", D, state_size=64)
-    monkeypatch.setitem(s6.STATES_AT_ONCE, "cpu", slots * B * 32 * 64)
+    memory = make_memory("s6", D, state_size=64, engine=engine)
+    monkeypatch.setitem(selective.STATES_AT_ONCE, "cpu", slots * B * 32 * 64)
     x, start = stream()
     kept = {}
 
@@ -164,6 +166,66 @@ def test_mamba_keeps_no_states_for_the_backward_pass_but_one_per_piece(monkeypat
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         memory(x.float(), memory.initial_state(B), start)
     assert least < sum(kept.values()) < most
+
+
+@pytest.mark.skipif(native.missing() is not None, reason="no C++ compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("hold", [True, False], ids=["zoh", "euler"])
+@pytest.mark.parametrize(("slots", "E", "N"), [(1, 7, 1), (150, 37, 3), (90, 64, 40)])
+@pytest.mark.parametrize("scale", [0.001, 1.0, 100.0])
+def test_the_native_selective_scan_equals_the_loop(dtype, hold, slots, E, N, scale):
+    """Values and gradients, beyond a block of channels and a piece of slots, with decays near one and near zero."""
+    rng = torch.Generator().manual_seed(0)
+    shapes = (2, slots, E), (2, slots, E), (2, slots, N), (2, slots, N), (E, N), (2, E, N), (2, slots, E)
+    dt, u, b, c, A, h0, weight = (torch.randn(shape, dtype=torch.float64, generator=rng) for shape in shapes)
+    start = torch.rand(2, slots, generator=rng) < 0.03
+    found = []
+    for engine, kind in ("native", dtype), ("loop", torch.float64):
+        given = [x.to(kind).requires_grad_() for x in (scale * F.softplus(dt), u, b, c, -A.exp(), h0)]
+        y, last = selective_scan(*given, start, hold, engine)
+        found.append([y, last, *torch.autograd.grad((y * weight).sum() + last.sin().sum(), given)])
+    bound = 1e-4 if dtype == torch.float32 else 1e-12
+    for ours, truth in zip(*found, strict=True):
+        assert (ours - truth).abs().max() <= bound * max(1, truth.abs().max())
+
+
+@pytest.mark.skipif(native.missing() is not None, reason="no C++ compiler")
+def test_the_native_selective_scan_gives_the_same_digits_with_any_threads_and_rows(monkeypatch):
+    rng = torch.Generator().manual_seed(0)
+    given = [torch.randn(shape, generator=rng) for shape in [(B, T, 40)] * 2 + [(B, T, 5)] * 2 + [(B, 40, 5)]]
+    A, start = -torch.rand(40, 5, generator=rng), stream()[1]
+
+    def found(threads, rows=slice(None)):
+        monkeypatch.setattr(native, "_threads", lambda work: threads)
+        inputs = [x[rows].abs().clone().requires_grad_() for x in given]
+        y, last = selective_scan(*inputs[:4], A, inputs[4], start[rows])
+        return [y, last, *torch.autograd.grad(y.square().sum() + last.sum(), inputs)]
+
+    whole = found(1)
+    for alone, of_many in zip(found(1, slice(1, 2)), whole, strict=True):
+        assert torch.equal(alone, of_many[1:2])
+    assert all(map(torch.equal, found(2), whole))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("slots", [1, 2, 40])
+@pytest.mark.parametrize("K", [1, 2, 4])
+def test_the_short_convolution_in_one_pass_is_that_of_its_equation(dtype, slots, K, monkeypatch):
+    """Values, the slots that are carried on, and gradients."""
+    rng = torch.Generator().manual_seed(0)
+    shapes = (B, slots, 9), (B, K - 1, 9), (9, K), (9,)
+    tensors = [torch.randn(shape, dtype=dtype, generator=rng) for shape in shapes]
+    start = torch.rand(B, slots, generator=rng) < 0.2
+    found = []
+    for fast in (True, False):
+        if not fast:
+            monkeypatch.setattr(convolution, "can_run", lambda *tensors: False)
+        v, before, w, b = (x.clone().requires_grad_() for x in tensors)
+        y, after = short_convolution(v, before, start, w, b)
+        found.append([y, after, *torch.autograd.grad(y.square().sum() + after.sin().sum(), [v, before, w, b])])
+    for ours, truth in zip(*found, strict=True):
+        assert ours.shape == truth.shape
+        torch.testing.assert_close(ours, truth)
 
 
 def test_mamba_begins_as_published():

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import LinearRecurrence
-from rlmem.scan import Engine
+from rlmem.scan import Engine, convolution
 from rlmem.scan.matmul import Linear, Precision, linear
 
 
@@ -69,15 +69,16 @@ def short_convolution(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Te
     b: [E]; None: zeros
     """
     T, K = v.shape[1], w.shape[1]
-    episode = start.cumsum(1)
-    if K > 1:  # the slots before are in episode 0 of the row, which a start at slot 0 ends
-        v, episode = torch.cat([before, v], 1), F.pad(episode, (K - 1, 0))
-    now = episode[:, K - 1 :]
-    out = v.new_zeros(()) if b is None else b
-    for j in range(K):
-        same = (episode[:, j : j + T] == now)[..., None]
-        out = out + w[:, j] * torch.where(same, v[:, j : j + T], 0)
+    episode = F.pad(start.cumsum(1), (K - 1, 0))  # the slots before are in episode 0, which a start at slot 0 ends
     same = (episode[:, T:] == episode[:, -1:])[..., None]
+    b = v.new_zeros(v.shape[2]) if b is None else b
+    if convolution.can_run(v, before, w, b):
+        ends = v[:, T - K + 1 :] if T >= K else torch.cat([before, v], 1)[:, T:]
+        return convolution.convolve(v, before, start, w, b), torch.where(same, ends, 0)
+    out, v = b, torch.cat([before, v], 1)
+    for j in range(K):
+        read = (episode[:, j : j + T] == episode[:, K - 1 :])[..., None]
+        out = out + w[:, j] * torch.where(read, v[:, j : j + T], 0)
     return out, torch.where(same, v[:, T:], 0)
 
 

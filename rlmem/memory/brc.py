@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.memory.packed import SharedWeight, over_steps
+from rlmem.scan import cells
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt, State
 
@@ -20,7 +21,7 @@ class BRC(ZeroState, RecurrentCell):
         a = 1 + tanh(U_r x + W_r h + b_r),   c = sigmoid(U_z x + W_z h + b_z)
         h' = c * h + (1 - c) * tanh(U_h x + a * h),   y = h'
 
-    State: h [B, H].
+    State: h [B, H]. A kernel of the native engine on the CPU (`rlmem.scan.cells`), elsewhere a loop over slots.
 
     hidden_size: H, width of state and output
     recurrent: "matrix", W is [H, H] and units modulate each other (nBRC); "vector", W is [H] and each sees itself (BRC)
@@ -61,10 +62,14 @@ class BRC(ZeroState, RecurrentCell):
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         sizes = packed.batch_sizes.tolist()
         drive, candidate = self._drive(packed.data)
+        tensors = drive, candidate, state, torch.cat([self.W_r, self.W_z])
+        if cells.can_run(*tensors):
+            h = cells.brc(*tensors, packed.batch_sizes)
+            return h, h[last]
         if self.recurrent == "vector":
             inputs = zip(drive.split(sizes), candidate.split(sizes), strict=True)
             return over_steps(lambda x, h: self._cell(x[0] + self._modulated(h), x[1], h), inputs, sizes, state)
-        shared = SharedWeight(torch.cat([self.W_r, self.W_z]), drive, sizes)
+        shared = SharedWeight(tensors[-1], drive, sizes)
         return over_steps(lambda x, h: self._cell(shared.product(h), x, h), candidate.split(sizes), sizes, state)
 
     def _drive(self, x: Tensor) -> tuple[Tensor, Tensor]:

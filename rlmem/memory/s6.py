@@ -1,21 +1,16 @@
 """S6, the selective state-space model: in its Mamba block, and reduced to one state per channel."""
 
-from math import ceil, sqrt
+from math import ceil
 from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from rlmem.memory.base import LinearRecurrence, ZeroState
 from rlmem.memory.blocks import log_uniform, short_convolution
-from rlmem.scan import Engine, Linear, linear_scan
+from rlmem.scan import Engine, Linear, selective_scan
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
-
-STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
-"""Numbers of h that are held at once. Longer inputs are read in pieces, each of which is recomputed in the backward
-pass. On a CPU that is also faster, since a piece stays in the cache."""
 
 
 class S6(ZeroState):
@@ -28,8 +23,8 @@ class S6(ZeroState):
         y_t = W_out ((h_t C_t + D * u_t) * silu(W_z x_t))
 
     E = expand H, the rank of W_r is H / 16, rounded up. The block has no residual and no norm. State: h [B, E, N], and
-    v [B, K-1, E], the last inputs of the convolution, where K > 1. Time O(B T E N); memory for h is
-    bounded (see STATES_AT_ONCE), or O(sqrt(T) E N) where that is more. Initial values are those of the released code:
+    v [B, K-1, E], the last inputs of the convolution, where K > 1. Time O(B T E N); memory for h is O(B sqrt(T) E N)
+    (`rlmem.scan.selective`). Initial values are those of the released code:
     A = -(1 ... N), D = 1, and softplus(b_dt) between dt_min and dt_max.
 
     hidden_size: H, width of the output
@@ -76,40 +71,14 @@ class S6(ZeroState):
         v = self.W_x(x)
         v, carried = self._convolve(v, state, start) if self.conv_size else (v, {})
         u = F.silu(v)
-        y, h = self._select(F.softplus(self.W_dt(self.W_r(u))), u, self.W_B(u), self.W_C(u), state["h"], start)
+        dt, A = F.softplus(self.W_dt(self.W_r(u))), -self.A_log.exp()
+        y, h = selective_scan(dt, u, self.W_B(u), self.W_C(u), A, state["h"], start, self.zero_order_hold, self.engine)
         return self.W_out((y + self.D * u) * F.silu(self.W_z(x))), {"h": h} | carried
 
     def _convolve(self, v: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         """The causal convolution of v [B, T, E] within each episode, and the last K - 1 slots of v as a state."""
         v, after = short_convolution(v, state.get("v", v[:, :0]), start, self.w_conv, self.b_conv)
         return v, {"v": after} if self.conv_size > 1 else {}
-
-    def _select(self, dt: Tensor, u: Tensor, B: Tensor, C: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """h_t C_t [B, T, E] and the final h, a few rows and slots at a time (STATES_AT_ONCE)."""
-        T, at_once = start.shape[1], STATES_AT_ONCE.get(h.device.type, 2**20)
-        if T == 1:  # the states are no larger than the one before
-            return self._scan(dt, u, B, C, h, start)
-        rows = max(1, at_once // (ceil(sqrt(T)) * h[0].numel()))
-        if len(h) > rows:
-            groups = zip(*(x.split(rows) for x in (dt, u, B, C, h, start)), strict=True)
-            outputs, states = zip(*(self._select(*group) for group in groups), strict=True)
-            return torch.cat(outputs), torch.cat(states)
-        slots = max(at_once // h.numel(), ceil(sqrt(T)))  # the states between pieces are kept, too
-        if slots >= T:
-            return self._scan(dt, u, B, C, h, start)
-        pieces = []
-        for piece in zip(*(x.split(slots, 1) for x in (dt, u, B, C, start)), strict=True):
-            *inputs, starts = piece
-            y, h = checkpoint(self._scan, *inputs, h, starts, use_reentrant=False, preserve_rng_state=False)
-            pieces.append(y)
-        return torch.cat(pieces, 1), h
-
-    def _scan(self, dt: Tensor, u: Tensor, B: Tensor, C: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        A = -self.A_log.exp()
-        growth = torch.expm1(dt[..., None] * A)  # exp(dt A) - 1, without the cancellation
-        drive = u[..., None] * (growth / A) if self.zero_order_hold else (dt * u)[..., None]
-        states = linear_scan(growth + 1, drive * B[..., None, :], h, start, self.engine)
-        return (states @ C[..., None]).squeeze(-1), states[:, -1].clone()  # not a view, which would keep all states
 
 
 class DiagonalS6(LinearRecurrence):

@@ -1,9 +1,10 @@
-"""GRU, LSTM and sLSTM over packed episodes on the native engine: a call for the whole sequence, each way.
+"""GRU, BRC, LSTM and sLSTM over packed episodes on the native engine: a call for the whole sequence, each way.
 
 S slots of E episodes lie in the order of `torch.nn.utils.rnn.PackedSequence`; `sizes` [T] has the number of episodes
 that take part in each step, on the CPU, and does not grow. The gradient of U is one product over all slots.
 
-The input's part `wx` is overwritten by the gates: it must be an intermediate result that nothing else reads.
+The input's part (`wx`; `gates` and `candidate` of BRC) is overwritten by what the cell makes of it: it must be an
+intermediate result that nothing else reads.
 """
 
 from collections.abc import Sequence
@@ -42,6 +43,22 @@ def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tenso
     """
     _check(wx, U.shape, sizes, h0)
     h: Tensor = _GRU.apply(*map(addressable, (wx, h0, U, bias)), sizes)
+    return h
+
+
+def brc(gates: Tensor, candidate: Tensor, h0: Tensor, U: Tensor, sizes: Tensor) -> Tensor:
+    """All states h [S, H] of r = tanh(wx + uh), c = sigmoid(wx + uh), n = tanh(wx + (1 + r) * h), h' = n + c * (h - n).
+
+    gates: [S, 2H], the input's part of r and c, with all biases
+    candidate: [S, H], that of n
+    h0: [E, H], the first states
+    U: [2H, H], uh = U h; or [2H], a row of H for r and one for c that act elementwise
+    """
+    H = h0.shape[1]
+    _check(gates, (2 * H, H), sizes, h0)
+    if candidate.shape != (len(gates), H) or U.shape not in ((2 * H,), (2 * H, H)):
+        raise ValueError(f"expected a candidate {[len(gates), H]} and U {[2 * H, H]} or {[2 * H]}")
+    h: Tensor = _BRC.apply(*map(addressable, (gates, candidate, h0, U)), sizes)
     return h
 
 
@@ -100,6 +117,29 @@ class _GRU(torch.autograd.Function):
         _call("gru_backward", (gates, uh_n, h, h0, U, sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
         return grad_wx, grad_h0, grad_uh.t() @ before, grad_uh.sum(0), None
+
+
+class _BRC(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gates: Tensor, candidate: Tensor, h0: Tensor, U: Tensor, sizes: Tensor) -> Tensor:
+        h, work, elementwise = torch.empty_like(candidate), h0.new_empty(len(h0), gates.shape[1]), U.dim() == 1
+        W, transposed = (U, False) if elementwise else _for_products(U, sizes)
+        tensors = gates, candidate, h0, W, sizes, h, work
+        _call("brc_forward", (*tensors, elementwise, transposed), len(sizes), h.shape[1])
+        ctx.save_for_backward(gates, candidate, h, h0, U, sizes)
+        return h
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_h: Tensor):
+        gates, candidate, h, h0, U, sizes = ctx.saved_tensors
+        grad_gates, grad_candidate, grad_h0 = *map(torch.empty_like, (gates, candidate)), torch.zeros_like(h0)
+        grads = addressable(grad_h), grad_gates, grad_candidate, grad_h0
+        tensors, elementwise = (gates, candidate, h, h0, U, sizes, *grads), U.dim() == 1
+        _call("brc_backward", (*tensors, elementwise, len(h)), len(sizes), h.shape[1])
+        before = previous_states(h0, h, sizes.tolist())
+        grad_U = (grad_gates * before.repeat(1, 2)).sum(0) if elementwise else grad_gates.t() @ before
+        return grad_gates, grad_candidate, grad_h0, grad_U, None
 
 
 class _LSTM(torch.autograd.Function):

@@ -87,6 +87,69 @@ void gru_backward(const R* gates, const R* uh_n, const R* h_all, const R* h0, co
   }
 }
 
+// ---- BRC: r = tanh(wx_r + uh_r), c = sigmoid(wx_c + uh_c), n = tanh(wx_n + (1 + r) h), h' = n + c (h - n), uh = U h ----
+
+// U [2H, H], or U^T [H, 2H], or [2H] if it acts elementwise; gates [S, 2H] and candidate [S, H] come as wx and keep r, c
+// and n; work [E, 2H]
+template <class R>
+void brc_forward(R* gates, R* candidate, const R* h0, const R* U, const I* sizes, R* h_all, R* work, bool elementwise,
+                 I transposed, I gemm, Cells s) {
+  const I H = s.H;
+  const R* h = h0;
+  for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
+    const I n = sizes[t];
+    if (!elementwise) multiply(gemm, h, U, !transposed, R(0), work, n, H, 2 * H);
+    for (I e = 0; e < n; e++) {
+      const R* before = h + e * H;
+      R *g = gates + (first + e) * 2 * H, *x = candidate + (first + e) * H, *after = h_all + (first + e) * H;
+      R* u = work + e * 2 * H;
+      if (elementwise)
+        for (I j = 0; j < H; j++) {
+          u[j] = U[j] * before[j];
+          u[H + j] = U[H + j] * before[j];
+        }
+#pragma omp simd
+      for (I j = 0; j < H; j++) {
+        const R r = hyperbolic_tangent(g[j] + u[j]), c = sigmoid(g[H + j] + u[H + j]);
+        const R next = hyperbolic_tangent(x[j] + (R(1) + r) * before[j]);
+        g[j] = r;
+        g[H + j] = c;
+        x[j] = next;
+        after[j] = next + c * (before[j] - next);
+      }
+    }
+    h = h_all + first * H;
+  }
+}
+
+// dgates [S, 2H] and dcandidate [S, H], the gradients of wx; dh [E, H] ends as that of h0 and begins as zeros
+template <class R>
+void brc_backward(const R* gates, const R* candidate, const R* h_all, const R* h0, const R* U, const I* sizes,
+                  const R* dh_all, R* dgates, R* dcandidate, R* dh, bool elementwise, I S, I gemm, Cells s) {
+  const I H = s.H;
+  for (I t = s.T - 1, first = S; t >= 0; t--) {
+    const I n = sizes[t];
+    first -= n;
+    const R* h = t ? h_all + (first - sizes[t - 1]) * H : h0;
+    for (I e = 0; e < n; e++) {
+      const R *g = gates + (first + e) * 2 * H, *x = candidate + (first + e) * H, *before = h + e * H;
+      const R* dy = dh_all + (first + e) * H;
+      R *dg = dgates + (first + e) * 2 * H, *dx = dcandidate + (first + e) * H, *d = dh + e * H;
+#pragma omp simd
+      for (I j = 0; j < H; j++) {
+        const R r = g[j], c = g[H + j], next = x[j], y = d[j] + dy[j], dn = y * (R(1) - c) * (R(1) - next * next);
+        dg[j] = dn * before[j] * (R(1) - r * r);
+        dg[H + j] = y * (before[j] - next) * c * (R(1) - c);
+        dx[j] = dn;
+        d[j] = y * c + dn * (R(1) + r);
+      }
+      if (elementwise)
+        for (I j = 0; j < H; j++) d[j] += U[j] * dg[j] + U[H + j] * dg[H + j];
+    }
+    if (!elementwise) multiply(gemm, dgates + first * 2 * H, U, false, R(1), dh, n, 2 * H, H);
+  }
+}
+
 // ---- LSTM: i, f, o = sigmoid(.), g = tanh(.) of wx + U h; c' = f c + i g, h' = o tanh(c') ----------------------------
 
 // U [4H, H], or U^T [H, 4H]; gates [S, 4H] comes as wx and keeps i, f, g, o
@@ -245,6 +308,14 @@ void slstm_backward(const R* gates, const R* c_all, const R* n_all, const R* clo
   void gru_backward_##X(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,        \
                         const R* dh_all, R* dwx, R* duh, R* dh, I S, I gemm, Cells s) {                                \
     gru_backward<R>(gates, uh_n, h_all, h0, U, sizes, dh_all, dwx, duh, dh, S, gemm, s);                               \
+  }                                                                                                                    \
+  void brc_forward_##X(R* gates, R* candidate, const R* h0, const R* U, const I* sizes, R* h_all, R* work,             \
+                       I elementwise, I transposed, I gemm, Cells s) {                                                 \
+    brc_forward<R>(gates, candidate, h0, U, sizes, h_all, work, elementwise, transposed, gemm, s);                     \
+  }                                                                                                                    \
+  void brc_backward_##X(const R* gates, const R* candidate, const R* h_all, const R* h0, const R* U, const I* sizes,   \
+                        const R* dh_all, R* dgates, R* dcandidate, R* dh, I elementwise, I S, I gemm, Cells s) {       \
+    brc_backward<R>(gates, candidate, h_all, h0, U, sizes, dh_all, dgates, dcandidate, dh, elementwise, S, gemm, s);   \
   }                                                                                                                    \
   void lstm_forward_##X(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all,            \
                         I transposed, I gemm, Cells s) {                                                                 \

@@ -1,0 +1,119 @@
+"""The selective scan of S6: h_t = exp(dt_t A) h_{t-1} + d_t u_t B_t^T, read by C_t, with resets.
+
+The native engine walks the channels of a row in one kernel each way, which stores h every few slots only. Everything
+else is `linear_scan` over the states of all slots, in pieces that are recomputed in the backward pass.
+"""
+
+from math import ceil, sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rlmem.scan import native
+from rlmem.scan.linear import Engine, check_flags, chosen_engine, linear_scan
+
+STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
+"""Numbers of h that are held at once where there is no kernel. On a CPU that is also faster than holding all, since a
+piece stays in the cache."""
+KEPT = 1 << 15
+"""Numbers of h of a block of channels that the slots of a piece may hold while the kernel walks them again."""
+BLOCK = 32
+"""Channels that the kernel walks side by side (W of kernels/selective.cpp)."""
+
+
+def selective_scan(
+    dt: Tensor,
+    u: Tensor,
+    B: Tensor,
+    C: Tensor,
+    A: Tensor,
+    h0: Tensor,
+    start: Tensor,
+    zero_order_hold: bool = True,
+    engine: Engine = "auto",
+) -> tuple[Tensor, Tensor]:
+    """y_t = h_t C_t [B, T, E] and the final h of h_t = exp(dt_t A) * (0 if start_t else h_{t-1}) + d_t * (u_t B_t^T).
+
+    dt, u: [B, T, E]
+    B, C: [B, T, N]
+    A: [E, N], below zero
+    h0: [B, E, N]
+    start: [B, T] bool
+    zero_order_hold: d = (exp(dt A) - 1) / A; otherwise d = dt
+
+    A start selects zero, so an inf or NaN before it does not reach outputs after it.
+    Gradients flow to all but start; none crosses a start. Memory for h is bounded by pieces of about sqrt(T) slots.
+    """
+    rows, T = u.shape[:2]
+    check_flags(start, rows, T)
+    tensors = dt, u, B, C, A, h0
+    supported = u.dtype in (torch.float32, torch.float64) and {x.dtype for x in tensors} == {u.dtype} and h0.numel() > 0
+    if chosen_engine(engine, u.device) == "native" and supported and not torch.compiler.is_compiling():
+        y, h = _Selective.apply(*tensors, start, zero_order_hold)
+        return y, h
+    return _in_pieces(dt, u, B, C, A, h0, start, zero_order_hold, engine)
+
+
+def _in_pieces(
+    dt: Tensor, u: Tensor, B: Tensor, C: Tensor, A: Tensor, h: Tensor, start: Tensor, hold: bool, engine: Engine
+) -> tuple[Tensor, Tensor]:
+    """`_at_once`, a few rows and slots at a time (STATES_AT_ONCE)."""
+    T, at_once = start.shape[1], STATES_AT_ONCE.get(h.device.type, 2**20)
+    if T == 1:  # the states are no larger than the one before
+        return _at_once(dt, u, B, C, A, h, start, hold, engine)
+    rows = max(1, at_once // max(1, ceil(sqrt(T)) * h[0].numel()))
+    if len(h) > rows:
+        groups = zip(*(x.split(rows) for x in (dt, u, B, C, h, start)), strict=True)
+        results = [_in_pieces(dt, u, B, C, A, h, start, hold, engine) for dt, u, B, C, h, start in groups]
+        outputs, states = zip(*results, strict=True)
+        return torch.cat(outputs), torch.cat(states)
+    slots = max(at_once // max(1, h.numel()), ceil(sqrt(T)))  # the states between pieces are kept, too
+    if slots >= T:
+        return _at_once(dt, u, B, C, A, h, start, hold, engine)
+    pieces = []
+    for *inputs, starts in zip(*(x.split(slots, 1) for x in (dt, u, B, C, start)), strict=True):
+        arguments = *inputs, A, h, starts, hold, engine
+        y, h = checkpoint(_at_once, *arguments, use_reentrant=False, preserve_rng_state=False)
+        pieces.append(y)
+    return torch.cat(pieces, 1), h
+
+
+def _at_once(
+    dt: Tensor, u: Tensor, B: Tensor, C: Tensor, A: Tensor, h: Tensor, start: Tensor, hold: bool, engine: Engine
+) -> tuple[Tensor, Tensor]:
+    growth = torch.expm1(dt[..., None] * A)  # exp(dt A) - 1, without the cancellation
+    drive = u[..., None] * (growth / A) if hold else (dt * u)[..., None]
+    states = linear_scan(growth + 1, drive * B[..., None, :], h, start, engine)
+    return (states @ C[..., None]).squeeze(-1), states[:, -1].clone()  # not a view, which would keep all states
+
+
+class _Selective(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        *tensors, hold = given
+        inputs = [native.addressable(x) for x in tensors]
+        u, h0 = inputs[1], inputs[5]
+        (B, T, E), N = u.shape, h0.shape[2]
+        every = min(T, max(ceil(sqrt(T)), min(64, KEPT // (N * BLOCK))))
+        y, last = torch.empty_like(u), torch.empty_like(h0)
+        saved = h0.new_empty(B, -(-T // every), N, E) if any(ctx.needs_input_grad) else None
+        native.run_rows("selective_forward", (*inputs, hold, y, last, saved), (T, E, N, every), B, T * E * N)
+        ctx.save_for_backward(*inputs[:5], inputs[6], saved)
+        ctx.hold, ctx.every = hold, every
+        return y, last
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_y: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, start, saved = ctx.saved_tensors
+        (B, T, E), N = inputs[1].shape, inputs[2].shape[2]
+        given = native.addressable(grad_y), native.addressable(grad_last)
+        each_slot, each_row = [torch.empty_like(x) for x in inputs[:2]], [torch.empty_like(given[1]) for _ in "Ah"]
+        summed = [torch.zeros_like(x) for x in inputs[2:4]]  # over blocks of channels
+        grads = [*each_slot, *summed, *each_row]
+        arguments = (*inputs, start, ctx.hold, saved, *given, *grads)
+        native.run_rows("selective_backward", arguments, (T, E, N, ctx.every), B, T * E * N)
+        grads[4] = grads[4].sum(0)  # one sum per row
+        return *grads, None, None
