@@ -9,7 +9,7 @@ import torch
 
 from rlmem.errors import UserError
 from rlmem.losses.returns import gae
-from rlmem.memory import FFM, GPT, SHM, FrameStack
+from rlmem.memory import FFM, GPT, S6, SHM, FrameStack
 from rlmem.scan import chosen_engine, hadamard_scan, linear_scan, native
 from rlmem.scan.matmul import linear
 from rlmem.scan.native import missing
@@ -53,7 +53,7 @@ def test_a_complex_scan_needs_complex_states():
 @pytest.mark.parametrize("bad", [starts(3, 20).float(), starts(3, 19), starts(2, 20)], ids=["float", "short", "rows"])
 def test_flags_of_another_type_or_shape_are_refused(bad):
     x = draw(3, 20, 6)
-    memories = FFM(6, 8, 4, 2).double(), SHM(6, 8, 4).double()
+    memories = FFM(6, 8, 4, 2).double(), SHM(6, 8, 4).double(), S6(6, 8).double(), S6(6, 8, conv_size=0).double()
     calls = [lambda m=m: m(x, m.initial_state(3), bad) for m in memories]
     for call in (*calls, lambda: linear_scan(draw(4), draw(3, 20, 4), draw(3, 4), bad)):
         with pytest.raises((ValueError, RuntimeError)):
@@ -67,6 +67,14 @@ def test_a_state_of_another_size_or_type_is_refused():
     for state in (memory.initial_state(1), memory.initial_state(3).to(torch.complex64)):
         with pytest.raises(ValueError, match="state: expected"):
             memory(x, state, start)
+
+
+@NATIVE
+@pytest.mark.parametrize("conv_size", [0, 3])
+def test_a_state_of_fewer_rows_never_reaches_the_kernels_of_s6(conv_size):
+    memory = S6(6, 8, conv_size=conv_size).double()
+    with pytest.raises(ValueError, match="expected"):
+        memory(draw(3, 20, 6), memory.initial_state(1), starts(3, 20))
 
 
 @NATIVE

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rlmem.scan import native
+from rlmem.scan.linear import check_flags
 
 
 def can_run(*tensors: Tensor) -> bool:
@@ -24,7 +25,8 @@ def convolve(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor) -> 
     w: [E, K]
     b: [E]
     """
-    B, E, K = len(v), v.shape[2], w.shape[1]
+    (B, T, E), K = v.shape, w.shape[1]
+    check_flags(start, B, T)
     if before.shape != (B, K - 1, E) or w.shape != (E, K) or b.shape != (E,):
         found = [list(x.shape) for x in (before, w, b)]
         raise ValueError(f"expected before, w and b of shapes {[[B, K - 1, E], [E, K], [E]]}, got {found}")

@@ -46,9 +46,12 @@ def selective_scan(
     A start selects zero, so an inf or NaN before it does not reach outputs after it.
     Gradients flow to all but start; none crosses a start. Memory for h is bounded by pieces of about sqrt(T) slots.
     """
-    rows, T = u.shape[:2]
+    (rows, T, E), N = u.shape, A.shape[1]
     check_flags(start, rows, T)
     tensors = dt, u, B, C, A, h0
+    expected = [(rows, T, E)] * 2 + [(rows, T, N)] * 2 + [(E, N), (rows, E, N)]
+    if (found := [tuple(x.shape) for x in tensors]) != expected:
+        raise ValueError(f"dt, u, B, C, A, h0: expected shapes {expected}, got {found}")
     supported = u.dtype in (torch.float32, torch.float64) and {x.dtype for x in tensors} == {u.dtype} and h0.numel() > 0
     if chosen_engine(engine, u.device) == "native" and supported and not torch.compiler.is_compiling():
         y, h = _Selective.apply(*tensors, start, zero_order_hold)
