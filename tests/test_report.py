@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,7 +17,7 @@ import pytest
 from made_results import ITEMS, outcome, results
 from test_readme import blocks
 
-from rlmem.commands.cli import main
+from rlmem.commands.cli import main, module_of
 from rlmem.errors import UserError
 from rlmem.record.recorder import read_jsonl
 from rlmem.report import bands, draw
@@ -444,10 +445,8 @@ def test_colours_of_the_page_are_those_of_the_figures():
 
 
 def test_the_commands_of_the_guide_are_accepted():
-    from rlmem.commands import plot, report
-
     shell = [line for b in blocks("docs/reports.md") if b.language == "sh" for line in b.text.splitlines()]
     assert len(shell) > 4
     for line in shell:
         _, verb, *arguments = re.sub(r"\s+#\s.*", "", line).split()
-        {"report": report, "plot": plot}[verb].PARSER.parse_args(arguments)
+        import_module(module_of(verb)).PARSER.parse_args(arguments)

@@ -156,6 +156,8 @@ def test_results_and_curves_survive_their_files(tmp_path):
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match="cannot be read as results"):
         read_results(tmp_path / "bad.csv")
+    with pytest.raises(UserError, match="cannot be read as curves"):
+        read_curves(tmp_path / "bad.csv")
 
 
 def test_metrics_of_a_run_are_those_of_its_record(tmp_path):

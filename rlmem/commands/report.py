@@ -44,7 +44,7 @@ def run(args: Arguments) -> None:
         made.append((args.markdown, markdown(sections, args.markdown), "--markdown /tmp/RESULTS.md"))
         made += [(folder / SUMS, checksums(folder), "a copy of the folder") for folder in args.folders]
     if args.data:
-        text = data_text(published(sections, f"--data {args.data}"))
+        text = data_text(published(sections, "rlmem report results --data results.csv.gz"))
         made.append((args.data, compressed(text), "--data /tmp/results.csv.gz"))
     if args.out or not (args.markdown or args.data or args.latex):
         made.append((args.out or Path("report.html"), page(sections, args.title), "--out /tmp/report.html"))
@@ -56,5 +56,6 @@ def run(args: Arguments) -> None:
             else:
                 rundir.write_atomically(path, content)
         print(f"wrote {path}")
-    for path in write_latex(published(sections, f"--latex {args.latex}"), args.latex) if args.latex else ():
-        print(f"wrote {path}")
+    if args.latex:
+        for path in write_latex(published(sections, "rlmem report results --latex paper"), args.latex):
+            print(f"wrote {path}")

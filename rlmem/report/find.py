@@ -90,13 +90,12 @@ def find(folders: Sequence[Path]) -> list[Section]:
     return [*sorted(items, key=lambda item: (item.name, BUDGETS.index(item.outcome.budget))), *groups]
 
 
-def published(sections: Sequence[Section], option: str) -> list[Item]:
-    """The sections as published items. Raises UserError, which names the option, if one is of another kind."""
+def published(sections: Sequence[Section], command: str) -> list[Item]:
+    """The sections as published items. Raises UserError, with a command as its example, if one is of another kind."""
     items = [section for section in sections if isinstance(section, Item) and section.file is not None]
     if len(items) < len(sections):
-        raise UserError(
-            sentence(option, "is made of published results alone", example=f"rlmem report results {option}")
-        )
+        other = next(section for section in sections if section not in items)
+        raise UserError(sentence(other.name, "this is made of published results alone", example=command))
     return items
 
 

@@ -33,7 +33,7 @@ def markdown(sections: Sequence[Section], path: Path) -> str:
 
     Raises UserError for sections that are not published results.
     """
-    items = published(sections, f"--markdown {path}")
+    items = published(sections, "rlmem report results --markdown RESULTS.md")
     for item in items:
         if item.outcome.curves:
             save(curves(item), picture(item))

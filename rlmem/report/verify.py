@@ -65,7 +65,7 @@ def verify(folder: Path, written: Path, pictures: bool = True) -> Verified:
 
     Raises UserError if there are no results, or files that cannot be read.
     """
-    found, items = Verified(), published(find([folder]), "verify-results")
+    found, items = Verified(), published(find([folder]), "rlmem verify-results results")
     found.items = len(items)
     _check_sums(folder, found)
     if pictures and find_spec("matplotlib") is None:
@@ -75,6 +75,8 @@ def verify(folder: Path, written: Path, pictures: bool = True) -> Verified:
         if problem := provenance_problem(item.outcome.ours):
             found.notes.append(f"{item.label}: {problem}")
         _check_numbers(item, found)
+        if item.outcome.pictures:
+            found.alone["pictures of analyses and measurements: drawn from what is not stored"].append(item.label)
         if pictures and item.outcome.curves:
             _check_picture(item, found)
     _check_lines(written, document(items, written.parent), found)
@@ -89,7 +91,7 @@ def _check_sums(folder: Path, found: Verified) -> None:
         found.notes.append(f"{folder / SUMS}: there is none; `rlmem report {shell(folder)} --markdown FILE` writes it")
         return
     split = lambda text: {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}  # noqa: E731
-    listed, there = split((folder / SUMS).read_text(encoding="utf-8")), split(checksums(folder))
+    listed, there = split((folder / SUMS).read_text(encoding="utf-8", errors="replace")), split(checksums(folder))
     for name in sorted(listed.keys() | there.keys()):
         if name not in there:
             found.differs.append(f"{folder / name}: is missing; {SUMS} lists it")
@@ -225,7 +227,7 @@ def _check_picture(item: Item, found: Verified) -> None:
         return
     again = io.StringIO()
     figures.save(curves(item), again, "svg")
-    there = path.read_text(encoding="utf-8")
+    there = path.read_text(encoding="utf-8", errors="replace")
     if there == again.getvalue():
         return
     ours, theirs = (_places(text) for text in (again.getvalue(), there))
