@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.ready-dev
 CLUSTER_STAMP := $(VENV)/.ready-cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cluster lint type docs lock gpu bench docker clean
+.PHONY: help setup demo test test-slow test-cluster lint type docs results verify lock gpu bench docker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,13 @@ type: $(DEV_STAMP) ## Check types
 
 docs: $(STAMP) ## Build the site into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+
+results: $(STAMP) ## Write RESULTS.md, its pictures, the checksums and the counts of README.md and of the site anew
+	$(BIN)/rlmem report results --markdown RESULTS.md
+	$(BIN)/python docs/site/counted.py
+
+verify: $(STAMP) ## Recompute all that is published in results (a minute)
+	$(BIN)/rlmem verify-results
 
 lock: $(STAMP) ## Write requirements.lock anew from pyproject.toml and constraints.txt (needs a package index)
 	$(BIN)/python -m pip install -q --disable-pip-version-check uv

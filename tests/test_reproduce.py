@@ -32,6 +32,7 @@ from rlmem.reproduction.outcome import (
     write_results,
 )
 from rlmem.reproduction.run import runner_of
+from rlmem.reproduction.series import SUFFIX, read_series
 from rlmem.reproduction.spec import BUDGETS, read
 from rlmem.reproduction.tables import provenance_problem, publish, write
 from rlmem.reproduction.verdict import judge
@@ -155,6 +156,8 @@ def test_results_and_curves_survive_their_files(tmp_path):
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match="cannot be read as results"):
         read_results(tmp_path / "bad.csv")
+    with pytest.raises(UserError, match="cannot be read as curves"):
+        read_curves(tmp_path / "bad.csv")
 
 
 def test_metrics_of_a_run_are_those_of_its_record(tmp_path):
@@ -229,6 +232,13 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     rows = [json.loads(line) for line in first.splitlines()]
     last = [row["eval/greedy/return_mean"] for row in rows if "eval/greedy/return_mean" in row][-1]
     assert kept[0].metrics["final_eval"] == pytest.approx(last, rel=1e-5)
+    stored = read_series(Path(f"results/mine/small.smoke{SUFFIX}"))
+    assert {key[0] for key in stored} == {"gru tape", "mlp tape"}
+    trained = [(row["step"], row["train/return_mean"]) for row in rows if "train/return_mean" in row]
+    assert stored["gru tape", "easy", 0, "train/return_mean"] == [(s, pytest.approx(v, rel=1e-8)) for s, v in trained]
+    assert main(["verify-results", "results", "--no-pictures"]) == 0
+    said = capsys.readouterr().out
+    assert "8 numbers recomputed; nothing differs" in said and "not recomputed" not in said
     assert run(*run_it, "--dir", "other", "--cells", "gru", "--publish", "results") == 2
     assert "1 of its runs would be lost, first mlp tape easy seed 0;" in capsys.readouterr().err
     assert read_results(Path("results/mine/small.smoke.csv")) == kept

@@ -9,6 +9,7 @@ from reference.markdown import ROOT
 REPOSITORY = "https://github.com/rlmem/rlmem"
 TOP = {
     "RESULTS.md": "results.md",
+    "results/README.md": "data.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "benchmarks.md",

@@ -11,6 +11,12 @@ from mkdocs.structure.pages import Page
 from reference import pages
 from reference.markdown import ROOT
 
+from rlmem.report.data import data_text
+from rlmem.report.find import find, published
+from rlmem.reproduction.series import compressed
+
+DATA = "results.csv.gz"
+"""The place of the file with all published numbers, to which results/README.md links."""
 generated = pages()
 """The pages that are made from the code, once for a build."""
 
@@ -50,6 +56,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(files, config, place, text, path)
         for picture in pictures(text):
             add(files, config, picture, (ROOT / picture).read_bytes(), picture)
+    numbers = data_text(published(find([ROOT / "results"]), "make docs"))
+    add(files, config, DATA, compressed(numbers), "results/README.md")
     return files
 
 

@@ -18,6 +18,7 @@ VERBS = {
     "sweep": "train many agents; after an interruption, the same command continues",
     "reproduce": "run a table or figure of a paper, and judge the result",
     "report": "write one page about reproductions, sweeps and runs",
+    "verify-results": "recompute published results from their data",
     "plot": "draw learning curves",
     "resume": "continue a run from its latest checkpoint",
     "population": "train agents side by side that copy the weights of better ones",
@@ -43,7 +44,7 @@ usage: rlmem COMMAND [flags] [key=value ...]
 examples:
   rlmem train memory=ffm env=repeat_previous
   rlmem train -m memory=ffm,gru seed=0,1,2
-  rlmem list env""".format(verbs="\n".join(f"  {verb:<10} {text}" for verb, text in VERBS.items()))
+  rlmem list env""".format(verbs="\n".join(f"  {verb:<14} {text}" for verb, text in VERBS.items()))
 
 
 TRAINING = ("train", "resume", "sweep", "population", "reproduce", "profile")
@@ -77,6 +78,11 @@ def _verb(arguments: Sequence[str]) -> str | None:
     return next((argument for argument in arguments if not argument.startswith("-")), None)
 
 
+def module_of(verb: str) -> str:
+    """The name of the module of a command."""
+    return f"rlmem.commands.{verb.replace('-', '_')}"
+
+
 def _dispatch(arguments: list[str]) -> int:
     from importlib import import_module
 
@@ -85,7 +91,7 @@ def _dispatch(arguments: list[str]) -> int:
     wants_help, verb = any(map(_asks_for_help, arguments)), _verb(arguments)
     if verb in VERBS:
         arguments.remove(verb)
-        module = import_module(f"rlmem.commands.{verb}")
+        module = import_module(module_of(verb))
         if not wants_help:
             return module.run(module.PARSER.parse_intermixed_args(arguments)) or 0
         module.PARSER.print_help()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from importlib import import_module
 
+from rlmem.commands.cli import module_of
 from rlmem.config.messages import mistake, nearest
 
 RUNS = ("run", "runs", "folders", "dir")
@@ -32,7 +33,7 @@ def script(shell: str, verbs: Mapping[str, str]) -> str:
     parser.add_argument("--completion", choices=shtab.SUPPORTED_SHELLS)
     commands = parser.add_subparsers()
     for verb, purpose in verbs.items():
-        own = deepcopy(import_module(f"rlmem.commands.{verb}").PARSER)  # its arguments are changed
+        own = deepcopy(import_module(module_of(verb)).PARSER)  # its arguments are changed
         for action in commands.add_parser(verb, parents=[own], add_help=False, help=purpose)._actions:
             if action.dest == "overrides" or (verb in ("sweep", "population") and action.dest == "what"):
                 action.choices = [f"{group}={option}" for group, found in groups.items() for option in found]

@@ -10,14 +10,15 @@ PARSER = Parser(
     "",
     "env",
     "memory --json",
-    "experiment           what `rlmem reproduce` can run",
+    "experiment           what `rlmem reproduce` can run, its cost, and what has come out so far",
+    "experiment --markdown    budget, verdict, runs and commit of every item as a table",
     "claim --markdown     what the papers say, clause by clause, and what tests it",
     "metric               what the names in metrics.jsonl mean",
 )
 what = "one group only, or experiment, claim or metric; also hydra.searchpath=[file://FOLDER]"
 PARSER.add_argument("what", nargs="*", metavar="GROUP", help=what)
 PARSER.add_argument("--json", action="store_true", help="print JSON")
-PARSER.add_argument("--markdown", action="store_true", help="print claims as Markdown")
+PARSER.add_argument("--markdown", action="store_true", help="print claims, or how experiments stand, as Markdown")
 
 
 def run(args: Arguments) -> None:
@@ -25,8 +26,9 @@ def run(args: Arguments) -> None:
     group, *more = [text for text in args.what if text not in lines] or [None]
     if more:
         raise mistake(more[0], "one group, or all of them", example=f"rlmem list {shell(group)}")
-    if args.markdown and (group != "claim" or args.json):
-        raise mistake("--markdown", "is for claims, and without --json", example="rlmem list claim --markdown")
+    if args.markdown and (group not in ("claim", "experiment") or args.json):
+        what = "is for claims and experiments, and without --json"
+        raise mistake("--markdown", what, example="rlmem list claim --markdown")
     if group == "env":
         from rlmem.run import env_table
 
@@ -35,8 +37,10 @@ def run(args: Arguments) -> None:
         print(text)
     elif group == "experiment":
         from rlmem.reproduction import run as experiments
+        from rlmem.reproduction import standing
 
-        print(experiments.as_json() if args.json else experiments.as_text())
+        how = standing.table().markdown if args.markdown else experiments.as_json if args.json else experiments.as_text
+        print(how().rstrip())
     elif group == "claim":
         from rlmem.reproduction.claims import table
 

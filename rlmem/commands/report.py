@@ -13,30 +13,49 @@ PARSER = Parser(
     "results sweeps/my_sweep --out report.html",
     'runs/2026-01-31 --title "All of January"',
     "results --markdown RESULTS.md      what is published, as Markdown",
+    "results --data results.csv.gz      all of its numbers as one file",
+    "results --latex paper              its tables as LaTeX, and its figures as PDF",
 )
 PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="such directories, or folders of them")
 PARSER.add_argument("--out", type=out_file, metavar="FILE", help="the file to write (report.html)")
 PARSER.add_argument("--title", default="What was run", help="title of the page (What was run)")
-instead = "write published results as Markdown instead, with the curves as pictures beside them"
+instead = "write published results as Markdown instead, with pictures of curves and checksums beside them"
 PARSER.add_argument("--markdown", type=out_file, metavar="FILE", help=instead)
+one = "write all numbers of published results as one CSV file, with gzip, such as results.csv.gz"
+PARSER.add_argument("--data", type=out_file, metavar="FILE", help=one)
+tex = "write the tables of published results as LaTeX, and their figures as PDF, into FOLDER/<paper>"
+PARSER.add_argument("--latex", type=Path, metavar="FOLDER", help=tex)
 
 
 def run(args: Arguments) -> None:
     from rlmem.record import rundir
+    from rlmem.report.data import SUMS, checksums, data_text
     from rlmem.report.draw import require_matplotlib
-    from rlmem.report.find import find
+    from rlmem.report.find import find, published
+    from rlmem.report.latex import write_latex
     from rlmem.report.markdown import markdown
     from rlmem.report.page import page
+    from rlmem.reproduction.series import compressed
 
     require_matplotlib()
     sections = find(args.folders)
-    made = []
+    made: list[tuple[Path, str | bytes, str]] = []
     if args.markdown:
         made.append((args.markdown, markdown(sections, args.markdown), "--markdown /tmp/RESULTS.md"))
-    if args.out or not args.markdown:
+        made += [(folder / SUMS, checksums(folder), "a copy of the folder") for folder in args.folders]
+    if args.data:
+        text = data_text(published(sections, "rlmem report results --data results.csv.gz"))
+        made.append((args.data, compressed(text), "--data /tmp/results.csv.gz"))
+    if args.out or not (args.markdown or args.data or args.latex):
         made.append((args.out or Path("report.html"), page(sections, args.title), "--out /tmp/report.html"))
-    for path, text, example in made:
+    for path, content, example in made:
         with writing(path, example):
             path.parent.mkdir(parents=True, exist_ok=True)
-            rundir.write_atomically(path, text)
+            if isinstance(content, bytes):
+                path.write_bytes(content)
+            else:
+                rundir.write_atomically(path, content)
         print(f"wrote {path}")
+    if args.latex:
+        for path in write_latex(published(sections, "rlmem report results --latex paper"), args.latex):
+            print(f"wrote {path}")

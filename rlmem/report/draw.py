@@ -50,7 +50,7 @@ def together(shown: Sequence[Panel]) -> Figure:
     width, longest = PANEL[0] * across, max(map(len, names), default=0)
     abreast = max(1, min(MOST, int(width / (ENTRY + LETTER * longest))))
     wrap = max(longest, 1) if ENTRY + LETTER * longest <= width else int((width - ENTRY) / WIDE)
-    wrapped = {name: fill(_literal(name), wrap) for name in names}
+    wrapped = {name: fill(literal(name), wrap) for name in names}
     lines = sum(text.count("\n") for text in wrapped.values()) + ceil(len(names) / abreast)
     down = ceil(len(shown) / across)
     figure, grid = figures.figure(PANEL[1] * down + LINE * lines, down, across, width=width)
@@ -90,8 +90,8 @@ def draw(axes: Axes, panel: Panel, seeds: bool = False) -> dict[str, Any]:
         for curve in line.dots:
             (drawn,) = axes.plot(curve.steps, curve.values, **thick, marker="o", gid=f"dot-{line.index}")
             handles.setdefault(line.name, drawn)
-    axes.set(title=fill(_literal(panel.title), TITLE), xlabel="environment steps")
-    axes.set_ylabel(fill(_literal(panel.what), WRAP))
+    axes.set(title=fill(literal(panel.title), TITLE), xlabel="environment steps")
+    axes.set_ylabel(fill(literal(panel.what), WRAP))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     return handles
@@ -155,6 +155,6 @@ def _rewrite(element: ElementTree.Element, prefix: str, used: set[str]) -> None:
         own["d"] = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.2f}", own["d"])
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Escape a text for matplotlib's mathematics, and drop characters that XML forbids."""
     return printable(text).replace("$", r"\$")

@@ -90,6 +90,15 @@ def find(folders: Sequence[Path]) -> list[Section]:
     return [*sorted(items, key=lambda item: (item.name, BUDGETS.index(item.outcome.budget))), *groups]
 
 
+def published(sections: Sequence[Section], command: str) -> list[Item]:
+    """The sections as published items. Raises UserError, with a command as its example, if one is of another kind."""
+    items = [section for section in sections if isinstance(section, Item) and section.file is not None]
+    if len(items) < len(sections):
+        other = next(section for section in sections if section not in items)
+        raise UserError(sentence(other.name, "this is made of published results alone", example=command))
+    return items
+
+
 def run_dirs(folder: Path) -> list[Path]:
     """The directories of the runs in a folder, also of those that have not begun; the folder if there are none.
 

@@ -1,25 +1,29 @@
 """RESULTS.md: the published results with their verdicts, and their curves as pictures."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import quote
 
-from rlmem.config.messages import sentence
 from rlmem.config.paths import results_dir
-from rlmem.errors import UserError
 from rlmem.report.bands import panels
 from rlmem.report.draw import save, together
 from rlmem.report.facts import INTERVALS, departures, facts_of, key_in_words
-from rlmem.report.find import Item
+from rlmem.report.find import Item, published
 from rlmem.report.groups import Section
 from rlmem.reproduction import catalog
 from rlmem.reproduction.peers import described
+from rlmem.reproduction.tables import provenance_problem
 from rlmem.reproduction.verdict import Word
 from rlmem.stats.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NOT_RUN: Word = "not run"
 
@@ -29,14 +33,16 @@ def markdown(sections: Sequence[Section], path: Path) -> str:
 
     Raises UserError for sections that are not published results.
     """
-    items = [section for section in sections if isinstance(section, Item) and section.file is not None]
-    if len(items) < len(sections):
-        what = "is made of published results alone"
-        raise UserError(sentence(f"--markdown {path}", what, example="rlmem report results --markdown RESULTS.md"))
+    items = published(sections, "rlmem report results --markdown RESULTS.md")
     for item in items:
         if item.outcome.curves:
-            save(together(panels(item.curves, *item.axes, key_in_words(item.key))), picture(item))
+            save(curves(item), picture(item))
     return document(items, path.parent)
+
+
+def curves(item: Item) -> Figure:
+    """The learning curves of an item, with all columns side by side."""
+    return together(panels(item.curves, *item.axes, key_in_words(item.key)))
 
 
 def picture(item: Item) -> Path:
@@ -99,6 +105,8 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
     outcome, experiment, verdict = item.outcome, item.outcome.experiment, item.verdict
     yield f"## {_heading(item)}"
     yield f"**{verdict.word}**: {verdict.why}."
+    if problem := provenance_problem(outcome.ours):
+        yield f"Nobody can make these numbers again to the digit: {problem}."
     yield f"Claim: {experiment.claim}"
     yield f"Source: {experiment.source}."
     if note := experiment.budget(outcome.budget).note:

@@ -63,6 +63,8 @@ NORMALISED = "normalised "
 """Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`rlmem.stats.expert_normalised`)."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
 """The metrics that are read from every training run, whatever the table shows."""
+MOST = 200
+"""The greatest number of points of a learning curve that is kept."""
 
 
 def curve_key(metric: str) -> str:
@@ -133,9 +135,14 @@ def _scale(run: RunRecord, task: str | None) -> Reference:
         raise UserError(f"{run.run_dir}: {error}") from error
 
 
-def curve(run: RunRecord, key: str, most: int = 200) -> tuple[list[int], list[float]]:
-    """Steps and finite values of a key over a run; more than `most` points are averaged over `most` stretches."""
-    points = [(step, value) for step, value in run.series(key) if value is not None and np.isfinite(value)]
+def curve(run: RunRecord, key: str, most: int = MOST) -> tuple[list[int], list[float]]:
+    """Steps and finite values of a key over a run, `thinned` to `most` points."""
+    return thinned(run.series(key), most)
+
+
+def thinned(series: Sequence[tuple[int, float | None]], most: int = MOST) -> tuple[list[int], list[float]]:
+    """Steps and finite values of (step, value); more than `most` points are averaged over `most` stretches."""
+    points = [(step, value) for step, value in series if value is not None and np.isfinite(value)]
     if len(points) <= most:
         return [int(step) for step, _ in points], [float(value) for _, value in points]
     parts = np.array_split(np.array(points, dtype=np.float64), most)

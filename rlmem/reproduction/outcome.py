@@ -154,9 +154,13 @@ def write_curves(curves: Iterable[Curve], file: Path) -> None:
 
 
 def read_curves(file: Path) -> list[Curve]:
-    """What `write_curves` wrote; [] if there is no such file."""
+    """What `write_curves` wrote; [] if there is no such file. Raises UserError."""
     points: dict[tuple[str, str, int], list[tuple[int, float]]] = defaultdict(list)
-    for line in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8") if file.exists() else "")):
-        key = (line["row"], line["column"], int(line["seed"]))
-        points[key].append((int(line["step"]), float(line["value"])))
+    try:
+        for line in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8") if file.exists() else "")):
+            key = (line["row"], line["column"], int(line["seed"]))
+            points[key].append((int(line["step"]), float(line["value"])))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"cannot be read as curves ({error}); expected what `rlmem reproduce` wrote"
+        raise UserError(f"{file}: {what}") from error
     return [Curve(*key, [s for s, _ in pairs], [v for _, v in pairs]) for key, pairs in points.items()]

@@ -10,6 +10,7 @@ from rlmem.reproduction.populations import Populations
 from rlmem.reproduction.runner import Runner
 from rlmem.reproduction.spec import BUDGETS, Experiment
 from rlmem.reproduction.stale import stale
+from rlmem.reproduction.standing import standing
 from rlmem.reproduction.training import Training
 from rlmem.system.strictjson import dumps
 
@@ -23,7 +24,7 @@ def runner_of(
 
 
 def as_text() -> str:
-    """The title of every item, and its cost at each budget."""
+    """The title of every item, its cost at each budget, and what has come of the runs that are shipped."""
     lines = []
     for name in names():
         experiment, runners = _runners(name)
@@ -31,6 +32,9 @@ def as_text() -> str:
         lines.append(f"{name}: {experiment.title}{shared}")
         for runner in runners:
             lines.append(f"    {runner.budget:<7} {runner.cost_line(runner.cells()).partition(': ')[2]}")
+            found = standing(name, experiment, runner.budget)
+            if found.done or runner.budget != "smoke":
+                lines.append(f"            {found}")
             if changes := stale(name, runner.budget):
                 lines.append(f"            shipped results are stale: {'; '.join(changes)}")
     lines += ["tables and figures without an item:"]
@@ -39,7 +43,7 @@ def as_text() -> str:
 
 
 def as_json() -> str:
-    """The items with their claims, sources and costs."""
+    """The items with their claims, sources, costs, and what has come of the runs that are shipped."""
     items = []
     for name in names():
         experiment, runners = _runners(name)
@@ -49,7 +53,9 @@ def as_json() -> str:
             budgets[runner.budget] = {"cells": len(planned), "runs": sum(len(cell.seeds) for cell in planned)}
             if cost := runner.cost(planned):
                 budgets[runner.budget] |= {"steps": cost.steps, "core_seconds": cost.seconds or None}
-            budgets[runner.budget]["stale"] = stale(name, runner.budget)
+            found = standing(name, experiment, runner.budget)
+            came = {"verdict": found.word, "runs_done": found.done, "commits": found.commits}
+            budgets[runner.budget] |= {**came, "stale": stale(name, runner.budget)}
         about = {"name": name, "title": experiment.title, "claim": " ".join(experiment.claim.split())}
         items.append({**about, "source": experiment.source, "runs_of": experiment.runs, "budgets": budgets})
     return dumps(items, indent=2)

@@ -16,6 +16,7 @@ from rlmem.reproduction.expect import NOT_TESTABLE, Scores
 from rlmem.reproduction.metrics import BESIDE, in_words
 from rlmem.reproduction.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
 from rlmem.reproduction.peers import described
+from rlmem.reproduction.series import SUFFIX, series_of, write_series
 from rlmem.reproduction.twins import diagnosis
 from rlmem.reproduction.verdict import MEAN, Compared, Verdict, judge, misprinted
 from rlmem.stats.screen import show
@@ -65,7 +66,8 @@ def write(outcome: Outcome, folder: Path) -> None:
 
 
 def publish(outcome: Outcome, folder: Path) -> None:
-    """Keep the numbers of every finished run, its curves and pictures in `folder`/<paper>/<item>.<budget>.csv, ...
+    """Keep the numbers of every finished run, what they are read from (`rlmem.reproduction.series`), its curves and
+    pictures in `folder`/<paper>/<item>.<budget>.csv, ...
 
     Raises UserError if the files cannot be written, or hold a run that this outcome lacks, and for numbers that nobody
     could make again, if they are to be shipped with rlmem.
@@ -86,6 +88,7 @@ def publish(outcome: Outcome, folder: Path) -> None:
     with writing(path, "--publish results"):
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_numbers(done, path, path.with_suffix(".curves.csv"), path.with_suffix(".yaml"))
+        write_series(series_of(done.ours), path.with_suffix(SUFFIX))
         for caption, picture in outcome.pictures.items():
             name = re.sub(r"[^\w-]+", "_", caption).strip("_")
             shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
