@@ -77,8 +77,8 @@ def test_a_fast_sequence_equals_the_loop_over_its_own_cell(name, start_rate):
         assert (ours - truth).abs().max() <= 1e-11 * max(1, truth.abs().max()), name
 
 
-def test_a_wide_bistable_cell_forgets_what_a_narrow_input_was():
-    """At first: with weights of the released code, gradients of nBRC grow a millionfold within 500 slots."""
+def test_gradients_of_a_wide_bistable_cell_do_not_grow_where_it_reads_a_narrow_input():
+    """Before it learns. With the first weights of the released code they grow without bound, so that they overflow."""
     torch.manual_seed(0)
     influence = {}
     for init in ("fan_in", "glorot"):

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pickle
 import shlex
 import signal
 import socket
@@ -521,15 +522,37 @@ def children(process: int) -> dict[str, dict[str, str]]:
     return found
 
 
-def test_a_process_does_not_need_the_server_that_it_comes_from(monkeypatch):
+SAYS = """
+import os, sys
+import numpy
+file = open(f"{sys.argv[1]}.txt", "w")
+file.write(f"{'torch' in sys.modules} {os.environ['CUDA_VISIBLE_DEVICES']} {numpy.random.rand()}")  # and left open
+sys.exit(2 * (os.getppid() == int(sys.argv[2])))
+"""
+
+
+def test_what_a_server_starts_is_a_process_of_its_own(in_tmp):
+    for name in ("one", "other"):
+        ask = [sys.executable, "-c", SAYS, name, str(os.getpid())]
+        assert forked.Popen(ask, env={**os.environ, "CUDA_VISIBLE_DEVICES": name}).wait() == 2
+    said = [Path(f"{name}.txt").read_text().split() for name in ("one", "other")]
+    assert [line[:2] for line in said] == [[str(forked.AVAILABLE), "one"], [str(forked.AVAILABLE), "other"]]
+    assert said[0][2] != said[1][2]
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_without_a_server_processes_begin_as_usual(in_tmp, monkeypatch, heard):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    theirs.close()
-    code = "import os, sys; sys.exit(5 * ('torch' in sys.modules) + 2 * (os.getppid() == int(sys.argv[1])))"
-    ask = [sys.executable, "-c", code, str(os.getpid())]
-    assert forked.Popen(ask).wait() == (7 if forked.AVAILABLE else 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(forked, "_server", ours)  # of a server that was killed
-        assert forked.Popen(ask).wait() == 2
+    if heard:  # it fails to start a process
+        theirs.send(pickle.dumps(-1))
+    else:
+        theirs.close()
+    monkeypatch.setattr(forked, "_server", ours)
+    monkeypatch.setattr(forked, "_refused", False)
+    ask = [sys.executable, "-c", SAYS, "it", str(os.getpid())]
+    assert forked.Popen(ask, env={**os.environ, "CUDA_VISIBLE_DEVICES": "5"}).wait() == 2
+    assert Path("it.txt").read_text().startswith("False 5")
+    assert forked._refused == forked.AVAILABLE
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import LinearRecurrence
-from rlmem.scan import Engine, convolution
+from rlmem.scan import Engine, chosen_engine, convolution
 from rlmem.scan.matmul import Linear, Precision, linear
 
 
@@ -60,19 +60,22 @@ def sum_normalised(u: Tensor) -> Tensor:
     return u / (1e-5 + u.sum(-1, keepdim=True))
 
 
-def short_convolution(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, Tensor]:
+def short_convolution(
+    v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor | None, engine: Engine = "auto"
+) -> tuple[Tensor, Tensor]:
     """b + sum_j w_j * v_{t-K+j}, j = 1 ... K, over slots of the episode only, and the last K - 1 slots of v.
 
     v: [B, T, E]
     before: [B, K - 1, E], the slots before, of the episode that runs then; zeros before its beginning
     w: [E, K]
     b: [E]; None: zeros
+    engine: the kernel runs where scans would run on the native engine
     """
     T, K = v.shape[1], w.shape[1]
     episode = F.pad(start.cumsum(1), (K - 1, 0))  # the slots before are in episode 0, which a start at slot 0 ends
     same = (episode[:, T:] == episode[:, -1:])[..., None]
     b = v.new_zeros(v.shape[2]) if b is None else b
-    if convolution.can_run(v, before, w, b):
+    if chosen_engine(engine, v.device) == "native" and convolution.can_run(v, before, w, b):
         ends = v[:, T - K + 1 :] if T >= K else torch.cat([before, v], 1)[:, T:]
         return convolution.convolve(v, before, start, w, b), torch.where(same, ends, 0)
     out, v = b, torch.cat([before, v], 1)
@@ -85,14 +88,14 @@ def short_convolution(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Te
 class ShortConvolution(nn.Module):
     """silu(b + sum_j w_j * v_{t-K+j}), channel by channel, over the last K slots of the episode; b may be left out."""
 
-    def __init__(self, width: int, size: int, bias: bool = True):
+    def __init__(self, width: int, size: int, bias: bool = True, engine: Engine = "auto"):
         super().__init__()
         self.w = nn.Parameter(torch.empty(width, size).uniform_(-(size**-0.5), size**-0.5))
         self.b = nn.Parameter(torch.empty(width).uniform_(-(size**-0.5), size**-0.5)) if bias else None
-        self.state_shape = size - 1, width
+        self.state_shape, self.engine = (size - 1, width), engine
 
     def forward(self, v: Tensor, before: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        v, after = short_convolution(v, before, start, self.w, self.b)
+        v, after = short_convolution(v, before, start, self.w, self.b, self.engine)
         return F.silu(v), after
 
 

@@ -23,9 +23,9 @@ class S6(ZeroState):
         y_t = W_out ((h_t C_t + D * u_t) * silu(W_z x_t))
 
     E = expand H, the rank of W_r is H / 16, rounded up. The block has no residual and no norm. State: h [B, E, N], and
-    v [B, K-1, E], the last inputs of the convolution, where K > 1. Time O(B T E N); memory for h is O(B sqrt(T) E N)
-    (`rlmem.scan.selective`). Initial values are those of the released code:
-    A = -(1 ... N), D = 1, and softplus(b_dt) between dt_min and dt_max.
+    v [B, K-1, E], the last inputs of the convolution, where K > 1. Time O(B T E N); memory for h of long rows is O(B
+    sqrt(T) E N) (`rlmem.scan.selective`). Initial values are those of the released code: A = -(1 ... N), D = 1, and
+    softplus(b_dt) between dt_min and dt_max.
 
     hidden_size: H, width of the output
     state_size: N
@@ -77,7 +77,7 @@ class S6(ZeroState):
 
     def _convolve(self, v: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         """The causal convolution of v [B, T, E] within each episode, and the last K - 1 slots of v as a state."""
-        v, after = short_convolution(v, state.get("v", v[:, :0]), start, self.w_conv, self.b_conv)
+        v, after = short_convolution(v, state.get("v", v[:, :0]), start, self.w_conv, self.b_conv, self.engine)
         return v, {"v": after} if self.conv_size > 1 else {}
 
 

@@ -20,8 +20,10 @@ from rlmem.config.targets import build, locate, require_kind
 from rlmem.errors import UserError, one_line
 from rlmem.loops.callbacks import Callback, Callbacks
 from rlmem.memory.base import Memory
+from rlmem.memory.brc import BRC
 from rlmem.memory.gru import GRU
 from rlmem.memory.lstm import LSTM
+from rlmem.memory.slstm import SLSTM
 from rlmem.nets.encoder import InputEncoder
 from rlmem.run.forecast import require_environments
 from rlmem.scan import cells, native, triton_scan
@@ -107,7 +109,8 @@ def scan_engines(memory: Memory, device: torch.device) -> list[str]:
         why = fastest.missing() if (part.engine, chosen) == ("auto", "chunked") else None
         found.append(f"{chosen} scan" + (f" (the {name} engine {why})" if why else ""))
     found = list(dict.fromkeys(found))
-    has_cells = device.type == "cpu" and any(isinstance(module, GRU | LSTM) for module in memory.modules())
+    kinds = GRU | LSTM | SLSTM | BRC  # which have kernels of their own
+    has_cells = device.type == "cpu" and any(isinstance(module, kinds) for module in memory.modules())
     if has_cells and (why := cells.missing()):
         found.append(f"an operator at a time (the native engine {why})")
     return found

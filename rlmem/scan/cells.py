@@ -22,10 +22,7 @@ FEW_STEPS = 8
 
 def can_run(*tensors: Tensor) -> bool:
     """Whether the kernels take these tensors: all on the CPU and of one type, with a compiler and a BLAS to call."""
-    if torch.compiler.is_compiling():  # what is traced has no addresses
-        return False
-    first = tensors[0].dtype
-    return all(x.device.type == "cpu" and x.dtype == first for x in tensors) and missing(first) is None
+    return native.takes(*tensors) and missing(tensors[0].dtype) is None
 
 
 def missing(dtype: torch.dtype = torch.float32) -> str | None:

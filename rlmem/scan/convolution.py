@@ -11,9 +11,7 @@ from rlmem.scan.linear import check_flags
 
 def can_run(*tensors: Tensor) -> bool:
     """Whether the kernel takes these tensors."""
-    first = tensors[0].dtype
-    plain = not torch.compiler.is_compiling() and first in (torch.float32, torch.float64) and native.missing() is None
-    return plain and all(x.device.type == "cpu" and x.dtype == first for x in tensors)
+    return native.missing() is None and native.takes(*tensors)
 
 
 def convolve(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor) -> Tensor:

@@ -159,6 +159,13 @@ def addressable(x: Tensor) -> Tensor:
     return x.resolve_conj().resolve_neg().contiguous()
 
 
+def takes(*tensors: Tensor) -> bool:
+    """Whether kernels can read these tensors: all on the CPU, in one type of real numbers, and with addresses."""
+    first = tensors[0].dtype
+    plain = first in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
+    return plain and all(x.device.type == "cpu" and x.dtype == first for x in tensors)
+
+
 @cache
 def _structure(numbers: int) -> type[ctypes.Structure]:
     """A C structure of `numbers` 64-bit integers."""

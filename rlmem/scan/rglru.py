@@ -13,9 +13,7 @@ STEEPEST = 1000.0
 
 def can_run(*tensors: Tensor) -> bool:
     """Whether the kernel takes these tensors."""
-    first = tensors[0].dtype
-    plain = not torch.compiler.is_compiling() and first in (torch.float32, torch.float64) and native.missing() is None
-    return plain and all(x.device.type == "cpu" and x.dtype == first for x in tensors)
+    return native.missing() is None and native.takes(*tensors)
 
 
 def gates(pre: Tensor, u: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ def selective_scan(
 ) -> tuple[Tensor, Tensor]:
     """y_t = h_t C_t [B, T, E] and the final h of h_t = exp(dt_t A) * (0 if start_t else h_{t-1}) + d_t * (u_t B_t^T).
 
-    dt, u: [B, T, E]
+    dt, u: [B, T, E], T >= 1; dt at least zero
     B, C: [B, T, N]
     A: [E, N], below zero
     h0: [B, E, N]
@@ -52,8 +52,7 @@ def selective_scan(
     expected = [(rows, T, E)] * 2 + [(rows, T, N)] * 2 + [(E, N), (rows, E, N)]
     if (found := [tuple(x.shape) for x in tensors]) != expected:
         raise ValueError(f"dt, u, B, C, A, h0: expected shapes {expected}, got {found}")
-    supported = u.dtype in (torch.float32, torch.float64) and {x.dtype for x in tensors} == {u.dtype} and h0.numel() > 0
-    if chosen_engine(engine, u.device) == "native" and supported and not torch.compiler.is_compiling():
+    if chosen_engine(engine, u.device) == "native" and native.takes(*tensors) and h0.numel() > 0 and T > 0:
         y, h = _Selective.apply(*tensors, start, zero_order_hold)
         return y, h
     return _in_pieces(dt, u, B, C, A, h0, start, zero_order_hold, engine)
@@ -66,7 +65,7 @@ def _in_pieces(
     T, at_once = start.shape[1], STATES_AT_ONCE.get(h.device.type, 2**20)
     if T == 1:  # the states are no larger than the one before
         return _at_once(dt, u, B, C, A, h, start, hold, engine)
-    rows = max(1, at_once // max(1, ceil(sqrt(T)) * h[0].numel()))
+    rows = max(1, at_once // max(1, ceil(sqrt(T)) * h.shape[1:].numel()))
     if len(h) > rows:
         groups = zip(*(x.split(rows) for x in (dt, u, B, C, h, start)), strict=True)
         results = [_in_pieces(dt, u, B, C, A, h, start, hold, engine) for dt, u, B, C, h, start in groups]

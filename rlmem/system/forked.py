@@ -1,6 +1,6 @@
 """Processes of Python that begin with torch and rlmem imported, for whoever starts many short ones.
 
-A new interpreter spends five seconds of CPU time on these imports. `Popen` and `run` are those of `subprocess`, but
+A new interpreter spends some four seconds of CPU time on these imports. `Popen` and `run` are those of `subprocess`, but
 `python -m ...`, `python -c ...` and `python FILE ...` come from a fork server: a process that has imported everything
 and run nothing. What they start is a child of the caller in every respect (its parent, its exit status, the signal that
 it gets when the caller dies), since the server clones it with CLONE_PARENT, so that a server may also be killed without
@@ -11,6 +11,7 @@ and where no server answers, these are plain `subprocess`.
 import atexit
 import ctypes
 import gc
+import io
 import os
 import pickle
 import platform
@@ -25,6 +26,8 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
+
+from rlmem.system.signals import STOP_SIGNALS
 
 PRELOADED: tuple[str, ...] = (
     "torch._dynamo",  # which optimisers import
@@ -43,32 +46,43 @@ CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 
 CLONE_PARENT = 0x8000
 
+TAKEN = {"stdin", "stdout", "stderr", "env", "cwd", "start_new_session", "text", "encoding", "bufsize"}
+"""The arguments of `subprocess.Popen` that a server knows; with another one it is not asked."""
+
 AVAILABLE = sys.platform == "linux" and CLONE is not None
 
 SERVER = """
-import sys
+import signal, sys
+interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
 sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]
 from rlmem.system import forked
-forked.main()
+forked.main(interrupt)
 """
 """The program of a server, which imports this very rlmem."""
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The variables of a server, but for which a process has those that it is given: no threads."""
 
+PATIENCE = 120.0
+"""Seconds that a server may take to import everything and answer."""
+
 _server: socket.socket | None = None
 """The connection of this process to its server."""
 
+_refused = os.environ.get("RLMEM_FORK") == "off"
+"""Whether this process asks no server: the user wants none, or one has not answered."""
+
 
 class Popen(subprocess.Popen):
-    """`subprocess.Popen`, from the fork server where that can be.
+    """`subprocess.Popen`, from the fork server where that can be: of the main thread, whose children all are.
 
     with_children: what the process starts by `subprocess.Popen` comes from a server as well, one of its own
     """
 
     def __init__(self, args: Any, *more: Any, with_children: bool = False, **how: Any):
         self.with_children = with_children
-        self.forkable = AVAILABLE and _is_python(args) and not {"preexec_fn", "pass_fds", "shell"} & how.keys()
+        able = AVAILABLE and not _refused and threading.current_thread() is threading.main_thread()
+        self.forkable = able and _is_python(args) and how.keys() <= TAKEN
         super().__init__(args, *more, **how)
 
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):
@@ -86,16 +100,18 @@ class Popen(subprocess.Popen):
             "with_children": self.with_children,
         }
         files = [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))]
+        connection, held = server(), {getattr(signal, name) for name in STOP_SIGNALS}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, held)  # nothing comes between a question and its answer
         try:
-            socket.send_fds(server(), [pickle.dumps(told)], files)
-            self.pid = pickle.loads(server().recv(100))
+            socket.send_fds(connection, [pickle.dumps(told)], files)
+            self.pid = pickle.loads(connection.recv(100))
             if self.pid < 0:
                 raise BlockingIOError("no further process can be started")
-        except BaseException as error:  # also what a signal raises, so that no later call reads this answer
-            _forget_server()
-            if isinstance(error, (EOFError, OSError)):  # the server was killed, or too much was said
-                return False
-            raise
+        except (EOFError, OSError):  # it was killed, does not answer, or too much was said
+            forget_server()
+            return False
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
         return True
@@ -117,7 +133,16 @@ def _is_python(args: Any) -> bool:
     return args[1] in ("-m", "-c") or not os.fspath(args[1]).startswith("-")
 
 
-def _forget_server() -> None:
+def forget_server() -> None:
+    """Ask no server any more."""
+    global _server, _refused
+    if _server is not None:
+        _server.close()
+    _server, _refused = None, True
+
+
+def _without_server() -> None:
+    """Have this process, a fork of another one, start a server of its own when it needs one."""
     global _server
     if _server is not None:
         _server.close()
@@ -129,6 +154,7 @@ def server() -> socket.socket:
     global _server
     if _server is None:
         _server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _server.settimeout(PATIENCE)
         with theirs:
             here = str(Path(__file__).parents[2])
             command = [sys.executable, "-c", SERVER, here, str(theirs.fileno()), *PRELOADED]
@@ -139,22 +165,26 @@ def server() -> socket.socket:
     return _server
 
 
-def main() -> NoReturn:
-    """Be a fork server, and then, in every process that is asked for, that process."""
+def main(interrupt: Any = signal.default_int_handler) -> NoReturn:
+    """Be a fork server, and then, in every process that is asked for, that process.
+
+    interrupt: how these handle Ctrl-C, which the server ignores
+    """
     connection = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
-        with suppress(ImportError):
+        with suppress(Exception):  # whoever needs it will see why
             import_module(name)
     del sys.path[0]
     sys.modules.pop("__mp_main__", None)
     gc.collect()
     gc.freeze()
-    _become(*_serve(connection))
+    _become(*_serve(connection, interrupt))
 
 
-def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def _serve(connection: socket.socket, interrupt: Any) -> tuple[dict[str, Any], list[int]]:
     """Clone a process for every request, and return in it, with the request; the server ends with its caller."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if len(os.listdir("/proc/self/task")) > 1:  # of threads, a clone has but one, and what the others held stays held
+        os._exit(1)
     while True:
         message, files, _, _ = socket.recv_fds(connection, 1_000_000, 3)
         if not message:
@@ -162,11 +192,16 @@ def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
         pid = _fork_sibling()
         if pid == 0:
             connection.close()
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, interrupt)
             return pickle.loads(message), files
         for file in files:
             os.close(file)
-        connection.send(pickle.dumps(pid))
+        try:
+            connection.send(pickle.dumps(pid))
+        except OSError:  # nobody knows of it
+            if pid > 0:
+                os.kill(pid, signal.SIGKILL)
+            os._exit(0)
 
 
 def _fork_sibling() -> int:
@@ -199,6 +234,8 @@ def _become(request: dict[str, Any], files: list[int]) -> NoReturn:
             sys.path.insert(0, folder)
     if request["with_children"]:
         _have_server()
+    if "numpy" in sys.modules:  # its own generator would be the same in all; that of `random` sees to itself
+        sys.modules["numpy"].random.seed()
     code: Any = 0
     try:
         _run(*request["args"])
@@ -236,8 +273,14 @@ def _end(code: Any) -> NoReturn:
         print(code, file=sys.stderr)
     try:
         sys.stdout.flush()
+        sys.stderr.flush()
     except OSError:
         code = 120
+    ctypes.CDLL(None).fflush(None)  # what libraries in C have printed
+    for left in gc.get_objects():  # files that nobody has closed; of those of the server none is open
+        if type(left) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom) and not left.closed:
+            with suppress(OSError):
+                left.flush()
     if code == -signal.SIGINT:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -247,12 +290,18 @@ def _end(code: Any) -> NoReturn:
 def _have_server() -> None:
     """Leave a copy of this process, which has run nothing yet, as the fork server of what this one will start."""
     global _server
-    _server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
-        _server.close()
+        ours.close()
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         with open(os.devnull, "r+b") as null:
             for number in range(3):
                 os.dup2(null.fileno(), number)
-        _become(*_serve(theirs))
+        _become(*_serve(theirs, interrupt))
     theirs.close()
+    _server = ours
     subprocess.Popen = Popen  # type: ignore[misc]
+
+
+if AVAILABLE:
+    os.register_at_fork(after_in_child=_without_server)
