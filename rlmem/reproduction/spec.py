@@ -276,6 +276,7 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
         used += [("expect", name, beside) for e in expected for name in (e.rows if axis == "row" else e.columns)]
         used += [(f"published.{axis}s", name, names) for name in getattr(experiment.published, f"{axis}s", ())]
         if axis == "column":
+            mapped: dict[str, Mapping[str, object]]
             mapped = {f"peers.{name}.columns": peer.columns for name, peer in experiment.peers.items()}
             mapped |= {"task": experiment.task} if isinstance(experiment.task, dict) else {}
             mapped |= {"leaderboard.bounds": experiment.leaderboard.bounds} if experiment.leaderboard else {}
