@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 """How many of the best rows have a colour of their own, beside the one that all are compared with and the user's."""
-GREY = "#8a929b"
+GREY = "#6b737c"
 """The colour of the other rows."""
 WIDTH, LINE, LEAST = 11.5, 0.21, 3.4
 """Of the picture, in inches: its width, the height of a row, and the least height of all."""
@@ -77,20 +77,20 @@ def _scores(axes: Axes, found: Standings) -> None:
         if np.isfinite(score.low):
             axes.plot([score.low, score.high], [place, place], color=colour, lw=3, alpha=0.35, solid_capstyle="butt")
         axes.plot(score.value, place, "o", color=colour, ms=5)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [f"{name} {place}" for place, name in enumerate(names, 1)])
     axes.invert_yaxis()
     axes.set(xlabel="score", title=f"Interquartile mean over {len(found.columns)} games")
 
 
 def _costs(axes: Axes, found: Standings) -> None:
-    """The score over the cost of a run; rows whose cost is not known are missing."""
-    costs = {name: cost for name in found.aggregate if (cost := found.cost(name)) is not None}
-    for name, cost in costs.items():
-        score = found.aggregate[name].value
-        axes.plot(cost, score, "o", color=_colour(found, name), ms=5)
-        axes.annotate(name, (cost, score), (4, 3), textcoords="offset points", fontsize=7.5, color=INK)
-    if costs:
-        axes.set_xlim(0, 1.35 * max(costs.values()))  # room for the names
+    """The score over the cost of a run, with the place of each row; those whose cost is not known are missing."""
+    costs = [found.cost(name) for name in found.aggregate]
+    for place, (name, cost) in enumerate(zip(found.aggregate, costs, strict=True), 1):
+        if cost is not None:
+            score, colour = found.aggregate[name].value, _colour(found, name)
+            axes.plot(cost, score, "o", color=colour, ms=5)
+            axes.annotate(str(place), (cost, score), (4, 3), textcoords="offset points", fontsize=8, color=colour)
+    axes.set_xlim(0, 1.1 * max((cost for cost in costs if cost is not None), default=1.0))
     axes.set(xlabel="core-seconds of a run", ylabel="score", title="Score and cost")
 
 

@@ -127,6 +127,7 @@ def ranking(found: Standings, sizes: Mapping[str, tuple[int, int]] | None = None
     lines: list[list[Cell]] = []
     for row, score in found.aggregate.items():
         better, cost = found.better(row), found.cost(row)
+        cost = round(cost) if cost is not None and cost >= 10 else cost
         shown = f"{row} (yours)" if row in own else row
         compared = None if better is None else Value.of(better)
         line: list[Cell] = [_rank(found.ranks[row]), shown, Value.of(score), compared, cost, score.runs]

@@ -178,7 +178,7 @@ class Runner(ABC):
             with FileLock(self.runs / ".cells.lock"):
                 before = self.read_cells()["cells"] if (self.runs / CELLS).exists() else []
                 merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *asked]}
-                about = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
+                about: dict[str, Any] = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
                 about |= {"rows": self.experiment.own_rows} if self.experiment.own_rows else {}
                 rundir.write_atomically(self.runs / CELLS, json.dumps(about, indent=1) + "\n")
 
