@@ -335,6 +335,7 @@ COMMANDS: dict[str, list[SearchStrategy[list[str]]]] = {
     "reproduce": [
         lines(["reproduce", "--show"], words),
         lines(["reproduce", "memoroids/figure4", "--dry-run", "--cells", "nope"], words),
+        lines(["reproduce", "memoroids/figure4", "--dry-run", "--cells", "nope", "--rows"], words),
     ],
     "report": [lines(["report"], places.map(lambda place: [place]), last=["--out", "no/such/folder/a.html"])],
     "verify-results": [lines(["verify-results", "--no-pictures"], places.map(lambda place: [place]))],

@@ -115,7 +115,7 @@ def test_memories_and_their_settings_have_profiles_of_their_own(tmp_path):
 def test_a_page_keeps_what_stands_around_the_profiles(tmp_path):
     found, panels = profiles(finished(tmp_path / "p", ["memory=gru"], lambda run: 1.0))
     page = tmp_path / "page.md"
-    page.write_text(f"before\n\n{draw.BEGIN}\nearlier\n{draw.END}\n\nafter\n")
+    page.write_text("before\n\n<!-- profiles:begin -->\nearlier\n<!-- profiles:end -->\n\nafter\n")
     for _ in range(2):
         draw.page(found, panels, "What it cost.", page)
         text = page.read_text()

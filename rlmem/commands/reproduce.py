@@ -2,8 +2,9 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
-from rlmem.commands.toolkit import Arguments, Parser, integers, pool_options
+from rlmem.commands.toolkit import Arguments, Parser, integers, out_file, pool_options
 from rlmem.config.messages import mistake, shell
 
 PARSER = Parser(
@@ -15,6 +16,7 @@ PARSER = Parser(
     "memoroids/figure4 --cells 'lru/*' --seeds 0    some cells only, and their first seed",
     "ffm/table4 --budget paper --gpus 0,1 --per-gpu 4",
     "ffm/table4 --show                              the table of what has been run so far, or is shipped",
+    "rlmem/leaderboard --rows mine=memory=my_memory,memory.hidden_size=64    your own row, with its rank",
     "memoroids/figure4 --publish results            keep the numbers in results/memoroids/figure4.laptop.csv",
 )
 PARSER.add_argument("item", metavar="ITEM", help="PAPER/ITEM, or an experiment file of your own")
@@ -24,6 +26,8 @@ cells = "only these rows, columns or ROW/COLUMN; * and _ for a space are allowed
 PARSER.add_argument("--cells", nargs="+", default=[], metavar="CELL", help=cells)
 seeds = "only these of the budget's seeds, e.g. 0,1"
 PARSER.add_argument("--seeds", type=integers, default=(), metavar="SEEDS", help=seeds)
+rows = "add rows of your own, such as mine=memory=my_memory,memory.hidden_size=64, and run these alone"
+PARSER.add_argument("--rows", nargs="+", default=[], metavar="NAME=KEY=VALUE,...", help=rows)
 PARSER.add_argument("--dry-run", action="store_true", help="check and list the cells and their cost only")
 time = "first train every cell for a few seconds, to say what its runs cost here; then as --dry-run"
 PARSER.add_argument("--time", action="store_true", help=time)
@@ -35,6 +39,8 @@ PARSER.add_argument(
 lie = "where reproductions lie (reproduce)"
 PARSER.add_argument("--dir", type=Path, default=Path("reproduce"), metavar="DIR", help=lie)
 PARSER.add_argument("--publish", type=Path, metavar="DIR", help="also write the numbers to DIR/<item>.<budget>.csv")
+page = "also put a leaderboard into this Markdown page, and its picture beside it"
+PARSER.add_argument("--page", type=out_file, metavar="FILE", help=page)
 PARSER.add_pool("runs", "a run")
 PARSER.add_trust()
 
@@ -46,25 +52,42 @@ def run(args: Arguments) -> int:
     experiment.budget(args.budget)
     options = pool_options(args, again=_again(args))
     from rlmem.reproduction.outcome import Outcome, shipped_records
+    from rlmem.reproduction.own_rows import parse
     from rlmem.reproduction.run import runner_of
     from rlmem.reproduction.tables import print_outcome, publish, write
 
-    runner = runner_of(name, experiment, args.budget, args.dir)
+    rows = parse(args.rows)
+    runner = runner_of(name, experiment, args.budget, args.dir, rows=rows)
     planned = runner.cells(args.cells, args.seeds)
+    if rows:
+        twin_of = runner.experiment.twin_of
+        planned = [cell for cell in planned if twin_of.get(cell.row, cell.row) in rows]
+        if not planned:
+            raise mistake(f"--cells {' '.join(args.cells)}", "of --rows, no such cell", accepted=experiment.columns)
+    if args.page and experiment.leaderboard is None:
+        what = "only items with a leaderboard have one"
+        raise mistake(f"--page {args.page}", what, example=f"rlmem reproduce rlmem/leaderboard --page {args.page}")
+    if args.publish and runner.experiment.own_rows:
+        what = f"the rows {', '.join(runner.experiment.own_rows)} are not in its file; copy it and add them there"
+        raise mistake(
+            f"--publish {args.publish}", what, example=f"rlmem reproduce my_table.yaml --publish {args.publish}"
+        )
     if args.time:
         runner.time(planned, lambda line: print(line, flush=True))
     if args.dry_run or args.time:
         print(runner.dry_run(planned))
         return 0
-    if args.show and (given := args.cells or args.seeds):
-        flag = "--cells" if given is args.cells else "--seeds"
+    if args.show and (given := args.cells or args.seeds or args.rows):
+        flag = next(f"--{name}" for name in ("cells", "seeds", "rows") if getattr(args, name) is given)
         raise mistake(flag, "--show shows all that there is", example=f"rlmem reproduce {shell(args.item)} --show")
     if args.show and not runner.runs.is_dir():
         shipped = [] if experiment.text or args.publish else shipped_records(name, args.budget)
         if not shipped:
             again = f"rlmem reproduce {shell(args.item)} --budget {args.budget}"
             raise mistake(str(runner.runs), "nothing has been run there", example=again)
-        print_outcome(Outcome(name, experiment, args.budget, shipped), f"shipped with rlmem; none in {runner.runs}")
+        outcome = Outcome(name, experiment, args.budget, shipped)
+        print_outcome(outcome, f"shipped with rlmem; none in {runner.runs}")
+        _write_page(outcome, args.page)
         return 0
     if args.show:
         outcome, code = runner.so_far(), 0
@@ -76,7 +99,18 @@ def run(args: Arguments) -> int:
     print_outcome(outcome, f"in {runner.folder}")
     if args.publish:
         publish(outcome, args.publish)
+    _write_page(outcome, args.page)
     return code
+
+
+def _write_page(outcome: Any, file: Path | None) -> None:
+    """Put the leaderboard into the page that --page names, if it does."""
+    if file is None:
+        return
+    from rlmem.report import leaderboard
+
+    for written in leaderboard.page(outcome, file):
+        print(f"wrote {written}")
 
 
 def _again(args: Arguments) -> str:
@@ -84,6 +118,7 @@ def _again(args: Arguments) -> str:
     parts = ["rlmem reproduce", shell(args.item), f"--budget {args.budget}"]
     parts += [f"--cells {shell(*args.cells)}"] if args.cells else []
     parts += [f"--seeds {','.join(map(str, args.seeds))}"] if args.seeds else []
+    parts += [f"--rows {shell(*args.rows)}"] if args.rows else []
     parts += [f"--dir {shell(args.dir)}"] if args.dir != PARSER.get_default("dir") else []
     parts += [f"--jobs {args.jobs}"] if args.jobs else []
     parts += [f"--gpus {','.join(args.gpus)}"] if args.gpus else []

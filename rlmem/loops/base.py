@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -58,6 +58,7 @@ class Loop(LoopParts, ABC):
     best_return: the largest `objective` so far
     cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`), which biases those that ended
     elapsed, learn_time: seconds spent in iterations, and those of them spent on learning
+    cpu_time: seconds of the cores that this process used in iterations; NaN where a checkpoint did not know
     completed_steps: environment steps at the end of the last complete iteration
     evaluated: environment steps at the last evaluation
     evaluation_due: whether a stop has put off an evaluation that is due
@@ -80,6 +81,7 @@ class Loop(LoopParts, ABC):
     cut: bool = False
     elapsed: float = 0.0
     learn_time: float = 0.0
+    cpu_time: float = 0.0
     completed_steps: int = 0
     evaluation_due: bool = False
     evaluated: int = 0
@@ -137,9 +139,10 @@ class Loop(LoopParts, ABC):
 
     def iterate(self) -> bool:
         """Collect, learn and record what happened. Returns whether the iteration is complete."""
-        began = perf_counter()
+        began, cpu_began = perf_counter(), process_time()
         iteration = self.advance()
         self.elapsed += perf_counter() - began
+        self.cpu_time += process_time() - cpu_began
         if iteration is None:
             return False
         self.completed_steps = self.collector.steps
@@ -180,7 +183,7 @@ class Loop(LoopParts, ABC):
     def _timing(self) -> dict[str, float]:
         rate = self.collector.steps / max(self.elapsed, 1e-9)
         shares = {f"time/{name}": share for name, share in self.shares().items()}
-        return {"time/elapsed": self.elapsed, "time/steps_per_second": rate, **shares}
+        return {"time/elapsed": self.elapsed, "time/cpu": self.cpu_time, "time/steps_per_second": rate, **shares}
 
     def evaluate(self) -> None:
         """Play evaluation episodes, on the first process alone, and keep the best agent."""
@@ -264,6 +267,7 @@ class Loop(LoopParts, ABC):
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
             **{name: getattr(self, name) for name in self.saved},
+            "cpu_time": self.cpu_time,
             "since": self.completed_steps,
             "owed": self.evaluation_due,
             "recent": list(self.recent),
@@ -280,6 +284,7 @@ class Loop(LoopParts, ABC):
         self.collector.load_state_dict(state["collector"])
         for name in ("best_return", *self.saved):
             setattr(self, name, state[name])
+        self.cpu_time = state.get("cpu_time", math.nan)  # development versions of this format did not count it
         self.completed_steps, self.evaluation_due = state["since"], state["owed"]
         self.recent.extend(state["recent"])
         self.collector.seconds.update(state["clock"])

@@ -83,6 +83,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "eval/best": (READS, "largest eval/score so far, whose agent is kept as `best`"),
     "nan/skipped": (EVERY, "gradient steps that were left out so far, with on_nan=skip"),
     "time/elapsed": (EVERY, "seconds spent on training, without evaluations"),
+    "time/cpu": (EVERY, "seconds of all cores that this process used in that time; other processes do not count"),
     "time/steps_per_second": (EVERY, "environment steps per second of that time"),
     "time/env": (ACTS, "share of that time spent in the environments"),
     "time/act": (ACTS, "share spent on acting"),

@@ -144,6 +144,12 @@ def shipped_records(item: str, budget: str) -> list[Record]:
     return read_results(file) if file and file.is_file() else []
 
 
+def shipped_curves(item: str, budget: str) -> list[Curve]:
+    """The learning curves of the runs of an item at a budget whose numbers rlmem ships; [] if there are none."""
+    root = results_dir()
+    return read_curves(root / f"{item}.{budget}.curves.csv") if root else []
+
+
 def write_curves(curves: Iterable[Curve], file: Path) -> None:
     with open(file, "w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")

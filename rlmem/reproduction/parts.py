@@ -125,6 +125,20 @@ class Twins(Part):
         return f"{row} full"
 
 
+class Leaderboard(Part):
+    """What makes the rows of an item a ranking: every column's returns on one scale, and what its runs cost.
+
+    bounds: column -> the returns that score 0 and 1: of the best known play without memory, and of the best play. What
+        lies outside counts as 0 or 1
+    beside: the row that every other one is compared with
+    cost: the metric of a run's cost
+    """
+
+    bounds: dict[str, tuple[float, float]]
+    beside: str
+    cost: str = "last time/cpu"
+
+
 class Analysis(Part):
     """An analysis that `rlmem analyze` makes of every finished run."""
 

@@ -1,13 +1,18 @@
 """The runner of every item, and `rlmem list experiment`: what can be reproduced, and what it costs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlmem.config.messages import sentence
+from rlmem.errors import UserError
 from rlmem.reproduction.catalog import find, names
 from rlmem.reproduction.claims import without_item
 from rlmem.reproduction.measure import Measured
+from rlmem.reproduction.own_rows import remembered
+from rlmem.reproduction.parts import Lines
 from rlmem.reproduction.populations import Populations
-from rlmem.reproduction.runner import Runner
+from rlmem.reproduction.runner import CELLS, Runner
 from rlmem.reproduction.spec import BUDGETS, Experiment
 from rlmem.reproduction.stale import stale
 from rlmem.reproduction.standing import standing
@@ -16,11 +21,26 @@ from rlmem.system.strictjson import dumps
 
 
 def runner_of(
-    name: str, experiment: Experiment, budget: str, root: Path = Path("reproduce"), folder: Path | None = None
+    name: str,
+    experiment: Experiment,
+    budget: str,
+    root: Path = Path("reproduce"),
+    folder: Path | None = None,
+    rows: Mapping[str, Lines] | None = None,
 ) -> Runner:
-    """The runner of an experiment, with `root` and `folder` as in `Runner`. Raises UserError if it lacks the budget."""
+    """The runner of an experiment, with `root` and `folder` as in `Runner`. Raises UserError if it lacks the budget.
+
+    rows: rows of the user's own, beside those that the folder of the runs remembers
+    """
     kinds: dict[str, type[Runner]] = {"train": Training, "population": Populations}
-    return kinds.get(experiment.at(budget).run, Measured)(name, experiment, budget, root, folder)
+    kind = kinds.get(experiment.at(budget).run, Measured)
+    if rows and kind is not Training:
+        what = "only training runs can have rows of your own"
+        raise UserError(sentence(f"--rows {next(iter(rows))}", what, example="rlmem reproduce rlmem/leaderboard"))
+    if kind is Training:
+        runs = (folder or root / f"{name}-{budget}") if not experiment.runs else root / f"{experiment.runs}-{budget}"
+        experiment = experiment.with_rows({**remembered(runs / CELLS), **(rows or {})})
+    return kind(name, experiment, budget, root, folder)
 
 
 def as_text() -> str:

@@ -14,7 +14,7 @@ from rlmem.record import rundir
 from rlmem.record.trust import require_plain
 from rlmem.reproduction.cells import Cell, cells
 from rlmem.reproduction.cost import Cost, cost_of, duration
-from rlmem.reproduction.outcome import Curve, Outcome, Record
+from rlmem.reproduction.outcome import Curve, Outcome, Record, shipped_curves, shipped_records
 from rlmem.reproduction.peers import described, measured
 from rlmem.reproduction.spec import Experiment
 from rlmem.reproduction.tables import ELSEWHERE, write
@@ -136,8 +136,27 @@ class Runner(ABC):
         self.require_own()
         records, curves, pictures = self.collect()
         theirs, their_curves = measured(self.experiment, self.budget)
-        everything = [*records, *theirs], [*curves, *their_curves], pictures
+        shipped, shipped_curves = self._shipped(records)
+        everything = [*records, *shipped, *theirs], [*curves, *shipped_curves, *their_curves], pictures
         return Outcome(self.name, self.experiment, self.budget, *everything)
+
+    def _shipped(self, records: Sequence[Record]) -> tuple[list[Record], list[Curve]]:
+        """Shipped runs to stand beside rows of the user's own: those of runs of the file that were not made here.
+
+        Runs of another version of the file, with other overrides, are left out.
+        """
+        if not self.experiment.own_rows:
+            return [], []
+        here = {(record.row, record.column, record.seed) for record in records}
+        asked = {(cell.row, cell.column, seed): cell.lines(seed) for cell in self.cells() for seed in cell.seeds}
+        found = {
+            place: record
+            for record in shipped_records(self.name, self.budget)
+            if (place := (record.row, record.column, record.seed)) not in here
+            and record.overrides == " ".join(asked.get(place, ()))
+        }
+        curves = [c for c in shipped_curves(self.name, self.budget) if (c.row, c.column, c.seed) in found]
+        return list(found.values()), curves
 
     def require_own(self) -> None:
         """Raise UserError if the directory of the runs holds something else, or links that lead out of it."""
@@ -159,7 +178,8 @@ class Runner(ABC):
             with FileLock(self.runs / ".cells.lock"):
                 before = self.read_cells()["cells"] if (self.runs / CELLS).exists() else []
                 merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *asked]}
-                about = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
+                about: dict[str, Any] = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
+                about |= {"rows": self.experiment.own_rows} if self.experiment.own_rows else {}
                 rundir.write_atomically(self.runs / CELLS, json.dumps(about, indent=1) + "\n")
 
     def read_cells(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rlmem.reproduction.parts import (
     Budget,
     Exceptional,
     Expectations,
+    Leaderboard,
     Lines,
     Part,
     Peer,
@@ -52,6 +53,7 @@ class Experiment(Part):
     task: whose reference normalises the metrics that ask for it, of all columns or by column; where none is given, that
         of the run's environment
     twins: the row without memory, beside which every row is also run on the game's fully observed twin
+    leaderboard: what ranks the rows by all columns together
     analyses: the analyses of every finished run
     also: further metrics that are shown beside the first
     mean: whether the mean over the columns of a row is meaningful
@@ -77,12 +79,14 @@ class Experiment(Part):
     peers: dict[str, Peer] = Field(default_factory=dict)
     task: str | dict[str, str] | None = None
     twins: Annotated[Twins | None, BeforeValidator(named)] = None
+    leaderboard: Leaderboard | None = None
     analyses: tuple[Analysis, ...] = ()
     also: tuple[str, ...] = ()
     mean: bool = True
     alone: bool = False
     options: dict[str, Any] = Field(default_factory=dict)
     _text: str | None = PrivateAttr(None)
+    _own_rows: dict[str, Lines] = PrivateAttr(default_factory=dict)
 
     @property
     def text(self) -> str | None:
@@ -103,6 +107,31 @@ class Experiment(Part):
     def scale(self) -> float:
         """The factor that puts our numbers on the scale of the paper's table."""
         return self.published.scale if self.published else 1.0
+
+    @property
+    def own_rows(self) -> dict[str, Lines]:
+        """The rows that a user has added to those of the file, by `with_rows`."""
+        return self._own_rows
+
+    def with_rows(self, rows: Mapping[str, Lines]) -> Experiment:
+        """The experiment with rows of the user's own behind its own, in all its budgets. Raises UserError."""
+        if not rows:
+            return self
+        taken = [*self.rows, *self.columns, *self.peers]
+        if known := next((row for row in rows if row in taken and row not in self.own_rows), None):
+            what, example = "is a name of the file already", f"--rows my_{known}=memory=gru"
+            raise UserError(sentence(f"--rows {known}", what, example=example))
+        added = {name: tuple(lines) for name, lines in rows.items()}
+        twins = {Twins.name(name): lines for name, lines in added.items()} if self.twins else {}
+        limited = {
+            name: budget.model_copy(update={"rows": tuple(dict.fromkeys([*budget.rows, *added]))})
+            for name, budget in self.budgets.items()
+            if budget.rows is not None
+        }
+        update = {"rows": {**self.rows, **added, **twins}, "budgets": {**self.budgets, **limited}}
+        made = self.model_copy(update=update)
+        made._own_rows = {**self._own_rows, **added}
+        return made
 
     @property
     def twin_of(self) -> dict[str, str]:
@@ -220,7 +249,7 @@ def _sentence(file: Path, problem: Mapping[str, Any]) -> str:
     where, last = ".".join(map(str, problem["loc"])), str(problem["loc"][-1])
     if problem["type"] == "extra_forbidden":
         parts: dict[str, type[BaseModel]] = {"budgets": Budget, "exceptions": Exceptional, "published": Published}
-        parts |= {"peers": Peer, "analyses": Analysis, "twins": Twins}
+        parts |= {"peers": Peer, "analyses": Analysis, "twins": Twins, "leaderboard": Leaderboard}
         accepted = list(parts.get(str(problem["loc"][0]), Experiment).model_fields)
         return sentence(f"{file}: {where}", "unknown key", near=nearest(last, accepted), accepted=accepted)
     message = problem["msg"].removeprefix("Value error, ")
@@ -247,15 +276,34 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
         used += [("expect", name, beside) for e in expected for name in (e.rows if axis == "row" else e.columns)]
         used += [(f"published.{axis}s", name, names) for name in getattr(experiment.published, f"{axis}s", ())]
         if axis == "column":
+            mapped: dict[str, Mapping[str, object]]
             mapped = {f"peers.{name}.columns": peer.columns for name, peer in experiment.peers.items()}
             mapped |= {"task": experiment.task} if isinstance(experiment.task, dict) else {}
+            mapped |= {"leaderboard.bounds": experiment.leaderboard.bounds} if experiment.leaderboard else {}
             used += [(where, name, names) for where, mapping in mapped.items() for name in mapping]
         for where, name, accepted in used:
             if name is not None and name not in accepted:
                 yield sentence(where, f"`{name}` is no name here", near=nearest(name, accepted), accepted=accepted)
+    yield from _unranked(experiment)
     yield from (f"peers: `{name}` is a row already" for name in experiment.peers if name in experiment.rows)
     lacking = [name for name in BUDGETS if name not in experiment.budgets]
     yield from (f"budgets: {name} is missing; expected {', '.join(BUDGETS)}" for name in lacking)
+
+
+def _unranked(experiment: Experiment) -> Iterator[str]:
+    """A sentence for everything that a leaderboard lacks."""
+    board = experiment.leaderboard
+    if board is None:
+        return
+    if board.beside not in experiment.rows:
+        near = nearest(board.beside, experiment.rows)
+        yield sentence("leaderboard.beside", f"`{board.beside}` is no row", near=near, accepted=experiment.rows)
+    if lacking := [name for name in experiment.columns if name not in board.bounds]:
+        yield f"leaderboard.bounds: {', '.join(lacking)} is missing; expected the returns that score 0 and 1"
+    if wrong := [name for name, (low, high) in board.bounds.items() if not low < high]:
+        yield f"leaderboard.bounds.{wrong[0]}: expected [the return that scores 0, a larger one that scores 1]"
+    if board.cost not in experiment.also:
+        yield sentence("leaderboard.cost", f"`{board.cost}` is not in `also`", accepted=experiment.also)
 
 
 def words(names: Sequence[str]) -> list[str]:

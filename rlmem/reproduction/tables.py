@@ -13,6 +13,7 @@ from rlmem.config.paths import results_dir
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.reproduction.expect import NOT_TESTABLE, Scores
+from rlmem.reproduction.leaderboard import games, ranking, standings
 from rlmem.reproduction.metrics import BESIDE, in_words
 from rlmem.reproduction.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
 from rlmem.reproduction.peers import described
@@ -120,9 +121,12 @@ def _write_numbers(outcome: Outcome, results: Path, curves: Path, experiment: Pa
 
 
 def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[Table]:
-    """The numbers of every cell, the findings of the expectations, and what twins tell, as far as there are any.
+    """The ranking of a leaderboard, the numbers of every cell, the findings of the expectations, and what twins tell.
 
-    to_read: for people, as a grid where that fits; else for programs, with a line for each cell
+    What an item has not is left out.
+
+    to_read: for people, as a grid where that fits, and a leaderboard by its scores alone; else for programs, with a
+        line for each cell
     """
     experiment, cells = outcome.experiment, verdict.cells
     title = f"{outcome.name}, budget {outcome.budget}: {in_words(experiment.metric)}"
@@ -153,7 +157,10 @@ def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[
     if all(f.seeds is None for f in verdict.findings):
         head, lines = head[:-1], [line[:-1] for line in lines]
     expected = Table(f"What the claim expects of {outcome.name}: {verdict.word}", head, lines)
-    return [numbers, *([expected] if lines else []), *diagnosis(outcome)]
+    board = standings(outcome)
+    ranked = [ranking(board), games(board)] if board and board.scores else []
+    first = ranked if ranked and to_read else [*ranked, numbers]
+    return [*first, *([expected] if lines else []), *diagnosis(outcome)]
 
 
 def _list(title: str, cells: Sequence[Compared], ours: str, several: bool, others: Mapping[str, Scores]) -> Table:

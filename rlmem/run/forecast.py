@@ -174,6 +174,11 @@ def size(number: float) -> str:
     return f"{number:.1f} GB"
 
 
+def numbers(state: Any) -> int:
+    """How many numbers a state holds, a complex one being two."""
+    return sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(state))
+
+
 def parameters(module: torch.nn.Module) -> int:
     """The number of parameters of a module, in scalars."""
     return sum(parameter.numel() for parameter in module.parameters())

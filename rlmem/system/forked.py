@@ -1,6 +1,6 @@
 """Processes of Python that begin with torch and rlmem imported, for whoever starts many short ones.
 
-A new interpreter spends some four seconds of CPU time on these imports. `Popen` and `run` are those of `subprocess`, but
+A new interpreter spends four seconds of CPU time on these imports. `Popen` and `run` are those of `subprocess`, but
 `python -m ...`, `python -c ...` and `python FILE ...` come from a fork server: a process that has imported everything
 and run nothing. What they start is a child of the caller in every respect (its parent, its exit status, the signal that
 it gets when the caller dies), since the server clones it with CLONE_PARENT, so that a server may also be killed without

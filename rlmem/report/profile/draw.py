@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlmem.config.messages import shell
-from rlmem.errors import UserError, writing
+from rlmem.errors import writing
 from rlmem.record import rundir
+from rlmem.report.marked import around
 from rlmem.report.profile.panels import Panel
 from rlmem.report.profile.run import Profile, cells, table
 from rlmem.stats import figures
@@ -24,8 +25,6 @@ ACROSS, SIZE = 4, 2.3
 """Panels side by side, and the width of one in inches."""
 COLOURS = "YlGnBu"
 """matplotlib's colour map, from pale to dark."""
-BEGIN, END = "<!-- profiles:begin -->", "<!-- profiles:end -->"
-"""The lines of a page between which the profiles stand."""
 
 
 def picture(profile: Profile, panels: Sequence[Panel]) -> Figure:
@@ -82,12 +81,7 @@ def page(found: Sequence[Profile], panels: Sequence[Panel], budget: str, file: P
 
     A file without the marks is refused; one that does not exist becomes a page of the profiles alone.
     """
-    before, after = f"# Profiles\n\n{BEGIN}\n", f"{END}\n"
-    if file.is_file():
-        text = file.read_text(encoding="utf-8")
-        if text.count(BEGIN) != 1 or text.count(END) != 1:
-            raise UserError(f"{file}: expected one line {BEGIN} and one {END}; e.g. --page profiles.md")
-        before, after = text.partition(BEGIN)[0] + f"{BEGIN}\n", END + text.partition(END)[2]
+    before, after = around(file, "Profiles", "profiles")
     images = file.parent / "images" / "profile"
     with writing(file, "--page /tmp/profiles.md"):
         images.mkdir(parents=True, exist_ok=True)
