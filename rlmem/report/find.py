@@ -39,6 +39,12 @@ class Item(Section):
     def verdict(self) -> Verdict:
         return judge(self.outcome)
 
+    @property
+    def explained(self) -> str | None:
+        """Why it came out so, in the words of the experiment file; "unexplained" where a contradiction has none."""
+        given = self.outcome.experiment.budget(self.outcome.budget).explained
+        return given or ("unexplained" if self.verdict.word == "contradicted" else None)
+
     def facts(self) -> dict[str, str | None]:
         """Name -> fact about the experiment or about all runs together."""
         experiment, verdict = self.outcome.experiment, self.verdict
@@ -48,7 +54,7 @@ class Item(Section):
             "source": experiment.source,
             "verdict": f"{verdict.word}: {verdict.why}",
             "this budget": budget.note,
-            "what came out": budget.explained,
+            "what came out": self.explained,
             **facts_of(self.records),
             "runs": f"{self.done} done",
             **{f"beside, {row}": about for row, about in described(self.outcome).items()},

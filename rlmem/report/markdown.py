@@ -111,8 +111,8 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
     yield f"Source: {experiment.source}."
     if note := experiment.budget(outcome.budget).note:
         yield f"This budget: {note}"
-    if explained := experiment.budget(outcome.budget).explained:
-        yield f"What came out: {explained}"
+    if item.explained:
+        yield f"What came out: {item.explained}"
     if found := departures(outcome):
         yield "\n".join(f"- {reason} ({which})" if which else f"- {reason}" for reason, which in found)
     if outcome.curves:
