@@ -39,7 +39,7 @@ type: $(DEV_STAMP) ## Check types
 docs: $(STAMP) ## Build the site into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 
-results: $(STAMP) ## Write RESULTS.md, its pictures, the checksums and the counts of README.md and of the site anew
+results: $(STAMP) ## Write RESULTS.md, its pictures, the checksums, and the counts and rankings in other documents anew
 	$(BIN)/rlmem report results --markdown RESULTS.md
 	$(BIN)/python docs/site/counted.py
 

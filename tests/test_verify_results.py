@@ -7,15 +7,18 @@ import re
 import shutil
 from collections import defaultdict
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import test_leaderboard
 from made_results import outcome, results
 from scipy.stats import t
 
 from rlmem.commands.cli import main
 from rlmem.report.data import FIELDS
+from rlmem.report.rankings import MARK
 from rlmem.report.verify import verify
 from rlmem.reproduction import catalog, standing
 from rlmem.reproduction.series import SUFFIX, compressed, read_series, write_series
@@ -40,6 +43,15 @@ def published(made, tmp_path) -> Path:
 
 def found(folder: Path, pictures: bool = False) -> list[str]:
     return verify(folder / "results", folder / "RESULTS.md", pictures).differs
+
+
+def copied(item: str, folder: Path) -> Path:
+    """The shipped results of an item in a folder of their own, without its pictures."""
+    target = folder / "copied" / item
+    target.parent.mkdir(parents=True)
+    for file in (ROOT / "results").glob(f"{item}.laptop*.csv*"):
+        shutil.copy(file, target.parent)
+    return target.with_name(f"{target.name}.laptop.csv")
 
 
 def change(file: Path, pattern: str, new: str) -> None:
@@ -96,23 +108,87 @@ def test_a_picture_is_held_to_its_curves_and_not_to_a_version_of_matplotlib(publ
         if other.name not in ("memoroids", "SHA256SUMS"):
             shutil.rmtree(other)
     (published / "results/SHA256SUMS").unlink()
+    (published / "RESULTS.md").unlink()
     svg = published / f"results/{ITEM}.svg"
     change(svg, r"<svg ", "<!-- drawn elsewhere --><svg ")
-    again = verify(published / "results", published / "no.md")
+    again = verify(published / "results")
     assert again.differs == [] and again.pictures == 1
-    assert f"{svg}: was drawn by another version of matplotlib; its curves are the same" in again.notes
-    change(svg, r'(id="mean-0">\s*<path d="M \d+)', r"\g<1>1")
-    (difference,) = found(published, pictures=True)[:1]
-    assert difference == f"{svg}: its curves are not those of the data"
+    assert f"{svg}: was drawn by another version of matplotlib; it shows the same" in again.notes
+    elsewhere = svg.read_text()
+    for pattern, new in ((r'(id="mean-0">\s*<path d="M \d+)', r"\g<1>1"), (">lru tape<", ">gru tape<")):
+        svg.write_text(elsewhere)
+        change(svg, pattern, new)
+        assert verify(published / "results").differs == [f"{svg}: its curves or words are not those of the data"]
+
+
+def test_a_run_that_stands_twice_or_that_nobody_planned_is_found(published, tmp_path):
+    file = published / f"results/{ITEM}.csv"
+    change(file, r"^(lru tape,repeat_first,1,.*\n)", r"\1\1")
+    change(file, r"^(lru tape,repeat_first),0(,.*\n)", r"\1,0\2\1,77\2")
+    differs = verify(published / "results", pictures=False).differs
+    assert f"{file}: lru tape on repeat_first, seed 1, has 2 lines" in differs
+    assert f"{file}: lru tape on repeat_first, seed 77, is no run of memoroids/figure4 laptop" in differs
+    peers = copied("familiar/acrobot", tmp_path)
+    change(peers, r"^(sb3,acrobot_ppo),0(,.*\n)", r"\1,0\2\1,77\2")
+    assert verify(tmp_path / "copied", pictures=False).differs == [
+        f"{peers}: sb3 on acrobot_ppo, seed 77, is not in the file of its runs"
+    ]
+
+
+def test_what_is_shipped_or_named_may_not_be_lacking(published, monkeypatch, capsys):
+    folder = published / "results"
+    assert main(["verify-results", str(folder), "--no-pictures", "--markdown", str(published / "no.md")]) == 1
+    assert f"differs  {published}/no.md: there is none to compare" in capsys.readouterr().out
+    (folder / "SHA256SUMS").unlink()
+    (published / "RESULTS.md").unlink()
+    assert verify(folder, pictures=False).differs == []
+    monkeypatch.setattr("rlmem.report.verify.results_dir", lambda: folder)
+    one, other = verify(folder, pictures=False).differs
+    assert one.startswith(f"{folder}/SHA256SUMS: there is none") and other.startswith(f"{published}/RESULTS.md: there")
+
+
+def test_results_of_which_nothing_can_be_recomputed_are_not_confirmed(tmp_path):
+    copied("lprnn/figure2", tmp_path)
+    assert verify(tmp_path / "copied").differs == [f"{tmp_path}/copied: nothing of it could be recomputed"]
+
+
+def test_the_ranking_of_a_page_is_written_and_held_to_its_results(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    ranked = import_module("counted").ranked
+    (tmp_path / "board.yaml").write_text(test_leaderboard.BOARD)
+    values = {"gru": [[1.0, 1.0]] * 2, "mlp": [[0.1, 0.5]] * 2}
+    publish(test_leaderboard.made(tmp_path / "board.yaml", values), tmp_path / "results")
+    assert [*ranked(tmp_path)] == [], "there is no page"
+    page, picture = tmp_path / "docs/board.md", tmp_path / "docs/images/board.svg"
+    page.parent.mkdir()
+    page.write_text("# Mine\n\n<!-- leaderboard:begin -->\n<!-- leaderboard:end -->\n\nAfter.\n")
+    assert any(f"{page}: line 5: lacks" in line for line in verify(tmp_path / "results").differs)
+    assert [*ranked(tmp_path)] == [page, picture]
+    again = verify(tmp_path / "results")
+    assert (again.differs, again.pictures, again.documents) == ([], 1, 1)
+    change(page, r"^(\| 1 .*\| gru \| )1.00", r"\g<1>0.99")
+    change(picture, r'(id="line2d_\d+">\s*<path d="M \d+)', r"\g<1>1")
+    one, other = verify(tmp_path / "results").differs
+    assert "has `0.99" in one and "gru" in one and other == f"{picture}: its curves or words are not those of the data"
+    assert len(verify(tmp_path / "results", pictures=False).differs) == 1
+
+
+def test_the_leaderboard_of_rlmem_has_its_page():
+    """What is found by these names is written and verified as soon as there are results."""
+    assert MARK in (ROOT / "docs/leaderboard.md").read_text(encoding="utf-8")
+    assert catalog.find("rlmem/leaderboard")[1].leaderboard is not None
 
 
 def test_code_in_no_commit_and_what_cannot_be_recomputed_are_named(tmp_path):
     one = outcome()
-    records = [replace(r, commit="abc+changes", metrics={**r.metrics, "mmer": 1.0}) for r in one.records]
+    records = [replace(r, commit="abc+changes") for r in one.records]
+    records[0] = replace(records[0], metrics={**records[0].metrics, "mmer": 1.0})
     publish(replace(one, records=records), tmp_path / "results")
-    notes = " ".join(verify(tmp_path / "results", tmp_path / "RESULTS.md", pictures=False).notes)
+    notes = " ".join(verify(tmp_path / "results", pictures=False).notes)
     assert "memoroids/figure4 laptop: some runs are of code that is in no commit (abc+changes)" in notes
-    assert "not recomputed, mmer: read from series that are not stored (memoroids/figure4 laptop)" in notes
+    assert (
+        "not recomputed, mmer: read from series that are not stored (memoroids/figure4 laptop, 1 of 36 runs)" in notes
+    )
     assert f"{tmp_path / 'RESULTS.md'}: there is none to compare" in notes
 
 
@@ -127,11 +203,11 @@ def test_a_metric_that_its_series_does_not_give_is_found(tmp_path):
     write_series(points, file)
     first = file.read_bytes()
     assert read_series(file).keys() == points.keys()
-    assert verify(tmp_path / "results", tmp_path / "RESULTS.md", pictures=False).differs == []
+    assert verify(tmp_path / "results", pictures=False).differs == []
     points["lru tape", "repeat_first", 0, "eval/greedy/return_mean"][-1] = (10_000, 0.5)
     write_series(points, file)
     assert file.read_bytes() != first
-    said = verify(tmp_path / "results", tmp_path / "RESULTS.md", pictures=False).differs
+    said = verify(tmp_path / "results", pictures=False).differs
     assert any("final_eval of lru tape on repeat_first, seed 0, is" in line and "give 0.5" in line for line in said)
     assert any("lru tape on repeat_first, seed 0, is not its series" in line for line in said)
     file.write_bytes(b"nothing")

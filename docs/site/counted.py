@@ -1,7 +1,15 @@
-"""How many items came out how, from RESULTS.md, in README.md and docs/index.md: `python docs/site/counted.py`."""
+"""What documents repeat of the results: `python docs/site/counted.py` writes it.
+
+README.md and docs/index.md say how many items of RESULTS.md came out how, and pages of docs rank what was published.
+"""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+
+from rlmem.report import leaderboard
+from rlmem.report.find import find, published
+from rlmem.report.rankings import rankings
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = ("README.md", "docs/index.md")
@@ -26,8 +34,17 @@ def counted(text: str, results: str) -> str:
     return f"{before}{begin}{sentence(results)}{end}{after}"
 
 
+def ranked(folder: Path) -> Iterator[Path]:
+    """Write the rankings of the results in a folder, with their pictures, into the pages that show them."""
+    items = published(find([folder / "results"]), "rlmem report results --markdown RESULTS.md")
+    for page, outcome in rankings(items, folder).items():
+        yield from leaderboard.page(outcome, page)
+
+
 if __name__ == "__main__":
     results = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
     for path in map(ROOT.joinpath, DOCUMENTS):
         path.write_text(counted(path.read_text(encoding="utf-8"), results), encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+    for path in ranked(ROOT):
         print(f"wrote {path.relative_to(ROOT)}")

@@ -24,7 +24,7 @@ def run(args: Arguments) -> int:
     from rlmem.report.verify import verify
 
     folder = args.folder or (Path("results") if Path("results").is_dir() else results_dir() or Path("results"))
-    found = verify(folder, args.markdown or folder.parent / "RESULTS.md", pictures=not args.no_pictures)
+    found = verify(folder, args.markdown, pictures=not args.no_pictures)
     for line in found.notes:
         print(f"note     {line}")
     for line in found.differs:

@@ -4,27 +4,30 @@ From the series or curves of its runs follow the metrics of every run, from thes
 and from the curves its pictures. Checksums hold what follows from nothing.
 """
 
-import csv
 import io
-import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from importlib.util import find_spec
 from math import inf, isinf, isnan
 from pathlib import Path
-from xml.etree import ElementTree
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from rlmem.config.messages import shell
+from rlmem.config.paths import results_dir
 from rlmem.errors import UserError
+from rlmem.report import leaderboard
+from rlmem.report.compare import alike, differing
 from rlmem.report.data import SUMS, checksums
 from rlmem.report.find import Item, find, published
 from rlmem.report.markdown import curves, document, picture
+from rlmem.report.rankings import rankings
+from rlmem.reproduction.cells import cells
 from rlmem.reproduction.metrics import MOST, NORMALISED, curve_key, reduced, thinned
-from rlmem.reproduction.outcome import Curve, Record
+from rlmem.reproduction.outcome import Curve, Outcome, Record
 from rlmem.reproduction.peers import measured
 from rlmem.reproduction.series import SUFFIX, Series, is_analysed, read_series
 from rlmem.reproduction.tables import provenance_problem
@@ -32,9 +35,8 @@ from rlmem.stats import Reference, figures, reference_of
 
 RECORDED, DRAWN, STORED = 6, 5, 9
 """The digits of numbers in the files of records, curves and series (`rlmem.reproduction.outcome`, `.series`)."""
-APART = 0.05
-"""How far apart, in points of 1/72 inch, equal curves may be that two versions of matplotlib drew."""
-GROUPS = re.compile(r"(mean|band|dot)-\d+")
+Place = tuple[str, str, int]
+"""The row, the column and the seed of a run."""
 SHOWN = 20
 """The greatest number of differing lines of one file that are named."""
 
@@ -45,8 +47,8 @@ class Verified:
 
     differs: a sentence for everything that does not follow from the data
     notes: a sentence for what cannot be recomputed, and for results that nobody could make again
-    items, runs, numbers, pictures: how many were recomputed
-    alone: metrics that are kept as one number of every run, and why nothing is beneath them -> the items that have them
+    items, runs, numbers, pictures, documents: how many were recomputed
+    alone: metrics that are kept as one number of a run, and why nothing is beneath them -> the items that have them
     """
 
     differs: list[str] = field(default_factory=list)
@@ -55,41 +57,63 @@ class Verified:
     runs: int = 0
     numbers: int = 0
     pictures: int = 0
+    documents: int = 0
     alone: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
-def verify(folder: Path, written: Path, pictures: bool = True) -> Verified:
-    """Recompute the published results in a folder, and the document that was written of them.
+def verify(folder: Path, written: Path | None = None, pictures: bool = True) -> Verified:
+    """Recompute the published results in a folder, the document that was written of them, and its pages of rankings.
 
+    written: the document; None for RESULTS.md beside the folder, which results that rlmem does not ship may lack
     pictures: draw the pictures of all curves again, too, which takes a second for each
 
     Raises UserError if there are no results, or files that cannot be read.
     """
     found, items = Verified(), published(find([folder]), "rlmem verify-results results")
+    named, written = written is not None, written or folder.parent / "RESULTS.md"
+    lacking = found.differs if _is_checkout(folder) else found.notes
     found.items = len(items)
-    _check_sums(folder, found)
-    if pictures and find_spec("matplotlib") is None:
+    if (folder / SUMS).is_file():
+        _check_sums(folder, found)
+    else:
+        lacking.append(f"{folder / SUMS}: there is none; `rlmem report {shell(folder)} --markdown FILE` writes it")
+    draws = find_spec("matplotlib") is not None
+    if pictures and not draws:
         found.notes.append("pictures are not drawn again: matplotlib is not installed")
-        pictures = False
     for item in items:
         if problem := provenance_problem(item.outcome.ours):
             found.notes.append(f"{item.label}: {problem}")
         _check_numbers(item, found)
         if item.outcome.pictures:
             found.alone["pictures of analyses and measurements: drawn from what is not stored"].append(item.label)
-        if pictures and item.outcome.curves:
-            _check_picture(item, found)
-    _check_lines(written, document(items, written.parent), found)
+        if pictures and draws and item.outcome.curves:
+            again = io.StringIO()
+            figures.save(curves(item), again, "svg")
+            _check_picture(picture(item), again.getvalue(), found)
+    if written.is_file():
+        _check_lines(written, document(items, written.parent), found)
+    else:
+        (found.differs if named else lacking).append(f"{written}: there is none to compare")
+    for page, outcome in rankings(items, written.parent).items():
+        if draws:
+            _check_page(page, outcome, pictures, found)
+        else:
+            found.notes.append(f"{page}: its ranking is not compared: matplotlib is not installed")
     for what, labels in found.alone.items():
-        found.notes.append(f"not recomputed, {what} ({', '.join(labels)})")
+        found.notes.append(f"not recomputed, {what} ({'; '.join(labels)})")
+    if not (found.numbers or found.pictures or found.documents):
+        found.differs.append(f"{folder}: nothing of it could be recomputed")
     return found
+
+
+def _is_checkout(folder: Path) -> bool:
+    """Whether this folder is that of a checkout of rlmem, which is whole; an installed rlmem has the numbers alone."""
+    shipped, package = results_dir(), Path(__file__).resolve().parent.parent
+    return shipped is not None and folder.resolve() == shipped.resolve() != package / "results"
 
 
 def _check_sums(folder: Path, found: Verified) -> None:
     """Compare the checksums of all files with those in SUMS."""
-    if not (folder / SUMS).is_file():
-        found.notes.append(f"{folder / SUMS}: there is none; `rlmem report {shell(folder)} --markdown FILE` writes it")
-        return
     split = lambda text: {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}  # noqa: E731
     listed, there = split((folder / SUMS).read_text(encoding="utf-8", errors="replace")), split(checksums(folder))
     for name in sorted(listed.keys() | there.keys()):
@@ -114,19 +138,20 @@ def _check_numbers(item: Item, found: Verified) -> None:
     for place in dict.fromkeys([*(key[:3] for key in series), *drawn]):
         if place not in runs:
             found.differs.append(f"{file}: {_named(place)} has values over its steps, but no line here")
-    alone: dict[str, set[str]] = defaultdict(set)
     theirs = _of_peers(item, found)
+    _check_places(item, theirs, found)
+    alone: dict[str, dict[str, set[Place]]] = defaultdict(lambda: defaultdict(set))
     for place, run in runs.items():
         if run.row in item.outcome.experiment.peers:
-            _check_peer(file, run, theirs.get(place), found)
+            _check_peer(file, run, (theirs or {}).get(place), found)
             continue
         for metric, value in run.metrics.items():
             if not item.outcome.experiment.is_trained:
-                alone["measured"].add(metric)
+                alone["measured"][metric].add(place)
             elif is_analysed(metric):
-                alone["results of analyses"].add(metric)
+                alone["results of analyses"][metric].add(place)
             elif (stored := _stored(item, series, drawn.get(place), run, metric)) is None:
-                alone["read from series that are not stored"].add(metric)
+                alone["read from series that are not stored"][metric].add(place)
             else:
                 low, high = _range(metric, *stored, reference=_reference(item, run, metric))
                 found.numbers += 1
@@ -139,10 +164,25 @@ def _check_numbers(item: Item, found: Verified) -> None:
             if list(own.steps) != steps or not _equal(own.values, values, DRAWN):
                 found.differs.append(f"{file.with_suffix('.curves.csv')}: {_named(place)} is not its series")
     for why, metrics in alone.items():
-        found.alone[f"{', '.join(sorted(metrics))}: {why}"].append(item.label)
+        without = len(set().union(*metrics.values()))
+        label = f"{item.label}, {without} of {len(item.outcome.ours)} runs"
+        found.alone[f"{', '.join(sorted(metrics))}: {why}"].append(label)
 
 
-def _named(place: tuple[str, str, int]) -> str:
+def _check_places(item: Item, theirs: Mapping[Place, Record] | None, found: Verified) -> None:
+    """Every run has one line, and belongs to the item: it is planned, or in the file of its peer if that is there."""
+    outcome = item.outcome
+    known = {(cell.row, cell.column, seed) for cell in cells(outcome.experiment, outcome.budget) for seed in cell.seeds}
+    for place, lines in Counter((r.row, r.column, r.seed) for r in outcome.records).items():
+        if lines > 1:
+            found.differs.append(f"{item.file}: {_named(place)} has {lines} lines")
+        if place[0] not in outcome.experiment.peers and place not in known:
+            found.differs.append(f"{item.file}: {_named(place)} is no run of {item.label}")
+        if place[0] in outcome.experiment.peers and theirs is not None and place not in theirs:
+            found.differs.append(f"{item.file}: {_named(place)} is not in the file of its runs")
+
+
+def _named(place: Place) -> str:
     return f"{' on '.join(filter(None, place[:2]))}, seed {place[2]},"
 
 
@@ -192,15 +232,15 @@ def _reference(item: Item, run: Record, metric: str) -> Reference | None:
         raise UserError(f"{item.file}: {error}") from error
 
 
-def _of_peers(item: Item, found: Verified) -> Mapping[tuple[str, str, int], Record]:
-    """The runs of peers, read from their own files again; none where these are not installed."""
+def _of_peers(item: Item, found: Verified) -> Mapping[Place, Record] | None:
+    """The runs of peers, read from their own files again; None where these are not installed."""
     if not item.outcome.experiment.peers:
         return {}
     try:
         records, _ = measured(item.outcome.experiment, item.outcome.budget)
     except UserError as error:
         found.notes.append(f"{item.label}: the runs of peers are not compared with their files; {error}")
-        return {}
+        return None
     return {(r.row, r.column, r.seed): r for r in records}
 
 
@@ -215,96 +255,38 @@ def _check_peer(file: Path, run: Record, theirs: Record | None, found: Verified)
             found.differs.append(f"{file}: {what}")
 
 
-# Pictures
+# Pictures and documents
 
 
-def _check_picture(item: Item, found: Verified) -> None:
-    """Draw the curves again. Another version of matplotlib draws them at the same places in other words."""
-    path = picture(item)
+def _check_picture(path: Path, again: str, found: Verified) -> None:
+    """Compare a picture with the one drawn again. Another version of matplotlib draws the same in other words."""
     found.pictures += 1
-    if not path.is_file():
+    there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+    if there is None:
         found.differs.append(f"{path}: is missing")
-        return
-    again = io.StringIO()
-    figures.save(curves(item), again, "svg")
-    there = path.read_text(encoding="utf-8", errors="replace")
-    if there == again.getvalue():
-        return
-    ours, theirs = (_places(text) for text in (again.getvalue(), there))
-    if ours.keys() == theirs.keys() and all(
-        len(ours[name]) == len(theirs[name]) and np.allclose(ours[name], theirs[name], rtol=0, atol=APART)
-        for name in ours
-    ):
-        found.notes.append(f"{path}: was drawn by another version of matplotlib; its curves are the same")
-    else:
-        found.differs.append(f"{path}: its curves are not those of the data")
+    elif there != again and alike(there, again):
+        found.notes.append(f"{path}: was drawn by another version of matplotlib; it shows the same")
+    elif there != again:
+        found.differs.append(f"{path}: its curves or words are not those of the data")
 
 
-def _places(svg: str) -> dict[str, list[float]]:
-    """Number and name of a group of an SVG that shows data -> the coordinates in it."""
-    try:
-        root = ElementTree.fromstring(svg)
-    except ElementTree.ParseError:
-        return {}
-    groups = [e for e in root.iter() if GROUPS.fullmatch(e.get("id", ""))]
-    numbers = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
-    return {
-        f"{k} {group.get('id')}": [
-            float(number)
-            for element in group.iter()
-            for name in ("d", "x", "y")
-            for number in numbers.findall(element.get(name, ""))
-        ]
-        for k, group in enumerate(groups)
-    }
-
-
-# Documents
+def _check_page(page: Path, outcome: Outcome, pictures: bool, found: Verified) -> None:
+    """Rank again, and compare a page with one that has this ranking between its marks."""
+    with TemporaryDirectory() as folder:
+        again = shutil.copy(page, folder)
+        for path in leaderboard.page(outcome, Path(again)):
+            there, text = page.parent / path.relative_to(folder), path.read_text(encoding="utf-8")
+            if path.suffix == page.suffix:
+                _check_lines(there, text, found)
+            elif pictures:
+                _check_picture(there, text, found)
 
 
 def _check_lines(path: Path, expected: str, found: Verified) -> None:
     """Compare a file with the text that the data give, line by line."""
-    if not path.is_file():
-        found.notes.append(f"{path}: there is none to compare")
-        return
+    found.documents += 1
     written = path.read_text(encoding="utf-8", errors="replace")
     if written != expected:
-        lines = list(_differing(written.splitlines(), expected.splitlines()))
+        lines = list(differing(written.splitlines(), expected.splitlines()))
         more = [f"{len(lines) - SHOWN} more lines"] if len(lines) > SHOWN else []
         found.differs += [f"{path}: {line}" for line in [*lines[:SHOWN], *more]]
-
-
-def _differing(written: Sequence[str], expected: Sequence[str]) -> Iterator[str]:
-    """A sentence for every line that differs, with the cells that do if both are lines of a table."""
-    begin = _common(written, expected)
-    end = _common(written[: begin - 1 if begin else None : -1], expected[: begin - 1 if begin else None : -1])
-    old, new = written[begin : len(written) - end], expected[begin : len(expected) - end]
-    for kind, i, i_end, j, j_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind == "equal":
-            continue
-        for k in range(max(i_end - i, j_end - j)):
-            has, gives = (old[i + k] if i + k < i_end else None), (new[j + k] if j + k < j_end else None)
-            yield f"line {begin + i + k + 1}{_heading(expected, begin + j)}: {_apart(has, gives)}"
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines both begin with."""
-    unequal = (k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(unequal, min(len(one), len(other)))
-
-
-def _heading(lines: Sequence[str], until: int) -> str:
-    heads = (line for line in reversed(lines[: until + 1]) if line.startswith("## "))
-    return next((f" ({head.removeprefix('## ')})" for head in heads), "")
-
-
-def _apart(has: str | None, gives: str | None) -> str:
-    if has is None or gives is None:
-        return f"has `{has}`, which the data do not give" if gives is None else f"lacks `{gives}`"
-    split = lambda line: line.split("|") if line.startswith("|") else next(csv.reader(io.StringIO(line)), [])  # noqa: E731
-    ours, theirs = ([cell.strip() for cell in split(line)] for line in (has, gives))
-    if len(ours) == len(theirs) > 2:
-        cells = [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b]
-        row = " ".join(cell for cell in ours if cell)[:60]
-        return f"{row}: " + "; ".join(f"has `{a}`, the data give `{b}`" for a, b in cells)
-    return f"has `{has}`, the data give `{gives}`"
