@@ -158,11 +158,11 @@ def test_the_ranking_of_a_page_is_written_and_held_to_its_results(tmp_path, monk
     (tmp_path / "board.yaml").write_text(test_leaderboard.BOARD)
     values = {"gru": [[1.0, 1.0]] * 2, "mlp": [[0.1, 0.5]] * 2}
     publish(test_leaderboard.made(tmp_path / "board.yaml", values), tmp_path / "results")
+    (tmp_path / "board.yaml").rename(tmp_path / "results/mine/board.laptop.yaml")
     assert [*ranked(tmp_path)] == [], "there is no page"
     page, picture = tmp_path / "docs/board.md", tmp_path / "docs/images/board.svg"
     page.parent.mkdir()
     page.write_text("# Mine\n\n<!-- leaderboard:begin -->\n<!-- leaderboard:end -->\n\nAfter.\n")
-    assert any(f"{page}: line 5: lacks" in line for line in verify(tmp_path / "results").differs)
     assert [*ranked(tmp_path)] == [page, picture]
     again = verify(tmp_path / "results")
     assert (again.differs, again.pictures, again.documents) == ([], 1, 1)
@@ -170,7 +170,6 @@ def test_the_ranking_of_a_page_is_written_and_held_to_its_results(tmp_path, monk
     change(picture, r'(id="line2d_\d+">\s*<path d="M \d+)', r"\g<1>1")
     one, other = verify(tmp_path / "results").differs
     assert "has `0.99" in one and "gru" in one and other == f"{picture}: its curves or words are not those of the data"
-    assert len(verify(tmp_path / "results", pictures=False).differs) == 1
 
 
 def test_the_leaderboard_of_rlmem_has_its_page():

@@ -6,8 +6,9 @@ from rlmem.commands.toolkit import Arguments, Parser
 
 PARSER = Parser(
     "verify-results",
-    "Recompute the metrics of all runs, the tables and verdicts, and the pictures of published results from the data\n"
-    "they are made of, and name what differs and what cannot be recomputed. The exit code is 1 if anything differs.",
+    "Recompute the metrics of all runs, the tables, verdicts and rankings, and the pictures of published results from\n"
+    "the data they are made of, and name what differs and what cannot be recomputed. The exit code is 1 if anything\n"
+    "differs, or nothing could be recomputed.",
     "",
     "results",
     "results --no-pictures      seconds instead of a minute",

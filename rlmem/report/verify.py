@@ -1,7 +1,7 @@
 """Recompute all that is published from the data it is made of, and say what differs.
 
-From the series or curves of its runs follow the metrics of every run, from these the tables and verdicts of RESULTS.md,
-and from the curves its pictures. Checksums hold what follows from nothing.
+From the series or curves of its runs follow the metrics of every run, from these the tables and verdicts of RESULTS.md
+and the rankings of pages, and from the curves the pictures. Checksums hold what follows from nothing.
 """
 
 import io
