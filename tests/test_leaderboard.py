@@ -26,10 +26,10 @@ BOARD = """# A small leaderboard
 claim: Nothing.
 source: nobody
 metric: final_eval
-also: [last time/cpu]
+also: [area_eval, last time/cpu]
 mean: false
 overrides: [env.num_envs=2, algo.rollout_slots=64, "algo.head_sizes=[8]", encoder.hidden_size=8, evaluation.episodes=2]
-leaderboard: {beside: gru, bounds: {first: [-0.5, 1], copy: [0.25, 1]}}
+leaderboard: {beside: gru, second: area_eval, bounds: {first: [-0.5, 1], copy: [0.25, 1]}}
 rows:
   gru: [memory=gru, memory.hidden_size=8]
   mlp: [memory=mlp, memory.hidden_size=8]
@@ -41,7 +41,7 @@ budgets:
   paper: {}
 """
 STATE = 256
-UNEQUAL = {"mlp": 0, "frame_stack": 257, "shm": 258, "gpt": 8065}
+UNEQUAL = {"mlp": 0, "frame_stack": 257, "shm": 258, "gpt": 8065, "gtrxl": 8065}
 """The states of the leaderboard whose size is not STATE, and why its file says."""
 
 
@@ -61,7 +61,9 @@ def made(path: Path, values: dict[str, list[list[float]]], budget: str = "laptop
     """An outcome of row -> returns [seed, column], with NaN for a run that has not ended."""
     experiment = read(path).with_rows({row: () for row in values if row not in ("gru", "mlp")})
     records = [
-        Record(row, column, seed, "done", {"final_eval": value, "last time/cpu": 10.0 * (seed + 1)})
+        Record(
+            row, column, seed, "done", {"final_eval": value, "area_eval": -value, "last time/cpu": 10.0 * (seed + 1)}
+        )
         for row, seeds in values.items()
         for seed, runs in enumerate(seeds)
         for column, value in zip(("first", "copy"), runs, strict=True)
@@ -85,27 +87,54 @@ def test_scores_are_shares_of_what_memory_can_gain_over_seeds_that_have_every_ga
     values = {"mlp": [[-0.9, 0.25], [-0.5, 0.1]], "gru": [[1.0, 0.625], [0.25, 2.0]], "half": [[0.25, np.nan]]}
     values["mine"] = [[1.0, 1.0], [1.0, np.nan]]
     found = standings(made(small, values))
-    assert found is not None and found.unranked == ["half"]
+    assert found is not None
+    assert found.lacking == {"half": {0: ["copy"]}, "mine": {1: ["copy"]}}
     assert found.scores["gru"]["first"].tolist() == [1.0, 0.5] and found.scores["gru"]["copy"].tolist() == [0.5, 1.0]
     assert not any(runs.any() for runs in found.scores["mlp"].values()), "below the best play without memory is 0"
     assert list(found.aggregate) == ["mine", "gru", "mlp"]
     assert found.aggregate["gru"].value == 0.75 and found.aggregate["mine"].runs == 1
     assert (found.cost("gru"), found.better("gru"), found.better("mlp").value) == (15.0, None, 0.0)
-    shown = [[cell_text(cell) for cell in row] for row in ranking(found).rows]
-    assert [row[:2] for row in shown] == [["1", "mine (yours)"], ["2 [1, 2]", "gru"], ["3 [3, 3]", "mlp"]]
+    table = ranking(found)
+    shown = [[cell_text(cell) for cell in row] for row in table.rows]
+    assert [row[:2] for row in shown] == [
+        ["1", "mine (yours, larger state)"],
+        ["2 [1, 2]", "gru"],
+        ["3 [3, 3]", "mlp"],
+    ]
+    assert table.columns[4:6] == ["rank by area_eval", "score by area_eval [95 %]"]
+    assert [row[4] for row in shown] == ["2", "2 [2, 2]", "1 [1, 1]"]
+    assert [row[8] for row in shown] == ["256", "8", "0"], "numbers in the state"
+    for text in (table.markdown(), table.latex(), table.text()):
+        assert "Not ranked, without a result in copy: half, seed 0." in text and "mine, seed 1." in text
+        assert "machines" not in text
     assert [cell_text(cell) for cell in games(found).rows[1]] == ["gru", "0.750", "0.750"]
     assert standings(replace(made(small, values), experiment=catalog.find("rlmem/pqn")[1])) is None
 
 
+def test_a_row_changes_nothing_of_the_comparison_of_others(small):
+    """Six digits of a number are kept: a run is not better than the same one in a file. Below 0, runs differ, too."""
+    values = {"gru": [[0.1234567891, 0.2], [0.3, 0.4]], "mlp": [[0.1234571, 0.1], [0.3, 0.1]]}
+    found = standings(made(small, values))
+    assert found.better("mlp").value == 0.25, "two ties and a win of four pairs in one game, and none in the other"
+    outcome = made(small, values | {"mine": [[-0.9, -0.9]] * 2})
+    first = replace(outcome, records=sorted(outcome.records, key=lambda record: record.row != "mine"))
+    for joined in map(standings, (outcome, first)):
+        assert {row: joined.ranks[row] for row in values} == found.ranks
+        assert {row: joined.aggregate[row] for row in values} == found.aggregate
+        assert joined.better("mine").value == 0.0
+    elsewhere = replace(outcome, records=[replace(r, machine=r.row) for r in outcome.records])
+    assert "different machines, and do not compare: gru; mine; mlp." in ranking(standings(elsewhere)).markdown()
+
+
 def test_a_page_keeps_what_stands_around_the_leaderboard(small):
-    experiment = made(small, {"gru": [[1.0, 1.0]] * 2, "mlp": [[0.1, 0.5]] * 2, "half": [[1.0, np.nan]]})
+    experiment = made(small, {"gru": [[1.0, 1.0]] * 2, "mlp": [[0.1, 0.5]] * 2, "half": [[1.0, np.nan]] * 2})
     page = Path("board.md")
     page.write_text("before\n\n<!-- leaderboard:begin -->\nearlier\n<!-- leaderboard:end -->\n\nafter\n")
     for _ in range(2):
         assert board_page.page(experiment, page) == [page, Path("images/board.svg")]
         text = page.read_text()
         assert text.startswith("before\n\n<!--") and text.endswith("-->\n\nafter\n") and "earlier" not in text
-        assert "| 1 [1, 1] | gru | 1.00" in text and "- without a run of every game: half" in text
+        assert "| 1 [1, 1] | gru | 1.00" in text and "Not ranked, without a result in copy: half, seed 0, 1." in text
         assert text.count("](images/board.svg)") == 1
     assert Path("images/board.svg").stat().st_size > 1000
     page.write_text("nothing")
@@ -131,7 +160,8 @@ def test_rows_of_ones_own_are_parsed():
         ("copy: [0.25, 1]", "cpy: [0.25, 1]", "`cpy` is no name here; did you mean `copy`?"),
         (", copy: [0.25, 1]", "", "leaderboard.bounds: copy is missing"),
         ("[-0.5, 1]", "[1, 1]", "leaderboard.bounds.first: expected [the return that scores 0"),
-        ("also: [last time/cpu]", "also: []", "`last time/cpu` is not in `also`"),
+        ("also: [area_eval, last time/cpu]", "also: [area_eval]", "leaderboard.cost: `last time/cpu` is not in `also`"),
+        ("second: area_eval", "second: mmer", "leaderboard.second: `mmer` is not in `also`"),
         ("beside: gru", "besid: gru", "did you mean `beside`?"),
     ],
 )
@@ -191,12 +221,66 @@ def test_a_memory_of_ones_own_joins_with_one_command_beside_shipped_runs(small, 
 
 def test_the_bounds_are_those_of_the_rule_cards():
     _, experiment = catalog.find("rlmem/leaderboard")
-    for column, lines in experiment.columns.items():
-        node = load([*experiment.overrides, *lines]).values["env"]
-        env = build({key: value for key, value in node.items() if key != "evaluation"} | node["evaluation"])
-        known, bounds = env.scores(), experiment.leaderboard.bounds[column]
+    unknown = set()
+    for column, bounds in experiment.leaderboard.bounds.items():
+        known = game(column).scores()
         for ours, theirs in zip(bounds, (known.memoryless, known.oracle), strict=True):
+            unknown |= {column} if np.isnan(theirs) else set()
             assert np.isnan(theirs) or ours == pytest.approx(theirs, abs=5e-4), column
+    assert unknown == {"repeat_previous", "bandit"}, "held by the next test"
+
+
+def test_the_bounds_that_no_rule_card_has_are_returns_of_players():
+    repeat, bandit = game("repeat_previous", 2000), game("bandit", 10_000)
+    rng = np.random.default_rng(0)
+    arms, slots = bandit.single_action_space.n, bandit.episode_steps()[1]
+    every = np.arange(bandit.num_envs)
+    last, plays, wins = np.zeros(bandit.num_envs, int), *np.zeros((2, bandit.num_envs, arms))
+
+    def stays_after_a_win(paid):
+        last[:] = (last + (1 - paid)) % arms
+        return last
+
+    def explores(paid):
+        """The arm with the highest upper bound of its chance, which comes down to the estimate by the end."""
+        left = (1 - plays[0].sum() / slots) ** 0.5
+        wins[every, last] += paid
+        mean = (wins + 1) / (plays + 2)
+        last[:] = (mean + 1.75 * left * (mean * (1 - mean) / (plays + 3)) ** 0.5).argmax(1)
+        plays[every, last] += 1
+        return last
+
+    bounds = catalog.find("rlmem/leaderboard")[1].leaderboard.bounds
+    found = {
+        "repeat_previous": (
+            played(repeat, lambda _: repeat.memoryless(rng)),
+            played(repeat, lambda _: repeat.oracle()),
+        ),
+        "bandit": (played(bandit, stays_after_a_win), played(bandit, explores)),
+    }
+    for column, players in found.items():
+        for bound, returns in zip(bounds[column], players, strict=True):
+            error = returns.std() / len(returns) ** 0.5
+            assert abs(returns.mean() - bound) <= 4 * error + 5e-4, (column, returns.mean(), error)
+
+
+def game(column, num_envs=1):
+    """The environment of a column, as it is in evaluation."""
+    _, experiment = catalog.find("rlmem/leaderboard")
+    node = load([*experiment.overrides, *experiment.columns[column]]).values["env"]
+    return build(
+        {key: v for key, v in node.items() if key != "evaluation"} | node["evaluation"] | {"num_envs": num_envs}
+    )
+
+
+def played(env, act):
+    """The return of an episode in every environment, of a game whose episodes are equally long."""
+    observation, _ = env.reset(seed=0)
+    total = np.zeros(env.num_envs)
+    for _ in range(env.episode_steps()[1]):
+        observation, reward, *_ = env.step(act(observation))
+        total += reward
+    return total
 
 
 def test_the_states_of_the_leaderboard_are_of_one_size():
@@ -228,5 +312,8 @@ def test_the_memory_of_contributing_joins_the_leaderboard_at_the_budget_smoke(in
     for name in ("leaky.py", "conf/memory/leaky.yaml"):
         Path(name).write_text(text.partition(f" {name}\n")[2].partition("```")[0])
     assert run("rlmem/leaderboard", "--budget", "smoke") == 0
+    bare = "bare=memory._target_=leaky.Leaky,memory.hidden_size=256"
+    assert run("rlmem/leaderboard", "--budget", "smoke", "--rows", bare, "--dry-run") == 0
+    assert "numbers in the state of each memory: bare 256" in capsys.readouterr().out
     assert run("rlmem/leaderboard", "--budget", "smoke", "--rows", "mine=memory=leaky,memory.hidden_size=256") == 0
     assert "mine (yours)" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from rlmem.record import rundir
 from rlmem.report.draw import require_matplotlib
 from rlmem.report.facts import facts_of
 from rlmem.report.marked import around
-from rlmem.reproduction.leaderboard import Standings, games, ranking, sizes, standings
+from rlmem.reproduction.leaderboard import Standings, games, ranking, standings
 from rlmem.reproduction.outcome import Outcome
 from rlmem.stats import figures, performance_profile
 from rlmem.stats.figures import COLOURS, GRID, INK
@@ -64,10 +64,9 @@ def _text(found: Standings, image: Path) -> str:
     outcome = found.outcome
     about = facts_of([record for record in outcome.records if record.row in found.scores])
     facts = "\n".join(f"- {name}: {fact}" for name, fact in about.items() if fact)
-    missing = f"- without a run of every game: {', '.join(found.unranked)}\n" if found.unranked else ""
     shown = f"![Scores, costs and performance profiles of the memories](images/{image.name})"
-    tables = f"{ranking(found, sizes(found)).markdown()}\n{shown}\n\n{games(found).markdown()}"
-    return f"\n{tables}\n{facts}\n{missing}\n"
+    tables = f"{ranking(found).markdown()}\n{shown}\n\n{games(found).markdown()}"
+    return f"\n{tables}\n{facts}\n\n"
 
 
 def _scores(axes: Axes, found: Standings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,16 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.config.compose import load
+from rlmem.errors import UserError
 from rlmem.reproduction.cells import Cell as Planned
 from rlmem.reproduction.cells import cells
 from rlmem.reproduction.metrics import in_words
-from rlmem.reproduction.outcome import Outcome
+from rlmem.reproduction.outcome import Outcome, kept
 from rlmem.reproduction.parts import Leaderboard
 from rlmem.reproduction.spec import Experiment
 from rlmem.stats import interval, iqm, probability_of_improvement, ranks
 from rlmem.stats.resampling import SEED, Interval
 from rlmem.stats.tables import Cell, Table, Value
 
+LARGER = 1.1
+"""A state with more than this times the numbers of that of `beside` is marked."""
 Scores = Mapping[str, NDArray[np.float64]]
 """column -> the scores of the runs, [seed], as many in every column."""
 
@@ -29,19 +33,22 @@ class Standings:
     """The rows of an outcome whose item has a leaderboard, on one scale.
 
     columns: those of the budget
-    scores: row -> its scores, for the seeds that have ended in every column; rows without such a seed are missing
+    shares: row -> the shares of its runs in what memory can gain, for the seeds that have ended in every column; rows
+        without such a seed are missing
+    lacking: row -> seeds that are not ranked, and the columns in which they have not ended
     """
 
     outcome: Outcome
     board: Leaderboard
     columns: tuple[str, ...]
-    scores: Mapping[str, Scores]
+    shares: Mapping[str, Scores]
+    lacking: Mapping[str, Mapping[int, Sequence[str]]]
 
-    @property
-    def unranked(self) -> list[str]:
-        """The rows that have runs, but no seed that has ended in every column."""
-        there = dict.fromkeys(record.row for record in self.outcome.records)
-        return [row for row in there if row not in self.scores]
+    @cached_property
+    def scores(self) -> dict[str, Scores]:
+        """Row -> its scores: shares from 0 to 1."""
+        clipped = lambda runs: {column: np.clip(each, 0, 1) for column, each in runs.items()}  # noqa: E731
+        return {row: clipped(runs) for row, runs in self.shares.items()}
 
     @cached_property
     def aggregate(self) -> dict[str, Interval]:
@@ -54,10 +61,13 @@ class Standings:
         return ranks(self.scores, iqm, rng=_rng())
 
     def better(self, row: str) -> Interval | None:
-        """The chance that a run of a row beats one of `beside`; None for that row, or where it is not ranked."""
+        """The chance that a run of a row beats one of `beside`; None for that row, or where it is not ranked.
+
+        Runs below the best play without memory are told apart, too.
+        """
         if row == self.board.beside or self.board.beside not in self.scores:
             return None
-        return probability_of_improvement(self.scores[row], self.scores[self.board.beside], rng=_rng()).probability
+        return probability_of_improvement(self.shares[row], self.shares[self.board.beside], rng=_rng()).probability
 
     def cost(self, row: str) -> float | None:
         """The mean cost of the runs of a row; None where it is not known of every column."""
@@ -67,33 +77,29 @@ class Standings:
         return float(np.mean(means)) if len(means) == len(self.columns) and np.isfinite(means).all() else None
 
 
-def standings(outcome: Outcome) -> Standings | None:
-    """The ranking of an outcome's rows; None for an item without a leaderboard."""
-    board = outcome.experiment.leaderboard
+def standings(outcome: Outcome, metric: str | None = None) -> Standings | None:
+    """The ranking of an outcome's rows by its metric or another one; None for an item without a leaderboard."""
+    board, metric = outcome.experiment.leaderboard, metric or outcome.experiment.metric
     if board is None:
         return None
     columns = tuple(dict.fromkeys(cell.column for cell in cells(outcome.experiment, outcome.budget)))
-    runs: dict[str, dict[int, dict[str, float]]] = {}
+    # The file's rows first, then the user's: rows behind a row change none of the draws of its intervals.
+    rows = dict.fromkeys([*outcome.experiment.rows, *(record.row for record in outcome.records)])
+    runs: dict[str, dict[int, dict[str, float]]] = {row: {} for row in rows}
     for record in outcome.records:
-        if outcome.counts(record) and record.column in columns:
+        seed = runs[record.row].setdefault(record.seed, {})
+        if outcome.counts(record, metric) and record.column in columns:
             low, high = board.bounds[record.column]
-            score = np.clip((record.metrics[outcome.experiment.metric] - low) / (high - low), 0, 1)
-            runs.setdefault(record.row, {}).setdefault(record.seed, {})[record.column] = float(score)
-    found = {}
+            seed[record.column] = (float(kept(record.metrics[metric])) - low) / (high - low)
+    found, lacking = {}, {}
     for row, seeds in runs.items():
         whole = [seeds[seed] for seed in sorted(seeds) if len(seeds[seed]) == len(columns)]
         if whole:
             found[row] = {column: np.array([run[column] for run in whole]) for column in columns}
-    return Standings(outcome, board, columns, found)
-
-
-def sizes(found: Standings) -> dict[str, tuple[int, int]]:
-    """Row -> (numbers in its memory's state, parameters of its agent), both in the first game that it plays."""
-    first: dict[str, Planned] = {}
-    for cell in cells(found.outcome.experiment, found.outcome.budget):
-        if cell.row in found.scores:
-            first.setdefault(cell.row, cell)
-    return {row: size_of(cell) for row, cell in first.items()}
+        missing = {seed: [column for column in columns if column not in seeds[seed]] for seed in sorted(seeds)}
+        if any(missing.values()):
+            lacking[row] = {seed: there for seed, there in missing.items() if there}
+    return Standings(outcome, board, columns, found, lacking)
 
 
 def size_of(cell: Planned) -> tuple[int, int]:
@@ -106,34 +112,37 @@ def size_of(cell: Planned) -> tuple[int, int]:
     return numbers(parts.agent.initial_state(1)), parameters(parts.agent)
 
 
-def beside(experiment: Experiment, planned: Sequence[Planned]) -> list[str]:
+def state_sizes(experiment: Experiment, planned: Sequence[Planned]) -> list[str]:
     """A line with the size of every row's state, which should be equal; none for items without a leaderboard."""
     if experiment.leaderboard is None:
         return []
-    first: dict[str, Planned] = {}
-    for cell in planned:
-        first.setdefault(cell.row, cell)
-    shown = (f"{row} {size_of(cell)[0]:,}" for row, cell in first.items())
-    return [f"numbers in the state of each memory: {', '.join(shown)}"] if first else []
+    shown = (f"{row} {size_of(cell)[0]:,}" for row, cell in _first(planned).items())
+    return [f"numbers in the state of each memory: {', '.join(shown)}"] if planned else []
 
 
-def ranking(found: Standings, sizes: Mapping[str, tuple[int, int]] | None = None) -> Table:
-    """A line for every ranked row, the best first, with its `sizes` if they are given."""
-    several = len(found.columns)
-    title = f"{found.outcome.name}, budget {found.outcome.budget}: interquartile mean over {several} games of the "
-    title += f"{in_words(found.outcome.experiment.metric)}; 0 is the best play without memory, 1 the best play"
-    beside, own = found.board.beside, found.outcome.experiment.own_rows
-    head = ["rank [95 %]", "memory", "score [95 %]", f"beats {beside} [95 %]", "core-seconds of a run", "seeds"]
+def ranking(found: Standings) -> Table:
+    """A line for every ranked row, the best first, and below it what the ranking leaves out."""
+    outcome, board = found.outcome, found.board
+    title = f"{outcome.name}, budget {outcome.budget}: interquartile mean over {len(found.columns)} games of the "
+    title += f"{in_words(outcome.experiment.metric)}; 0 is the best play without memory, 1 the best play"
+    sizes, second = _sizes(found), standings(outcome, board.second) if board.second else None
+    most = LARGER * (sizes.get(board.beside) or (np.inf,))[0]
+    head = ["rank [95 %]", "memory", "score [95 %]", f"beats {board.beside} [95 %]"]
+    head += [f"rank by {board.second}", f"score by {board.second} [95 %]"] if second else []
+    head += ["core-seconds of a run", "seeds", "numbers in the state", "parameters"]
     lines: list[list[Cell]] = []
     for row, score in found.aggregate.items():
-        better, cost = found.better(row), found.cost(row)
-        cost = round(cost) if cost is not None and cost >= 10 else cost
-        shown = f"{row} (yours)" if row in own else row
-        compared = None if better is None else Value.of(better)
-        line: list[Cell] = [_rank(found.ranks[row]), shown, Value.of(score), compared, cost, score.runs]
-        lines.append([*line, *(sizes[row] if sizes else ())])
-    head += ["numbers in the state", "parameters"] if sizes else []
-    return Table(title, head, lines, digits=2)
+        better, cost, size = found.better(row), found.cost(row), sizes.get(row)
+        remarks = ["yours"] if row in outcome.experiment.own_rows else []
+        remarks += ["larger state"] if size and size[0] > most else []
+        line: list[Cell] = [_rank(found.ranks[row]), f"{row} ({', '.join(remarks)})" if remarks else row]
+        line += [Value.of(score), None if better is None else Value.of(better)]
+        if second:
+            there = row in second.scores
+            line += [_rank(second.ranks[row]), Value.of(second.aggregate[row])] if there else [None, None]
+        line += [round(cost) if cost is not None and cost >= 10 else cost, score.runs, *(size or (None, None))]
+        lines.append(line)
+    return Table(title, head, lines, digits=2, notes=_notes(found))
 
 
 def games(found: Standings) -> Table:
@@ -142,6 +151,35 @@ def games(found: Standings) -> Table:
         [row, *(float(found.scores[row][column].mean()) for column in found.columns)] for row in found.aggregate
     ]
     return Table("Mean score by game", ["memory", *found.columns], lines, digits=2)
+
+
+def _notes(found: Standings) -> list[str]:
+    """What the ranking leaves out, and where its costs cannot be compared."""
+    notes = []
+    for row, seeds in found.lacking.items():
+        columns = dict.fromkeys(column for missing in seeds.values() for column in missing)
+        notes.append(f"Not ranked, without a result in {', '.join(columns)}: {row}, seed {', '.join(map(str, seeds))}.")
+    timed = (record for record in found.outcome.records if record.row in found.scores)
+    machines = sorted({record.machine for record in timed if found.outcome.counts(record, found.board.cost)})
+    if len(machines) > 1:
+        named = "; ".join(machine or "unknown" for machine in machines)
+        notes.append(f"Core-seconds are of different machines, and do not compare: {named}.")
+    return notes
+
+
+def _sizes(found: Standings) -> dict[str, tuple[int, int]]:
+    """The `size_of` every ranked row in the first game that it plays, of those whose memory can be built here."""
+    sizes = {}
+    for row, cell in _first(cells(found.outcome.experiment, found.outcome.budget)).items():
+        if row in found.scores:
+            with suppress(UserError):
+                sizes[row] = size_of(cell)
+    return sizes
+
+
+def _first(planned: Sequence[Planned]) -> dict[str, Planned]:
+    """Row -> its first cell."""
+    return {cell.row: cell for cell in reversed(planned)}
 
 
 def _rank(found: Interval) -> Value:

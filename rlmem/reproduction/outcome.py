@@ -119,8 +119,13 @@ def write_results(records: Iterable[Record], file: Path) -> None:
     writer = csv.DictWriter(out, [*FIXED, *metrics], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()})
+        writer.writerow({name: kept(v) if isinstance(v, float) else v for name, v in row.items()})
     rundir.write_atomically(file, out.getvalue())
+
+
+def kept(value: float) -> str:
+    """A number as files of results have it."""
+    return f"{value:.6g}"
 
 
 def read_results(file: Path) -> list[Record]:

@@ -132,11 +132,13 @@ class Leaderboard(Part):
         lies outside counts as 0 or 1
     beside: the row that every other one is compared with
     cost: the metric of a run's cost
+    second: a further metric on the scale of the bounds, whose ranking stands beside
     """
 
     bounds: dict[str, tuple[float, float]]
     beside: str
     cost: str = "last time/cpu"
+    second: str | None = None
 
 
 class Analysis(Part):

@@ -302,8 +302,9 @@ def _unranked(experiment: Experiment) -> Iterator[str]:
         yield f"leaderboard.bounds: {', '.join(lacking)} is missing; expected the returns that score 0 and 1"
     if wrong := [name for name, (low, high) in board.bounds.items() if not low < high]:
         yield f"leaderboard.bounds.{wrong[0]}: expected [the return that scores 0, a larger one that scores 1]"
-    if board.cost not in experiment.also:
-        yield sentence("leaderboard.cost", f"`{board.cost}` is not in `also`", accepted=experiment.also)
+    for key, metric in (("cost", board.cost), ("second", board.second)):
+        if metric is not None and metric not in experiment.also:
+            yield sentence(f"leaderboard.{key}", f"`{metric}` is not in `also`", accepted=experiment.also)
 
 
 def words(names: Sequence[str]) -> list[str]:

@@ -125,8 +125,7 @@ def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[
 
     What an item has not is left out.
 
-    to_read: for people, as a grid where that fits, and a leaderboard by its scores alone; else for programs, with a
-        line for each cell
+    to_read: for people, as a grid where that fits; else for programs, with a line for each cell
     """
     experiment, cells = outcome.experiment, verdict.cells
     title = f"{outcome.name}, budget {outcome.budget}: {in_words(experiment.metric)}"
@@ -159,8 +158,7 @@ def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[
     expected = Table(f"What the claim expects of {outcome.name}: {verdict.word}", head, lines)
     board = standings(outcome)
     ranked = [ranking(board), games(board)] if board and board.scores else []
-    first = ranked if ranked and to_read else [*ranked, numbers]
-    return [*first, *([expected] if lines else []), *diagnosis(outcome)]
+    return [*ranked, numbers, *([expected] if lines else []), *diagnosis(outcome)]
 
 
 def _list(title: str, cells: Sequence[Compared], ours: str, several: bool, others: Mapping[str, Scores]) -> Table:

@@ -13,7 +13,7 @@ from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.reproduction.cells import Cell
 from rlmem.reproduction.cost import duration
-from rlmem.reproduction.leaderboard import beside
+from rlmem.reproduction.leaderboard import state_sizes
 from rlmem.reproduction.metrics import BESIDE, curve, curve_key, read
 from rlmem.reproduction.outcome import Curve, Record
 from rlmem.reproduction.parts import Analysis
@@ -56,7 +56,7 @@ class Training(Runner):
         Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)
 
     def beside(self, planned: Sequence[Cell]) -> list[str]:
-        return [*capacity(self.experiment, planned), *beside(self.experiment, planned)]
+        return [*capacity(self.experiment, planned), *state_sizes(self.experiment, planned)]
 
     def time(self, planned: Sequence[Cell], say: Callable[[str], None]) -> None:
         from rlmem.run.timing import measure

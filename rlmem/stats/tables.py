@@ -59,6 +59,8 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     digits: int = 3
     """The most decimals of a number that is no integer; large numbers have fewer, and CSV has all of them."""
+    notes: Sequence[str] = ()
+    """Sentences below the table, which CSV leaves out."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -69,7 +71,8 @@ class Table:
         """The table in GitHub's Markdown, below its title."""
         ruler = ["---:" if right else "---" for right in self._right()]
         lines = [list(map(_markdown, self.columns)), ruler, *self._shown(_markdown)]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        notes = [f"\n{_markdown(note)}" for note in self.notes]
+        table = "\n".join([*(f"| {' | '.join(line)} |" for line in lines), *notes])
         return f"{self.title}\n\n{table}\n" if self.title else f"{table}\n"
 
     def latex(self) -> str:
@@ -80,7 +83,8 @@ class Table:
         caption = [rf"\caption{{{_latex(self.title)}}}"] if self.title else []
         begin = [r"\begin{table}", r"\centering", *caption, rf"\begin{{tabular}}{{{aligned}}}"]
         body = [r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
-        return "\n".join([*begin, *body, r"\end{tabular}", r"\end{table}", ""])
+        below = [rf"\par {_latex(note)}" for note in self.notes]
+        return "\n".join([*begin, *body, r"\end{tabular}", *below, r"\end{table}", ""])
 
     def csv(self) -> str:
         """Raw numbers in CSV. What a value has beside its mean is in columns of its own: `name_low`, `name_n`, ..."""
@@ -111,6 +115,7 @@ class Table:
         written = io.StringIO()
         Console(file=written, width=UNBOUNDED, color_system=None, legacy_windows=False).print(grid)
         lines = [line.rstrip() for line in written.getvalue().splitlines()]
+        lines += ["", *self.notes] if self.notes else []
         return "\n".join([self.title, "", *lines, ""] if self.title else [*lines, ""])
 
     def _by_column(self) -> list[list[Cell]]:
