@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,7 @@ def standings(outcome: Outcome, metric: str | None = None) -> Standings | None:
     return Standings(outcome, board, columns, found, lacking)
 
 
+@cache
 def size_of(cell: Planned) -> tuple[int, int]:
     """The numbers in the memory state of a cell's agent, a complex one being two, and its parameters."""
     from rlmem.run.assemble import assemble
