@@ -240,6 +240,25 @@ def test_signals_to_a_command_that_is_starting_have_their_code(in_tmp, arguments
     assert not any(in_tmp.iterdir())
 
 
+DESTROYED = """
+import os, signal
+from rlmem.system import signals
+class Object:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        sum(range(10))
+requests = signals.Requests(of_command=True)
+signals.take_over(requests)
+Object()
+print(requests.first)
+"""
+
+
+def test_a_signal_inside_a_destructor_is_heard_and_shows_no_traceback():
+    done = forked.run([sys.executable, "-c", DESTROYED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped by SIGTERM\n", "")
+
+
 @linux
 def test_a_command_that_prints_is_ended_by_a_signal_as_any_other():
     with started("check", "memory=mlp") as process:

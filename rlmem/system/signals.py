@@ -102,6 +102,10 @@ def take_over(requests: Requests) -> None:
     # in reverse order: this one is the last, and afterwards nothing can change the exit code.
     atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in taken])
     taken = _take(requests)
+    # What a signal raises inside a destructor or another callback of the interpreter is lost there, with a traceback;
+    # the request is not: the loop that trains asks for it when it begins.
+    tell = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, Stopped) else tell(lost)
 
 
 def taken_over() -> bool:
