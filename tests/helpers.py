@@ -1,5 +1,6 @@
 """Shared helpers of the tests: small runs, comparison of runs, kills, and the memories of `conf/`."""
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from rlmem.loops.base import Loop
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
+from rlmem.system import forked
 
 ROOT = Path(__file__).resolve().parent.parent
 """The root of the repository."""
@@ -160,3 +162,10 @@ def variants() -> list[tuple[str, dict[str, object]]]:
             if key != "engine":
                 found += [(name, {key: value}) for value in values if value != node[key]]
     return found
+
+
+def run_python(args: Any, **how: Any) -> subprocess.CompletedProcess:
+    """`subprocess.run` of a Python that begins with torch and rlmem imported (`rlmem.system.forked`)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", forked.Popen)
+        return subprocess.run(args, **how)

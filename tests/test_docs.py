@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers import options
+from helpers import options, run_python
 from test_readme import blocks
 
 from rlmem.batching import Segment, Tape
@@ -19,7 +19,6 @@ from rlmem.config.targets import build
 from rlmem.conformance import facts
 from rlmem.errors import UserError
 from rlmem.scan import chosen_engine, native
-from rlmem.system import forked
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "benchmarks" / "memory_table.py"
@@ -163,7 +162,7 @@ def test_the_measured_table_is_written_between_its_comments(tmp_path):
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     numbers.write_text(json.dumps(result))
     for _ in range(2):
-        forked.run([sys.executable, TABLE, numbers, document], check=True)
+        run_python([sys.executable, TABLE, numbers, document], check=True)
     written = document.read_text()
     assert written.startswith("before\n")
     assert written.endswith(f"{END}\nafter\n")

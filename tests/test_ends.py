@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import wait_for
+from helpers import run_python, wait_for
 from rich.console import Console
 from test_reliability import AGENT, DQN, assert_same_end
 
@@ -255,7 +255,7 @@ print(requests.first)
 
 
 def test_a_signal_inside_a_destructor_is_heard_and_shows_no_traceback():
-    done = forked.run([sys.executable, "-c", DESTROYED], capture_output=True, text=True)
+    done = run_python([sys.executable, "-c", DESTROYED], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped by SIGTERM\n", "")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from helpers import SMALLEST
+from helpers import SMALLEST, run_python
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -23,7 +23,6 @@ from hypothesis.strategies import SearchStrategy
 from rlmem.commands.cli import VERBS, main
 from rlmem.config.catalog import leaves
 from rlmem.config.paths import conf_dir
-from rlmem.system import forked
 
 SECONDS = 3.0
 """CPU time within which every command line is answered, once everything is imported; of several jobs, each."""
@@ -448,7 +447,7 @@ def test_every_command_line_is_answered_at_random(place, arguments):
 def test_the_command_itself_answers_as_the_function_does(arguments, place):
     root = conf_dir().parent
     path = os.pathsep.join([str(root), str(root / "envs")])
-    done = forked.run(
+    done = run_python(
         [sys.executable, "-m", "rlmem", *arguments],
         cwd=place,
         env=os.environ | {"PYTHONPATH": path},

@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 from golden_papers import ffm_e
+from helpers import run_python
 from torch.nn import functional as F
 
 from rlmem.analysis.shm import calibrations
@@ -12,7 +13,6 @@ from rlmem.memory import FFM
 from rlmem.memory.ffm import periods
 from rlmem.memory.shm import SHM
 from rlmem.scan import hadamard_scan, native
-from rlmem.system import forked
 
 NATIVE = pytest.mark.skipif(native.missing() is not None, reason="no C++ compiler")
 B, T, D = 3, 90, 6
@@ -254,7 +254,7 @@ for engine, slots in (("chunked", 128), ("auto", 1024)):
     memory(torch.randn(4, slots, 64), memory.initial_state(4), start)[0].sum().backward()
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
-    done = forked.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+    done = run_python([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     chunked, auto = map(float, done.stdout.split())
     assert chunked < 192
     assert auto < 512

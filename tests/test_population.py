@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import weights, without_time
+from helpers import run_python, weights, without_time
 from scipy.stats import ttest_ind
 from test_readme import commands
 from torch.utils._pytree import tree_flatten
@@ -31,7 +31,6 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, step_of
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import resume
-from rlmem.system import forked
 from rlmem.system.signals import Stopped
 
 SMALL = ("env=two_step_cue", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=8",
@@ -388,7 +387,7 @@ sys.exit(main())
 
 def test_kill_minus_nine(whole, in_tmp):
     command = [sys.executable, "-c", KILLED, *COMMAND[3:], *PPO, "--dir", "p"]
-    assert forked.run(command, stdout=subprocess.DEVNULL, timeout=280).returncode == -signal.SIGKILL
+    assert run_python(command, stdout=subprocess.DEVNULL, timeout=280).returncode == -signal.SIGKILL
     assert 0 < len(history("p")) < len(history(whole))
     assert_same_end(train(), whole)
 

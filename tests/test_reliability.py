@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_weights, killed_at, small_run, weights, without_time
+from helpers import assert_same_weights, killed_at, run_python, small_run, weights, without_time
 from rlmem_envs.diagnostics import two_step_cue
 from rlmem_envs.occlusion.robot import Robot
 
@@ -24,7 +24,6 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.system import forked
 from rlmem.system.signals import Stopped, stopping_politely
 
 AGENT = [
@@ -190,7 +189,7 @@ def test_a_config_that_was_edited_is_noticed(run_dir):
 @pytest.mark.parametrize("kills", [["--kills=2", "--algorithms=dqn", "--memories=gru"], ["--kills=30"]])
 def test_random_kills_change_nothing(kills):
     script = Path(__file__).parent.parent / "benchmarks" / "chaos.py"
-    done = forked.run([sys.executable, str(script), *kills], capture_output=True, text=True)
+    done = run_python([sys.executable, str(script), *kills], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{kills[0].removeprefix('--kills=')} kills" in done.stdout.splitlines()[-1]
 
@@ -246,7 +245,7 @@ def test_a_full_disk_stops_the_run_with_one_line_and_the_last_checkpoint_is_inta
     choices = [*DQN, "total_steps=1500", "checkpoint.every=250", "evaluation.every=500", "algo.update_ratio=0.01"]
     whole = run(run_dir="whole", base=choices)
     command = [sys.executable, "-c", LIMITED, "110000", "train", *choices, "run_dir=cut"]
-    done = forked.run(command, capture_output=True, text=True, timeout=280)
+    done = run_python(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("rlmem: failed")]

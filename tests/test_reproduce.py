@@ -12,7 +12,7 @@ from time import sleep
 
 import numpy as np
 import pytest
-from helpers import changed, wait_for
+from helpers import changed, run_python, wait_for
 
 from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
@@ -299,7 +299,7 @@ def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(smal
     moments, advice, ends = random.Random(seed), [], []
     changed(small, "total_steps=512", "total_steps=4096, checkpoint.every=512")
     work = [sys.executable, "-m", "rlmem", "reproduce", "mine/small.yaml", "--jobs", "2"]
-    assert forked.run([*work, "--dir", "whole"]).returncode == 0
+    assert run_python([*work, "--dir", "whole"]).returncode == 0
     for number in range(5):
         with open(f"said{number}.txt", "w") as said:
             process = forked.Popen(work, stdout=said, stderr=subprocess.STDOUT, with_children=True)
@@ -312,7 +312,7 @@ def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(smal
         advice += re.findall("go on with +(.*)", Path(f"said{number}.txt").read_text())
     assert ends[0] != 0
     assert {*advice} == {"rlmem reproduce mine/small.yaml --budget laptop --jobs 2"}
-    assert forked.run(work).returncode == 0
+    assert run_python(work).returncode == 0
 
     def table(root: str) -> list[Record]:
         records = read_results(Path(root, "mine/small-laptop/results.csv"))

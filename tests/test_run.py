@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from gymnasium.vector import VectorEnv
-from helpers import assert_same_weights, killed_at, options, small_run, without_time
+from helpers import assert_same_weights, killed_at, options, run_python, small_run, without_time
 
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
@@ -21,7 +21,6 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.report.groups import of_runs
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.system import forked
 
 SMALL = [
     "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32", "algo.epochs=1", "memory.hidden_size=16",
@@ -78,7 +77,7 @@ def test_two_processes_with_one_seed_write_the_same_metrics(in_tmp):
     """A process of its own, whatever was imported and drawn in it before, and this one."""
     choices = [*SMALL, "memory=lstm", "batching=segment", "batching.length=8"]
     command = [sys.executable, "-m", "rlmem", "train", *choices, "run_dir=a"]
-    forked.run(command, check=True, timeout=280, stdout=subprocess.DEVNULL)
+    run_python(command, check=True, timeout=280, stdout=subprocess.DEVNULL)
     train(load([*choices, "run_dir=b"]))
     a, b = without_time("a"), without_time("b")
     assert a == b
@@ -154,7 +153,7 @@ def undisturbed(tmp_path_factory) -> Path:
 def signalled(name: str, *choices: str) -> int:
     """The exit code of a run in `cut` that is sent a signal."""
     command = [sys.executable, "-c", SIGNALLED, "train", *SMALL, *UNTIL_SIGNALLED, *choices, "run_dir=cut", name]
-    return forked.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=280).returncode
+    return run_python(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=280).returncode
 
 
 def test_kill_minus_nine_loses_nothing_but_time(in_tmp, undisturbed):

@@ -1,11 +1,11 @@
 """Processes of Python that begin with torch and rlmem imported, for whoever starts many short ones.
 
-A new interpreter spends four seconds of CPU time on these imports. `Popen` and `run` are those of `subprocess`, but
-`python -m ...`, `python -c ...` and `python FILE ...` come from a fork server: a process that has imported everything
-and run nothing. What they start is a child of the caller in every respect (its parent, its exit status, the signal that
-it gets when the caller dies), since the server clones it with CLONE_PARENT, so that a server may also be killed without
-harm. It has one thread for linear algebra, as its processes have then. Elsewhere than on Linux, for any other command,
-and where no server answers, these are plain `subprocess`.
+A new interpreter spends four seconds of CPU time on these imports. `Popen` is that of `subprocess`, but `python -m
+...`, `python -c ...` and `python FILE ...` come from a fork server: a process that has imported everything and run
+nothing. What they start is a child of the caller in every respect (its parent, its exit status, the signal that it gets
+when the caller dies), since the server clones it with CLONE_PARENT, so that a server may also be killed without harm.
+It has one thread for linear algebra, as its processes have then. Elsewhere than on Linux, for any other command, and
+where no server answers, these are plain `subprocess`.
 """
 
 import atexit
@@ -90,7 +90,7 @@ class Popen(subprocess.Popen):
             super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest)  # type: ignore[misc]
 
     def _clone(self, args: Any, cwd: Any, env: Any, pipes: Any, start_new_session: Any) -> bool:
-        """Whether a server has begun the process; if not, the next call asks a new server."""
+        """Whether a server has begun the process; if not, this process asks none any more."""
         p2cread, _, _, c2pwrite, _, errwrite = pipes
         told = {
             "args": [os.fsdecode(arg) for arg in args[1:]],
@@ -115,15 +115,6 @@ class Popen(subprocess.Popen):
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
         return True
-
-
-def run(args: Any, **how: Any) -> subprocess.CompletedProcess:
-    """`subprocess.run` with this module's `Popen`."""
-    plain, subprocess.Popen = subprocess.Popen, Popen  # type: ignore[misc]
-    try:
-        return subprocess.run(args, **how)
-    finally:
-        subprocess.Popen = plain  # type: ignore[misc]
 
 
 def _is_python(args: Any) -> bool:
