@@ -3,24 +3,17 @@
 // S slots of E episodes of H units. A step's products with the recurrent weights are BLAS's, whose address is passed;
 // all else of a step is one pass over its slots.
 
-#include "common.h"
+#include "gemm.h"
 
 namespace {
 
 struct Cells { I T, H; };
 
-template <class R>
-using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const R*, const R*, const int*,
-                      const R*, const int*, const R*, R*, const int*);
-
-// C = A W + beta C for A [n, K], W [K, M] (or [M, K], to be transposed), C [n, M]; BLAS sees every matrix transposed.
-// Rows of A and of C begin `from` and `to` numbers apart.
+// C = A W + beta C for A [n, K], W [K, M] (or [M, K], to be transposed), C [n, M]. Rows of A and of C begin `from` and `to`
+// numbers apart.
 template <class R>
 inline void multiply(I gemm, const R* A, I from, const R* W, bool transpose, R beta, R* C, I to, I n, I K, I M) {
-  const int m = int(M), rows = int(n), k = int(K), a = int(from), c = int(to);
-  const R one = 1;
-  const auto run = reinterpret_cast<Gemm<R>>(gemm);
-  run(transpose ? "T" : "N", "N", &m, &rows, &k, &one, W, transpose ? &k : &m, A, &a, &beta, C, &c);
+  ::multiply<R>(gemm, n, K, M, R(1), {A, from}, {W, transpose ? K : M, transpose}, beta, {C, to});
 }
 
 template <class R>
