@@ -6,7 +6,8 @@ from pathlib import Path
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
-from rlmem.reproduction.spec import Experiment, read
+from rlmem.reproduction.spec import Experiment
+from rlmem.reproduction.spec_file import read
 
 OTHERS = ("first_run", "papers", "published")
 """The folders beside those of experiments."""
