@@ -54,9 +54,8 @@ class View:
 
     def __call__(self, task: Task) -> Any:
         obs = task._observe() if self._twin is None else self._twin.join(task._observe(), task._full_state())
-        seen = {"observation": obs}
-        if self._privileged:
-            seen["privileged"] = task._full_state()
-        if self._masks:
-            seen["action_mask"] = task._allowed()
-        return seen if len(seen) > 1 else obs
+        if not (self._privileged or self._masks):
+            return obs
+        privileged = {"privileged": task._full_state()} if self._privileged else {}
+        masks = {"action_mask": task._allowed()} if self._masks else {}
+        return {"observation": obs, **privileged, **masks}
