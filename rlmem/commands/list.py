@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
-from rlmem.config.messages import mistake, nearest
+from rlmem.config.messages import mistake, nearest, shell
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
@@ -61,12 +61,12 @@ def _asked(words: Iterable[str], groups: Groups) -> dict[str, list[str]]:
             found.setdefault(group, [])
         elif not found:
             home = next((group for group, options in groups.items() if word in options), None)
-            example = f"rlmem list {home} {word}" if home else "rlmem list memory"
+            example = f"rlmem list {shell(home, word)}" if home else "rlmem list memory"
             raise mistake(word, "no such group", near=nearest(word, known), accepted=known, example=example)
         else:
             what, near = f"nothing of that name in {group}, and no group", nearest(word, [*names, *known])
             short = [name for name in names if "/" not in name] if group != "metric" else ()
-            raise mistake(word, what, near=near, accepted=short, example=f"rlmem list {group}")
+            raise mistake(word, what, near=near, accepted=short, example=f"rlmem list {shell(group)}")
     return found
 
 
