@@ -26,6 +26,9 @@ from rlmem.system import forked
 ROOT = Path(__file__).resolve().parent.parent
 """The root of the repository."""
 
+WITH_CHILDREN = str(ROOT / "tests" / "with_children.py")
+"""The program that is `python -m` with children from a fork server."""
+
 TINY = (
     "env=repeat_first", "env.num_envs=2", "algo.num_minibatches=1", "algo.rollout_slots=64", "algo.epochs=1",
     "evaluation.episodes=2", "encoder.hidden_size=8", "total_steps=128", "threads=1", "device=cpu",

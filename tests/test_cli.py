@@ -89,6 +89,8 @@ def test_version(capsys):
         (["trian"], ["trian: no such command", "did you mean `train`?", "accepted: train, eval"]),
         (["--nope"], ["--nope: no such command"]),
         (["list", "evn"], ["evn: no such group", "did you mean `env`?", "accepted: memory"]),
+        (["list", "memory", "gru", "fmf"], ["fmf: nothing of that name in memory", "did you mean `ffm`?"]),
+        (["list", "experiment", "table4"], ["did you mean `ffm/table4`?", "accepted: familiar, ffm,"]),
         (["train", "--multirn"], ["--multirn", "did you mean `--multirun`?"]),
         (["eval"], ["RUN"]),
         (["eval", "run", "--episodes", "x"], ["--episodes", "expected an integer >= 1, got 'x'"]),
@@ -123,6 +125,17 @@ def test_list_says_every_option_with_one_line(capsys):
     assert [part for part in ("  ffm *", "  gru ") if part not in text] == []
     assert "  _popgym" not in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_list_shows_what_is_named(capsys):
+    """Names in groups, several groups, and the items of a paper or single ones."""
+    assert main(["list", "memory", "ffm", "gru", "experiment", "shm", "ffm/table4", "batching", "--json"]) == 0
+    found = {group: [row["name"] for row in rows] for group, rows in json.loads(capsys.readouterr().out).items()}
+    assert found["memory"] == ["ffm", "gru"] and {"tape", "segment"} <= {*found["batching"]}
+    assert found["experiment"][0] == "ffm/table4"
+    assert {name.partition("/")[0] for name in found["experiment"][1:]} == {"shm"}
+    assert main(["list", "experiment", "shm/figure2"]) == 0
+    assert "shm/figure2: " in (text := capsys.readouterr().out) and "shm/figure1" not in text
 
 
 def test_list_as_json(capsys):

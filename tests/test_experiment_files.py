@@ -9,7 +9,7 @@ from rlmem.commands.cli import main
 from rlmem.reproduction import catalog, claims
 from rlmem.reproduction.cells import cells
 from rlmem.reproduction.outcome import Outcome, Record, read_results
-from rlmem.reproduction.spec import read
+from rlmem.reproduction.spec_file import read
 from rlmem.reproduction.tables import tables
 from rlmem.reproduction.training import Training
 from rlmem.reproduction.verdict import judge

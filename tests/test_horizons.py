@@ -141,14 +141,6 @@ def test_who_does_not_know_where_a_corridor_ends_tries_its_turn_in_every_place()
     assert (min(ages), max(ages)) == env.horizons() == (1, 7)
 
 
-@pytest.mark.parametrize("task", ["RepeatFirst", "RepeatPrevious", "TwoStepCue", "MemoryDemand"])
-def test_horizons_are_the_ages_of_the_memory_demand(task):
-    env = make(task, 1, **CASES[task])
-    slot, seen = np.nonzero(env.demand())
-    back = (slot - seen)[slot > seen]
-    assert (back.min(), back.max()) == env.horizons()
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -18,7 +18,7 @@ from rlmem.reproduction.cells import cells
 from rlmem.reproduction.leaderboard import games, ranking, size_of, standings
 from rlmem.reproduction.outcome import Outcome, Record, read_results, write_results
 from rlmem.reproduction.own_rows import parse
-from rlmem.reproduction.spec import read
+from rlmem.reproduction.spec_file import read
 from rlmem.stats import iqm, ranks
 from rlmem.stats.tables import cell_text
 

@@ -13,7 +13,8 @@ from rlmem.report.twins import twins
 from rlmem.reproduction import catalog
 from rlmem.reproduction.cells import cells, skipped
 from rlmem.reproduction.outcome import Outcome, Record
-from rlmem.reproduction.spec import Experiment, read
+from rlmem.reproduction.spec import Experiment
+from rlmem.reproduction.spec_file import read
 from rlmem.reproduction.tables import tables
 from rlmem.reproduction.twins import capacity
 from rlmem.reproduction.verdict import judge

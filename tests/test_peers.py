@@ -18,7 +18,8 @@ from rlmem.report.page import page
 from rlmem.reproduction import catalog, metrics
 from rlmem.reproduction.outcome import Outcome, Record
 from rlmem.reproduction.peers import FIELDS, described, measured
-from rlmem.reproduction.spec import Experiment, read
+from rlmem.reproduction.spec import Experiment
+from rlmem.reproduction.spec_file import read
 from rlmem.reproduction.tables import publish, tables, write
 from rlmem.reproduction.verdict import judge
 from rlmem.stats import GAMES, reference_of

@@ -12,7 +12,7 @@ from time import sleep
 
 import numpy as np
 import pytest
-from helpers import changed, run_python, wait_for
+from helpers import WITH_CHILDREN, changed, run_python, wait_for
 
 from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
@@ -33,7 +33,8 @@ from rlmem.reproduction.outcome import (
 )
 from rlmem.reproduction.run import runner_of
 from rlmem.reproduction.series import SUFFIX, read_series
-from rlmem.reproduction.spec import BUDGETS, read
+from rlmem.reproduction.spec import BUDGETS
+from rlmem.reproduction.spec_file import read
 from rlmem.reproduction.tables import provenance_problem, publish, write
 from rlmem.reproduction.verdict import judge
 from rlmem.run import timing
@@ -302,7 +303,7 @@ def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(smal
     assert run_python([*work, "--dir", "whole"]).returncode == 0
     for number in range(5):
         with open(f"said{number}.txt", "w") as said:
-            process = forked.Popen(work, stdout=said, stderr=subprocess.STDOUT, with_children=True)
+            process = forked.Popen([sys.executable, WITH_CHILDREN, *work[2:]], stdout=said, stderr=subprocess.STDOUT)
             if number == 0:  # once, in the midst of the first runs; else at any moment, also before there is one
                 wait_for(lambda: [*Path("reproduce").glob("mine/small-laptop/*/checkpoints/*.pt")])
             else:

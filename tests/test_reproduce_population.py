@@ -13,7 +13,7 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.reproduction import populations
 from rlmem.reproduction.outcome import read_curves, read_results
 from rlmem.reproduction.run import runner_of
-from rlmem.reproduction.spec import read
+from rlmem.reproduction.spec_file import read
 from rlmem.run.stored import checkpoints
 
 ITEM = """# Two agents side by side

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import TINY, wait_for, without_time
+from helpers import TINY, WITH_CHILDREN, wait_for, without_time
 from rich.console import Console
 from test_readme import commands, with_examples
 
@@ -414,11 +414,10 @@ def sweeping(*arguments: str, said: str = "said.txt") -> Iterator[subprocess.Pop
     """`rlmem sweep` in a process of its own; killed at the end, if it is still there."""
     with open(said, "ab") as out:
         process = forked.Popen(
-            [sys.executable, "-m", "rlmem", "sweep", *arguments],
+            [sys.executable, WITH_CHILDREN, "rlmem", "sweep", *arguments],
             env=ENVIRONMENT,
             stdout=out,
             stderr=subprocess.STDOUT,
-            with_children=True,
         )
     try:
         yield process

@@ -13,7 +13,8 @@ from rlmem.reproduction.cells import cells
 from rlmem.reproduction.expect import Finding, Untestable, check, parse, parse_all
 from rlmem.reproduction.outcome import Outcome, Record
 from rlmem.reproduction.published import load as published
-from rlmem.reproduction.spec import Experiment, read
+from rlmem.reproduction.spec import Experiment
+from rlmem.reproduction.spec_file import read
 from rlmem.reproduction.verdict import MEAN, _printed, judge, misprinted
 from rlmem.stats import contrast, runs_to_decide
 

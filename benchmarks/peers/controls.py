@@ -24,8 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from rlmem.algos.off_policy import Metrics, frozen
-from rlmem.algos.td3 import TD3, Slots
+from rlmem.algos.actor_critic import frozen
+from rlmem.algos.off_policy import Metrics
+from rlmem.algos.slots import Slots
+from rlmem.algos.td3 import TD3
 from rlmem.config.compose import load
 from rlmem.nets import encoder, heads
 from rlmem.run.train import train

@@ -101,10 +101,10 @@ def _player(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> tup
     chosen: Any = getattr(task, player)
 
     def act(obs: Any) -> Any:
-        try:
-            return (chosen() if player == "oracle" else chosen(rng))[0]
-        except NotImplementedError as error:
-            raise UserError(f"--player {player}: {name} has none; accepted: keys, random") from error
+        actions = chosen() if player == "oracle" else chosen(rng)
+        if actions is None:
+            raise UserError(f"--player {player}: {name} has none; accepted: keys, random")
+        return actions[0]
 
     return act, ""
 

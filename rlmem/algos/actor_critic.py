@@ -1,6 +1,7 @@
 """What off-policy actor-critics share: which loss trains which memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ from rlmem.agents.actor_critic import MemoryGradient
 from rlmem.agents.off_policy import ContinuousAgent, OffPolicyAgent
 from rlmem.agents.trunk import Features
 from rlmem.algos.diagnostics import DRAWS, action_spread, actions_at_bounds, feature_rank, q_spread, some
-from rlmem.algos.off_policy import Metrics, OffPolicy, Slots
+from rlmem.algos.off_policy import Metrics, OffPolicy
+from rlmem.algos.slots import Slots
 from rlmem.loops.parts import OnNan
 from rlmem.types import Batch
 
@@ -100,3 +102,15 @@ class OffPolicyActorCritic(OffPolicy):
             critic=values.detach() if self.memory_gradient == "actor" else values,
             judge=values.detach() if self.freeze_critic else values,
         )
+
+
+@contextmanager
+def frozen(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Within this context, no gradient flows to the parameters."""
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)

@@ -1,8 +1,6 @@
 """What off-policy algorithms share: their settings, targets, the optimiser, the target network and the loop."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,60 +13,21 @@ from torch import Tensor, nn
 from rlmem.agents.base import Exploration
 from rlmem.agents.head_settings import HeadSettings
 from rlmem.agents.off_policy import OffPolicyAgent
-from rlmem.algos.base import Algorithm, Finite, Plan, Storage
+from rlmem.algos.base import Algorithm, Plan, Storage
+from rlmem.algos.finite import Finite
+from rlmem.algos.slots import Slots
 from rlmem.batching import Batching, Segment
 from rlmem.loops.base import Loop
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.returns import n_step_return
 from rlmem.replay import Replay
-from rlmem.types import (
-    Batch,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    PositiveUnitFloat,
-    UnitFloat,
-    action_mask,
-    flagged,
-)
+from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
 
 Metrics = dict[str, Tensor]
 
 LEAST_REWARD = 1e-6
 """The root mean square below which rewards are not scaled up to one: the user must then set `reward_scale`."""
-
-
-class Slots:
-    """The n acted slots of a batch, and those behind them. Slots are numbered b * T + t.
-
-    acted: [n], the slots in which the agent acted
-    after: [n], the slot behind each of them, which is its successor
-    weight: [n], importance weights; None: all are one
-    """
-
-    def __init__(self, batch: Batch):
-        self.acted = flagged(batch.mask)
-        self.after = self.acted + 1
-        weight = batch.behaviour.get("weight")
-        self.weight = None if weight is None else self.of(weight)
-
-    def of(self, x: Tensor) -> Tensor:
-        """[B, T, ...] to [n, ...], where the agent acted."""
-        return x.flatten(0, 1)[self.acted]
-
-    def masks(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
-        """The action masks [n, A] of the slots that acted, and of those behind them; None: all actions are allowed."""
-        mask = action_mask(batch.obs)
-        return (None, None) if mask is None else (self.of(mask), mask.flatten(0, 1)[self.after])
-
-    def mean(self, x: Tensor) -> Tensor:
-        """The mean of x [n]; zero if there is no slot."""
-        return x.sum() / max(len(x), 1)
-
-    def weighted_mean(self, x: Tensor) -> Tensor:
-        """The mean of x [n] times the importance weights; the sum is still divided by n."""
-        return self.mean(x if self.weight is None else self.weight * x)
 
 
 @dataclass(kw_only=True)
@@ -299,15 +258,3 @@ class OffPolicy(HeadSettings, Algorithm):
         if state["generator_device"] == self.generator.device.type:  # else not its kind of state
             self.generator.set_state(state["generator"].cpu())
         self.updates, self.scale = state["updates"], state["scale"]
-
-
-@contextmanager
-def frozen(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Within this context, no gradient flows to the parameters."""
-    for parameter in parameters:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in parameters:
-            parameter.requires_grad_(True)

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
 from rlmem.agents.head_settings import HeadSettings
 from rlmem.agents.trunk import Trunk
-from rlmem.algos.base import Algorithm, Finite, Plan, Storage
+from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank
+from rlmem.algos.finite import Finite
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
@@ -81,7 +82,7 @@ class FromRollouts(HeadSettings, Algorithm):
 
     @abstractmethod
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
-        """Improve the agent from one rollout. Returns metrics. Raises FloatingPointError as `Finite.allows` does.
+        """Improve the agent from one rollout. Returns metrics. Raises FloatingPointError as `Finite.settle` does.
 
         rollout: what the agent, or an earlier version of it, collected
         batching: how to cut rows

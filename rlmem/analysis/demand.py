@@ -1,6 +1,6 @@
 """Whether values recall what the task demands: the recall density of every slot over the true memory demand."""
 
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,9 +78,10 @@ def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
     if wrappers := run.config.values.get(WRAPPER):
         what = "changes what is seen when, and with it the demand"
         raise UserError(f"analyze demand: wrapper={','.join(wrappers)}: {what}; expected a run without wrappers")
-    with closing(run.environment(1)) as env, suppress(NotImplementedError):
-        if hasattr(env.unwrapped, "demand"):
-            return env.unwrapped.demand()
+    with closing(run.environment(1)) as env:
+        told: NDArray[np.bool_] | None = env.unwrapped.demand() if hasattr(env.unwrapped, "demand") else None
+    if told is not None:
+        return told
     name, what = run.config.choices["env"], "does not tell its memory demand (an environment does by `demand()`)"
     raise UserError(sentence(f"analyze demand: env={name}", what, example="a run with env=repeat_previous"))
 

@@ -1,7 +1,6 @@
 """What can be read from a memory's outputs: earlier observations by their age, and the state of the environment."""
 
 import warnings
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -74,9 +73,7 @@ def state_of(env: Any) -> Array | None:
     """The states of environments [N, F] as numbers: the full one, or the number of its label one-hot; None: untold."""
     if names := getattr(env, "label_names", ()):
         return np.eye(len(names))[env.labels()]
-    with suppress(NotImplementedError):
-        return env.full_state() if hasattr(env, "full_state") else None
-    return None
+    return env.full_state() if hasattr(env, "full_state") else None
 
 
 @torch.no_grad()

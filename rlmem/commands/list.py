@@ -1,66 +1,134 @@
 """`rlmem list`: the options of the config groups, and the experiments."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
 from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
     "list",
-    "Show every config group and its options; `*` marks the default.",
+    "Show every config group and its options, or those that are named; `*` marks the default.",
     "",
     "env",
-    "memory --json",
+    "memory algo --json",
+    "memory ffm gru",
     "experiment           what `rlmem reproduce` can run, its cost, and what has come out so far",
+    "experiment shm ffm/table4    the items of one paper, and one of another",
     "experiment --markdown    budget, verdict, runs and commit of every item as a table",
     "claim --markdown     what the papers say, clause by clause, and what tests it",
     "metric               what the names in metrics.jsonl mean",
 )
-what = "one group only, or experiment, claim or metric; also hydra.searchpath=[file://FOLDER]"
+what = "a group, experiment, claim or metric, then names in it if not all; also hydra.searchpath=[file://FOLDER]"
 PARSER.add_argument("what", nargs="*", metavar="GROUP", help=what)
 PARSER.add_argument("--json", action="store_true", help="print JSON")
 PARSER.add_argument("--markdown", action="store_true", help="print claims, or how experiments stand, as Markdown")
 
+Groups = Mapping[str, Mapping[str, str]]
+"""Group -> option -> its description."""
+
 
 def run(args: Arguments) -> None:
+    from rlmem.config.catalog import as_text, catalog
+
     lines = [text for text in args.what if text.startswith("hydra.searchpath=")]
-    group, *more = [text for text in args.what if text not in lines] or [None]
-    if more:
-        raise mistake(more[0], "one group, or all of them", example=f"rlmem list {shell(group)}")
-    if args.markdown and (group not in ("claim", "experiment") or args.json):
-        what = "is for claims and experiments, and without --json"
+    groups = catalog(lines)
+    asked = _asked([text for text in args.what if text not in lines], groups)
+    if args.markdown and (list(asked) not in (["claim"], ["experiment"]) or args.json):
+        what = "is for claims or experiments alone, and without --json"
         raise mistake("--markdown", what, example="rlmem list claim --markdown")
+    if args.json:
+        found = {group: _data(group, names, lines, groups) for group, names in asked.items()}
+        found = found or {group: _options(options) for group, options in groups.items()}
+        print(dumps(next(iter(found.values())) if list(asked) in (["claim"], ["experiment"]) else found, indent=2))
+    elif asked:
+        print("\n\n".join(_text(group, names, lines, groups, args.markdown) for group, names in asked.items()))
+    else:
+        print(as_text(groups))
+
+
+def _asked(words: Iterable[str], groups: Groups) -> dict[str, list[str]]:
+    """Group -> the names in it that are asked for; []: all of them. Raises UserError for a word that is neither."""
+    known, found = list(dict.fromkeys([*groups, "experiment", "claim", "metric"])), dict[str, list[str]]()
+    group, names = "", list[str]()
+    for word in words:
+        if word in names:
+            found[group].append(word)
+        elif word in known:
+            group, names = word, _names(word, groups)
+            found.setdefault(group, [])
+        elif not found:
+            home = next((group for group, options in groups.items() if word in options), None)
+            example = f"rlmem list {shell(home, word)}" if home else "rlmem list memory"
+            raise mistake(word, "no such group", near=nearest(word, known), accepted=known, example=example)
+        else:
+            what, near = f"nothing of that name in {group}, and no group", nearest(word, [*names, *known])
+            short = [name for name in names if "/" not in name] if group != "metric" else ()
+            raise mistake(word, what, near=near, accepted=short, example=f"rlmem list {shell(group)}")
+    return found
+
+
+def _names(group: str, groups: Groups) -> list[str]:
+    """What may be named in a group; of the experiments also the papers, for all of their items."""
+    if group == "experiment":
+        from rlmem.reproduction.catalog import names
+
+        items = names()
+        return [*dict.fromkeys(item.partition("/")[0] for item in items), *items]
+    if group == "metric":
+        from rlmem.record.metrics import METRICS
+
+        return list(METRICS)
+    return list(groups.get(group, ()))
+
+
+def _options(options: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "description": text} for name, text in options.items()]
+
+
+def _data(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups) -> list[Any]:
+    """What is known of the names in a group, as JSON has it; names: []: all of them."""
     if group == "env":
         from rlmem.run import env_table
 
         with stdout_to_stderr():
-            text = (env_table.as_json if args.json else env_table.as_text)(lines)
-        print(text)
-    elif group == "experiment":
-        from rlmem.reproduction import run as experiments
-        from rlmem.reproduction import standing
+            return [asdict(row) for row in env_table.rows(lines, names)]
+    if group == "experiment":
+        from rlmem.reproduction.run import as_data
 
-        how = standing.table().markdown if args.markdown else experiments.as_json if args.json else experiments.as_text
-        print(how().rstrip())
-    elif group == "claim":
+        return as_data(names)
+    if group == "claim":
         from rlmem.reproduction.claims import table
 
         found = table()
-        clauses = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
-        print(dumps(clauses, indent=2) if args.json else found.markdown() if args.markdown else found.text())
-    elif group == "metric":
-        from rlmem.config.catalog import columns
+        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    if group == "metric":
         from rlmem.record.metrics import METRICS
 
-        named = [{"name": name, "logged_by": by, "description": text} for name, (by, text) in METRICS.items()]
-        print(dumps({"metric": named}, indent=2) if args.json else columns({n: t for n, (_, t) in METRICS.items()}))
-    else:
-        from rlmem.config.catalog import as_text, catalog
+        every = [{"name": name, "logged_by": by, "description": text} for name, (by, text) in METRICS.items()]
+        return [metric for metric in every if not names or metric["name"] in names]
+    return _options({name: text for name, text in groups[group].items() if not names or name in names})
 
-        groups = catalog(lines)
-        if group is not None and group not in groups:
-            known = [*groups, "experiment", "claim", "metric"]
-            near = nearest(group, known)
-            raise mistake(group, "no such group", near=near, accepted=known, example="rlmem list memory")
-        groups = groups if group is None else {group: groups[group]}
-        rows = {g: [{"name": name, "description": text} for name, text in found.items()] for g, found in groups.items()}
-        print(dumps(rows, indent=2) if args.json else as_text(groups))
+
+def _text(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups, markdown: bool) -> str:
+    """The same for readers."""
+    from rlmem.config.catalog import as_text, columns
+
+    if group == "env":
+        from rlmem.run import env_table
+
+        with stdout_to_stderr():
+            return env_table.as_text(lines, names)
+    if group == "experiment":
+        from rlmem.reproduction import run as experiments
+        from rlmem.reproduction import standing
+
+        return (standing.table(names).markdown() if markdown else experiments.as_text(names)).rstrip()
+    if group == "claim":
+        from rlmem.reproduction.claims import table
+
+        return table().markdown() if markdown else table().text()
+    told = {one["name"]: one["description"] for one in _data(group, names, lines, groups)}
+    return columns(told) if group == "metric" else as_text({group: told})

@@ -2,10 +2,7 @@
 
 import json
 import os
-import platform
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,27 +13,12 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from rlmem import __version__
 from rlmem.config.compose import Config
 from rlmem.errors import UserError, first_line
 from rlmem.record import formats
+from rlmem.record.provenance import provenance
 from rlmem.record.recorder import synced
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
-from rlmem.system import products
-from rlmem.system.hardware import installed_version, machine_class
-
-PACKAGES = (
-    "torch",
-    "numpy",
-    "gymnasium",
-    "popgym",
-    "hydra-core",
-    "omegaconf",
-    "wandb",
-    "tensorboard",
-    "pybullet",
-    "mujoco",
-)
 
 
 class NoRun(UserError):
@@ -159,9 +141,9 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
         before = read(path)[1] if resumed_at is not None else {}
     except NoRun:
         before = {}
-    about = before | about if before else about | _provenance()
+    about = before | about if before else about | provenance()
     if resumed_at is not None:
-        about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **_provenance()}]
+        about["resumed"] = [*before.get("resumed", []), {"step": resumed_at, **provenance()}]
     texts = {
         "run.json": json.dumps(about, indent=2) + "\n",
         "config.yaml": sealed(yaml.safe_dump(config.values, sort_keys=False)),
@@ -169,54 +151,6 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     # A new run has begun with config.yaml. One that goes on may be migrated: its format changes last.
     for name in texts if resumed_at is None else reversed(texts):
         write_atomically(path / name, texts[name])
-
-
-def why_digits_differ(path: Path) -> str | None:
-    """Why the last digits of a run that goes on in this process may differ from those of a run without interruption.
-
-    None if processor, torch and library for products are those of the process before.
-    """
-    try:
-        about = read(path)[1]
-    except NoRun:
-        return None
-    before = [about, *about.get("resumed", [])][-1]
-    versions = before.get("versions")
-    pairs = {
-        "processor": (str(before.get("machine", "")).partition(", ")[2] or None, machine_class().partition(", ")[2]),
-        "torch": (versions.get("torch") if isinstance(versions, dict) else None, installed_version("torch")),
-        "products": (before.get("products"), products.library()),
-    }
-    changes = [
-        f"{name}: {''.join(filter(str.isprintable, was[:100]))} before, {now} now"  # run.json may be anybody's
-        for name, (was, now) in pairs.items()
-        if isinstance(was, str) and was != now
-    ]
-    return f"last digits may differ ({'; '.join(changes)})" if changes else None
-
-
-def recorded_products(path: Path) -> Any:
-    """The library for products in run.json of a run, see `rlmem.system.products`; None if there is none."""
-    try:
-        return read(path)[1].get("products")
-    except NoRun:
-        return None
-
-
-def _provenance() -> dict[str, Any]:
-    """When, where and with which versions this process runs."""
-    return {
-        "started": datetime.now().isoformat(timespec="seconds"),
-        "rlmem": __version__,
-        "git": git_commit(),
-        "python": platform.python_version(),
-        "versions": {package: installed_version(package) for package in PACKAGES},
-        "host": platform.node(),
-        "platform": platform.platform(),
-        "machine": machine_class(),
-        "products": products.library(),
-        "command": sys.argv,
-    }
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -291,17 +225,3 @@ def is_edited(path: Path) -> bool:
 def _require(condition: bool) -> None:
     if not condition:
         raise ValueError("not what was written")
-
-
-def git_commit() -> str | None:
-    """The commit of the source checkout, with `+changes` if files differ from it; None for an installed package."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return None
-    try:
-        ask = lambda *command: subprocess.run(  # noqa: E731
-            ["git", "-C", str(root), *command], capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-        return ask("rev-parse", "HEAD") + ("+changes" if ask("status", "--porcelain") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None

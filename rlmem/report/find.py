@@ -21,7 +21,8 @@ from rlmem.reproduction.outcome import Outcome, read_curves, read_results
 from rlmem.reproduction.peers import described
 from rlmem.reproduction.run import runner_of
 from rlmem.reproduction.runner import CELLS
-from rlmem.reproduction.spec import BUDGETS, Experiment, read
+from rlmem.reproduction.spec import BUDGETS, Experiment
+from rlmem.reproduction.spec_file import read
 from rlmem.reproduction.tables import EXPERIMENT, VERDICT, tables
 from rlmem.reproduction.verdict import Verdict, judge
 from rlmem.stats.tables import Table

@@ -1,21 +1,27 @@
 """The experiments that are shipped: `experiments/<paper>/<item>.yaml`, named `<paper>/<item>`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
-from rlmem.reproduction.spec import Experiment, read
+from rlmem.reproduction.spec import Experiment
+from rlmem.reproduction.spec_file import read
 
 OTHERS = ("first_run", "papers", "published")
 """The folders beside those of experiments."""
 
 
-def names() -> list[str]:
-    """The names of the shipped experiments, sorted by paper and item."""
+def names(chosen: Sequence[str] = ()) -> list[str]:
+    """The names of the shipped experiments, sorted by paper and item.
+
+    chosen: these papers and items alone
+    """
     root = experiments_dir()
     files = [file.relative_to(root) for file in root.glob("*/*.yaml")] if root else []
-    return sorted(f.with_suffix("").as_posix() for f in files if f.parts[0] not in OTHERS)
+    every = sorted(f.with_suffix("").as_posix() for f in files if f.parts[0] not in OTHERS)
+    return [name for name in every if not chosen or {name, name.partition("/")[0]} & {*chosen}]
 
 
 def find(item: str) -> tuple[str, Experiment]:

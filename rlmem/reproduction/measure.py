@@ -14,8 +14,8 @@ from typing import Any
 from rlmem import __version__
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
-from rlmem.record import rundir
 from rlmem.record.facts import short_commit
+from rlmem.record.provenance import git_commit
 from rlmem.reproduction.cells import Cell
 from rlmem.reproduction.outcome import RESULTS, Record, read_results, write_results
 from rlmem.reproduction.runner import Collected, Runner
@@ -67,7 +67,7 @@ class Measured(Runner):
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
-        name, commit = self.experiment.run, short_commit(rundir.git_commit())
+        name, commit = self.experiment.run, short_commit(git_commit())
         about: dict[str, Any] = {"commit": commit, "machine": machine_class(), "overrides": self.asked}
         for seed in planned[0].seeds if planned else ():
             rows = list(dict.fromkeys(c.row for c in planned if (c.row, c.column, seed) not in self.records))

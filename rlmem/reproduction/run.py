@@ -1,6 +1,6 @@
 """The runner of every item, and `rlmem list experiment`: what can be reproduced, and what it costs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from rlmem.reproduction.spec import BUDGETS, Experiment
 from rlmem.reproduction.stale import stale
 from rlmem.reproduction.standing import standing
 from rlmem.reproduction.training import Training
-from rlmem.system.strictjson import dumps
 
 
 def runner_of(
@@ -43,10 +42,13 @@ def runner_of(
     return kind(name, experiment, budget, root, folder)
 
 
-def as_text() -> str:
-    """The title of every item, its cost at each budget, and what has come of the runs that are shipped."""
+def as_text(chosen: Sequence[str] = ()) -> str:
+    """The title of every item, its cost at each budget, and what has come of the runs that are shipped.
+
+    chosen: these papers and items alone
+    """
     lines = []
-    for name in names():
+    for name in names(chosen):
         experiment, runners = _runners(name)
         shared = f" (the runs of {experiment.runs})" if experiment.runs else ""
         lines.append(f"{name}: {experiment.title}{shared}")
@@ -57,15 +59,19 @@ def as_text() -> str:
                 lines.append(f"            {found}")
             if changes := stale(name, runner.budget):
                 lines.append(f"            shipped results are stale: {'; '.join(changes)}")
-    lines += ["tables and figures without an item:"]
-    lines += [f"    {paper}, {place}: {why}" for paper, place, why in without_item()]
+    if not chosen:
+        lines += ["tables and figures without an item:"]
+        lines += [f"    {paper}, {place}: {why}" for paper, place, why in without_item()]
     return "\n".join([*lines, "", "rlmem reproduce ITEM --budget BUDGET runs one; --dry-run shows its cells"])
 
 
-def as_json() -> str:
-    """The items with their claims, sources, costs, and what has come of the runs that are shipped."""
+def as_data(chosen: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The items with their claims, sources, costs, and what has come of the runs that are shipped.
+
+    chosen: these papers and items alone
+    """
     items = []
-    for name in names():
+    for name in names(chosen):
         experiment, runners = _runners(name)
         budgets: dict[str, dict[str, Any]] = {}
         for runner in runners:
@@ -78,7 +84,7 @@ def as_json() -> str:
             budgets[runner.budget] |= {**came, "stale": stale(name, runner.budget)}
         about = {"name": name, "title": experiment.title, "claim": " ".join(experiment.claim.split())}
         items.append({**about, "source": experiment.source, "runs_of": experiment.runs, "budgets": budgets})
-    return dumps(items, indent=2)
+    return items
 
 
 def _runners(name: str) -> tuple[Experiment, list[Runner]]:

@@ -1,5 +1,6 @@
 """How items stand: the verdict, the runs and the commits of the results that are shipped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlmem.reproduction.catalog import find, names
@@ -40,10 +41,13 @@ def standing(name: str, experiment: Experiment, budget: str) -> Standing:
     return Standing(judge(outcome).word, len(outcome.ours), planned, tuple(commits))
 
 
-def table() -> Table:
-    """A line for every item at every budget that has results, or at `laptop` where none has."""
+def table(chosen: Sequence[str] = ()) -> Table:
+    """A line for every item at every budget that has results, or at `laptop` where none has.
+
+    chosen: these papers and items alone
+    """
     lines = []
-    for name in names():
+    for name in names(chosen):
         experiment = find(name)[1]
         every = {budget: standing(name, experiment, budget) for budget in BUDGETS}
         for budget, found in every.items():

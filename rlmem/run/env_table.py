@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -14,7 +14,6 @@ from rlmem.config.paths import option_dirs
 from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.errors import UserError
 from rlmem.spaces import is_tree, leaves
-from rlmem.system.strictjson import dumps
 
 PLAYERS = ("random", "memoryless", "oracle")
 
@@ -42,14 +41,16 @@ class Row:
     backend: str | None = None
 
 
-def rows(lines: Sequence[str] = ()) -> list[Row]:
+def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[Row]:
     """A row for every option and level, with the folders in `lines`; what cannot be built has only a description.
 
     An option without levels has a row for each of its backends, the default first.
+
+    names: these options alone
     """
     found = []
     files = {file.stem: file for folder in reversed(option_dirs("env", lines)) for file in folder.glob("[!_]*.yaml")}
-    for _, file in sorted(files.items()):
+    for file in (file for name, file in sorted(files.items()) if not names or name in names):
         node: dict[str, Any] = {}
         for part in with_parents(file):
             node |= yaml.safe_load(part.read_text(encoding="utf-8")) or {}
@@ -106,15 +107,11 @@ def short(space: Space) -> str:
     return f"R{shape[0]}" if len(shape) == 1 else "x".join(map(str, shape))
 
 
-def as_json(lines: Sequence[str] = ()) -> str:
-    return dumps({"env": [asdict(row) for row in rows(lines)]}, indent=2)
-
-
-def as_text(lines: Sequence[str] = ()) -> str:
-    """Aligned columns; `*` marks the default."""
+def as_text(lines: Sequence[str] = (), names: Sequence[str] = ()) -> str:
+    """Aligned columns; `*` marks the default; `names` as for `rows`."""
     default, last = default_choices()["env"], ""
     table: list[tuple[str, ...]] = [("env", "level", "observes", "acts", "steps", "recall", *PLAYERS, "")]
-    for row in rows(lines):
+    for row in rows(lines, names):
         name = "" if row.name == last else f"{row.name}{' *' if row.name == default else ''}"
         scores = [_number(getattr(row, player)) for player in PLAYERS]
         text = row.description if name else ""

@@ -13,7 +13,9 @@ from rlmem.loops.base import Loop
 from rlmem.parallel import of_first, place
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
+from rlmem.record.facts import RunRecord
 from rlmem.record.formats import OtherFormat
+from rlmem.record.provenance import why_digits_differ
 from rlmem.record.recorder import START, changed
 from rlmem.run import stored
 from rlmem.run.assemble import Parts
@@ -45,7 +47,7 @@ class Restored:
 
     state: the checkpoint; `begin` empties it after loading, so that a replay is not held twice
     step: environment steps at the checkpoint
-    warning: see `rundir.why_digits_differ`
+    warning: see `rlmem.record.provenance.why_digits_differ`
     """
 
     state: State
@@ -115,7 +117,7 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
             if (total := settings.total_steps) < found.step:
                 what = f"total_steps={total}: the run has taken {found.step} steps; expected at least as many"
                 raise UserError(f"{what}; e.g. {example if resumed else f'total_steps={found.step}'}")
-            start = replace(found, warning=rundir.why_digits_differ(run_dir))
+            start = replace(found, warning=why_digits_differ(RunRecord(run_dir).about))
         else:
             weights, aside = warm_start(config, parts), None
             if found is None and (moved := rundir.move_aside(run_dir)):

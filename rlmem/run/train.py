@@ -15,7 +15,7 @@ from rlmem.loops.base import Loop
 from rlmem.loops.callbacks import Callback
 from rlmem.parallel import joined, launched, wait_for_first
 from rlmem.parallel.start import announce, team
-from rlmem.record import rundir
+from rlmem.record.facts import RunRecord
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import assemble, choose_device, learning_threads
@@ -60,7 +60,7 @@ def train(
         return Finished(None, follow(config))
     values, settings = config.values, config.settings
     there = settings.run_dir if settings.on_exists == "resume" and resumed is None else resumed
-    products.take(rundir.recorded_products(Path(there)) if there else None)
+    products.take(RunRecord(Path(there)).about.get("products") if there else None)
     products.library()  # refuses a wrong RLMEM_PRODUCTS
     called = make_callbacks(config, callbacks)
     parts = assemble(config)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
 from rlmem.agents.trunk import Trunk
-from rlmem.algos.base import Algorithm, Finite, Plan
+from rlmem.algos.base import Algorithm, Plan
+from rlmem.algos.finite import Finite
 from rlmem.batching import Batching, Tape
 from rlmem.loops.base import Iteration, Loop
 from rlmem.loops.parts import LoopParts, OnNan, Results

@@ -74,13 +74,9 @@ _refused = os.environ.get("RLMEM_FORK") == "off"
 
 
 class Popen(subprocess.Popen):
-    """`subprocess.Popen`, from the fork server where that can be: of the main thread, whose children all are.
+    """`subprocess.Popen`, from the fork server where that can be: of the main thread, whose children all are."""
 
-    with_children: what the process starts by `subprocess.Popen` comes from a server as well, one of its own
-    """
-
-    def __init__(self, args: Any, *more: Any, with_children: bool = False, **how: Any):
-        self.with_children = with_children
+    def __init__(self, args: Any, *more: Any, **how: Any):
         able = AVAILABLE and not _refused and threading.current_thread() is threading.main_thread()
         self.forkable = able and _is_python(args) and how.keys() <= TAKEN
         super().__init__(args, *more, **how)
@@ -97,7 +93,6 @@ class Popen(subprocess.Popen):
             "cwd": os.fspath(cwd or os.getcwd()),
             "env": dict(os.environ if env is None else env),
             "session": bool(start_new_session),
-            "with_children": self.with_children,
         }
         files = [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))]
         connection, held = server(), {getattr(signal, name) for name in STOP_SIGNALS}
@@ -223,8 +218,6 @@ def _become(request: dict[str, Any], files: list[int]) -> NoReturn:
     for folder in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         if folder and folder not in sys.path:
             sys.path.insert(0, folder)
-    if request["with_children"]:
-        _have_server()
     if "numpy" in sys.modules:  # its own generator would be the same in all; that of `random` sees to itself
         sys.modules["numpy"].random.seed()
     code: Any = 0
@@ -276,22 +269,6 @@ def _end(code: Any) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
-
-
-def _have_server() -> None:
-    """Leave a copy of this process, which has run nothing yet, as the fork server of what this one will start."""
-    global _server
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if os.fork() == 0:
-        ours.close()
-        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with open(os.devnull, "r+b") as null:
-            for number in range(3):
-                os.dup2(null.fileno(), number)
-        _become(*_serve(theirs, interrupt))
-    theirs.close()
-    _server = ours
-    subprocess.Popen = Popen  # type: ignore[misc]
 
 
 if AVAILABLE:

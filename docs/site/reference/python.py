@@ -10,7 +10,9 @@ MEMORY = [
 ] + ["rlmem.memory.window.Window"]  # fmt: skip
 ENVIRONMENTS = [
     "rlmem_envs.core.batched.BatchedEnv",
-    "rlmem_envs.core.batched.Scores",
+    "rlmem_envs.core.task.Task",
+    "rlmem_envs.core.known.Scores",
+    "rlmem_envs.core.known.Demand",
     "rlmem_envs.core.open_loop.OpenLoopEnv",
     "rlmem_envs.registration.make",
     "rlmem_envs.vector.vectorise",

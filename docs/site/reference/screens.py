@@ -48,10 +48,8 @@ def screen(env: Any) -> Screen | None:
 
 def played(env: BatchedEnv) -> Any:
     """The action of perfect play, or of chance where nobody knows it."""
-    try:
-        return np.asarray(env.oracle())[0]
-    except NotImplementedError:
-        return np.asarray(env.single_action_space.sample())
+    best = env.oracle()
+    return np.asarray(env.single_action_space.sample() if best is None else best[0])
 
 
 def png(picture: np.ndarray) -> bytes:

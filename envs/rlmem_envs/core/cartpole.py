@@ -54,7 +54,9 @@ class CartPoleBase(BatchedEnv):
     metadata = {**BatchedEnv.metadata, "render_fps": 50}
     keys = {"a": 0, "d": 1}
 
-    def __init__(self, num_envs: int, sight: Sight, steps: int, pay: float, params: Mapping[str, Any], **kwargs: Any):
+    def __init__(
+        self, num_envs: int, sight: Sight, steps: int, params: Mapping[str, Any], pay: float = 1.0, **kwargs: Any
+    ):
         self._sight, self._shown, self._steps, self._pay = sight, SHOWN[sight], steps, pay
         bound = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)[self._shown]
         full = Box(-np.inf, np.inf, (5,), np.float32)  # x, x', angle, angle' and the share of steps taken

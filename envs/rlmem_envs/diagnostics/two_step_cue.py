@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import UNKNOWN, Facts, Horizons, Observe, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, Demand, Facts, Observe, Scores, Who
 from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 
@@ -73,9 +73,10 @@ class TwoStepCue(OpenLoopEnv):
     def _full_state(self) -> NDArray[np.float32]:
         return features(one_hot(self.answers[self._steps - 1], self._num_cues), self.t / self._steps)
 
-    def demand(self) -> NDArray[np.bool_]:
+    def _demand(self) -> Demand:
         """Before the last step, action 0 is right whatever was seen."""
-        return np.outer(np.arange(self._steps) == self._steps - 1, np.arange(self._steps) == 0)
+        last = np.array([self._steps - 1])
+        return Demand(slot=last, back=last)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         """It keeps still and names cue 0, as good a guess as any."""
@@ -86,9 +87,6 @@ class TwoStepCue(OpenLoopEnv):
             return UNKNOWN
         chance = 1 / self._num_cues
         return Scores(random=chance - (self._steps - 1) * (1 - chance), memoryless=chance, oracle=1.0)
-
-    def _horizons(self) -> Horizons:
-        return Horizons(self._steps - 1, self._steps - 1)
 
     def text(self, i: int) -> str:
         seen = int(self._observe()[i])

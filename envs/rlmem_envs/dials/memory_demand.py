@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import NOTHING, UNKNOWN, Facts, Horizons, Scores, Who
+from rlmem_envs.core.batched import UNKNOWN, Demand, Facts, Scores, Who
 from rlmem_envs.core.columns import one_hot
 from rlmem_envs.core.open_loop import Script
 from rlmem_envs.dials.dialled import Dialled
@@ -83,17 +83,11 @@ class MemoryDemand(Dialled):
     def _held(self) -> NDArray[np.bool_]:
         return one_hot(self._seen(self.t[:, None] - np.arange(self._last)), self._symbols)
 
-    def demand(self) -> NDArray[np.bool_]:
-        """Whether the answer at slot t depends on the observation at slot i, [T, T] by t and i."""
-        back = np.arange(self._steps)[:, None] - np.arange(self._steps)
-        return np.isin(back, self._lags) & (np.arange(self._steps) >= self._lags[-1])[:, None]
+    def _demand(self) -> Demand:
+        return Demand(slot=np.arange(self._lags[-1], self._steps)[:, None], back=self._lags)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return self._observe()
-
-    def _horizons(self) -> Horizons:
-        back = self._lags[self._lags > 0]
-        return Horizons(int(back[0]), int(back[-1])) if len(back) else NOTHING
 
     def scores(self) -> Scores:
         if self.max_episode_steps is not None:

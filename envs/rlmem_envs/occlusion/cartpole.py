@@ -1,14 +1,11 @@
 """CartPole with its velocities or its positions hidden."""
 
-from typing import Annotated, Any
-
-from annotated_types import Gt
-
-from rlmem_envs.core.batched import NOTHING, Horizons, Scores
-from rlmem_envs.core.cartpole import CartPoleBase, Sight
+from rlmem_envs.core.batched import Scores
+from rlmem_envs.core.cartpole import CartPoleBase
+from rlmem_envs.occlusion.sight import PartlySeen
 
 
-class CartPole(CartPoleBase):
+class CartPole(PartlySeen, CartPoleBase):
     """Balance a pole on a cart by pushing the cart; see all, or only positions, or only velocities.
 
     | | |
@@ -42,33 +39,9 @@ upright, its velocity angle'; position: x, angle; velocity: x', angle' |
     privileged: see `BatchedEnv`
     """
 
-    tests = "control: estimating the part of the state that is hidden"
     source = "POMDP-Baselines (Ni et al. 2022, arXiv:2110.05038), on CartPole of Gymnasium"
-    levels = {observe: {"observe": observe, "horizon": 200} for observe in ("full", "position", "velocity")}
     known = {
         "full": Scores(random=22.28, memoryless=200.0, oracle=200.0),
         "position": Scores(random=22.28, memoryless=133.5, oracle=200.0),
         "velocity": Scores(random=22.28, memoryless=200.0, oracle=200.0),
     }
-
-    def __init__(
-        self,
-        num_envs: Annotated[int, Gt(0)] = 1,
-        observe: Sight = "full",
-        horizon: Annotated[int, Gt(0)] = 200,
-        privileged: bool = False,
-        **kwargs: Any,
-    ):
-        params = {"observe": observe, "horizon": horizon}
-        super().__init__(num_envs, observe, horizon, 1.0, params, privileged=privileged, **kwargs)
-
-    def seen_slots(self) -> list[int]:
-        """Which numbers of the full state are seen."""
-        return [*range(self.full_size())[self._shown]]
-
-    def full_size(self) -> int:
-        """How many numbers the full state has."""
-        return 4
-
-    def _horizons(self) -> Horizons | None:
-        return NOTHING if self.params["observe"] == "full" else None

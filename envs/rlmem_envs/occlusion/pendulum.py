@@ -1,15 +1,11 @@
 """Pendulum with its velocity or its position hidden."""
 
-from typing import Annotated, Any
-
-from annotated_types import Gt
-
-from rlmem_envs.core.batched import NOTHING, Horizons, Scores
-from rlmem_envs.core.cartpole import Sight
+from rlmem_envs.core.batched import Scores
 from rlmem_envs.core.pendulum import PendulumBase
+from rlmem_envs.occlusion.sight import PartlySeen
 
 
-class Pendulum(PendulumBase):
+class Pendulum(PartlySeen, PendulumBase):
     """Swing a pendulum up with a motor too weak to lift it, and hold it; see all, or only the position, or the speed.
 
     | | |
@@ -32,33 +28,9 @@ class Pendulum(PendulumBase):
     privileged: see `BatchedEnv`
     """
 
-    tests = "control: estimating the part of the state that is hidden"
     source = "POMDP-Baselines (Ni et al. 2022, arXiv:2110.05038), on Pendulum of Gymnasium"
-    levels = {observe: {"observe": observe, "horizon": 200} for observe in ("full", "position", "velocity")}
     known = {
         "full": Scores(random=-1229.0, memoryless=-139.0, oracle=-139.0),
         "position": Scores(random=-1229.0, memoryless=-1028.0, oracle=-139.0),
         "velocity": Scores(random=-1229.0, memoryless=-657.2, oracle=-139.0),
     }
-
-    def __init__(
-        self,
-        num_envs: Annotated[int, Gt(0)] = 1,
-        observe: Sight = "full",
-        horizon: Annotated[int, Gt(0)] = 200,
-        privileged: bool = False,
-        **kwargs: Any,
-    ):
-        params = {"observe": observe, "horizon": horizon}
-        super().__init__(num_envs, observe, horizon, params, privileged=privileged, **kwargs)
-
-    def seen_slots(self) -> list[int]:
-        """Which numbers of the full state are seen."""
-        return [*range(self.full_size())[self._shown]]
-
-    def full_size(self) -> int:
-        """How many numbers the full state has."""
-        return 3
-
-    def _horizons(self) -> Horizons | None:
-        return NOTHING if self.params["observe"] == "full" else None

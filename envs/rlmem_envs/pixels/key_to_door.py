@@ -10,6 +10,7 @@ from rlmem_envs.core.batched import Facts, Observe, Scores, Who
 from rlmem_envs.pixels import board as on
 from rlmem_envs.pixels.apple_game import AppleGame
 from rlmem_envs.pixels.foraging import look_around
+from rlmem_envs.pixels.levels import level
 
 KEY_ROOM = (
     "  #######  ",
@@ -44,20 +45,6 @@ MIDDLE = on.cell(np.array([3, 5]))
 """From here a player sees every place where a key or a door can be."""
 LAMP = on.cell(np.array([0, 5]))
 """Where the picture tells that the key was taken."""
-
-
-def _level(explore: int, distractor: int, reward: int, final_reward: float, reward_grid: str = "SR") -> dict[str, Any]:
-    return {
-        "explore_frames": explore,
-        "distractor_frames": distractor,
-        "reward_frames": reward,
-        "num_apples": 10,
-        "apple_reward": 1.0,
-        "fix_apple_reward_in_episode": True,
-        "respawn_every": 20,
-        "final_reward": final_reward,
-        "reward_grid": reward_grid,
-    }
 
 
 class KeyToDoor(AppleGame):
@@ -97,13 +84,13 @@ last start as shares of the board; whether the key is held, the lamp is on, the 
     source = "Memory-RL (Ni et al. 2023, arXiv:2307.03864), after Hung et al. 2019 (arXiv:1810.06721); SHM's lengths: \
 Le et al. 2025 (arXiv:2410.10132)"
     levels = {
-        "memory_rl_60": _level(15, 60, 10, 5.0),
-        "memory_rl_250": _level(15, 250, 10, 5.0),
-        "memory_rl_500": _level(15, 500, 10, 5.0),
-        "shm_100": _level(10, 100, 3, 10.0),
-        "shm_250": _level(10, 250, 3, 10.0),
-        "shm_500": _level(10, 500, 3, 10.0),
-        "cca_30": _level(15, 30, 15, 5.0, reward_grid="CCA"),
+        "memory_rl_60": level(15, 60, 10, 5.0, reward_grid="SR"),
+        "memory_rl_250": level(15, 250, 10, 5.0, reward_grid="SR"),
+        "memory_rl_500": level(15, 500, 10, 5.0, reward_grid="SR"),
+        "shm_100": level(10, 100, 3, 10.0, reward_grid="SR"),
+        "shm_250": level(10, 250, 3, 10.0, reward_grid="SR"),
+        "shm_500": level(10, 500, 3, 10.0, reward_grid="SR"),
+        "cca_30": level(15, 30, 15, 5.0, reward_grid="CCA"),
     }
     _own_features = 6 + 3
     known = {  # 81,920, 40,960 and 20,480 episodes

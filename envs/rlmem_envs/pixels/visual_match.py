@@ -11,6 +11,7 @@ from rlmem_envs.core.columns import one_hot
 from rlmem_envs.pixels import board as on
 from rlmem_envs.pixels.apple_game import AppleGame
 from rlmem_envs.pixels.foraging import look_around
+from rlmem_envs.pixels.levels import level
 
 Colours = Literal["episode", "fixed", "published"]
 
@@ -43,21 +44,6 @@ CHOICE = (
 )
 OBJECTS = on.cell(np.concatenate([on.places(letter, *CHOICE) for letter in "bce"]))
 START = on.cell(on.places("+", *CHOICE))[0]
-
-
-def _level(explore: int, distractor: int, reward: int, final_reward: float, passive: bool = True) -> dict[str, Any]:
-    return {
-        "explore_frames": explore,
-        "distractor_frames": distractor,
-        "reward_frames": reward,
-        "num_apples": 10,
-        "apple_reward": 1.0,
-        "fix_apple_reward_in_episode": True,
-        "respawn_every": 20,
-        "final_reward": final_reward,
-        "passive": passive,
-        "colours": "episode",
-    }
 
 
 class VisualMatch(AppleGame):
@@ -101,13 +87,13 @@ colour of each, one-hot; whether objects are there |
     source = "Memory-RL (Ni et al. 2023, arXiv:2307.03864), after Hung et al. 2019 (arXiv:1810.06721); SHM's lengths: \
 Le et al. 2025 (arXiv:2410.10132)"
     levels = {
-        "memory_rl_60": _level(15, 60, 15, 5.0),
-        "memory_rl_250": _level(15, 250, 15, 5.0),
-        "memory_rl_500": _level(15, 500, 15, 5.0),
-        "shm_100": _level(15, 100, 10, 10.0),
-        "shm_250": _level(15, 250, 10, 10.0),
-        "shm_500": _level(15, 500, 10, 10.0),
-        "active_60": _level(15, 60, 15, 5.0, passive=False),
+        "memory_rl_60": level(15, 60, 15, 5.0, passive=True, colours="episode"),
+        "memory_rl_250": level(15, 250, 15, 5.0, passive=True, colours="episode"),
+        "memory_rl_500": level(15, 500, 15, 5.0, passive=True, colours="episode"),
+        "shm_100": level(15, 100, 10, 10.0, passive=True, colours="episode"),
+        "shm_250": level(15, 250, 10, 10.0, passive=True, colours="episode"),
+        "shm_500": level(15, 500, 10, 10.0, passive=True, colours="episode"),
+        "active_60": level(15, 60, 15, 5.0, passive=False, colours="episode"),
     }
     _own_features = 3 + 9 + 1
     known = {  # 81,920, 40,960 and 20,480 episodes

@@ -1,9 +1,8 @@
 """NoisyPositionOnlyCartPole of POPGym."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import Scores
@@ -32,25 +31,11 @@ normal noise, clipped to +-4.8 and +-24 degrees |
     """
 
     tests = "control: filtering positions, and estimating velocities from them"
-    levels = {
-        "easy": {"noise_sigma": 0.1, "max_episode_length": 200},
-        "medium": {"noise_sigma": 0.2, "max_episode_length": 200},
-        "hard": {"noise_sigma": 0.3, "max_episode_length": 200},
-    }
     known = {
         "easy": Scores(random=0.1114, memoryless=0.2506, oracle=1.0),
         "medium": Scores(random=0.1114, memoryless=0.2051, oracle=1.0),
         "hard": Scores(random=0.1114, memoryless=0.1725, oracle=1.0),
     }
-
-    def __init__(
-        self,
-        num_envs: Annotated[int, Gt(0)] = 1,
-        noise_sigma: Annotated[float, Ge(0)] = 0.1,
-        max_episode_length: Annotated[int, Gt(0)] = 200,
-        **kwargs: Any,
-    ):
-        super().__init__(num_envs, max_episode_length, noise_sigma=noise_sigma, **kwargs)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         """To the side to which the pole leans, as far as is seen, a little earlier if the cart is on the other side."""

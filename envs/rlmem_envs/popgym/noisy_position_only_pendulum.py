@@ -1,9 +1,5 @@
 """NoisyPositionOnlyPendulum of POPGym."""
 
-from typing import Annotated, Any
-
-from annotated_types import Ge, Gt
-
 from rlmem_envs.core.batched import Scores
 from rlmem_envs.popgym.position_only_pendulum import PositionOnlyPendulum
 from rlmem_envs.popgym.sensor_noise import SensorNoise
@@ -32,22 +28,8 @@ class NoisyPositionOnlyPendulum(SensorNoise, PositionOnlyPendulum):
     """
 
     tests = "control: filtering positions, and estimating a velocity from them"
-    levels = {
-        "easy": {"noise_sigma": 0.1, "max_episode_length": 200},
-        "medium": {"noise_sigma": 0.2, "max_episode_length": 200},
-        "hard": {"noise_sigma": 0.3, "max_episode_length": 200},
-    }
     known = {
         "easy": Scores(random=0.2447, memoryless=0.3442, oracle=0.9146),
         "medium": Scores(random=0.2447, memoryless=0.3311, oracle=0.9146),
         "hard": Scores(random=0.2447, memoryless=0.3223, oracle=0.9146),
     }
-
-    def __init__(
-        self,
-        num_envs: Annotated[int, Gt(0)] = 1,
-        noise_sigma: Annotated[float, Ge(0)] = 0.1,
-        max_episode_length: Annotated[int, Gt(0)] = 200,
-        **kwargs: Any,
-    ):
-        super().__init__(num_envs, max_episode_length, noise_sigma=noise_sigma, **kwargs)

@@ -46,4 +46,4 @@ class PositionOnlyCartPole(CartPoleBase):
         **kwargs: Any,
     ):
         params = {"max_episode_length": max_episode_length}
-        super().__init__(num_envs, "position", max_episode_length, 1 / max_episode_length, params, **kwargs)
+        super().__init__(num_envs, "position", max_episode_length, params, 1 / max_episode_length, **kwargs)

@@ -7,7 +7,7 @@ from annotated_types import Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Horizons, Scores, Who
+from rlmem_envs.core.batched import Demand, Facts, Scores, Who
 from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
@@ -56,8 +56,9 @@ class RepeatFirst(OpenLoopEnv):
     def _full_state(self) -> NDArray[np.float32]:
         return features(one_hot(self.tape[0], cards.SUITS), self.t / self._n)
 
-    def demand(self) -> NDArray[np.bool_]:
-        return np.broadcast_to(np.arange(self._n - 1) == 0, (self._n - 1,) * 2)
+    def _demand(self) -> Demand:
+        slots = np.arange(self._steps)
+        return Demand(slot=slots, back=slots)
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return self._observe()
@@ -69,9 +70,6 @@ class RepeatFirst(OpenLoopEnv):
         n = self._n
         right = 1 + (n - 2) * (n / 4 - 1) / (n - 1)
         return Scores(random=-0.5, memoryless=2 * right / (n - 1) - 1, oracle=1.0)
-
-    def _horizons(self) -> Horizons:
-        return Horizons(1, self._n - 2)
 
     def text(self, i: int) -> str:
         return cards.SUIT_NAMES[self._observe()[i]]

@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rlmem_envs.core.batched import Facts, Horizons, Scores, Who
+from rlmem_envs.core.batched import Demand, Facts, Scores, Who
 from rlmem_envs.core.columns import features, one_hot
 from rlmem_envs.core.open_loop import OpenLoopEnv, Script
 from rlmem_envs.popgym import cards
@@ -76,14 +76,11 @@ class RepeatPrevious(OpenLoopEnv):
         suit = np.where(ago >= 0, self.tape[np.maximum(ago, 0), self._all[:, None]], -1)
         return features(one_hot(suit, cards.SUITS), self.t / self._n)
 
-    def demand(self) -> NDArray[np.bool_]:
-        return np.eye(self._n - 1, k=1 - self._k, dtype=bool)
+    def _demand(self) -> Demand:
+        return Demand(slot=np.arange(self._k - 1, self._steps), back=np.array([self._k - 1]))
 
     def memoryless(self, rng: np.random.Generator) -> NDArray[Any]:
         return (self._observe() + 1) % cards.SUITS
-
-    def _horizons(self) -> Horizons:
-        return Horizons(self._k - 1, self._k - 1)
 
     def text(self, i: int) -> str:
         return cards.SUIT_NAMES[self._observe()[i]]

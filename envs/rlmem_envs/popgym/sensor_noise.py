@@ -1,8 +1,9 @@
 """Noise on what a task shows, as in the noisy games of POPGym."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from rlmem_envs.core.batched import BatchedEnv, Facts, Who
@@ -13,13 +14,24 @@ class SensorNoise(BatchedEnv):
 
     To be named before the task whose observations it disturbs. `noise` [T, D] of an episode can be given to `reset`.
 
-    noise_sigma: standard deviation
+    noise_sigma: standard deviation of the noise
+    max_episode_length: the most steps of an episode
     """
 
-    def __init__(self, *args: Any, noise_sigma: float, **kwargs: Any):
-        if noise_sigma < 0:
-            raise ValueError(f"noise_sigma={noise_sigma}: expected at least 0")
-        super().__init__(*args, **kwargs)
+    levels = {
+        "easy": {"noise_sigma": 0.1, "max_episode_length": 200},
+        "medium": {"noise_sigma": 0.2, "max_episode_length": 200},
+        "hard": {"noise_sigma": 0.3, "max_episode_length": 200},
+    }
+
+    def __init__(
+        self,
+        num_envs: Annotated[int, Gt(0)] = 1,
+        noise_sigma: Annotated[float, Ge(0)] = 0.1,
+        max_episode_length: Annotated[int, Gt(0)] = 200,
+        **kwargs: Any,
+    ):
+        super().__init__(num_envs=num_envs, max_episode_length=max_episode_length, **kwargs)
         self.params["noise_sigma"] = noise_sigma
         self._sigma, (self._width,) = noise_sigma, self._space.shape or ()
         self.per_step = {"noise": (self._width,)}

@@ -53,7 +53,7 @@ class VelocityOnlyCartPole(CartPoleBase):
         **kwargs: Any,
     ):
         params = {"max_episode_length": max_episode_length, "first_observation": first_observation}
-        super().__init__(num_envs, "velocity", max_episode_length, 1 / max_episode_length, params, **kwargs)
+        super().__init__(num_envs, "velocity", max_episode_length, params, 1 / max_episode_length, **kwargs)
         self._first = SHOWN[first_observation]
 
     def _observe(self) -> NDArray[Any]:
