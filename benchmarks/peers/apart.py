@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -43,7 +43,7 @@ SETTING |= {"lr": 0.001}
 DRY = SETTING | {"envs": 4, "slots": 8, "width": 8, "encoder": 8, "heads": 8}
 WARM_UP = 2
 """Iterations before the first round: JAX compiles in the first."""
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds that an answer may take."""
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 THREADS |= {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
@@ -78,7 +78,7 @@ class Peer:
 
     @property
     def packages(self) -> list[str]:
-        return [text.partition("==")[0].partition("[")[0] for text in self.requires]
+        return [text.partition("==")[0] for text in self.requires]
 
     def folder(self, cache: Path) -> Path:
         """Where its environment is: another one for other requirements or another Python."""
@@ -148,10 +148,8 @@ class Contestant:
     def turn(self) -> None:
         """Let it do an iteration. Raises NotMeasured."""
         assert self.process.stdin is not None
-        try:
+        with suppress(OSError):  # it has ended; its log says why
             print(file=self.process.stdin, flush=True)
-        except OSError:  # it has ended; its log says why
-            pass
         self.spent.append(self.answer())
 
     def answer(self) -> dict[str, Any]:
@@ -167,11 +165,10 @@ class Contestant:
 
     def stop(self) -> None:
         """End it, with all that it started."""
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     def per_step(self, clock: str) -> list[float]:
         return [it[clock] / it["steps"] for it in self.spent[WARM_UP:]]

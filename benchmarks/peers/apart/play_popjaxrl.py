@@ -6,8 +6,9 @@ is small beside 16 minibatches.
 
 import jax
 from algorithms.ppo_gru import make_train
-from envs import make
 from envs.wrappers import AliasPrevActionV2
+
+from envs import make
 
 
 def train(setting, turn):

@@ -1,4 +1,4 @@
-"""TorchRL: its recurrent modules under ActorValueOperator, Collector, GAE and ClipPPOLoss, as its PPO examples have them."""
+"""TorchRL: its recurrent modules, ActorValueOperator, Collector, GAE and ClipPPOLoss, as its PPO examples use them."""
 
 import torch
 from games import repeat_previous

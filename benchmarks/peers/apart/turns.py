@@ -59,7 +59,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     setting = SimpleNamespace(**json.loads(sys.argv[2]))
-    train = runpy.run_path(str(Path(__file__).with_name(sys.argv[1])))["train"]
+    train = runpy.run_path(str(Path(__file__).parent / sys.argv[1]))["train"]
     train(setting, Turn(setting.packages, answers))
 
 
