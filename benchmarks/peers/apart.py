@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "envs")]
 
 from rlmem.bench.skeleton import machine  # noqa: E402
+from rlmem.stats.tables import Table  # noqa: E402
 from rlmem.system.hardware import cache_folders  # noqa: E402
 
 FOLDER = Path(__file__).with_name("apart")
@@ -245,6 +246,20 @@ def numbers(it: Contestant, beside: Contestant | None = None) -> dict[str, float
     return found
 
 
+def table(result: dict[str, Any]) -> str:
+    """The Markdown table of benchmarks/README.md, from what a file holds."""
+    heads = [f"{memory}, {what}" for memory in result["cases"] for what in ("us a step", "times rlmem's")]
+    rows: list[list[Any]] = []
+    for name in result["peers"]:
+        row: list[Any] = [name]
+        for case in result["cases"].values():
+            it = case["peers"].get(name)
+            spread = f"{it['cpu_ratio']:.2f} ({it['cpu_least']:.2f} to {it['cpu_most']:.2f})" if it else None
+            row += [round(it["cpu_us"]) if it else None, spread]
+        rows.append(row)
+    return Table("", ["", *heads], rows).markdown()
+
+
 def main(arguments: list[str] | None = None) -> int:
     peers, others = known()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -282,6 +297,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{memory}: {name} {it['cpu_us']:.0f} us, {it['cpu_ratio']:.2f}x {spread}; {wall}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(result, indent=2) + "\n")
+    if result["cases"]:
+        print(f"\n{table(result)}")
     for name, why in failed.items():
         print(f"{name}: not measured: {why}", file=sys.stderr)
     return 1 if failed else 0
