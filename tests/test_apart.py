@@ -71,4 +71,4 @@ def test_rlmem_takes_turns_with_itself(tmp_path, capsys):
     found = json.loads(file.read_text())
     case = found["cases"]["gru"]["peers"]["rlmem"]
     assert case["versions"]["torch"] == found["machine"]["torch"] and case["cpu_ratio"] > 0
-    assert "gru: rlmem" in capsys.readouterr().out
+    assert "| rlmem | " in capsys.readouterr().out

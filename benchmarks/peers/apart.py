@@ -286,15 +286,16 @@ def main(arguments: list[str] | None = None) -> int:
     result |= {"machine": machine(torch.device("cpu")) | {"threads": 1}}
     result |= {"peers": {it.name: asdict(it) for it in asked}, "cases": {}, "not_measured": others | failed}
     for memory in [] if options.install else options.memories:
+        print(f"{memory}: {WARM_UP + options.rounds} iterations each", flush=True)
         case = compare(asked, memory, options.rounds, result["setting"], options.cache, failed)
         result["cases"][memory] = case
         result["not_measured"] |= failed
         for mine in case["rlmem"]:
-            print(f"{memory}: rlmem {' '.join(mine['ours'])} {mine['cpu_us']:.0f} us a step")
+            print(f"{' '.join(('rlmem', *mine['ours']))}: {mine['cpu_us']:.0f} us a step")
         for name, it in case["peers"].items():
             spread = f"({it['cpu_least']:.2f} to {it['cpu_most']:.2f})"
             wall = f"on the wall {it['wall_us']:.0f} us, {it['wall_ratio']:.2f}x"
-            print(f"{memory}: {name} {it['cpu_us']:.0f} us, {it['cpu_ratio']:.2f}x {spread}; {wall}", flush=True)
+            print(f"{name}: {it['cpu_us']:.0f} us, {it['cpu_ratio']:.2f}x {spread}; {wall}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(result, indent=2) + "\n")
     if result["cases"]:
