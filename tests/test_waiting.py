@@ -27,6 +27,7 @@ from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.algos.pqn import PQN
 from rlmem.memory.packed import Packing
+from rlmem.replay import Replay
 from rlmem.run.assemble import choose_device
 from rlmem.scan.matmul import constant_weights
 from rlmem.supervised.base import Supervised
@@ -186,6 +187,7 @@ def test_neither_acting_nor_learning_waits_for_the_device(in_tmp, lines, learnin
         write(Path("p.hdf5"), recording())
     steps = {(PPO, "_minibatch"): learning, (PQN, "_minibatch"): learning, (Impala, "loss"): learning}
     steps |= {(OffPolicy, "update"): learning, (Supervised, "update"): learning}
+    steps[Replay, "_states_at"] = learning
     steps |= {(ActorCritic, "act"): acting, (OffPolicyAgent, "act"): acting, (DecisionAgent, "act_with"): acting}
     with ExitStack() as stack:
         for (kind, name), waits in steps.items():

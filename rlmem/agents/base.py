@@ -14,7 +14,7 @@ from rlmem.nets.compiled import Compiler
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.running import RunningNorm
 from rlmem.scan.matmul import Linear, Precision
-from rlmem.types import Batch, Inputs, State
+from rlmem.types import Batch, Inputs, State, to_device
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Exploration:
             return self
         if begins.any():
             drawn = torch.rand(len(begins), generator=generator, device=draws.device)
-            draws = torch.where(torch.from_numpy(begins).to(draws.device), drawn, draws)
+            draws = torch.where(to_device(begins, draws.device), drawn, draws)
         return replace(self, episode_draw=draws)
 
 
