@@ -147,8 +147,9 @@ class PPO(OnPolicy):
         """Take one gradient step on some rows. Returns metrics."""
         if self.agent.trunks.stateless:
             batch = batch.acted()
-        losses = self._constant_losses if self.constant_losses else self._losses
-        loss, metrics = losses(*self.agent.trunks.read(batch), batch, clip)
+        actor, critic = self.agent.trunks.read(batch)
+        compute = self._constant_losses if self.constant_losses else self._losses
+        loss, metrics = compute(actor, critic, batch, clip)
         grad_norm = self.step(loss)
         values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
         return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
