@@ -113,6 +113,22 @@ def test_graphs_have_the_values_and_gradients_of_a_network_without(monkeypatch):
     ]
 
 
+def test_what_torch_cannot_trace_runs_without_a_graph(monkeypatch):
+    def fails(graph: torch.fx.GraphModule, inputs: object):
+        raise NotImplementedError("no graphs today")
+
+    monkeypatch.setattr(compiled, "BACKEND", fails)
+    monkeypatch.setattr(compiled, "_recorded", compiled._recorded.__wrapped__)
+    plain, said = QHead(4, 3, HeadLayers((8,))), list[str]()
+    ours, x = deepcopy(plain), torch.randn(2, 4)
+    ours.compiler = Graphs(said.append)
+    for _ in range(5):
+        assert torch.equal(ours(x), plain(x))
+    (line,) = said
+    assert line.startswith("compile=graphs: QHead.forward runs without a graph: torch cannot trace it (")
+    assert "no graphs today" in line
+
+
 @pytest.mark.parametrize(
     "name", [*(p if p == "ffm" else pytest.param(p, marks=pytest.mark.slow) for p in options("memory"))]
 )

@@ -83,7 +83,8 @@ class Graphs(Compiler):
         super().prepare()
         config = torch._dynamo.config
         config.recompile_limit = config.accumulated_recompile_limit = 1024  # `MOST_SIZES` is the bound
-        config.allow_rnn = True  # weights of torch's own cells are read; their kernels are not called
+        if hasattr(config, "allow_rnn"):  # weights of torch's own cells are read; their kernels are not called
+            config.allow_rnn = True
 
     def call(self, method: Callable[..., R], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         owner, size = (method, id(module)), (torch.is_grad_enabled(), *_sizes((args, kwargs)))
@@ -96,7 +97,8 @@ class Graphs(Compiler):
             recorded.add(size)
         except torch._dynamo.exc.TorchDynamoException as error:  # nothing has been computed yet
             self.recorded[owner] = _Nothing()
-            self._tell(method.__qualname__, f"torch cannot trace it ({str(error).strip().splitlines()[0]})")
+            why = " ".join(str(error).strip().partition("\n\n")[0].split())
+            self._tell(method.__qualname__, f"torch cannot trace it ({why})")
             return method(module, *args, **kwargs)
         # The next replay writes over what graphs return, which without a gradient may be kept for longer.
         return made if torch.is_grad_enabled() else cast(R, tree_map_only(Tensor, Tensor.clone, made))
