@@ -132,10 +132,10 @@ def test_what_torch_cannot_trace_runs_without_a_graph(monkeypatch):
 @pytest.mark.parametrize(
     "name", [*(p if p == "ffm" else pytest.param(p, marks=pytest.mark.slow) for p in options("memory"))]
 )
-def test_a_step_of_every_memory_can_be_recorded(name, monkeypatch):
+def test_a_step_of_every_memory_can_be_recorded(name):
     """On a device that is not the CPU, it is one graph, in which nothing lies on the CPU; and so is a read of those
     that are fusible."""
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
+    torch.compiler.reset()  # `Memory.step` is the code of many
     memory, devices = make_memory(name, 8).to("meta"), set[str]()
 
     def look(graph: torch.fx.GraphModule, inputs: object):
@@ -145,7 +145,7 @@ def test_a_step_of_every_memory_can_be_recorded(name, monkeypatch):
 
     x, start = torch.randn(3, 5, 8, device="meta"), torch.zeros(3, 5, dtype=torch.bool, device="meta")
     one = functools.partial(torch.compile, backend=aot_autograd(fw_compiler=look), fullgraph=True, dynamic=False)
-    with torch.no_grad():
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
         y, _ = one(type(memory).step)(memory, x[:, 0], memory.initial_state(3), start[:, 0])
         assert y.shape == (3, memory.output_size)
         if memory.fusible:
