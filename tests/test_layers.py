@@ -79,7 +79,7 @@ LAYERS = {
     ),
     "algos": Layer(
         "from a batch to a better agent",
-        "errors types seeding spaces system batching losses replay agents parallel acting loops",
+        "errors types seeding spaces system nets batching losses replay agents parallel acting loops",
         "torch numpy gymnasium",
     ),
     "supervised": Layer(

@@ -31,6 +31,7 @@ from rlmem.bench.timing import Stopwatch, wait
 from rlmem.bench.update import UpdateBench
 from rlmem.config.catalog import catalog
 from rlmem.errors import one_line
+from rlmem.nets.compiled import REPEATED
 from rlmem.run.assemble import choose_device
 from rlmem.system.hardware import cores, installed_version
 
@@ -93,7 +94,7 @@ def run_tests(setting: Setting) -> Numbers:
     """The tests marked gpu. A dry run takes one of them: they all belong to `make test`."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "tests.xml")
-        files = [f"tests/test_{name}.py" for name in ("gpu", "scan", "triton", "waiting")]
+        files = [f"tests/test_{name}.py" for name in ("compile", "gpu", "scan", "triton", "waiting")]
         few = ["tests/test_gpu.py", "-k", "values and ffm"]
         chosen = few if setting.dry else [*files, "-n", str(min(8, cores())), "--dist", "worksteal"]
         options = ["-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen]
@@ -239,7 +240,8 @@ def rate(setting: Setting, *overrides: str) -> Numbers:
     with tempfile.TemporaryDirectory() as folder:
         fixed = [f"device={setting.device.type}", f"total_steps={FOREVER}", "evaluation.every=null"]
         loop = training_loop([*overrides, *fixed, *sizes], Path(folder))
-        while loop.updates == 0:  # from a replay, none is due before an episode has ended
+        # From a replay, no update is due before an episode has ended. Graphs are recorded when a size has come back.
+        while loop.updates < (2 * REPEATED if GRAPHS in overrides else 1):
             loop.iterate()
         loop.iterate()
         if setting.device.type == "cuda":
@@ -254,29 +256,35 @@ def rate(setting: Setting, *overrides: str) -> Numbers:
         found: Numbers = {"steps_per_second": (loop.collector.steps - steps) / seconds}
         if setting.device.type == "cuda":
             found["peak_bytes"] = torch.cuda.max_memory_allocated(setting.device)
+        log = Path(folder, "log.txt").read_text().splitlines()
+        found["without_graph"] = [line.partition("compile=graphs: ")[2] for line in log if "without a graph" in line]
         return found | {"shares": {part: (now - before[part]) / seconds for part, now in spent().items()}}
 
 
 PPO, DQN = ("algo=ppo", "env=repeat_previous"), ("algo=dqn", "env=repeat_first", "batching=tape")
 REPLAYED = ("algo.update_ratio=0.02", "algo.batch_size=1000", "algo.learning_starts=20000", "algo.record_every=20000")
+GRAPHS, GRAPHED = "compile=graphs", ", in graphs"
 
 
-def training(setting: Setting) -> Numbers:
-    """PPO with FFM and GRU, and DQN with GRU, with more and more environments, and sb3-contrib's PPO with 64."""
-    small = ("algo.learning_starts=200", "algo.random_steps=100", "algo.record_every=100")
-    learning = (*REPLAYED, *(small if setting.dry else ()))
-    cases = {
-        "ppo ffm": ("memory=ffm", *PPO),
-        "ppo gru": ("memory=gru", *PPO),
-        "dqn gru": ("memory=gru", *DQN, *learning),
-    }
+def rates(setting: Setting, cases: dict[str, tuple[str, ...]]) -> Numbers:
+    """The rates of some runs with more and more environments, without and with graphs."""
     found: Numbers = {}
     for name, overrides in cases.items():
         for num_envs in (4,) if setting.dry else (64, 1024, 4096):
-            try:
-                found[f"{name}, {num_envs} environments"] = rate(setting, *overrides, f"env.num_envs={num_envs}")
-            except Exception as error:
-                found[f"{name}, {num_envs} environments"] = {"error": one_line(error)}
+            for how, more in (("", ()), (GRAPHED, (GRAPHS,))):
+                if more and setting.device.type != "cuda":
+                    continue  # refused there
+                case = f"{name}, {num_envs} environments{how}"
+                try:
+                    found[case] = rate(setting, *overrides, f"env.num_envs={num_envs}", *more)
+                except Exception as error:
+                    found[case] = {"error": one_line(error)}
+    return found
+
+
+def training(setting: Setting) -> Numbers:
+    """PPO with FFM and GRU, with more and more environments, and sb3-contrib's PPO with 64."""
+    found = rates(setting, {"ppo ffm": ("memory=ffm", *PPO), "ppo gru": ("memory=gru", *PPO)})
     if not setting.dry and installed_version("sb3-contrib"):
         peer = Peer(SolveBench(device=setting.device), seed=0)
         peer.learn(1)  # a rollout and an update
@@ -287,12 +295,26 @@ def training(setting: Setting) -> Numbers:
 
 
 def judge_training(found: Numbers) -> Verdicts:
-    for name, numbers in found.items():
-        yield Verdict(name, numbers.get("steps_per_second"), unit="steps/s", note=numbers.get("error", ""))
+    yield from judge_rates(found)
     ours, peer = (found.get(f"{name}, 64 environments", {}) for name in ("ppo ffm", "sb3-contrib"))
     if "steps_per_second" in ours and peer:
         ratio = ours["steps_per_second"] / peer["steps_per_second"]
         yield Verdict("ppo ffm beside sb3-contrib's shared LSTM, 64 environments", ratio, 4.0, unit="x")
+
+
+def judge_rates(found: Numbers) -> Verdicts:
+    """A graph that costs more than it spares would be of no use."""
+    for name, numbers in found.items():
+        note = numbers.get("error", "") or "; ".join(numbers.get("without_graph", ()))
+        yield Verdict(name, numbers.get("steps_per_second"), unit="steps/s", note=note)
+        if "steps_per_second" in numbers and (with_them := found.get(name + GRAPHED, {}).get("steps_per_second")):
+            yield Verdict(f"{name}: what graphs gain", with_them / numbers["steps_per_second"], 1.0, unit="x")
+
+
+def replaying(setting: Setting) -> Numbers:
+    """DQN with GRU, with more and more environments."""
+    small = ("algo.learning_starts=200", "algo.random_steps=100", "algo.record_every=100")
+    return rates(setting, {"dqn gru": ("memory=gru", *DQN, *REPLAYED, *(small if setting.dry else ()))})
 
 
 def updates(setting: Setting) -> Numbers:
@@ -363,6 +385,7 @@ PARTS: dict[str, tuple[Callable[[Setting], Numbers], Callable[[Numbers], Verdict
     "scans": (scans, judge_scans),
     "memories": (memories, judge_memories),
     "training": (training, judge_training),
+    "replaying": (replaying, judge_rates),
     "updates": (updates, judge_updates),
     "solving": (solving, judge_solving),
     "published": (published, judge_published),

@@ -18,7 +18,7 @@ from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
 from rlmem.scan.matmul import constant_weights
 from rlmem.spaces import to_env
-from rlmem.types import Inputs, each_leaf
+from rlmem.types import Inputs, each_leaf, to_device
 
 FIRST_REPORT = 10.0
 """Seconds until the progress of something that may take long is reported for the first time."""
@@ -143,7 +143,7 @@ class Collector:
                 if state_slots is not None:
                     age = self.age if state_slots.of == "episode" else stream_age
                     begins = (age > 0) & ((age + state_slots.shift) % state_slots.every == 0)
-                    record.keep_states(torch.from_numpy(np.flatnonzero(begins)).to(self.device), self.state)
+                    record.keep_states(to_device(np.flatnonzero(begins), self.device), self.state)
                 stream_age += 1
                 acting = ~self.final & ~finished
                 acted = acting & (np.cumsum(acting) <= budget - counted)
@@ -176,7 +176,7 @@ class Collector:
 
     def _step(self, record: Slots, acted: np.ndarray, exploration: Exploration) -> list[Episode]:
         """Act once in every environment, where `acted` [N] counts. Returns the episodes that ended."""
-        here = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
+        here = lambda array: to_device(array, self.device)  # noqa: E731
         inputs = Inputs(each_leaf(here, self.obs), self.prev_action, here(self.prev_reward), here(self.start))
         began = perf_counter()
         if self.generator is not None:

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.memory.base import Memory
+from rlmem.nets.compiled import Compiler
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.running import RunningNorm
 from rlmem.scan.matmul import Linear, Precision
-from rlmem.types import Batch, Inputs, State
+from rlmem.types import Batch, Inputs, State, to_device
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,12 @@ class Exploration:
             return self
         if begins.any():
             drawn = torch.rand(len(begins), generator=generator, device=draws.device)
-            draws = torch.where(torch.from_numpy(begins).to(draws.device), drawn, draws)
+            draws = torch.where(to_device(begins, draws.device), drawn, draws)
         return replace(self, episode_draw=draws)
 
 
 ON_POLICY = Exploration()
 """Actions are sampled from the policy as it is."""
-
-MOST_COMPILED = 64
-"""Forms of a compiled method, by the kinds of its inputs, above which torch would silently go on without compiling."""
 
 
 class Network(nn.Module):
@@ -72,13 +70,13 @@ class Network(nn.Module):
         """The state of rows that have read nothing."""
         return self.trunks.initial_state(batch_size)
 
-    def fuse(self) -> None:
-        """Let `torch.compile` fuse the methods that are marked as `compilable`, here and in later copies."""
-        torch._dynamo.config.recompile_limit = MOST_COMPILED
+    def compile_by(self, compiler: Compiler) -> None:
+        """Have the methods that are marked as `compilable` compiled, here and in later copies."""
+        compiler.prepare()
         for module in self.modules():
-            module.compiled = True  # type: ignore[assignment]
+            module.compiler = compiler  # type: ignore[assignment]
         for trunk in self.trunks.trunks:
-            cast(Trunk, trunk).break_at_memory()
+            cast(Trunk, trunk).break_at_memory(compiler.whole_steps)
 
     def compute_in(self, precision: Precision) -> None:
         """Take products in this precision, here and in later copies (docs/design.md, "Precision")."""

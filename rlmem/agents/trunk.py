@@ -15,6 +15,7 @@ from rlmem.nets.running import name_leaf
 from rlmem.types import Batch, Inputs, State
 
 ReadMemory = Callable[[Memory, Tensor, State, Tensor, int | None], Tensor]
+PassMemory = Callable[[Memory, Tensor, State, Tensor], tuple[Tensor, State]]
 StepMemory = Callable[[Memory, Tensor, State, Tensor], tuple[Tensor, State]]
 
 
@@ -40,6 +41,7 @@ class Trunk(nn.Module):
         # Functions, not methods, so that in a copy of the trunk they read the copy's memory.
         self.read_memory: ReadMemory = unroll
         self.step_memory: StepMemory = type(memory).step
+        self.pass_memory: PassMemory = type(memory).__call__
 
     @property
     def leaves(self) -> list[str]:
@@ -48,10 +50,16 @@ class Trunk(nn.Module):
             return [self.leaf]
         return [*getattr(self.encoder, "read", ())] if getattr(self.encoder, "reads_leaves", False) else []
 
-    def break_at_memory(self) -> None:
-        """Keep `torch.compile` from looking into a memory that it cannot fuse."""
-        if not self.memory.fusible:
-            self.read_memory, self.step_memory = map(torch.compiler.disable, (unroll, type(self.memory).step))
+    def break_at_memory(self, whole_steps: bool) -> None:
+        """Keep `torch.compile` from looking into a memory that it cannot fuse.
+
+        whole_steps: let it look into the memory's step nevertheless
+        """
+        if self.memory.fusible:
+            return
+        self.read_memory, self.pass_memory = map(torch.compiler.disable, (unroll, type(self.memory).__call__))
+        if not whole_steps:
+            self.step_memory = torch.compiler.disable(type(self.memory).step)
 
     def initial_state(self, batch_size: int) -> State:
         return self.memory.initial_state(batch_size)
@@ -74,7 +82,8 @@ class Trunk(nn.Module):
             state = self.initial_state(batch.shape[0])
         if batch.prefix is not None:
             with torch.no_grad():
-                _, state = self.memory(self.encoder(*self._own(batch.prefix)), state, batch.prefix.start)
+                x = self.encoder(*self._own(batch.prefix))
+                _, state = self.pass_memory(self.memory, x, state, batch.prefix.start)
         inputs = self._own(batch.inputs)
         y = self.read_memory(self.memory, self.encoder(*inputs), state, batch.start, batch.detach_every)
         return self._beside(y, inputs)

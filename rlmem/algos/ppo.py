@@ -15,6 +15,8 @@ from rlmem.loops.parts import OnNan
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error, with_discrepancy
 from rlmem.losses.reduce import standardise
 from rlmem.losses.returns import discounted_return, gae, lambda_return
+from rlmem.nets.compiled import compilable
+from rlmem.parallel import alone
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, ShareBelowOne, UnitFloat, action_mask
 
 
@@ -69,6 +71,7 @@ class PPO(OnPolicy):
     def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         super().setup(agent, generator, on_nan)
         self.scale = self.reward_scale
+        self.compiler = getattr(agent, "compiler", None)  # of `_constant_losses`
 
     def learnt(self) -> dict[str, Any]:
         """The scale of rewards if it was chosen: the critic depends on it."""
@@ -144,8 +147,30 @@ class PPO(OnPolicy):
         """Take one gradient step on some rows. Returns metrics."""
         if self.agent.trunks.stateless:
             batch = batch.acted()
-        old, mask = batch.behaviour, batch.mask
         actor, critic = self.agent.trunks.read(batch)
+        compute = self._constant_losses if self.constant_losses else self._losses
+        loss, metrics = compute(actor, critic, batch, clip)
+        grad_norm = self.step(loss)
+        values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
+        return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
+
+    @property
+    def constant_losses(self) -> bool:
+        """Whether the losses are the same function of a batch in all updates, and of no other process's."""
+        return alone() and not (self.anneal_clip or self.kl_coef)
+
+    @compilable
+    def _constant_losses(
+        self, actor: Tensor, critic: Tensor, batch: Batch, clip: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        return self._losses(actor, critic, batch, clip)
+
+    def _losses(self, actor: Tensor, critic: Tensor, batch: Batch, clip: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a minibatch, and metrics, which have no gradient.
+
+        actor, critic: the features [B, T, F] of the rows
+        """
+        old, mask = batch.behaviour, batch.mask
         parameters, value = self.agent.heads(actor, critic, action_mask(batch.obs))
         policy = self.agent.policy.distribution(parameters)
         log_prob = policy.log_prob(batch.action)
@@ -166,11 +191,9 @@ class PPO(OnPolicy):
             loss = loss + self.kl_coef * kl
         else:
             kl = mean(torch.expm1(log_ratio) - log_ratio, mask)  # unbiased, never negative (Schulman 2020)
-        grad_norm = self.step(loss)
         clipped = mean(((torch.exp(log_ratio) - 1).abs() > clip).float(), mask)
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
-        metrics |= {"clip_fraction": clipped, "grad_norm": grad_norm}
-        return {name: value.detach() for name, value in metrics.items()}
+        return loss, {name: value.detach() for name, value in (metrics | {"clip_fraction": clipped}).items()}
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"kl_coef": self.kl_coef, "scale": self.scale}

@@ -190,7 +190,8 @@ class FFM(LinearRecurrence):
 
     def _fusing(self, x: Tensor) -> Fusing | None:
         """The engine that has kernels for all of the model, if this is the paper's and the engine the one of x."""
-        supported = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(x.device.type)
+        supported = x.dtype in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
+        supported = supported and not torch.is_autocast_enabled(x.device.type)
         if not supported or self.pieces != Pieces() or self.sizes[1] == 0:
             return None
         engine = self.runs_on(x.device)

@@ -14,7 +14,7 @@ from rlmem.batching import Batching, Pieces, Rollout
 from rlmem.batching.base import Placement
 from rlmem.replay.reading import Reader
 from rlmem.replay.store import KeptState, Ring, Running
-from rlmem.types import Batch, Inputs, Obs, State, with_host
+from rlmem.types import Batch, Inputs, Obs, State, on_host, to_device, with_host
 
 LEAST_PRIORITY = 1e-6
 """The least priority, before its exponent, so that an episode without errors can still be drawn."""
@@ -118,7 +118,7 @@ class Replay:
         """
         streams = rollout.streams
         slots = _by_field({name: getattr(streams, name) for name in FIELDS})
-        start = streams.start.cpu().numpy()
+        start = on_host(streams.start)
         kept = self._kept_states(rollout)
         T = start.shape[1] - 1
         cuts = [0, *(t for t in np.flatnonzero(start.any(0)).tolist() if 0 < t < T), T]
@@ -235,9 +235,9 @@ class Replay:
             return None
         leaves, structure = tree_flatten(self.initial_state)
         rows = [leaf.to(self.device).repeat(len(slot), *[1] * (leaf.dim() - 1)) for leaf in leaves]
-        inside = slot > 0
-        if inside.any():
-            where = torch.from_numpy(inside).to(self.device)
+        inside = np.flatnonzero(slot > 0)
+        if len(inside):
+            where = to_device(inside, self.device)
             for leaf, kept in zip(rows, self.reader.states_before(number[inside], slot[inside]), strict=True):
                 leaf[where] = self._tensor(kept)
         return tree_unflatten(rows, structure)
@@ -257,7 +257,7 @@ class Replay:
         """Set the priorities of a sample's episodes from td_error [n], one for each slot of the batch's mask."""
         if not self.priority_exponent:
             return
-        number = sample.episode[sample.batch.mask].cpu().numpy()
+        number = on_host(sample.episode)[on_host(sample.batch.mask)]
         error = td_error.detach().abs().double().cpu().numpy()
         here = (number >= self.table.head) & np.isfinite(error)  # the others are running, or have been dropped since
         if not here.any():  # as before the first episode has ended: the table has no columns yet
@@ -285,7 +285,7 @@ def _by_field(slots: dict[str, Any]) -> dict[str, np.ndarray]:
     """Arrays by the names under which they are stored."""
     obs = slots.pop("obs")
     leaves = {f"obs/{name}": leaf for name, leaf in obs.items()} if isinstance(obs, dict) else {"obs": obs}
-    return {name: leaf.cpu().numpy() for name, leaf in (leaves | slots).items()}
+    return {name: on_host(leaf) for name, leaf in (leaves | slots).items()}
 
 
 def _field(name: str) -> str:

@@ -18,6 +18,7 @@ from rlmem.config.schema import Settings
 from rlmem.errors import NotHere, UserError, one_line
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
+from rlmem.nets.compiled import BACKEND
 from rlmem.parallel import launched
 from rlmem.record.checkpoint import State
 from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluation_env, make_source, require_same_spaces
@@ -60,11 +61,8 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         raise UserError("on_exists=resume: expected the run's directory as well; e.g. run_dir=runs/my_run")
     streams = Streams(settings.seed)
     device = choose_device(settings.device)
-    if settings.compile == "inductor" and num_envs is None:
-        if settings.precision == "bf16":
-            what = "compiled code only emulates the products of precision=bf16"
-            raise UserError(f"compile=inductor: {what}; expected one of the two; e.g. compile=off")
-        _require_compiler(device)
+    if settings.compile != "off" and num_envs is None:
+        _require_compiler(settings, device)
     if settings.precision == "bf16" and (why := bf16.missing(device)):
         raise UserError(f"precision=bf16: {why}; e.g. precision=float32, or RLMEM_BF16=emulated to try it slowly")
     algo, batching = build_group(config, "algo"), build_group(config, "batching")
@@ -127,12 +125,23 @@ def choose_device(name: str) -> torch.device:
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
 
-def _require_compiler(device: torch.device) -> None:
-    """Raise UserError if `torch.compile` does not work on this machine."""
+def _require_compiler(settings: Settings, device: torch.device) -> None:
+    """Raise UserError if networks cannot be compiled as the settings ask, on this device."""
+    where = f"compile={settings.compile}"
+    if settings.precision == "bf16":
+        what = "compiled code only emulates the products of precision=bf16"
+        raise UserError(f"{where}: {what}; expected one of the two; e.g. compile=off")
+    graphs = settings.compile == "graphs"
+    if graphs and device.type != "cuda":
+        raise NotHere(
+            f"{where}: CUDA graphs need a GPU, and this run is on {device}; accepted: off, inductor; e.g. off"
+        )
     try:
-        torch.compile(torch.sin)(torch.zeros(2, device=device))
+        made = torch.compile(torch.sin, backend=BACKEND) if graphs else torch.compile(torch.sin)
+        for _ in range(3 if graphs else 1):  # warmed up, recorded, replayed
+            made(torch.zeros(2, device=device))
     except Exception as error:  # of the compiler, of its headers, of a folder that cannot be written
-        raise UserError(f"compile=inductor: torch.compile fails here ({one_line(error)}); e.g. compile=off") from error
+        raise UserError(f"{where}: torch.compile fails here ({one_line(error)}); e.g. compile=off") from error
 
 
 def learning_threads(settings: Settings) -> int:

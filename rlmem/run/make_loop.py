@@ -17,6 +17,7 @@ from rlmem.loops.base import Loop
 from rlmem.loops.callbacks import Callbacks
 from rlmem.loops.parts import LoopParts
 from rlmem.loops.videos import Videos
+from rlmem.nets.compiled import Graphs, Inductor
 from rlmem.parallel import place
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
@@ -49,8 +50,8 @@ def make_loop(
     if (devices := settings.trainer.devices) != place().size:
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
-    if settings.compile == "inductor":
-        parts.agent.fuse()
+    if settings.compile != "off":
+        parts.agent.compile_by(Inductor() if settings.compile == "inductor" else Graphs(progress.say))
     episodes, every, most = settings.evaluation.episodes, settings.evaluation.video_every, settings.evaluation.max_steps
     videos = None
     if run_dir is not None and every is not None:
@@ -85,7 +86,7 @@ def make_loop(
 
 def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
     """The environments of an actor in another process, and its agent, which acts on the CPU."""
-    parts = assemble(replace(config, values=config.values | {"device": "cpu"}))
+    parts = assemble(replace(config, values=config.values | {"device": "cpu", "compile": "off"}))
     return parts.env, parts.agent
 
 

@@ -25,6 +25,8 @@ _ENGINES: dict[str, ModuleType] = {"chunked": chunked, "native": native, "triton
 
 def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
     """The engine that a scan on `device` runs on. Raises UserError if the one asked for cannot run there."""
+    if torch.compiler.is_compiling():  # a kernel of our own is no operator that a compiler knows
+        return "loop" if engine == "loop" else "chunked"
     kind = torch.device(device).type
     best: Engine | None = {"cpu": "native", "cuda": "triton"}.get(kind)  # type: ignore[assignment]
     if engine == "auto":

@@ -57,8 +57,8 @@ def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
     what: the name of the value; `make` must be the same function of the same weights wherever it is used
     W: a weight; if it has changed in place nevertheless, the value is computed anew
     """
-    kept = _constant.derived
-    if kept is None or torch.is_grad_enabled() or torch.compiler.is_compiling():
+    kept = None if torch.compiler.is_compiling() else _constant.derived  # compiled code is not to depend on the latter
+    if kept is None or torch.is_grad_enabled():
         return make(W)
     key = what, id(W)
     if key not in kept or kept[key][0] is not W or kept[key][1] != W._version:
