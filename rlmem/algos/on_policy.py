@@ -118,9 +118,10 @@ class FromRollouts(HeadSettings, Algorithm):
         """
         self.optim.zero_grad()
         loss.backward()
-        sum_gradients(self.agent.parameters())
+        parameters = list(self.agent.parameters())
+        sum_gradients(parameters)
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
-        grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), limit)
+        grad_norm = nn.utils.clip_grad_norm_(parameters, limit)
         self.finite.step(self.optim, loss=loss, grad_norm=grad_norm)
         return grad_norm
 
