@@ -16,8 +16,18 @@ from rlmem.memory.gpt import GPT
 from rlmem.memory.gtrxl import GTrXL
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.tcn import TCN
+from rlmem.scan import attention, cells
 
 D = 6
+
+
+@pytest.fixture(params=["kernel", "operations"])
+def attention_by(request, monkeypatch):
+    """Attention by the native kernel, and by the operations of torch that stand for it elsewhere."""
+    if request.param == "operations":
+        monkeypatch.setattr(attention, "can_run", lambda *tensors: False)
+    elif cells.missing():
+        pytest.skip(cells.missing())
 
 
 def stream(T, B=2, start_rate=0.02, seed=0):
@@ -86,6 +96,7 @@ def plain_gpt(gpt, window, x):
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
+@pytest.mark.usefixtures("attention_by")
 @torch.no_grad()
 def test_gpt_is_the_plain_transformer_also_after_its_window_slid(positions):
     torch.manual_seed(0)
@@ -98,6 +109,7 @@ def test_gpt_is_the_plain_transformer_also_after_its_window_slid(positions):
         torch.testing.assert_close(in_pieces(gpt, x, start, lengths), truth, rtol=0, atol=1e-11)
 
 
+@pytest.mark.usefixtures("attention_by")
 @pytest.mark.parametrize("window", [1, 5, 70])
 def test_gpt_in_chunks_is_gpt_in_one_dense_call(window):
     """Values and gradients: 400 slots are read in chunks, pieces of at most 100 are not."""
@@ -113,6 +125,45 @@ def test_gpt_in_chunks_is_gpt_in_one_dense_call(window):
         torch.testing.assert_close(ours, truth, rtol=0, atol=1e-11)
 
 
+@pytest.mark.skipif(bool(cells.missing()), reason=str(cells.missing()))
+@pytest.mark.parametrize(
+    "make", [lambda: GPT(D, 8, 2, 2, window=20), lambda: GTrXL(D, 8, 2, 2, window=20)], ids=["gpt", "gtrxl"]
+)
+@pytest.mark.parametrize("T", [1, 7, 90])
+def test_the_kernel_of_attention_is_the_operations_of_torch(make, T, monkeypatch):
+    """Values, states and gradients; and where an inf or a NaN shows, of which no gradient is asked for."""
+    torch.manual_seed(0)
+    memory = make().double()
+    with torch.no_grad():
+        for parameter in memory.parameters():
+            parameter.add_(torch.randn_like(parameter) / 2)
+    x, start = stream(T, 3, start_rate=0.1)
+    before = memory(stream(30, 3, seed=1)[0], memory.initial_state(3), torch.zeros(3, 30, dtype=torch.bool))[1]
+    state = {name: part.detach().requires_grad_(name != "age") for name, part in before.items()}
+    spoilt = x.masked_fill((torch.rand(x.shape, generator=torch.Generator().manual_seed(2)) < 0.005), torch.nan)
+    spoilt_state = {name: part.detach().clone() for name, part in before.items()}
+    for name, part in spoilt_state.items():
+        if name != "age":
+            part[1, -2, 0], part[2, -3, 1] = torch.inf, torch.nan
+    found = []
+    for can_run in (attention.can_run, lambda *tensors: False):
+        monkeypatch.setattr(attention, "can_run", can_run)
+        leaves = [
+            x.clone().requires_grad_(),
+            *(part for part in state.values() if part.requires_grad),
+            *memory.parameters(),
+        ]
+        y, after = memory(leaves[0], state, start)
+        grads = torch.autograd.grad(y.sin().sum(), leaves, allow_unused=True, materialize_grads=True)
+        with torch.no_grad():
+            bad = memory(spoilt, spoilt_state, start)[0]
+        assert T == 1 or (bad.isnan().any() and bad.isfinite().any())
+        found.append([y, *after.values(), *grads, bad])
+    for ours, truth in zip(*found, strict=True):
+        torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-11, equal_nan=True)
+
+
+@pytest.mark.usefixtures("attention_by")
 def test_a_layer_of_gpt_sees_its_window_and_nothing_before():
     torch.manual_seed(0)
     gpt = GPT(D, 8, num_layers=3, window=4).double()
@@ -125,6 +176,7 @@ def test_a_layer_of_gpt_sees_its_window_and_nothing_before():
     assert seen[:, 19 - 9 :].all()
 
 
+@pytest.mark.usefixtures("attention_by")
 def test_gpt_reads_16384_slots_without_a_square_mask():
     gpt = make_memory("gpt", D, hidden_size=4, window=16)
     rng = torch.Generator().manual_seed(0)
@@ -244,7 +296,8 @@ def test_a_window_of_gtrxl_is_what_it_sees_step_by_step(recording):
 @pytest.mark.parametrize("unfilled", ["masked", "attended"])
 @pytest.mark.parametrize("T", [90, 300])
 def test_chunks_of_gtrxl_are_one_chunk(unfilled, T, monkeypatch):
-    """Values and gradients of a row longer than a chunk, and those of the same in one."""
+    """Values and gradients of a row longer than a chunk, and those of the same in one, by the operations of torch."""
+    monkeypatch.setattr(attention, "can_run", lambda *tensors: False)
     torch.manual_seed(0)
     memory = GTrXL(D, 8, 2, 2, window=20, unfilled=unfilled).double()
     with torch.no_grad():

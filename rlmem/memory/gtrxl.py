@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from rlmem.errors import UserError
 from rlmem.memory.blocks import GRUGate, gates_by_symbol
 from rlmem.memory.window import SMALLEST_CHUNK, Past, Window
-from rlmem.scan import Linear
+from rlmem.scan import Linear, attention
 from rlmem.scan.matmul import Precision, derived, linear
 from rlmem.types import Layers, PositiveInt
 
@@ -109,6 +109,11 @@ class GTrXL(Window):
         farthest = S + T - 1 if segment else S
         position = torch.arange(T, device=e.device, dtype=past.age.dtype)
         reach = S + torch.minimum(past.age, position) if segment else past.age.new_full(past.age.shape, S)
+        if not segment and self.unfilled == "masked" and attention.can_run(q, k, v, past.age):
+            scale = self.u.shape[1] ** -0.5
+            r, by_head = layer.distances(S), q.unflatten(-1, self.u.shape).transpose(1, 2)  # [B, heads, T, head width]
+            distance = scale * (by_head + self.v[:, None]) @ r.unflatten(-1, self.v.shape).transpose(0, 1).mT
+            return attention.attend(q + self.u.flatten(), k, v, past.age, self.num_heads, distance)
         empty = layer.keys_and_values(e.new_zeros(1, e.shape[-1])) if self.unfilled == "attended" else None
         C = T if segment or T <= 2 * SMALLEST_CHUNK else SMALLEST_CHUNK
         return self._read(q, k, v, layer.distances(farthest), past.age, reach, C, empty)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from rlmem.memory.base import Memory, symbol_of
 from rlmem.memory.positions import ages, counting
+from rlmem.scan import attention
 
 SMALLEST_CHUNK = 64
 """The fewest queries of a chunk: smaller matrix products would be slow."""
@@ -74,11 +75,14 @@ class Past:
     def attend(self, name: str, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """Softmax attention of each slot to itself and to the visible slots of the cache's length before it.
 
-        q, k, v and the result are [B, T, H]; keys and values are cached as `name`.k and `name`.v. Queries are taken in
-        chunks about as long as the window, each against its own keys and the window before: O(T * window) memory.
+        q, k, v and the result are [B, T, H]; keys and values are cached as `name`.k and `name`.v. Without the native
+        engine, queries are taken in chunks about as long as the window, each against its own keys and the window
+        before: O(T * window) memory.
         """
         B, T, H = q.shape
         k, v = self.stream(f"{name}.k", k), self.stream(f"{name}.v", v)
+        if attention.can_run(q, k, v, self.age):
+            return attention.attend(q, k, v, self.age, heads)
         S = k.shape[1] - T
         C = max(S + 1, SMALLEST_CHUNK)
         C = T if T <= 2 * C else C

@@ -1,0 +1,186 @@
+// Softmax attention of every slot to itself and to the slots before it, those of its episode and of a window.
+//
+// Row r has T slots, whose keys and values lie behind those of S slots before the row. Slot t sees the keys
+// S + t - reach, ..., S + t with reach = min(age, S). Slots are read in blocks of BLOCK: scores and sums of a block are
+// BLAS's, over the keys from the first to the last that one of its slots sees.
+
+#include <vector>
+
+#include "gemm.h"
+
+namespace {
+
+struct Attention { I T, S, heads, width, r0, r1; };
+
+enum { BLOCK = 32 };
+
+template <class R>
+bool finite(const R* x, I n) {
+  R sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (I i = 0; i < n; i++) sum += x[i] * R(0);
+  return sum == R(0);
+}
+
+// What one row's slots may see. Slots that hold an inf or a NaN are read as zeros, since it would pass a weight of
+// zero; a slot that sees one of them, that holds one in its query, or whose age is NaN, is lost: its output is NaN.
+template <class R>
+class Row {
+ public:
+  Row(const R* q, const R* k, const R* v, const R* age, const Attention& c, I r) : c(c), H(c.heads * c.width) {
+    const I T = c.T, L = c.S + c.T;
+    this->q = q + r * T * H;
+    this->k = k + r * L * H;
+    this->v = v + r * L * H;
+    first.resize(T);
+    lost.assign(T, false);
+    for (I t = 0; t < T; t++) {
+      const R a = age[r * T + t];
+      lost[t] = !(a >= 0);
+      first[t] = c.S + t - (a >= R(c.S) ? c.S : a >= 0 ? I(a) : 0);
+    }
+    const bool clean = finite(this->q, T * H), seen = finite(this->k, L * H) && finite(this->v, L * H);
+    if (!seen) {
+      copy_k.assign(this->k, this->k + L * H);
+      copy_v.assign(this->v, this->v + L * H);
+      std::vector<I> bad(L + 1, 0);  // slots before each that hold one
+      for (I s = 0; s < L; s++) {
+        const bool here = !(finite(this->k + s * H, H) && finite(this->v + s * H, H));
+        bad[s + 1] = bad[s] + here;
+        if (here) std::fill_n(&copy_k[s * H], H, R(0)), std::fill_n(&copy_v[s * H], H, R(0));
+      }
+      for (I t = 0; t < T; t++) lost[t] = lost[t] || bad[c.S + t + 1] > bad[first[t]];
+      this->k = copy_k.data();
+      this->v = copy_v.data();
+    }
+    if (!clean) {
+      copy_q.assign(this->q, this->q + T * H);
+      for (I t = 0; t < T; t++)
+        if (!finite(this->q + t * H, H)) lost[t] = true, std::fill_n(&copy_q[t * H], H, R(0));
+      this->q = copy_q.data();
+    }
+  }
+
+  // Calls `block(t0, n, lo, m)` for slots t0, ..., t0 + n - 1, which see keys among lo, ..., lo + m - 1.
+  template <class F>
+  void over_blocks(F block) const {
+    for (I t0 = 0; t0 < c.T; t0 += BLOCK) {
+      const I n = std::min(I(BLOCK), c.T - t0), lo = *std::min_element(&first[t0], &first[t0] + n);
+      block(t0, n, lo, c.S + t0 + n - lo);
+    }
+  }
+
+  const Attention& c;
+  const I H;
+  const R *q, *k, *v;
+  std::vector<I> first;
+  std::vector<bool> lost;
+
+ private:
+  std::vector<R> copy_q, copy_k, copy_v;
+};
+
+// q, y [rows, T, H], k, v [rows, S + T, H] with H = heads * width, age [rows, T]; bias [rows, heads, T, S + 1], null or
+// added to the scores, from the farthest slot to this; keeps the logarithm of the weights' sum in sums [rows, heads, T]
+template <class R>
+void attention_forward(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums, I gemm,
+                       Attention c) {
+  const I H = c.heads * c.width, d = c.width;
+  const R scale = R(1) / std::sqrt(R(d));
+  std::vector<R> weights(BLOCK * (BLOCK + c.S));
+  for (I r = c.r0; r < c.r1; r++) {
+    const Row<R> row(q, k, v, age, c, r);
+    for (I h = 0; h < c.heads; h++)
+      row.over_blocks([&](I t0, I n, I lo, I m) {
+        R* w = weights.data();
+        multiply<R>(gemm, n, d, m, scale, {row.q + t0 * H + h * d, H}, {row.k + lo * H + h * d, H, true}, R(0), {w, m});
+        for (I i = 0; i < n; i++, w += m) {
+          const I t = t0 + i, from = row.first[t] - lo, to = c.S + t + 1 - lo, of = (r * c.heads + h) * c.T + t;
+          if (bias) {
+            const R* b = bias + of * (c.S + 1) + lo - t;
+#pragma omp simd
+            for (I j = from; j < to; j++) w[j] += b[j];
+          }
+          R most = w[from], sum = 0;
+#pragma omp simd reduction(max : most)
+          for (I j = from; j < to; j++) most = std::max(most, w[j]);
+#pragma omp simd reduction(+ : sum)
+          for (I j = from; j < to; j++) sum += w[j] = fast_exp(w[j] - most);
+          const R part = R(1) / sum;
+#pragma omp simd
+          for (I j = from; j < to; j++) w[j] *= part;
+          std::fill(w, w + from, R(0));
+          std::fill(w + to, w + m, R(0));
+          sums[of] = most + std::log(sum);
+        }
+        R* out = y + (r * c.T + t0) * H + h * d;
+        multiply<R>(gemm, n, m, d, R(1), {weights.data(), m}, {row.v + lo * H + h * d, H}, R(0), {out, H});
+      });
+    for (I t = 0; t < c.T; t++)
+      if (row.lost[t]) std::fill_n(y + (r * c.T + t) * H, H, R(NAN));
+  }
+}
+
+// dk and dv begin as zeros, as does dbias, if there is a bias
+template <class R>
+void attention_backward(const R* q, const R* k, const R* v, const R* age, const R* bias, const R* y, const R* sums,
+                        const R* dy, R* dq, R* dk, R* dv, R* dbias, I gemm, Attention c) {
+  const I H = c.heads * c.width, d = c.width, L = c.S + c.T;
+  const R scale = R(1) / std::sqrt(R(d));
+  std::vector<R> weights(BLOCK * (BLOCK + c.S)), scores(BLOCK * (BLOCK + c.S));
+  for (I r = c.r0; r < c.r1; r++) {
+    const Row<R> row(q, k, v, age, c, r);
+    for (I h = 0; h < c.heads; h++)
+      row.over_blocks([&](I t0, I n, I lo, I m) {
+        const I at = (r * c.T + t0) * H + h * d, keys = (r * L + lo) * H + h * d;
+        const Matrix<const R> Q{row.q + t0 * H + h * d, H}, K{row.k + lo * H + h * d, H}, G{dy + at, H};
+        const Matrix<const R> turned_K{K.at, H, true}, turned_V{row.v + lo * H + h * d, H, true};
+        R *w = weights.data(), *g = scores.data();
+        multiply<R>(gemm, n, d, m, scale, Q, turned_K, R(0), {w, m});
+        multiply<R>(gemm, n, d, m, R(1), G, turned_V, R(0), {g, m});
+        for (I i = 0; i < n; i++, w += m, g += m) {
+          const I t = t0 + i, of = (r * c.heads + h) * c.T + t;
+          const I from = row.lost[t] ? m : row.first[t] - lo, to = row.lost[t] ? m : c.S + t + 1 - lo;
+          const R *out = y + at + i * H, *grad = dy + at + i * H, *b = bias ? bias + of * (c.S + 1) + lo - t : nullptr;
+          R* db = bias ? dbias + of * (c.S + 1) + lo - t : nullptr;
+          R mean = 0;
+#pragma omp simd reduction(+ : mean)
+          for (I j = 0; j < d; j++) mean += out[j] * grad[j];
+          if (b)
+#pragma omp simd
+            for (I j = from; j < to; j++) w[j] += b[j];
+#pragma omp simd
+          for (I j = from; j < to; j++) {
+            w[j] = fast_exp(w[j] - sums[of]);
+            g[j] = w[j] * (g[j] - mean);
+          }
+          if (db) std::copy(g + from, g + to, db + from);
+          for (R* x : {w, g}) {
+            std::fill(x, x + from, R(0));
+            std::fill(x + to, x + m, R(0));
+          }
+        }
+        const Matrix<const R> W{weights.data(), m, true}, D{scores.data(), m}, turned_D{scores.data(), m, true};
+        multiply<R>(gemm, n, m, d, scale, D, K, R(0), {dq + at, H});
+        multiply<R>(gemm, m, n, d, scale, turned_D, Q, R(1), {dk + keys, H});
+        multiply<R>(gemm, m, n, d, R(1), W, G, R(1), {dv + keys, H});
+      });
+  }
+}
+
+}  // namespace
+
+#define KERNELS(R, X)                                                                                                  \
+  void attention_forward_##X(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums, I gemm,   \
+                             Attention c) {                                                                            \
+    attention_forward<R>(q, k, v, age, bias, y, sums, gemm, c);                                                        \
+  }                                                                                                                    \
+  void attention_backward_##X(const R* q, const R* k, const R* v, const R* age, const R* bias, const R* y,             \
+                              const R* sums, const R* dy, R* dq, R* dk, R* dv, R* dbias, I gemm, Attention c) {        \
+    attention_backward<R>(q, k, v, age, bias, y, sums, dy, dq, dk, dv, dbias, gemm, c);                                \
+  }
+
+extern "C" {
+KERNELS(float, float32)
+KERNELS(double, float64)
+}
