@@ -106,14 +106,15 @@ class GTrXL(Window):
             k, v = (past.stream(f"{name}.{part}", z) for part, z in zip("kv", layer.keys_and_values(e), strict=True))
         q = layer.W_q(layer.before(e) if self.queries == "normed" else e)
         S = k.shape[1] - T
+        if not segment and self.unfilled == "masked" and attention.can_run(q, k, v, past.age):
+            # (q + u) . k by the kernel, and (q + v) . r, which depends on the distance alone, as what it adds
+            to_distances = q.unflatten(-1, self.v.shape).transpose(1, 2) + self.v[:, None]  # [B, heads, T, head width]
+            r = layer.distances(S).unflatten(-1, self.v.shape).transpose(0, 1)  # [heads, S + 1, head width]
+            by_distance = self.v.shape[1] ** -0.5 * to_distances @ r.mT
+            return attention.attend(q + self.u.flatten(), k, v, past.age, self.num_heads, by_distance)
         farthest = S + T - 1 if segment else S
         position = torch.arange(T, device=e.device, dtype=past.age.dtype)
         reach = S + torch.minimum(past.age, position) if segment else past.age.new_full(past.age.shape, S)
-        if not segment and self.unfilled == "masked" and attention.can_run(q, k, v, past.age):
-            scale = self.u.shape[1] ** -0.5
-            r, by_head = layer.distances(S), q.unflatten(-1, self.u.shape).transpose(1, 2)  # [B, heads, T, head width]
-            distance = scale * (by_head + self.v[:, None]) @ r.unflatten(-1, self.v.shape).transpose(0, 1).mT
-            return attention.attend(q + self.u.flatten(), k, v, past.age, self.num_heads, distance)
         empty = layer.keys_and_values(e.new_zeros(1, e.shape[-1])) if self.unfilled == "attended" else None
         C = T if segment or T <= 2 * SMALLEST_CHUNK else SMALLEST_CHUNK
         return self._read(q, k, v, layer.distances(farthest), past.age, reach, C, empty)

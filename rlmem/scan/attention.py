@@ -41,10 +41,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, age: Tensor, heads: int, bias: Tenso
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, age: Tensor, bias: Tensor | None, heads: int) -> Tensor:
+        (B, T, H), S = q.shape, k.shape[1] - q.shape[1]
         q, k, v, age = map(addressable, (q, k, v, age))
         bias = None if bias is None else addressable(bias)
-        y, sums = torch.empty_like(q), q.new_empty(len(q), heads, q.shape[1])
-        _run("attention_forward", (q, k, v, age, bias, y, sums))
+        y, sums = torch.empty_like(q), q.new_empty(B, heads, T)
+        ctx.sizes = B, T, S, heads, H // heads
+        _run("attention_forward", (q, k, v, age, bias, y, sums), ctx.sizes)
         ctx.save_for_backward(q, k, v, age, bias, y, sums)
         return y
 
@@ -54,11 +56,11 @@ class _Attention(torch.autograd.Function):
         q, k, v, age, bias, y, sums = ctx.saved_tensors
         grads = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         grad_bias = None if bias is None else torch.zeros_like(bias)
-        _run("attention_backward", (q, k, v, age, bias, y, sums, addressable(grad_y), *grads, grad_bias))
+        given = q, k, v, age, bias, y, sums, addressable(grad_y)
+        _run("attention_backward", (*given, *grads, grad_bias), ctx.sizes)
         return *grads, None, grad_bias, None
 
 
-def _run(kernel: str, arguments: tuple[Any, ...]) -> None:
-    (B, T, H), S, heads = arguments[0].shape, arguments[1].shape[1] - arguments[0].shape[1], arguments[6].shape[1]
-    sizes = T, S, heads, H // heads
-    native.run_rows(kernel, (*arguments, native.gemm(arguments[0].dtype)), sizes, B, T * (S + T) * H)
+def _run(kernel: str, arguments: tuple[Any, ...], sizes: tuple[int, ...]) -> None:
+    """Run a kernel of kernels/attention.cpp on this thread; BLAS may use others."""
+    native.call_in_parallel(kernel, (*arguments, native.gemm(arguments[0].dtype)), [sizes])

@@ -10,7 +10,7 @@
 
 namespace {
 
-struct Attention { I T, S, heads, width, r0, r1; };
+struct Attention { I B, T, S, heads, width; };
 
 enum { BLOCK = 32 };
 
@@ -27,38 +27,39 @@ bool finite(const R* x, I n) {
 template <class R>
 class Row {
  public:
-  Row(const R* q, const R* k, const R* v, const R* age, const Attention& c, I r) : c(c), H(c.heads * c.width) {
+  Row(const R* queries, const R* keys, const R* values, const R* age, const Attention& sizes, I r)
+      : c(sizes), H(c.heads * c.width), q(queries + r * c.T * H), k(keys + r * (c.S + c.T) * H),
+        v(values + r * (c.S + c.T) * H), first(c.T), lost(c.T) {
     const I T = c.T, L = c.S + c.T;
-    this->q = q + r * T * H;
-    this->k = k + r * L * H;
-    this->v = v + r * L * H;
-    first.resize(T);
-    lost.assign(T, false);
     for (I t = 0; t < T; t++) {
       const R a = age[r * T + t];
       lost[t] = !(a >= 0);
       first[t] = c.S + t - (a >= R(c.S) ? c.S : a >= 0 ? I(a) : 0);
     }
-    const bool clean = finite(this->q, T * H), seen = finite(this->k, L * H) && finite(this->v, L * H);
-    if (!seen) {
-      copy_k.assign(this->k, this->k + L * H);
-      copy_v.assign(this->v, this->v + L * H);
-      std::vector<I> bad(L + 1, 0);  // slots before each that hold one
+    if (!(finite(k, L * H) && finite(v, L * H))) {
+      std::vector<bool> bad(L);
+      std::vector<I> before(L + 1, 0);  // bad slots before each
       for (I s = 0; s < L; s++) {
-        const bool here = !(finite(this->k + s * H, H) && finite(this->v + s * H, H));
-        bad[s + 1] = bad[s] + here;
-        if (here) std::fill_n(&copy_k[s * H], H, R(0)), std::fill_n(&copy_v[s * H], H, R(0));
+        bad[s] = !(finite(k + s * H, H) && finite(v + s * H, H));
+        before[s + 1] = before[s] + bad[s];
       }
-      for (I t = 0; t < T; t++) lost[t] = lost[t] || bad[c.S + t + 1] > bad[first[t]];
-      this->k = copy_k.data();
-      this->v = copy_v.data();
+      for (I t = 0; t < T; t++) lost[t] = lost[t] || before[c.S + t + 1] > before[first[t]];
+      k = without(k, bad, clean_k);
+      v = without(v, bad, clean_v);
     }
-    if (!clean) {
-      copy_q.assign(this->q, this->q + T * H);
-      for (I t = 0; t < T; t++)
-        if (!finite(this->q + t * H, H)) lost[t] = true, std::fill_n(&copy_q[t * H], H, R(0));
-      this->q = copy_q.data();
+    if (!finite(q, T * H)) {
+      for (I t = 0; t < T; t++) lost[t] = lost[t] || !finite(q + t * H, H);
+      q = without(q, lost, clean_q);
     }
+  }
+
+  // x [slots, H], or a copy of it in `clean` in which the slots `gone` are zeros, if there are any.
+  const R* without(const R* x, const std::vector<bool>& gone, std::vector<R>& clean) const {
+    if (std::find(gone.begin(), gone.end(), true) == gone.end()) return x;
+    clean.assign(x, x + I(gone.size()) * H);
+    for (I s = 0; s < I(gone.size()); s++)
+      if (gone[s]) std::fill_n(&clean[s * H], H, R(0));
+    return clean.data();
   }
 
   // Calls `block(t0, n, lo, m)` for slots t0, ..., t0 + n - 1, which see keys among lo, ..., lo + m - 1.
@@ -77,7 +78,7 @@ class Row {
   std::vector<bool> lost;
 
  private:
-  std::vector<R> copy_q, copy_k, copy_v;
+  std::vector<R> clean_q, clean_k, clean_v;
 };
 
 // q, y [rows, T, H], k, v [rows, S + T, H] with H = heads * width, age [rows, T]; bias [rows, heads, T, S + 1], null or
@@ -88,7 +89,7 @@ void attention_forward(const R* q, const R* k, const R* v, const R* age, const R
   const I H = c.heads * c.width, d = c.width;
   const R scale = R(1) / std::sqrt(R(d));
   std::vector<R> weights(BLOCK * (BLOCK + c.S));
-  for (I r = c.r0; r < c.r1; r++) {
+  for (I r = 0; r < c.B; r++) {
     const Row<R> row(q, k, v, age, c, r);
     for (I h = 0; h < c.heads; h++)
       row.over_blocks([&](I t0, I n, I lo, I m) {
@@ -127,13 +128,14 @@ void attention_backward(const R* q, const R* k, const R* v, const R* age, const 
                         const R* dy, R* dq, R* dk, R* dv, R* dbias, I gemm, Attention c) {
   const I H = c.heads * c.width, d = c.width, L = c.S + c.T;
   const R scale = R(1) / std::sqrt(R(d));
-  std::vector<R> weights(BLOCK * (BLOCK + c.S)), scores(BLOCK * (BLOCK + c.S));
-  for (I r = c.r0; r < c.r1; r++) {
+  std::vector<R> weights(BLOCK * (BLOCK + c.S)), scores(BLOCK * (BLOCK + c.S)), clean_dy;
+  for (I r = 0; r < c.B; r++) {
     const Row<R> row(q, k, v, age, c, r);
+    const R* row_dy = row.without(dy + r * c.T * H, row.lost, clean_dy);  // of what is NaN by selection, none
     for (I h = 0; h < c.heads; h++)
       row.over_blocks([&](I t0, I n, I lo, I m) {
-        const I at = (r * c.T + t0) * H + h * d, keys = (r * L + lo) * H + h * d;
-        const Matrix<const R> Q{row.q + t0 * H + h * d, H}, K{row.k + lo * H + h * d, H}, G{dy + at, H};
+        const I in_row = t0 * H + h * d, at = r * c.T * H + in_row, keys = (r * L + lo) * H + h * d;
+        const Matrix<const R> Q{row.q + in_row, H}, K{row.k + lo * H + h * d, H}, G{row_dy + in_row, H};
         const Matrix<const R> turned_K{K.at, H, true}, turned_V{row.v + lo * H + h * d, H, true};
         R *w = weights.data(), *g = scores.data();
         multiply<R>(gemm, n, d, m, scale, Q, turned_K, R(0), {w, m});
@@ -141,7 +143,7 @@ void attention_backward(const R* q, const R* k, const R* v, const R* age, const 
         for (I i = 0; i < n; i++, w += m, g += m) {
           const I t = t0 + i, of = (r * c.heads + h) * c.T + t;
           const I from = row.lost[t] ? m : row.first[t] - lo, to = row.lost[t] ? m : c.S + t + 1 - lo;
-          const R *out = y + at + i * H, *grad = dy + at + i * H, *b = bias ? bias + of * (c.S + 1) + lo - t : nullptr;
+          const R *out = y + at + i * H, *grad = row_dy + in_row + i * H, *b = bias ? bias + of * (c.S + 1) + lo - t : nullptr;
           R* db = bias ? dbias + of * (c.S + 1) + lo - t : nullptr;
           R mean = 0;
 #pragma omp simd reduction(+ : mean)
