@@ -31,7 +31,7 @@ MOST_SIZES = 8
 REPEATED = 3
 """How often a size must have come before a graph is recorded for it: the sizes of some batches never come back."""
 WARM_UP = 2
-"""Calls of a size until it has a graph: torch runs the first as a rehearsal, records the second, replays the third."""
+"""Calls of a size until it has a graph: torch runs the first, records the second, and replays the third."""
 MOST_REMEMBERED = 10_000
 """Sizes of the inputs of one method of one module that are counted while they have no graph."""
 
